@@ -1,0 +1,57 @@
+// remat/budget.h -- how many bytes a step may use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace remat {
+
+/// A limit on the tensor bytes alive on the device at any moment of a step.
+///
+/// Three kinds:
+///  - bytes: everything counts, parameters, gradients and optimizer state included.
+///  - percent: a share of the plain step's *activation peak*, that is, of its peak above the bytes that were alive when
+///    the step began. What plain needs is not known before one step has run: the first step keeps everything the device
+///    allows and measures it; the budget holds from the second step on.
+///  - device limit (the default): the memory of the device, or the container's limit where that is smaller.
+///
+/// A value type: immutable, cheap to copy, safe to share between threads.
+class Budget {
+ public:
+  enum class Kind : uint8_t { kDeviceLimit, kBytes, kPercent };
+
+  /// The device's (or container's) limit.
+  Budget() = default;
+
+  /// `count` bytes. Throws Error unless `count` > 0.
+  static Budget bytes(int64_t count);
+  /// `share` percent of the plain step's activation peak. Throws Error unless 0 < share <= 100.
+  static Budget percent(double share);
+
+  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "device". Units: B, kB, MB, GB, TB (powers of 1000) and KiB,
+  /// MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means the power of 1024.
+  /// Throws Error on anything else, negative and overflowing numbers included.
+  static Budget parse(std::string_view text);
+
+  Kind kind() const noexcept { return kind_; }
+  /// The number of bytes; 0 unless kind() is kBytes.
+  int64_t byte_count() const noexcept { return bytes_; }
+  /// The percentage in (0, 100]; 0 unless kind() is kPercent.
+  double share() const noexcept { return share_; }
+
+  /// "2.00 GiB", "40%" or "device limit": what parse() reads back.
+  std::string to_string() const;
+
+  bool operator==(const Budget&) const = default;
+
+ private:
+  Kind kind_ = Kind::kDeviceLimit;
+  int64_t bytes_ = 0;
+  double share_ = 0;
+};
+
+/// "1.46 GiB": a byte count for people, in powers of 1024 and with three significant digits.
+std::string format_bytes(int64_t bytes);
+
+}  // namespace remat

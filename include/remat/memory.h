@@ -1,0 +1,47 @@
+// remat/memory.h -- how many tensor bytes are alive, and how many were at the worst moment.
+//
+// CPU: exact. Accounting starts when the first Session is made, or with start_accounting(); from then on every tensor
+// allocation of the process goes through remat's allocator. Tensors that are older than that are added when a step
+// first reads them. CUDA: the caching allocator's own statistics.
+//
+// All functions may be called from any thread at any time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <c10/core/Device.h>
+
+namespace remat::memory {
+
+/// Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors that
+/// exist already stay valid. A second call does nothing. Throws Error where another library holds that place firmly.
+void start_accounting();
+
+/// Tensor bytes alive on `device` now.
+int64_t current(c10::Device device = c10::kCPU);
+
+/// The largest value of current() since the process, or the last reset_peak().
+int64_t peak(c10::Device device = c10::kCPU);
+
+/// Makes the present current() the new peak.
+void reset_peak(c10::Device device = c10::kCPU);
+
+/// The most tensor bytes that `device` may hold now: the budget of the step in progress, else the smallest of physical
+/// memory, the container's limit (cgroup v1 and v2) and what set_limit() asked for.
+int64_t limit(c10::Device device = c10::kCPU);
+
+/// A standing limit in bytes for every session on `device`; nullopt takes it away. Throws Error unless positive.
+void set_limit(std::optional<int64_t> bytes, c10::Device device = c10::kCPU);
+
+/// Bytes that freed tensors left with the allocator for reuse (part of the process's memory, not of current()).
+int64_t cached(c10::Device device = c10::kCPU);
+
+/// Gives cached() back to the system.
+void release_cached(c10::Device device = c10::kCPU);
+
+/// The largest resident set of the process so far, in bytes, as the operating system saw it. It is more than peak():
+/// code, thread stacks, scratch space that libraries allocate for themselves, and cached().
+int64_t resident_peak();
+
+}  // namespace remat::memory

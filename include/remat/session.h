@@ -1,0 +1,80 @@
+// remat/session.h -- training steps within a byte budget.
+//
+//   remat::Session session({.budget = remat::Budget::parse("2GiB")});
+//   for (auto& [x, y] : batches) {
+//     auto step = session.step();
+//     auto loss = torch::nll_loss(model->forward(x), y);
+//     loss.backward();
+//   }                                    // the step ends; everything that remat held is free again
+#pragma once
+
+#include <memory>
+
+#include <c10/core/Device.h>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+#include <remat/report.h>
+
+namespace remat {
+
+struct SessionOptions {
+  /// The most tensor bytes alive on the device at any moment of a step. Default: the device's limit.
+  Budget budget = {};
+  /// The device that the budget is for. CPU or CUDA.
+  c10::Device device = c10::kCPU;
+  /// Compares every recomputed value with a checksum taken when it was dropped; a difference is an InternalError that
+  /// names the operator. Costs a read of each dropped value. Default: off.
+  bool verify = false;
+};
+
+/// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.
+///
+/// Graphs made inside may outlive the step: a later backward still brings back what it needs, outside the budget.
+class Step {
+ public:
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) = delete;
+  /// Ends the step, as end(); never throws.
+  ~Step();
+
+  /// Ends the step now and returns its report. A second call returns the same report.
+  const StepReport& end();
+
+ private:
+  friend class Session;
+  struct Impl;
+  explicit Step(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Keeps the steps of a training loop under a budget.
+///
+/// A session is used by one thread at a time; several sessions may live at once, each with its own steps, and then the
+/// smallest budget among the steps in progress holds for all. Moving or destroying a session with a step in progress
+/// ends that step's budget but leaves its graphs usable.
+class Session {
+ public:
+  /// Throws Error if the device is not supported or the budget cannot hold.
+  explicit Session(SessionOptions options = {});
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  /// Begins a step on this thread. Throws BudgetError if the bytes alive already pass the budget, Error if a step of
+  /// this thread is in progress.
+  [[nodiscard]] Step step();
+
+  /// The report of the last step that ended. Throws Error before the first.
+  const StepReport& report() const;
+
+  /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.
+  std::optional<int64_t> budget_bytes() const;
+
+ private:
+  friend class Step;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace remat

@@ -1,0 +1,70 @@
+// src/memory/ledger.h -- the account of one device's tensor bytes, and the limit on them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include <c10/core/Device.h>
+#include <c10/core/StorageImpl.h>
+
+namespace remat::memory {
+
+/// Frees memory on demand. The engine implements it by dropping saved values.
+class Reclaimer {
+ public:
+  virtual ~Reclaimer() = default;
+  /// Called on the allocating thread, with no lock of the ledger held, when `bytes` more than now must become free.
+  /// Returns true if it freed anything (the ledger then looks again), false if it has nothing left to give.
+  /// May be called from several threads at once and must not allocate tensors.
+  virtual bool reclaim(int64_t bytes) = 0;
+  /// Called when no reclaimer could help and the allocation is about to pass the limit; throws BudgetError.
+  /// `needed`: bytes that would be alive with the allocation, `request`: its size, `limit`: the limit in force.
+  [[noreturn]] virtual void refuse(int64_t needed, int64_t request, int64_t limit) = 0;
+};
+
+/// The bytes of one device. `current` counts what is alive; `plain` counts what would be alive without remat: it stays
+/// where it is while a FrozenPlain lives on the thread that allocates or frees.
+class Ledger {
+ public:
+  static Ledger& of(c10::Device device);
+
+  virtual ~Ledger() = default;
+  virtual int64_t current() const = 0;
+  virtual int64_t peak() const = 0;
+  virtual void reset_peak() = 0;
+  virtual int64_t plain_current() const = 0;
+  virtual int64_t plain_peak() const = 0;
+  /// plain_current := current, plain_peak := current.
+  virtual void reset_plain() = 0;
+  /// A value that remat gave up would now have been freed by plain: plain_current -= bytes.
+  virtual void forget_plain(int64_t bytes) = 0;
+
+  /// Counts a storage that this ledger's allocator did not allocate, until it is freed. Cheap when already counted.
+  virtual void adopt(c10::StorageImpl& storage) = 0;
+
+  /// While it lives, allocations that would pass `limit` bytes ask `reclaimer` first. With several, the smallest limit
+  /// holds and all reclaimers are asked. Destruction waits for calls in progress on other threads.
+  class Enforcement {
+   public:
+    virtual ~Enforcement() = default;
+  };
+  virtual std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) = 0;
+  /// The smallest limit in force, or INT64_MAX.
+  virtual int64_t enforced_limit() const = 0;
+};
+
+/// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.
+class FrozenPlain {
+ public:
+  FrozenPlain() noexcept { ++depth(); }
+  ~FrozenPlain() { --depth(); }
+  FrozenPlain(const FrozenPlain&) = delete;
+  FrozenPlain& operator=(const FrozenPlain&) = delete;
+  static bool active() noexcept { return depth() > 0; }
+
+ private:
+  static int& depth() noexcept;
+};
+
+}  // namespace remat::memory

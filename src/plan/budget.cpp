@@ -1,0 +1,113 @@
+#include <remat/budget.h>
+#include <remat/error.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace remat {
+namespace {
+
+[[noreturn]] void bad_budget(std::string_view text, const std::string& why) {
+  throw Error("[budget] \"" + std::string(text) + "\" " + why +
+              "; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
+}
+
+std::string lower_without_spaces(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == ' ' || c == '\t') continue;
+    result.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+  }
+  return result;
+}
+
+/// Bytes in one unit, or 0 for an unknown unit.
+double unit_bytes(std::string_view unit) {
+  if (unit.empty() || unit == "b") return 1;
+  constexpr std::string_view prefixes = "kmgt";
+  const auto power = prefixes.find(unit.front());
+  if (power == std::string_view::npos) return 0;
+  const auto exponent = static_cast<double>(power + 1);
+  const std::string_view rest = unit.substr(1);
+  if (rest.empty() || rest == "ib") return std::pow(1024.0, exponent);
+  if (rest == "b") return std::pow(1000.0, exponent);
+  return 0;
+}
+
+}  // namespace
+
+Budget Budget::bytes(int64_t count) {
+  if (count <= 0) bad_budget(std::to_string(count), "is not a positive number of bytes");
+  Budget budget;
+  budget.kind_ = Kind::kBytes;
+  budget.bytes_ = count;
+  return budget;
+}
+
+Budget Budget::percent(double share) {
+  if (!(share > 0 && share <= 100)) bad_budget(std::to_string(share) + "%", "is not above 0% and at most 100%");
+  Budget budget;
+  budget.kind_ = Kind::kPercent;
+  budget.share_ = share;
+  return budget;
+}
+
+Budget Budget::parse(std::string_view text) {
+  const std::string compact = lower_without_spaces(text);
+  if (compact == "device" || compact == "devicelimit") return {};
+  double number = 0;
+  const char* const end = compact.data() + compact.size();
+  const auto [rest, failure] = std::from_chars(compact.data(), end, number, std::chars_format::fixed);
+  if (failure != std::errc{} || !std::isfinite(number)) bad_budget(text, "does not begin with a number");
+  const std::string_view unit(rest, static_cast<size_t>(end - rest));
+  if (unit == "%") return percent(number);
+
+  const double scale = unit_bytes(unit);
+  if (scale == 0) bad_budget(text, "has an unknown unit");
+  if (scale == 1) {  // whole bytes are read as integers: a double would round the largest
+    int64_t count = 0;
+    const auto [tail, error] = std::from_chars(compact.data(), end, count);
+    if (error != std::errc{} || tail != rest) bad_budget(text, "is not a whole number of bytes");
+    return bytes(count);
+  }
+  const double total = number * scale;
+  if (total >= static_cast<double>(std::numeric_limits<int64_t>::max())) bad_budget(text, "is too large");
+  return bytes(static_cast<int64_t>(total));
+}
+
+std::string Budget::to_string() const {
+  switch (kind_) {
+    case Kind::kBytes:
+      return format_bytes(bytes_);
+    case Kind::kPercent: {
+      std::array<char, 32> text{};
+      std::snprintf(text.data(), text.size(), "%g%%", share_);
+      return text.data();
+    }
+    case Kind::kDeviceLimit:
+      break;
+  }
+  return "device limit";
+}
+
+std::string format_bytes(int64_t bytes) {
+  constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (std::abs(value) >= 999.5 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  const double magnitude = std::abs(value);
+  const int decimals = unit == 0 || magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, units[unit]);
+  return text.data();
+}
+
+}  // namespace remat
