@@ -1,0 +1,16 @@
+#include "zoo/model.h"
+
+namespace remat::zoo {
+
+int64_t Model::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters()) count += parameter.numel();
+  return count;
+}
+
+at::Tensor Model::run_blocks(at::Tensor x) const {
+  for (const auto& block : blocks_) x = runner_ ? runner_(block, std::move(x)) : block(std::move(x));
+  return x;
+}
+
+}  // namespace remat::zoo

@@ -1,0 +1,37 @@
+// zoo/model.h -- what every model of the zoo is: a torch module, one tensor in, one tensor out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+namespace remat::zoo {
+
+class Model : public torch::nn::Module {
+ public:
+  using Block = std::function<at::Tensor(at::Tensor)>;
+  /// Runs one block on an input: what a benchmark puts around every block of a model.
+  using BlockRunner = std::function<at::Tensor(const Block& block, at::Tensor x)>;
+
+  virtual at::Tensor forward(at::Tensor input) = 0;
+
+  /// From now on the model's repeated blocks run through `runner`, as in
+  /// `[](auto& block, at::Tensor x) { return remat::checkpoint(block, x); }`. Without one they are simply called.
+  void set_block_runner(BlockRunner runner) { runner_ = std::move(runner); }
+
+  /// Trainable scalars.
+  int64_t parameter_count() const;
+
+ protected:
+  /// `x` through all blocks, in the order they were added.
+  at::Tensor run_blocks(at::Tensor x) const;
+  void add_block(Block block) { blocks_.push_back(std::move(block)); }
+
+ private:
+  std::vector<Block> blocks_;
+  BlockRunner runner_;
+};
+
+}  // namespace remat::zoo
