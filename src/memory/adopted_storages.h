@@ -1,0 +1,43 @@
+// src/memory/adopted_storages.h -- CPU storages that remat's allocator did not allocate, and their sizes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+namespace remat::memory {
+
+/// Two kinds. *Older* ones came from PyTorch's own allocator, before accounting started: their deleter is exchanged for
+/// release_older(), so their end is seen at once. *Foreign* ones came from elsewhere (from_blob, numpy, mmap): their
+/// deleter and context mean something to others and stay; a weak reference tells sweep() that they are gone.
+///
+/// Thread-safe.
+class AdoptedStorages {
+ public:
+  /// Starts to watch `storage` and returns the bytes to count: 0 where it is watched already, holds nothing, lives on
+  /// another device, or shares memory that is counted elsewhere (copy-on-write clones, blobs over remat's own blocks).
+  int64_t adopt(c10::StorageImpl& storage);
+
+  /// The bytes of an older storage that is being freed; forgets it.
+  int64_t forget(void* context) noexcept;
+
+  /// Forgets the foreign storages that are gone and returns their bytes.
+  int64_t sweep() noexcept;
+
+ private:
+  struct Foreign {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    int64_t bytes;
+  };
+
+  std::mutex mutex_;
+  std::unordered_map<void*, int64_t> older_;
+  std::unordered_map<const c10::StorageImpl*, Foreign> foreign_;
+  std::atomic<int64_t> foreign_count_{0};  ///< so that sweep() costs nothing where there are none
+};
+
+}  // namespace remat::memory

@@ -1,0 +1,135 @@
+#include "memory/cpu_ledger.h"
+
+#include <algorithm>
+
+#include <c10/core/CPUAllocator.h>
+
+#include "memory/cpu_allocator.h"
+#include "memory/limits.h"
+
+namespace remat::memory {
+namespace {
+
+void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {
+  int64_t seen = peak.load(std::memory_order_relaxed);
+  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+/// Moves `peak` down to what `current` is, and up again to what it may have become meanwhile.
+void reset_to(std::atomic<int64_t>& peak, const std::atomic<int64_t>& current) noexcept {
+  peak.store(current.load());
+  raise_to(peak, current.load());
+}
+
+}  // namespace
+
+CpuLedger& CpuLedger::instance() {
+  static CpuLedger* ledger = new CpuLedger;
+  return *ledger;
+}
+
+CpuLedger::CpuLedger() : device_limit_(std::min(physical_memory(), cgroup_limit())) {}
+
+int64_t CpuLedger::charge(int64_t bytes) {
+  int64_t before = current_.load(std::memory_order_relaxed);
+  for (;;) {
+    if (bytes > 0 && bytes > enforcements_.smallest() - before) {
+      make_room(bytes);
+      before = current_.load(std::memory_order_relaxed);
+    } else if (current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed)) {
+      return before + bytes;
+    }
+  }
+}
+
+void CpuLedger::make_room(int64_t bytes) {
+  const auto missing = [&] { return counted() - enforcements_.smallest() + bytes; };
+  if (missing() <= 0 || sweep()) return;
+  const int64_t wanted = missing();
+  if (wanted <= 0 || enforcements_.reclaim(wanted)) return;
+  // Another thread may have freed something since.
+  if (missing() > 0) enforcements_.refuse(counted() + bytes, bytes);
+}
+
+void CpuLedger::confirm(int64_t bytes, int64_t alive) noexcept {
+  raise_to(peak_, alive);
+  if (!FrozenPlain::active()) {
+    raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  }
+}
+
+void CpuLedger::discharge(int64_t bytes) noexcept {
+  current_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (!FrozenPlain::active()) plain_current_.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+int64_t CpuLedger::footprint_limit() const noexcept {
+  return std::min(enforcements_.smallest(), device_limit_.load(std::memory_order_relaxed));
+}
+
+int64_t CpuLedger::current() const {
+  sweep();
+  return counted();
+}
+
+void CpuLedger::reset_peak() {
+  sweep();
+  reset_to(peak_, current_);
+}
+
+void CpuLedger::reset_plain() {
+  sweep();
+  plain_current_.store(counted());
+  reset_to(plain_peak_, plain_current_);
+}
+
+bool CpuLedger::sweep() const noexcept {
+  const int64_t gone = adopted_.sweep();
+  // Freed by the user, not by remat: plain would have freed them too, whatever this thread is doing now.
+  current_.fetch_sub(gone, std::memory_order_relaxed);
+  plain_current_.fetch_sub(gone, std::memory_order_relaxed);
+  return gone > 0;
+}
+
+void CpuLedger::adopt(c10::StorageImpl& storage) {
+  const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
+  if (deleter == &release_block || deleter == &release_older) return;
+  const int64_t bytes = adopted_.adopt(storage);
+  if (bytes == 0) return;
+  sweep();
+  // The bytes exist, so they are counted in any case. But first the reclaimers may make room for them.
+  while (counted() - enforcements_.smallest() + bytes > 0 && enforcements_.reclaim(bytes)) {
+  }
+  raise_to(peak_, current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  // In plain too, even if a replay is the first to meet the storage.
+  raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+}
+
+void release_older(void* context) noexcept {
+  CpuLedger& ledger = CpuLedger::instance();
+  const int64_t bytes = ledger.adopted_.forget(context);
+  c10::GetDefaultCPUAllocator()->raw_deleter()(context);
+  ledger.discharge(bytes);
+}
+
+std::unique_ptr<Ledger::Enforcement> CpuLedger::enforce(int64_t limit, Reclaimer& reclaimer) {
+  auto enforcement = enforcements_.enforce(limit, reclaimer);
+  trim_cache();
+  return enforcement;
+}
+
+int64_t CpuLedger::device_limit() const {
+  const int64_t limit = std::min(physical_memory(), cgroup_limit());
+  device_limit_.store(limit, std::memory_order_relaxed);
+  return limit;
+}
+
+void CpuLedger::set_standing_limit(std::optional<int64_t> bytes) {
+  standing_limit_.store(bytes.value_or(INT64_MAX), std::memory_order_relaxed);
+}
+
+int64_t CpuLedger::cached() const { return cached_bytes(); }
+void CpuLedger::release_cached() { release_cache(); }
+
+}  // namespace remat::memory

@@ -1,0 +1,83 @@
+// src/memory/cpu_ledger.h -- the account of CPU tensors, kept by remat's own allocator.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "memory/adopted_storages.h"
+#include "memory/device_ledger.h"
+#include "memory/enforcements.h"
+
+namespace remat::memory {
+
+/// One per process. Counts the bytes that were asked for, to the byte; what the allocator adds for itself (headers,
+/// rounding) and what it caches is not in it.
+class CpuLedger final : public DeviceLedger {
+ public:
+  /// Never destroyed: tensors may outlive static destruction.
+  static CpuLedger& instance();
+
+  // For the allocator. All noexcept but charge().
+
+  /// Counts `bytes` that are about to be allocated and returns what is alive with them. Where that would pass the
+  /// smallest enforced limit, asks the reclaimers first; throws what Reclaimer::refuse() throws, with nothing counted.
+  /// The peak does not know of it yet: the allocation may still fail.
+  int64_t charge(int64_t bytes);
+  /// The allocation has succeeded: `alive`, as charge() returned it, is a candidate for the peak.
+  void confirm(int64_t bytes, int64_t alive) noexcept;
+  /// The allocation has failed.
+  void cancel(int64_t bytes) noexcept { current_.fetch_sub(bytes, std::memory_order_relaxed); }
+  /// Memory that was counted is free.
+  void discharge(int64_t bytes) noexcept;
+  /// What is alive, without a look at foreign storages.
+  int64_t counted() const noexcept { return current_.load(std::memory_order_relaxed); }
+  /// Tensors and cache together should stay below this.
+  int64_t footprint_limit() const noexcept;
+
+  // Ledger.
+  int64_t current() const override;
+  int64_t peak() const override { return peak_.load(std::memory_order_relaxed); }
+  void reset_peak() override;
+  int64_t plain_current() const override { return plain_current_.load(std::memory_order_relaxed); }
+  int64_t plain_peak() const override { return plain_peak_.load(std::memory_order_relaxed); }
+  void reset_plain() override;
+  void forget_plain(int64_t bytes) override { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void adopt(c10::StorageImpl& storage) override;
+  std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) override;
+  int64_t enforced_limit() const override { return enforcements_.smallest(); }
+
+  // DeviceLedger.
+  int64_t device_limit() const override;
+  int64_t standing_limit() const override { return standing_limit_.load(std::memory_order_relaxed); }
+  void set_standing_limit(std::optional<int64_t> bytes) override;
+  int64_t cached() const override;
+  void release_cached() override;
+
+ private:
+  CpuLedger();
+
+  void make_room(int64_t bytes);
+  /// Takes foreign storages that are gone out of the account. True if there were any.
+  bool sweep() const noexcept;
+
+  // Logically const members sweep first.
+  mutable std::atomic<int64_t> current_{0};
+  std::atomic<int64_t> peak_{0};
+  mutable std::atomic<int64_t> plain_current_{0};
+  std::atomic<int64_t> plain_peak_{0};
+  std::atomic<int64_t> standing_limit_{INT64_MAX};
+  mutable std::atomic<int64_t> device_limit_;  ///< as last asked for: asking reads files
+  Enforcements enforcements_;
+  mutable AdoptedStorages adopted_;
+
+  friend void release_older(void* context) noexcept;
+};
+
+/// Deleters of DataPtrs that are counted: by their address adopt() knows such storages.
+/// Of a block from remat's allocator. (Defined with it.)
+void release_block(void* context) noexcept;
+/// Of a block from PyTorch's allocator that was adopted.
+void release_older(void* context) noexcept;
+
+}  // namespace remat::memory

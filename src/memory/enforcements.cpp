@@ -1,0 +1,106 @@
+#include "memory/enforcements.h"
+
+#include <string>
+#include <tuple>
+
+#include <remat/error.h>
+
+namespace remat::memory {
+
+/// A call of a reclaimer in progress. Calls of one thread form a stack, so that an allocation inside reclaim() does not
+/// ask the same reclaimer again, and an enforcement that ends inside it does not wait for itself.
+class Enforcements::Call {
+ public:
+  /// The entry's `calls` has been raised by next_after().
+  Call(Enforcements& owner, std::shared_ptr<Entry> entry)
+      : owner_(owner), entry_(std::move(entry)), outer_(std::exchange(innermost(), this)) {}
+  ~Call() {
+    innermost() = outer_;
+    // Notified under the lock: a waiting destructor may be the last to keep the condition variable's owner alive.
+    std::lock_guard lock(owner_.mutex_);
+    --entry_->calls;
+    owner_.call_ended_.notify_all();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  Reclaimer& reclaimer() { return entry_->reclaimer; }
+
+  /// How many calls of `entry` this thread is inside of, this object not counted.
+  static int64_t on_this_thread(const Entry& entry) {
+    int64_t count = 0;
+    for (const Call* call = innermost(); call != nullptr; call = call->outer_) count += call->entry_.get() == &entry;
+    return count;
+  }
+
+ private:
+  static Call*& innermost() {
+    thread_local Call* call = nullptr;
+    return call;
+  }
+
+  Enforcements& owner_;
+  std::shared_ptr<Entry> entry_;
+  Call* outer_;
+};
+
+class Enforcements::Handle final : public Ledger::Enforcement {
+ public:
+  Handle(Enforcements& owner, Key key) : owner_(owner), key_(key) {}
+  ~Handle() override { owner_.remove(key_); }
+
+ private:
+  Enforcements& owner_;
+  Key key_;
+};
+
+std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclaimer& reclaimer) {
+  if (limit <= 0) {
+    throw Error("[memory] a limit of " + std::to_string(limit) + " bytes cannot be enforced; use a positive number");
+  }
+  std::lock_guard lock(mutex_);
+  const Key key{limit, ++arrivals_};
+  auto handle = std::make_unique<Handle>(*this, key);
+  entries_.emplace(key, std::make_shared<Entry>(reclaimer));
+  smallest_.store(entries_.begin()->first.first, std::memory_order_release);
+  return handle;
+}
+
+void Enforcements::remove(Key key) {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Entry> entry = std::move(entries_.extract(key).mapped());
+  smallest_.store(entries_.empty() ? INT64_MAX : entries_.begin()->first.first, std::memory_order_release);
+  call_ended_.wait(lock, [&] { return entry->calls == Call::on_this_thread(*entry); });
+}
+
+std::pair<Enforcements::Key, std::shared_ptr<Enforcements::Entry>> Enforcements::next_after(Key key) {
+  std::lock_guard lock(mutex_);
+  auto next = entries_.upper_bound(key);
+  while (next != entries_.end() && Call::on_this_thread(*next->second) > 0) ++next;
+  if (next == entries_.end()) return {};
+  ++next->second->calls;
+  return *next;
+}
+
+bool Enforcements::reclaim(int64_t bytes) {
+  // One at a time, so that the end of one enforcement never waits for the reclaimer of another.
+  for (auto [key, entry] = next_after({0, 0}); entry != nullptr; std::tie(key, entry) = next_after(key)) {
+    if (Call(*this, entry).reclaimer().reclaim(bytes)) return true;
+  }
+  return false;
+}
+
+void Enforcements::refuse(int64_t needed, int64_t request) {
+  std::shared_ptr<Entry> entry;
+  int64_t limit = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (entries_.empty() || needed <= entries_.begin()->first.first) return;
+    limit = entries_.begin()->first.first;
+    entry = entries_.begin()->second;
+    ++entry->calls;
+  }
+  Call(*this, std::move(entry)).reclaimer().refuse(needed, request, limit);
+}
+
+}  // namespace remat::memory

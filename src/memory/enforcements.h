@@ -1,0 +1,53 @@
+// src/memory/enforcements.h -- the limits in force on one device, and who frees memory to keep them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "memory/ledger.h"
+
+namespace remat::memory {
+
+/// All Ledger::Enforcement objects of one device. Thread-safe. No lock is held while a Reclaimer runs: what it frees
+/// comes back to the ledger, and refuse() throws.
+class Enforcements {
+ public:
+  /// The smallest limit in force, in bytes, or INT64_MAX.
+  int64_t smallest() const noexcept { return smallest_.load(std::memory_order_acquire); }
+
+  /// See Ledger::enforce().
+  std::unique_ptr<Ledger::Enforcement> enforce(int64_t limit, Reclaimer& reclaimer);
+
+  /// Asks the reclaimers, that of the smallest limit first, until one frees something. False if none did.
+  bool reclaim(int64_t bytes);
+
+  /// Lets the reclaimer of the smallest limit throw, if `needed` bytes pass that limit. Returns where no limit stands
+  /// in the way any more, because another thread has just ended an enforcement.
+  void refuse(int64_t needed, int64_t request);
+
+ private:
+  /// Limit, then order of arrival.
+  using Key = std::pair<int64_t, int64_t>;
+  struct Entry {
+    Reclaimer& reclaimer;
+    int64_t calls = 0;  ///< calls of the reclaimer in progress; guarded by mutex_
+  };
+  class Call;
+  class Handle;
+
+  std::pair<Key, std::shared_ptr<Entry>> next_after(Key key);
+  void remove(Key key);
+
+  std::atomic<int64_t> smallest_{INT64_MAX};
+  std::mutex mutex_;
+  std::condition_variable call_ended_;
+  std::map<Key, std::shared_ptr<Entry>> entries_;
+  int64_t arrivals_ = 0;
+};
+
+}  // namespace remat::memory

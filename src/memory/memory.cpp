@@ -1,0 +1,36 @@
+#include <remat/memory.h>
+
+#include <algorithm>
+#include <string>
+
+#include <remat/error.h>
+
+#include "memory/cpu_allocator.h"
+#include "memory/device_ledger.h"
+
+namespace remat::memory {
+
+void start_accounting() { install_cpu_allocator(); }
+
+int64_t current(c10::Device device) { return device_ledger(device).current(); }
+int64_t peak(c10::Device device) { return device_ledger(device).peak(); }
+void reset_peak(c10::Device device) { device_ledger(device).reset_peak(); }
+
+int64_t limit(c10::Device device) {
+  const DeviceLedger& ledger = device_ledger(device);
+  const int64_t enforced = ledger.enforced_limit();
+  return enforced != INT64_MAX ? enforced : std::min(ledger.device_limit(), ledger.standing_limit());
+}
+
+void set_limit(std::optional<int64_t> bytes, c10::Device device) {
+  if (bytes && *bytes <= 0) {
+    throw Error("[set_limit] the limit is " + std::to_string(*bytes) +
+                " bytes; use a positive number, or nullopt for none");
+  }
+  device_ledger(device).set_standing_limit(bytes);
+}
+
+int64_t cached(c10::Device device) { return device_ledger(device).cached(); }
+void release_cached(c10::Device device) { device_ledger(device).release_cached(); }
+
+}  // namespace remat::memory
