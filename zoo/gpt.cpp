@@ -55,7 +55,10 @@ class DecoderBlock : public torch::nn::Module {
 class Gpt : public Model {
  public:
   explicit Gpt(const GptConfig& config)
-      : config_(config), tokens_(config.vocab, config.width), positions_(config.seq, config.width), norm_(norm_options(config.width)) {
+      : config_(config),
+        tokens_(config.vocab, config.width),
+        positions_(config.seq, config.width),
+        norm_(norm_options(config.width)) {
     register_module("tokens", tokens_);
     register_module("positions", positions_);
     for (int64_t i = 0; i < config.layers; ++i) {
@@ -88,7 +91,8 @@ void check(const GptConfig& config) {
                 std::to_string(config.heads) + "; change one of them");
   }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw Error("[gpt] dropout is " + std::to_string(config.dropout) + "; give a number from 0 up to, not including, 1");
+    throw Error("[gpt] dropout is " + std::to_string(config.dropout) +
+                "; give a number from 0 up to, not including, 1");
   }
 }
 

@@ -9,9 +9,9 @@ namespace remat::zoo {
 
 struct GptConfig {
   int64_t layers = 12;
-  int64_t width = 512;   ///< a multiple of heads
+  int64_t width = 512;  ///< a multiple of heads
   int64_t heads = 8;
-  int64_t seq = 256;     ///< longest input, in tokens
+  int64_t seq = 256;  ///< longest input, in tokens
   int64_t vocab = 8192;
   double dropout = 0.1;  ///< on embeddings and residual branches, none inside attention; 0 <= dropout < 1
 };

@@ -14,7 +14,8 @@ struct ResNetConfig {
   int64_t classes = 1000;
 };
 
-/// forward: (batch, 3, height, width) images -> (batch, classes) logits. Throws remat::Error for a config that cannot be.
+/// forward: (batch, 3, height, width) images -> (batch, classes) logits. Throws remat::Error for a config that cannot
+/// be.
 std::shared_ptr<Model> make_resnet(const ResNetConfig& config);
 
 }  // namespace remat::zoo

@@ -51,7 +51,8 @@ constexpr Recipe kRecipes[] = {{"gpt", 8, gpt_task}, {"mlp", 2048, mlp_task}, {"
 Task make_task(std::string_view name, int64_t batch) {
   for (const auto& recipe : kRecipes) {
     if (name != recipe.name) continue;
-    if (batch < 0) throw Error("[make_task] batch is " + std::to_string(batch) + "; give 1 or more, or 0 for the usual");
+    if (batch < 0)
+      throw Error("[make_task] batch is " + std::to_string(batch) + "; give 1 or more, or 0 for the usual");
     torch::manual_seed(0);
     auto task = recipe.make(batch > 0 ? batch : recipe.batch, at::detail::createCPUGenerator(/*seed_val=*/1));
     task.model->train();

@@ -1,0 +1,29 @@
+// cli/options.h -- the command line, and the JSON file that can stand for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <remat/error.h>
+
+#include "cli/settings.h"
+
+namespace remat::cli {
+
+/// The command line makes no sense: exit code 2, where other errors are 1.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+struct Command {
+  enum class Kind { kPrint, kTrain, kCompare };
+  Kind kind = Kind::kPrint;
+  TrainSettings settings;
+  std::string text;  ///< kPrint: what to print (help, version)
+};
+
+/// `arguments`: without the program's name. Throws UsageError.
+Command parse_options(const std::vector<std::string>& arguments);
+
+}  // namespace remat::cli

@@ -1,0 +1,50 @@
+// cli/settings.h -- what the user asked for, as plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace remat::cli {
+
+struct ModelSettings {
+  std::string kind = "gpt";  ///< "gpt" or "mlp"
+  int64_t layers = 8;
+  int64_t width = 512;
+  int64_t heads = 8;     ///< gpt only
+  int64_t seq = 128;     ///< bytes of context: the sequence of the GPT, the window of the MLP
+  double dropout = 0.1;  ///< gpt only
+};
+
+struct TrainSettings {
+  ModelSettings model;
+  std::string data;
+  std::string budget = "device";
+  std::string planner = "online";
+  bool plain = false;  ///< without remat
+
+  int64_t steps = 100;
+  int64_t batch = 8;
+  double lr = 1e-3;
+  uint64_t seed = 0;
+
+  std::string checkpoint;        ///< empty: none
+  int64_t checkpoint_every = 0;  ///< steps; 0: only at the end
+  bool resume = false;
+  std::string json;  ///< empty: none
+
+  std::string command_line;  ///< as typed, to say how to resume
+};
+
+/// The settings that decide the loss of every step: two runs that agree here and in their text give the same bits,
+/// whatever their budgets.
+nlohmann::json decisive(const TrainSettings& settings);
+
+/// Tokens that one step trains on: every position of a GPT has a prediction, a window of an MLP has one.
+int64_t tokens_per_step(const TrainSettings& settings);
+
+/// "layers 4 (here 8), seed 1 (here 0)": how `theirs` differs from `ours`, empty where it does not.
+std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours);
+
+}  // namespace remat::cli

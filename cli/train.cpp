@@ -1,0 +1,153 @@
+#include "cli/train.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "cli/checkpoint_file.h"
+#include "cli/interrupt.h"
+#include "cli/json_file.h"
+#include "cli/options.h"
+#include "cli/table.h"
+#include "cli/training_loop.h"
+
+namespace remat::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a checkpoint says of itself: everything that must agree for a resumed run to give the same bits.
+nlohmann::json about(const TrainSettings& settings, const TextData& data, int64_t step) {
+  return {{"settings", decisive(settings)},
+          {"text", {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}}},
+          {"step", step}};
+}
+
+void save(const std::string& path, const TrainSettings& settings, const TextData& data, const Trainer& trainer) {
+  CheckpointWriter file(path, about(settings, data, trainer.steps_done()));
+  trainer.save([&](const void* bytes, size_t size) { file.append(bytes, size); });
+  file.commit();
+}
+
+void resume(const TrainSettings& settings, const TextData& data, Trainer& trainer) {
+  const CheckpointReader file(settings.checkpoint);
+  const auto& theirs = file.about();
+  const auto ours = about(settings, data, 0);
+  if (const auto different = differences(theirs.at("settings"), ours.at("settings")); !different.empty()) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' is of another training: " + different +
+                "; give the same options, or start anew without --resume");
+  }
+  if (theirs.at("text") != ours.at("text")) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' was trained on another text (" +
+                theirs.at("text").at("bytes").dump() + " bytes, '" + settings.data + "' has " +
+                std::to_string(data.bytes()) + " or others); give the same --data");
+  }
+  trainer.load([&](size_t offset, void* to, size_t size) { return file.read(offset, to, size); }, file.payload_size());
+}
+
+// A place for the state of a run that named none: never one where something is.
+std::string unused_path() {
+  std::string path = "remat-interrupted.ckpt";
+  for (int i = 2; fs::exists(path); ++i) path = "remat-interrupted-" + std::to_string(i) + ".ckpt";
+  return path;
+}
+
+std::string how_to_resume(const TrainSettings& settings, const std::string& path) {
+  auto command = settings.command_line;
+  if (settings.checkpoint.empty()) command += " --checkpoint " + path;
+  if (!settings.resume) command += " --resume";
+  return command;
+}
+
+void check_before_training(const TrainSettings& settings) {
+  check_json_path(settings.json);
+  if (settings.checkpoint.empty()) return;
+  if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
+    throw UsageError("[checkpoint] '" + settings.checkpoint +
+                     "' exists; continue it with --resume, delete it, or give another path");
+  }
+  check_checkpoint_path(settings.checkpoint);
+}
+
+void print_summary(const TrainSettings& settings, const Trainer& trainer, const std::vector<StepResult>& results) {
+  if (results.empty()) return;
+  int64_t peak = 0;
+  for (const auto& result : results) peak = std::max(peak, result.peak_bytes);
+  const double seconds = median_seconds(results);
+  Table table;
+  table.add({"loss", format_number(results.front().loss, 4) + " -> " + format_number(results.back().loss, 4)});
+  table.add({"peak memory", format_bytes(peak)});
+  if (const auto budget = trainer.budget_bytes()) table.add({"budget", format_bytes(*budget)});
+  table.add({"time per step", format_seconds(seconds)});
+  table.add({"tokens per second",
+             format_count(static_cast<int64_t>(static_cast<double>(tokens_per_step(settings)) / seconds))});
+  std::fputs(table.to_string().c_str(), stdout);
+}
+
+nlohmann::json results_json(const TrainSettings& settings, const Trainer& trainer,
+                            const std::vector<StepResult>& results) {
+  auto steps = nlohmann::json::array();
+  for (const auto& result : results) steps.push_back(to_json(result));
+  nlohmann::json json = {{"command", "train"},        {"settings", decisive(settings)},
+                         {"plain", settings.plain},   {"parameters", trainer.parameter_count()},
+                         {"steps", std::move(steps)}, {"median_seconds", median_seconds(results)}};
+  if (const auto budget = trainer.budget_bytes()) json["budget_bytes"] = *budget;
+  return json;
+}
+
+}  // namespace
+
+int run_train(const TrainSettings& settings) {
+  check_before_training(settings);
+  const TextData data(settings.data, settings.model.seq, settings.seed);
+  Trainer trainer(settings, data, settings.plain ? std::nullopt : std::optional(Budget::parse(settings.budget)));
+  if (settings.resume) resume(settings, data, trainer);
+  std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
+              format_count(trainer.parameter_count()).c_str(), settings.data.c_str(),
+              settings.plain ? "plain" : ("budget " + Budget::parse(settings.budget).to_string()).c_str());
+  if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
+  if (trainer.steps_done() >= settings.steps) {
+    std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
+    return 0;
+  }
+
+  const auto first_step = trainer.steps_done();
+  std::vector<StepResult> results;
+  const auto after_step = [&](const StepResult& result) {
+    if (settings.checkpoint_every == 0 || result.step % settings.checkpoint_every != 0) return;
+    if (result.step == settings.steps) return;  // the end saves
+    try {
+      save(settings.checkpoint, settings, data, trainer);
+    } catch (const Error& error) {
+      // A disk can be full for a moment; the training is worth more than this checkpoint. The last one decides.
+      std::fprintf(stderr, "\nremat: %s; training goes on\n", error.what());
+    }
+  };
+  try {
+    run_steps(trainer, settings, "train", results, after_step);
+  } catch (const Error&) {
+    // Not a loss that diverged: that state is worth nothing.
+    const bool sound = results.empty() || std::isfinite(results.back().loss);
+    if (sound && !settings.checkpoint.empty() && trainer.steps_done() > first_step) {
+      save(settings.checkpoint, settings, data, trainer);
+      std::printf("saved step %lld in %s\n", static_cast<long long>(trainer.steps_done()), settings.checkpoint.c_str());
+    }
+    throw;
+  }
+
+  const int signal = interrupted();
+  auto path = settings.checkpoint;
+  if (path.empty() && signal != 0) path = unused_path();
+  if (!path.empty()) save(path, settings, data, trainer);
+  write_json(settings.json, results_json(settings, trainer, results));
+  if (signal != 0 && trainer.steps_done() < settings.steps) {
+    std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
+                static_cast<long long>(trainer.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
+    return 128 + signal;
+  }
+  print_summary(settings, trainer, results);
+  return 0;
+}
+
+}  // namespace remat::cli

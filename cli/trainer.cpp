@@ -1,0 +1,175 @@
+#include "cli/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <torch/torch.h>
+
+#include <remat/memory.h>
+#include <remat/session.h>
+
+#include "zoo/gpt.h"
+#include "zoo/mlp.h"
+
+namespace remat::cli {
+namespace {
+
+constexpr int64_t kBytes = 256;  // the vocabulary: every byte is a token
+
+std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings) {
+  if (settings.kind == "gpt") {
+    return zoo::make_gpt({.layers = settings.layers,
+                          .width = settings.width,
+                          .heads = settings.heads,
+                          .seq = settings.seq,
+                          .vocab = kBytes,
+                          .dropout = settings.dropout});
+  }
+  if (settings.kind == "mlp") {
+    return zoo::make_window_mlp(
+        {.layers = settings.layers, .width = settings.width, .seq = settings.seq, .vocab = kBytes});
+  }
+  throw Error("[train] there is no model '" + settings.kind + "'; use gpt or mlp");
+}
+
+at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  TrainSettings settings;
+  const TextData& data;
+  std::shared_ptr<zoo::Model> model;
+  std::unique_ptr<torch::optim::AdamW> optimizer;
+  std::optional<Session> session;
+  int64_t steps_done = 0;
+  bool fingerprints = false;
+
+  Impl(const TrainSettings& asked, const TextData& text) : settings(asked), data(text) {}
+
+  // (batch, seq + 1) bytes as numbers: inputs and targets are views of it.
+  at::Tensor read_batch(int64_t step) const {
+    auto batch = at::empty({settings.batch, settings.model.seq + 1}, at::kLong);
+    auto* next = batch.mutable_data_ptr<int64_t>();
+    for (int64_t row = 0; row < settings.batch; ++row) {
+      for (const char c : data.example(step, row)) *next++ = static_cast<unsigned char>(c);
+    }
+    return batch;
+  }
+
+  // The GPT predicts every next byte of its sequence, the MLP the one after its window.
+  at::Tensor forward(const at::Tensor& batch) {
+    const auto logits = model->forward(batch.slice(1, 0, -1).contiguous());
+    const auto target = settings.model.kind == "gpt" ? batch.slice(1, 1) : batch.slice(1, -1);
+    return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}));
+  }
+
+  // Forward and backward: gradients are there afterwards.
+  float learn(const at::Tensor& batch, StepResult& result) {
+    std::optional<Step> step;
+    if (session) step.emplace(session->step());
+    auto loss = forward(batch);
+    loss.backward();
+    const auto value = loss.item<float>();
+    loss.reset();
+    if (step) result.report = step->end();
+    return value;
+  }
+
+  StepResult run_step() {
+    StepResult result;
+    result.step = steps_done + 1;
+    const auto start = std::chrono::steady_clock::now();
+    const auto generator = default_generator().get_state();
+    memory::reset_peak();
+    result.baseline_bytes = memory::current();
+    try {
+      result.loss = learn(read_batch(result.step), result);
+    } catch (...) {
+      // As if the step had never begun: it can be tried again, or the state saved.
+      optimizer->zero_grad(/*set_to_none=*/true);
+      default_generator().set_state(generator);
+      throw;
+    }
+    const double learned = seconds_since(start);
+    const int64_t learned_peak = memory::peak();
+    if (fingerprints) {
+      for (const auto& item : model->named_parameters()) {
+        result.gradients.push_back(fingerprint(item.key(), item.value().grad()));
+      }
+    }
+    const auto update_start = std::chrono::steady_clock::now();
+    memory::reset_peak();
+    optimizer->step();
+    optimizer->zero_grad(/*set_to_none=*/true);
+    ++steps_done;
+    result.seconds = learned + seconds_since(update_start);
+    result.peak_bytes = std::max(learned_peak, memory::peak());
+    if (result.report) result.peak_bytes = std::max(result.peak_bytes, result.report->peak_bytes);
+    if (fingerprints) {
+      for (const auto& item : model->named_parameters())
+        result.parameters.push_back(fingerprint(item.key(), item.value()));
+      for (const auto& item : model->named_buffers())
+        result.parameters.push_back(fingerprint(item.key(), item.value()));
+    }
+    return result;
+  }
+};
+
+Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget)
+    : impl_(std::make_unique<Impl>(settings, data)) {
+  memory::start_accounting();  // before the first tensor: parameters count
+  torch::manual_seed(settings.seed);
+  impl_->model = make_model(settings.model);
+  impl_->model->train();
+  impl_->optimizer =
+      std::make_unique<torch::optim::AdamW>(impl_->model->parameters(), torch::optim::AdamWOptions(settings.lr));
+  if (budget) impl_->session.emplace(SessionOptions{.budget = *budget});
+}
+
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+
+StepResult Trainer::step() { return impl_->run_step(); }
+void Trainer::record_fingerprints() { impl_->fingerprints = true; }
+int64_t Trainer::steps_done() const { return impl_->steps_done; }
+int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
+
+std::optional<int64_t> Trainer::budget_bytes() const {
+  return impl_->session ? impl_->session->budget_bytes() : std::nullopt;
+}
+
+void Trainer::save(const std::function<void(const void* data, size_t size)>& write) const {
+  torch::serialize::OutputArchive archive, model, optimizer;
+  impl_->model->save(model);
+  impl_->optimizer->save(optimizer);
+  archive.write("model", model);
+  archive.write("optimizer", optimizer);
+  archive.write("generator", default_generator().get_state(), /*is_buffer=*/true);
+  archive.write("steps_done", at::tensor(impl_->steps_done, at::kLong), /*is_buffer=*/true);
+  archive.save_to([&](const void* data, size_t size) {
+    write(data, size);
+    return size;
+  });
+}
+
+void Trainer::load(const std::function<size_t(size_t offset, void* data, size_t size)>& read, size_t total_size) {
+  torch::serialize::InputArchive archive, model, optimizer;
+  archive.load_from([&](uint64_t offset, void* data, size_t size) { return read(offset, data, size); },
+                    [&] { return total_size; });
+  archive.read("model", model);
+  archive.read("optimizer", optimizer);
+  impl_->model->load(model);
+  impl_->optimizer->load(optimizer);
+  at::Tensor generator, steps_done;
+  archive.read("generator", generator, /*is_buffer=*/true);
+  archive.read("steps_done", steps_done, /*is_buffer=*/true);
+  default_generator().set_state(generator);
+  impl_->steps_done = steps_done.item<int64_t>();
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,59 @@
+// cli/trainer.h -- a model learning to predict the next byte of a text, step by step, plain or within a budget.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <remat/budget.h>
+#include <remat/report.h>
+
+#include "cli/fingerprint.h"
+#include "cli/settings.h"
+#include "cli/text_data.h"
+
+namespace remat::cli {
+
+/// What one step gave. Bytes are tensor bytes on the CPU.
+struct StepResult {
+  int64_t step = 0;  ///< from 1
+  float loss = 0;
+  double seconds = 0;                ///< from reading the batch to the updated parameters
+  int64_t baseline_bytes = 0;        ///< alive when the step began
+  int64_t peak_bytes = 0;            ///< at the worst moment, the optimizer's included
+  std::optional<StepReport> report;  ///< nothing in a plain run
+  Fingerprints gradients;            ///< both empty unless asked for
+  Fingerprints parameters;           ///< after the update; buffers too
+};
+
+class Trainer {
+ public:
+  /// `budget` nullopt: plain, without remat. `data` must outlive the trainer. Parameters, dropout and data depend on
+  /// the settings alone: the default generator is seeded here. Throws Error for a model or budget that cannot be.
+  Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget);
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+
+  /// Trains on the next batch. When it throws (BudgetError), the trainer is as it was after the step before.
+  StepResult step();
+
+  /// Fingerprint gradients and parameters in every step from now on (outside the measured time and peak).
+  void record_fingerprints();
+
+  int64_t steps_done() const;
+  int64_t parameter_count() const;
+  /// The budget in bytes; nothing in a plain run, and while a percent budget waits for its first step.
+  std::optional<int64_t> budget_bytes() const;
+
+  /// Everything that the next step depends on: step number, parameters, optimizer, generator.
+  void save(const std::function<void(const void* data, size_t size)>& write) const;
+  /// Continues from what save() wrote. `read` copies `size` bytes from `offset` and returns how many there were.
+  void load(const std::function<size_t(size_t offset, void* data, size_t size)>& read, size_t total_size);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace remat::cli

@@ -1,0 +1,63 @@
+#include "cli/training_loop.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include <remat/error.h>
+#include <remat/memory.h>
+
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+namespace remat::cli {
+
+void run_steps(Trainer& trainer, const TrainSettings& settings, const std::string& label,
+               std::vector<StepResult>& results, const std::function<void(const StepResult&)>& after_step) {
+  Progress progress(stdout);
+  int64_t peak = 0;
+  double smooth_seconds = 0;  // a moving average: the speed now, not since the beginning
+  while (trainer.steps_done() < settings.steps && interrupted() == 0) {
+    const auto& result = results.emplace_back(trainer.step());
+    peak = std::max(peak, result.peak_bytes);
+    smooth_seconds = smooth_seconds == 0 ? result.seconds : 0.8 * smooth_seconds + 0.2 * result.seconds;
+    progress.show({.label = label,
+                   .step = result.step,
+                   .steps = settings.steps,
+                   .loss = result.loss,
+                   .tokens_per_second = static_cast<double>(tokens_per_step(settings)) / smooth_seconds,
+                   .current_bytes = memory::current(),
+                   .peak_bytes = peak,
+                   .budget_bytes = trainer.budget_bytes(),
+                   .seconds_left = smooth_seconds * static_cast<double>(settings.steps - result.step)});
+    if (!std::isfinite(result.loss)) {
+      throw Error("[train] the loss is " + format_number(result.loss, 0) + " in step " + std::to_string(result.step) +
+                  "; lower --lr");
+    }
+    if (after_step) after_step(result);
+  }
+}
+
+double median_seconds(const std::vector<StepResult>& results) {
+  std::vector<double> seconds;
+  for (const auto& result : results) seconds.push_back(result.seconds);
+  if (seconds.size() > 1) seconds.erase(seconds.begin());
+  if (seconds.empty()) return 0;
+  std::ranges::sort(seconds);
+  const auto middle = seconds.size() / 2;
+  return seconds.size() % 2 == 1 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
+}
+
+nlohmann::json to_json(const StepResult& result) {
+  nlohmann::json json = {{"step", result.step},
+                         {"loss", result.loss},
+                         {"loss_bits", std::bit_cast<uint32_t>(result.loss)},
+                         {"seconds", result.seconds},
+                         {"baseline_bytes", result.baseline_bytes},
+                         {"peak_bytes", result.peak_bytes}};
+  if (result.report) json["report"] = nlohmann::json::parse(to_json(*result.report));
+  return json;
+}
+
+}  // namespace remat::cli

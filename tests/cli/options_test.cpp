@@ -1,0 +1,147 @@
+#include "cli/options.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/expect_error.h"
+#include "cli/temporary_directory.h"
+
+namespace remat::cli {
+namespace {
+
+TrainSettings settings_of(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"train", "--data", "text"});
+  return parse_options(arguments).settings;
+}
+
+std::string usage_error_of(const std::vector<std::string>& arguments) {
+  try {
+    parse_options(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "(no usage error)";
+}
+
+TEST(OptionsTest, DefaultsDependOnTheModel) {
+  const auto gpt = settings_of({});
+  EXPECT_EQ(gpt.model.kind, "gpt");
+  EXPECT_EQ(gpt.batch, 8);
+  EXPECT_EQ(gpt.model.seq, 128);
+  EXPECT_EQ(gpt.budget, "device");
+  const auto mlp = settings_of({"--model", "mlp"});
+  EXPECT_EQ(mlp.batch, 1024);
+  EXPECT_EQ(mlp.model.seq, 32);
+}
+
+TEST(OptionsTest, EveryOptionArrives) {
+  const auto settings = settings_of({"--model",
+                                     "gpt",
+                                     "--layers",
+                                     "3",
+                                     "--width",
+                                     "48",
+                                     "--heads",
+                                     "6",
+                                     "--seq",
+                                     "20",
+                                     "--dropout",
+                                     "0.25",
+                                     "--steps",
+                                     "7",
+                                     "--batch",
+                                     "5",
+                                     "--lr",
+                                     "0.002",
+                                     "--seed",
+                                     "9",
+                                     "--budget",
+                                     "1.5GiB",
+                                     "--planner",
+                                     "online",
+                                     "--json",
+                                     "j",
+                                     "--plain",
+                                     "--resume",
+                                     "--checkpoint",
+                                     "c",
+                                     "--checkpoint-every",
+                                     "2"});
+  EXPECT_EQ(decisive(settings).dump(),
+            R"({"batch":5,"dropout":0.25,"heads":6,"layers":3,"lr":0.002,"model":"gpt","seed":9,"seq":20,"width":48})");
+  EXPECT_EQ(settings.steps, 7);
+  EXPECT_EQ(settings.budget, "1.5GiB");
+  EXPECT_EQ(settings.json, "j");
+  EXPECT_EQ(settings.checkpoint, "c");
+  EXPECT_EQ(settings.checkpoint_every, 2);
+  EXPECT_TRUE(settings.plain);
+  EXPECT_TRUE(settings.resume);
+}
+
+TEST(OptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
+  const auto error = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--data", "text"});
+    return usage_error_of(more);
+  };
+  using test::holds;
+  EXPECT_TRUE(holds(error({"--layers", "0"}), "[options] --layers: "));
+  EXPECT_TRUE(holds(error({"--layers", "many"}), "--layers"));
+  EXPECT_TRUE(holds(error({"--steps", "-1"}), "--steps"));
+  EXPECT_TRUE(holds(error({"--dropout", "1"}), "--dropout"));
+  EXPECT_TRUE(holds(error({"--model", "rnn"}), "--model"));
+  EXPECT_TRUE(holds(error({"--planner", "magic"}), "--planner"));
+  EXPECT_TRUE(holds(error({"--budget", "lots"}), "lots"));
+  EXPECT_TRUE(holds(error({"--budget", "0"}), "["));
+  EXPECT_TRUE(holds(error({"--budget", "140%"}), "140"));
+  EXPECT_TRUE(holds(error({"--nonsense"}), "--nonsense"));
+  EXPECT_TRUE(holds(error({"--width", "50", "--heads", "8"}), "--width 50 is not a multiple of --heads 8"));
+  EXPECT_TRUE(holds(error({"--resume"}), "name it with --checkpoint"));
+  EXPECT_TRUE(holds(usage_error_of({"train"}), "--data is missing"));
+  EXPECT_TRUE(holds(usage_error_of({}), "subcommand"));
+  EXPECT_TRUE(holds(usage_error_of({"compare", "--data", "text", "--plain"}), "--plain"));
+}
+
+TEST(OptionsTest, HelpAndVersionArePrinted) {
+  EXPECT_EQ(parse_options({"--version"}).text.rfind("remat ", 0), 0u);
+  const auto help = parse_options({"train", "--help"}).text;
+  for (const auto* option : {"--model", "--data", "--budget", "--steps", "--resume", "--json", "--config", "--plain"}) {
+    EXPECT_TRUE(test::holds(help, option));
+  }
+  EXPECT_TRUE(test::holds(parse_options({"--help"}).text, "compare"));
+}
+
+TEST(OptionsTest, AConfigFileStandsForOptionsAndTheCommandLineComesFirst) {
+  const test::TemporaryDirectory directory;
+  const auto config = directory.write("run.json", R"({"layers": 3, "budget": "40%", "plain": true, "steps": 9})");
+  const auto settings = settings_of({"--config", config, "--steps", "11"});
+  EXPECT_EQ(settings.model.layers, 3);
+  EXPECT_EQ(settings.budget, "40%");
+  EXPECT_TRUE(settings.plain);
+  EXPECT_EQ(settings.steps, 11);
+  EXPECT_EQ(settings_of({"--steps", "11", "--config", config}).steps, 11);
+}
+
+TEST(OptionsTest, AConfigFileIsCheckedLikeTheCommandLine) {
+  const test::TemporaryDirectory directory;
+  const auto error = [&](const std::string& text) {
+    return usage_error_of({"train", "--data", "text", "--config", directory.write("run.json", text)});
+  };
+  EXPECT_TRUE(test::holds(error(R"({"layrs": 3})"), "--layrs"));
+  EXPECT_TRUE(test::holds(error(R"({"layers": 0})"), "--layers"));
+  EXPECT_TRUE(test::holds(error(R"({"layers": [3]})"), "'layers' in"));
+  EXPECT_TRUE(test::holds(error(R"({"layers": )"), "is not a JSON object"));
+  EXPECT_TRUE(test::holds(error("[1]"), "is not a JSON object"));
+  EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--config", "/no/such"}), "cannot read '/no/such'"));
+}
+
+TEST(OptionsTest, TheCommandLineIsKeptAsAShellWouldReadIt) {
+  EXPECT_EQ(settings_of({"--json", "it's here"}).command_line, R"(remat train --data text --json 'it'\''s here')");
+}
+
+TEST(SettingsTest, DifferencesNameBothSides) {
+  EXPECT_EQ(differences({{"a", 1}, {"b", 2}}, {{"a", 1}, {"b", 2}}), "");
+  EXPECT_EQ(differences({{"layers", 4}, {"seed", 1}}, {{"layers", 8}, {"seed", 1}}), "layers 4 (here 8)");
+  EXPECT_EQ(differences({{"heads", 4}}, {{"width", 8}}), "heads 4 (here null), width null (here 8)");
+}
+
+}  // namespace
+}  // namespace remat::cli
