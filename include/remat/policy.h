@@ -26,7 +26,8 @@ class Policy {
   static Policy keep_compute();
 
   struct Rules;  // defined inside the library
-  const Rules& rules() const { return *rules_; }
+  /// For the library's own use.
+  const std::shared_ptr<const Rules>& shared_rules() const { return rules_; }
 
  private:
   explicit Policy(std::shared_ptr<const Rules> rules) : rules_(std::move(rules)) {}

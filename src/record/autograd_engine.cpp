@@ -1,0 +1,63 @@
+#include "record/autograd_engine.h"
+
+#include <mutex>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/input_buffer.h>
+
+#include "record/recorder.h"
+#include "record/saved_tensor.h"
+
+namespace remat {
+namespace {
+
+using torch::autograd::Engine;
+
+/// Default saved-tensor hooks reach autograd only through a virtual function of the default engine, so this is one. It
+/// runs nothing itself: the engine that was there before does, whether PyTorch's or Python's.
+class HookEngine final : public Engine {
+ public:
+  explicit HookEngine(Engine& previous) : previous_(previous) {}
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    if (auto theirs = previous_.get_default_saved_variable_hooks()) return theirs;  // the user's own hooks win
+    const Recorder* const recorder = Recorder::current();
+    if (recorder == nullptr) return nullptr;
+    return std::make_unique<SavedTensor>(recorder->tape());
+  }
+
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs, bool keep_graph,
+                                         bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    return previous_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& graph_task,
+      c10::intrusive_ptr<torch::autograd::Node> graph_root, torch::autograd::InputBuffer&& input_buffer) override {
+    return previous_.execute_with_graph_task(graph_task, std::move(graph_root), std::move(input_buffer));
+  }
+
+  std::unique_ptr<torch::autograd::AnomalyMetadata> make_anomaly_metadata() override {
+    return previous_.make_anomaly_metadata();
+  }
+
+ private:
+  Engine& previous_;
+};
+
+Engine* g_engine = nullptr;
+Engine& engine() { return *g_engine; }
+
+}  // namespace
+
+void install_autograd_engine() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    g_engine = new HookEngine(Engine::get_default_engine());  // lives as long as the process, like PyTorch's own
+    torch::autograd::set_default_engine_stub(engine);
+  });
+}
+
+}  // namespace remat

@@ -1,0 +1,131 @@
+#include "record/operator_info.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include <ATen/core/enum_tag.h>
+#include <c10/util/flat_hash_map.h>
+
+namespace remat {
+namespace {
+
+constexpr std::array<std::string_view, 22> kComputeOperators = {
+    "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::matmul", "aten::_addmm_activation",
+    "aten::convolution", "aten::_convolution", "aten::convolution_overrideable", "aten::mkldnn_convolution",
+    "aten::cudnn_convolution", "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_attention_math",
+    "aten::_flash_attention_forward", "aten::_efficient_attention_forward", "aten::_trilinear", "aten::mv", "aten::dot"};
+
+/// Batch normalization updates its running statistics as a side effect; some schemas do not say so.
+struct StatisticsOperator {
+  std::string_view name;
+  uint16_t mean, variance;
+  int16_t training;  // -1: always in training
+  bool optional;     // the arguments may be left out
+};
+constexpr std::array<StatisticsOperator, 8> kStatisticsOperators = {{
+    {"aten::native_batch_norm", 3, 4, 5, true},
+    {"aten::cudnn_batch_norm", 3, 4, 5, true},
+    {"aten::miopen_batch_norm", 3, 4, 5, true},
+    {"aten::_native_batch_norm_legit", 3, 4, 5, false},
+    {"aten::_batch_norm_with_update", 3, 4, -1, false},
+    {"aten::batch_norm_gather_stats", 3, 4, -1, true},
+    {"aten::batch_norm_gather_stats_with_counts", 3, 4, -1, true},
+    {"aten::batch_norm_update_stats", 1, 2, -1, true},
+}};
+
+bool is_view(const c10::FunctionSchema& schema) {
+  if (schema.returns().empty()) return false;
+  for (const auto& result : schema.returns()) {
+    const auto* alias = result.alias_info();
+    if (alias == nullptr || alias->isWrite()) return false;
+  }
+  return true;
+}
+
+OperatorInfo make_info(const c10::OperatorHandle& handle) {
+  const auto& schema = handle.schema();
+  OperatorInfo info(handle);
+  info.name = schema.name();
+  info.base_length = info.name.size();
+  if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
+  const std::string_view base(schema.name());
+  info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::");
+  info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise);
+  for (const auto name : kComputeOperators) info.compute = info.compute || base == name;
+
+  const auto& arguments = schema.arguments();
+  const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite() && !metadata_only) info.written.push_back(static_cast<uint16_t>(i));
+    const auto& type = arguments[i].type();
+    const bool generator = type->kind() == c10::TypeKind::GeneratorType ||
+                           (type->kind() == c10::TypeKind::OptionalType &&
+                            type->containedType(0)->kind() == c10::TypeKind::GeneratorType);
+    if (generator) info.generator_argument = static_cast<int16_t>(i);
+  }
+  info.random = info.random || info.generator_argument >= 0;
+  for (const auto& op : kStatisticsOperators) {
+    if (base != op.name || arguments.size() <= op.variance) continue;
+    if (!arguments[op.mean].name().starts_with("running_mean")) continue;  // an overload without statistics
+    info.statistics = {op.mean, op.variance};
+    info.statistics_optional = op.optional;
+    info.training_argument = op.training;
+    const auto is_statistics = [&](uint16_t a) { return a == op.mean || a == op.variance; };
+    info.written.erase(std::remove_if(info.written.begin(), info.written.end(), is_statistics), info.written.end());
+  }
+  const bool composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                         !handle.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
+                         !handle.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+  const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
+  info.never_recorded = (is_view(schema) || composite || metadata_only) && !resizes;
+  return info;
+}
+
+class Registry {
+ public:
+  const OperatorInfo* find(const at::RecordFunction& fn) {
+    const auto name = fn.operator_name();
+    if (!name) return nullptr;
+    const auto handle = c10::Dispatcher::singleton().findOp(*name);
+    if (!handle || !handle->hasSchema()) return nullptr;
+    const std::lock_guard lock(mutex_);
+    auto& slot = infos_[*name];
+    if (slot == nullptr) slot = std::make_unique<OperatorInfo>(make_info(*handle));
+    return slot.get();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<c10::OperatorName, std::unique_ptr<OperatorInfo>> infos_;
+};
+
+}  // namespace
+
+const OperatorInfo* operator_info(const at::RecordFunction& fn) {
+  // A schema keeps its name at one address for as long as it lives, so the address identifies the overload. Ranges
+  // that are named by a temporary string have no operator name and are never put in the table.
+  thread_local ska::flat_hash_map<const char*, const OperatorInfo*> cache;
+  static Registry* const registry = new Registry;  // outlives static destruction: operators may still run then
+  const char* const key = fn.name();
+  if (const auto it = cache.find(key); it != cache.end()) return it->second;
+  const OperatorInfo* const info = registry->find(fn);
+  if (info != nullptr) cache.emplace(key, info);
+  return info;
+}
+
+bool operator_exists(const std::string& name) {
+  for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (registered.name == name) return true;
+    if (!registered.overload_name.empty() && registered.name + "." + registered.overload_name == name) return true;
+  }
+  return false;
+}
+
+}  // namespace remat

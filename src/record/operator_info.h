@@ -1,0 +1,53 @@
+// src/record/operator_info.h -- the facts about an operator that recording and replaying need, looked up once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/util/SmallVector.h>
+
+namespace remat {
+
+struct OperatorInfo {
+  explicit OperatorInfo(c10::OperatorHandle op) : handle(std::move(op)) {}
+
+  c10::OperatorHandle handle;
+  std::string name;           ///< "aten::add.Tensor"
+  size_t base_length = 0;     ///< length of "aten::add" in it
+  bool never_recorded = false;  ///< views and composites: their parts are seen, or there is nothing to recompute
+  bool random = false;          ///< draws from a generator
+  bool deterministic = true;    ///< gives the same bits for the same input
+  bool compute = false;         ///< matrix product, convolution or attention
+  bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
+  int16_t generator_argument = -1;
+  /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
+  c10::SmallVector<uint16_t, 2> written;
+  /// Running statistics that the operator updates in training without reading them (batch normalization). A replay
+  /// must not touch them: they are left out, or scratch copies where the schema wants a tensor.
+  c10::SmallVector<uint16_t, 2> statistics;
+  bool statistics_optional = false;
+  int16_t training_argument = -1;
+
+  /// Does a call with these arguments update running statistics?
+  bool updates_statistics(c10::ArrayRef<const c10::IValue> inputs) const {
+    return !statistics.empty() && (training_argument < 0 || inputs[static_cast<size_t>(training_argument)].toBool());
+  }
+  std::string base_name() const { return name.substr(0, base_length); }
+  bool writes(size_t argument) const {
+    for (const auto w : written) {
+      if (w == argument) return true;
+    }
+    return false;
+  }
+};
+
+/// The facts about the operator that `fn` observes; nullptr if it observes something else. Thread-safe; the result lives
+/// as long as the process.
+const OperatorInfo* operator_info(const at::RecordFunction& fn);
+
+/// True if `name` is that of a registered operator: with an overload ("aten::add.Tensor"), or of any overload.
+bool operator_exists(const std::string& name);
+
+}  // namespace remat

@@ -1,0 +1,425 @@
+#include "record/recorder.h"
+
+#include <exception>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "memory/ledger.h"
+#include "record/generator_state.h"
+#include "record/saved_tensor.h"
+
+namespace remat {
+namespace {
+
+thread_local std::unique_ptr<Recorder> t_recorder;
+
+bool below_autograd() {
+  const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
+}
+
+/// Calls `visit` for every tensor among an operator's results.
+template <class Visit>
+void for_each_result(const std::vector<c10::IValue>& outputs, Visit&& visit) {
+  for (const auto& output : outputs) {
+    if (output.isTensor()) {
+      visit(output.toTensor());
+    } else if (output.isTensorList()) {
+      for (const at::Tensor& tensor : output.toTensorVector()) visit(tensor);
+    }
+  }
+}
+
+/// Values that a replay can pass again as they are.
+bool is_constant(const c10::IValue& value) {
+  if (value.isNone() || value.isScalar() || value.isBool() || value.isString() || value.isDevice() ||
+      value.isGenerator() || value.isIntList() || value.isDoubleList() || value.isBoolList()) {
+    return true;
+  }
+  if (!value.isList()) return false;
+  for (const c10::IValue& element : value.toListRef()) {
+    if (!element.isNone() && !element.isScalar() && !element.isBool() && !element.isString()) return false;
+  }
+  return true;
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+/// Calls `visit` for every tensor that an operator writes to.
+template <class Visit>
+void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, Visit&& visit) {
+  for (const auto position : info.written) {
+    if (inputs[position].isTensor()) visit(inputs[position].toTensor());
+    if (inputs[position].isTensorList()) {
+      for (const at::Tensor& tensor : inputs[position].toTensorVector()) visit(tensor);
+    }
+  }
+}
+
+c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
+  for (const auto& input : inputs) {
+    if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
+    if (input.isDevice()) return input.toDevice();
+  }
+  return c10::kCPU;
+}
+
+}  // namespace
+
+Recorder* Recorder::current() { return t_recorder.get(); }
+
+void Recorder::start(std::shared_ptr<Tape> tape) {
+  t_recorder = std::make_unique<Recorder>(std::move(tape));
+  t_recorder->callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                                         .needsInputs(true)
+                                                         .needsOutputs(true)
+                                                         .scopes({at::RecordScope::FUNCTION}));
+}
+
+void Recorder::stop() {
+  at::removeCallback(t_recorder->callback_);
+  t_recorder.reset();
+}
+
+void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
+  if (scopes_.empty()) root_scope_ = ++root_scopes_seen_;
+  scopes_.push_back(std::move(rules));
+}
+
+void Recorder::pop_scope() {
+  scopes_.pop_back();
+  if (scopes_.empty()) root_scope_ = 0;
+}
+
+std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction& fn) {
+  Recorder* const recorder = current();
+  if (recorder == nullptr || below_autograd()) return nullptr;
+  const OperatorInfo* const info = operator_info(fn);
+  if (info == nullptr || info->never_recorded) return nullptr;
+  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  if (in_backward) {
+    if (!info->written.empty()) {
+      const std::lock_guard lock(recorder->tape_->mutex);
+      for_each_written(*info, fn.inputs(), [&](const at::Tensor& tensor) { recorder->before_write(tensor); });
+    }
+    return nullptr;
+  }
+  recorder->begin(fn, *info);
+  return nullptr;
+}
+
+void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* /*context*/) {
+  Recorder* const recorder = current();
+  if (recorder == nullptr || recorder->pending_.empty() || recorder->pending_.back().fn != &fn) return;
+  const auto now = std::chrono::steady_clock::now();
+  Pending pending = std::move(recorder->pending_.back());
+  recorder->pending_.pop_back();
+  pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
+  if (!pending.composite) recorder->end(pending, fn.outputs());
+}
+
+void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
+  Tape& tape = *tape_;
+  const std::lock_guard lock(tape.mutex);
+  if (!pending_.empty() && !pending_.back().composite) {  // it has called an operator: record that one instead
+    pending_.back().composite = true;
+    roll_back(pending_.back());
+    bind_saved(pending_.back());
+  }
+  tape.drop_idle();
+
+  const auto inputs = fn.inputs();
+  // An operator that writes to a leaf is not recorded: what it leaves behind is another leaf.
+  bool writes_leaf = false;
+  for_each_written(info, inputs, [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const ValueId id = is_plain(tensor) ? tape.find(storage_of(tensor)) : kNone;
+    writes_leaf = writes_leaf || id == kNone || !tape.recomputable(id) || tape.values[id].written_unseen();
+  });
+  if (writes_leaf) for_each_written(info, inputs, [&](const at::Tensor& tensor) { before_write(tensor); });
+  if (info.updates_statistics(inputs)) {
+    for (const auto s : info.statistics) {
+      if (inputs[s].isTensor()) before_write(inputs[s].toTensor());
+    }
+  }
+
+  Pending& pending = pending_.emplace_back();
+  ++tape.busy;
+  pending.fn = &fn;
+  pending.info = &info;
+  pending.exceptions = std::uncaught_exceptions();
+  pending.tensors = tape.tensors.size();
+  pending.constants = tape.constants.size();
+  pending.opaque = tape.opaque.size();
+  pending.generators = tape.generators.size();
+  pending.operation.info = &info;
+  pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
+  pending.operation.scope = root_scope_;
+  pending.operation.grad_mode = c10::GradMode::is_enabled();
+  pending.repeatable = info.deterministic && !writes_leaf;
+  try {
+    for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
+    if (pending.repeatable && (info.random || info.foreign)) capture_generator_of(pending, inputs);
+  } catch (...) {  // no memory for a copy or a generator's state: do without them
+    pending.repeatable = false;
+  }
+  pending.operation.argument_count = static_cast<uint32_t>(tape.arguments.size()) - pending.operation.first_argument;
+  pending.begin = std::chrono::steady_clock::now();
+}
+
+void Recorder::capture_argument(Pending& pending, size_t position, const c10::IValue& value) {
+  Tape& tape = *tape_;
+  const OperatorInfo& info = *pending.info;
+  Argument argument;
+  const bool statistics = info.updates_statistics(pending.fn->inputs()) &&
+                          (position == info.statistics[0] || position == info.statistics[1]);
+  if (statistics) {
+    argument.kind = Argument::Kind::kStatistics;
+    if (!info.statistics_optional) {
+      argument.first = static_cast<uint32_t>(tape.tensors.size());
+      argument.count = 1;
+      auto& held = tape.tensors.emplace_back();
+      held.opaque = static_cast<uint32_t>(tape.opaque.size());
+      tape.opaque.push_back(history_free(value.toTensor()));
+    }
+  } else if (value.isTensor()) {
+    argument.kind = Argument::Kind::kTensor;
+    argument.first = static_cast<uint32_t>(tape.tensors.size());
+    argument.count = 1;
+    capture_tensor(pending, value.toTensor(), info.writes(position));
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    argument.kind = value.isTensorList() ? Argument::Kind::kTensorList : Argument::Kind::kOptionalTensorList;
+    argument.first = static_cast<uint32_t>(tape.tensors.size());
+    for (const c10::IValue& element : value.toListRef()) {
+      capture_tensor(pending, element.isTensor() ? element.toTensor() : at::Tensor(), info.writes(position));
+      ++argument.count;
+    }
+  } else if (is_constant(value)) {
+    argument.first = static_cast<uint32_t>(tape.constants.size());
+    tape.constants.push_back(value);
+  } else {
+    pending.repeatable = false;
+  }
+  tape.arguments.push_back(argument);
+}
+
+void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool written) {
+  Tape& tape = *tape_;
+  TensorArgument& argument = tape.tensors.emplace_back();
+  if (!tensor.defined()) return;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (!is_plain(tensor)) {
+    const bool empty = impl.has_storage() && impl.unsafe_storage().nbytes() == 0;
+    // What cannot be told apart from its contents is held whole. Inference tensors change without a trace, and
+    // subclasses may do anything: what is computed from them is not recomputed.
+    if (tensor.is_inference() || impl.is_python_dispatch() || (!empty && !impl.is_wrapped_number())) {
+      pending.repeatable = pending.repeatable && !tensor.is_inference() && !impl.is_python_dispatch();
+    }
+    if (written && !empty) pending.repeatable = false;
+    if (!pending.repeatable) return;
+    argument.opaque = static_cast<uint32_t>(tape.opaque.size());
+    tape.opaque.push_back(history_free(tensor));
+    return;
+  }
+  argument.value = read(tensor);
+  argument.view = TensorView(impl);
+  if (written) {
+    StoragePtr storage = StoragePtr::reclaim_copy(impl.unsafe_storage().unsafeGetStorageImpl());
+    pending.writes.push_back(
+        {std::move(storage), argument.value, impl.version_counter(), impl.version_counter().current_version()});
+  }
+}
+
+ValueId Recorder::read(const at::Tensor& tensor) {
+  Tape& tape = *tape_;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  ValueId id = tape.find(storage);
+  if (id != kNone) {
+    Value& value = tape.values[id];
+    if (!value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
+      const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
+      if (from_outside && value.producer != kNone && !value.anchor) {
+        value.anchor = true;
+        if (!value.kept) value.kept = StoragePtr::reclaim_copy(storage);
+      }
+      return id;
+    }
+    // Somebody wrote to it unseen. What was there cannot be read again.
+    value.lost = value.producer == kNone;
+    value.kept.reset();
+    tape.unhome(id);
+  }
+  StoragePtr held = StoragePtr::reclaim_copy(storage);
+  if (tape.ledger != nullptr) {
+    const int64_t before = tape.ledger->current();
+    tape.ledger->adopt(*storage);
+    tape.adopted_bytes += tape.ledger->current() - before;
+  }
+  id = tape.add_value(held, impl);
+  tape.values[id].kept = std::move(held);
+  tape.values[id].scope = root_scope_;
+  return id;
+}
+
+void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs) {
+  at::Generator generator;
+  const int16_t position = pending.info->generator_argument;
+  if (position >= 0 && inputs[static_cast<size_t>(position)].isGenerator()) {
+    generator = inputs[static_cast<size_t>(position)].toGenerator();
+  } else {
+    generator = default_generator(device_of(inputs));
+  }
+  if (!generator.defined()) {
+    pending.repeatable = pending.repeatable && !pending.info->random;
+    return;
+  }
+  const memory::FrozenPlain frozen;  // plain keeps no such states
+  pending.suspect_random = !pending.info->random;
+  pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
+  tape_->generators.push_back(capture_generator(generator));
+}
+
+void Recorder::before_write(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
+  if (id == kNone) return;
+  if (!tape_->recomputable(id)) {
+    save_leaf(id);
+  } else {
+    tape_->supersede(id, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+  }
+}
+
+void Recorder::save_leaf(ValueId leaf) {
+  Tape& tape = *tape_;
+  if (tape.values[leaf].readers > 0) tape.collect();
+  Value& value = tape.values[leaf];
+  const StoragePtr original = std::move(value.kept);
+  value.kept.reset();
+  value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
+  if (value.readers > 0) {
+    value.lost = true;
+    try {
+      value.kept = copy_of(*original);
+      tape.values[leaf].lost = false;
+    } catch (...) {  // no room for the copy: a replay that needs it will say so
+    }
+  }
+  tape.unhome(leaf);
+}
+
+void Recorder::roll_back(const Pending& pending) {
+  Tape& tape = *tape_;
+  tape.arguments.resize(pending.operation.first_argument);
+  tape.tensors.resize(pending.tensors);
+  tape.constants.resize(pending.constants);
+  tape.opaque.resize(pending.opaque);
+  const memory::FrozenPlain frozen;
+  tape.generators.resize(pending.generators);
+  --tape.busy;
+}
+
+void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
+  Tape& tape = *tape_;
+  const std::lock_guard lock(tape.mutex);
+  const bool failed = std::uncaught_exceptions() > pending.exceptions;
+  if (pending.suspect_random) {
+    const memory::FrozenPlain frozen;
+    if (!same_state(tape.generators[pending.operation.generator])) {
+      pending.suspect_random = false;  // it does draw random numbers
+    } else {
+      tape.generators.resize(pending.generators);
+      pending.operation.generator = kNone;
+    }
+  }
+  const auto id = static_cast<OperationId>(tape.operations.size());
+  const auto first_value = static_cast<ValueId>(tape.values.size());
+  bool recorded = pending.repeatable && !failed;
+  if (recorded) {
+    // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
+    for_each_result(outputs, [&](const at::Tensor& t) {
+      recorded = recorded && (!t.defined() || is_plain(t) || (t.has_storage() && t.storage().nbytes() == 0));
+    });
+  }
+  for (const auto& write : pending.writes) {
+    recorded = recorded && static_cast<int64_t>(write.storage->nbytes()) == tape.values[write.before].bytes;
+  }
+  if (recorded) {
+    uint16_t result = 0;
+    for_each_result(outputs, [&](const at::Tensor& t) {
+      const uint16_t index = result++;
+      if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
+      const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+      c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+      if (tape.find(storage) != kNone) return;  // a view, or an argument that was written to
+      const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
+      tape.values[value].producer = id;
+      tape.values[value].result = index;
+    });
+  }
+  finish_writes(pending, recorded ? id : kNone);
+  const auto value_count = tape.values.size() - first_value;
+  if (!recorded || value_count == 0) {
+    roll_back(pending);
+    bind_saved(pending);
+    return;
+  }
+  Operation& operation = pending.operation;
+  operation.first_value = first_value;
+  operation.value_count = static_cast<uint16_t>(value_count);
+  const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
+  for (ValueId value = first_value; value < tape.values.size(); ++value) {
+    tape.values[value].scope = root_scope_;
+    tape.values[value].drop = drop;
+  }
+  tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+    if (t.value != kNone) ++tape.values[t.value].readers;
+  });
+  tape.operations.push_back(operation);
+  --tape.busy;
+  bind_saved(pending);
+}
+
+void Recorder::finish_writes(Pending& pending, OperationId producer) {
+  Tape& tape = *tape_;
+  for (size_t i = 0; i < pending.writes.size(); ++i) {
+    const Write& write = pending.writes[i];
+    if (tape.find(write.storage.get()) != write.before) continue;  // the same storage twice
+    const ValueId after = tape.supersede(write.before, write.storage);
+    Value& value = tape.values[after];
+    value.version_counter = write.version_counter;
+    value.version = write.version_counter.current_version();
+    value.producer = producer;
+    value.result = static_cast<uint16_t>(kWritten + i);
+    if (producer == kNone) value.kept = write.storage;
+  }
+}
+
+bool Recorder::bind_later(SavedTensor& saved, const c10::TensorImpl& tensor) {
+  if (pending_.empty() || pending_.back().composite) return false;
+  Pending& pending = pending_.back();
+  const auto* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  bool running = tape_->find(storage) == kNone;
+  for (const auto& write : pending.writes) {
+    running = running || (write.storage.get() == storage && write.version_counter.current_version() != write.version);
+  }
+  if (running) pending.saved.push_back(&saved);
+  return running;
+}
+
+void Recorder::forget(SavedTensor& saved) {
+  for (auto& pending : pending_) std::erase(pending.saved, &saved);
+}
+
+void Recorder::bind_saved(Pending& pending) {
+  for (SavedTensor* const saved : pending.saved) saved->bind();
+  pending.saved.clear();
+}
+
+}  // namespace remat

@@ -1,0 +1,86 @@
+// src/record/recorder.h -- watches the operators of one thread and writes them on a tape.
+//
+// Operators are seen through at::RecordFunction, at autograd's level. Those called by another operator's kernel, below
+// autograd, are its own business. An operator that calls others at autograd's level is a composite: only its parts
+// are recorded. So is the first of the two calls that autocast makes of one.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <ATen/record_function.h>
+
+#include "record/policy_rules.h"
+#include "record/tape.h"
+
+namespace remat {
+
+class SavedTensor;
+
+class Recorder {
+ public:
+  /// The recorder of this thread; nullptr while nothing is recorded.
+  static Recorder* current();
+
+  /// Makes `tape` the one that this thread records on. The caller restores with stop().
+  static void start(std::shared_ptr<Tape> tape);
+  static void stop();
+
+  const std::shared_ptr<Tape>& tape() const { return tape_; }
+
+  void push_scope(std::shared_ptr<const Policy::Rules> rules);
+  void pop_scope();
+
+  /// A saved tensor that an operator still running may be the producer of: it is bound when that operator ends. Returns
+  /// false if no running operator can have produced `tensor`.
+  bool bind_later(SavedTensor& saved, const c10::TensorImpl& tensor);
+  void forget(SavedTensor& saved);
+
+  explicit Recorder(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
+
+ private:
+  struct Write {
+    StoragePtr storage;
+    ValueId before = kNone;
+    c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};
+    uint32_t version = 0;  // before the operator ran
+  };
+  struct Pending {
+    const at::RecordFunction* fn = nullptr;
+    const OperatorInfo* info = nullptr;
+    Operation operation;
+    size_t tensors = 0, constants = 0, opaque = 0, generators = 0;  // sizes of the tape's arrays before it
+    std::vector<Write> writes;
+    std::vector<SavedTensor*> saved;
+    bool composite = false;    // calls others at autograd's level: not recorded
+    bool repeatable = true;    // false: its results are leaves
+    bool suspect_random = false;
+    int exceptions = 0;
+    std::chrono::steady_clock::time_point begin;
+  };
+
+  static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
+  static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
+
+  void begin(const at::RecordFunction& fn, const OperatorInfo& info);
+  void end(Pending& pending, const std::vector<c10::IValue>& outputs);
+  void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
+  void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
+  void capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
+  ValueId read(const at::Tensor& tensor);
+  void before_write(const at::Tensor& tensor);
+  void save_leaf(ValueId leaf);
+  void finish_writes(Pending& pending, OperationId producer);
+  void roll_back(const Pending& pending);
+  void bind_saved(Pending& pending);
+
+  std::shared_ptr<Tape> tape_;
+  std::vector<Pending> pending_;
+  std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
+  uint32_t root_scope_ = 0;
+  uint32_t root_scopes_seen_ = 0;
+  at::CallbackHandle callback_ = 0;
+};
+
+}  // namespace remat

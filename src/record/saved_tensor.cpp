@@ -1,0 +1,96 @@
+#include "record/saved_tensor.h"
+
+#include <remat/error.h>
+
+#include <sstream>
+
+#include "record/recorder.h"
+#include "run/replay.h"
+
+namespace remat {
+
+SavedTensor::~SavedTensor() {
+  const std::lock_guard lock(tape_->mutex);
+  if (unbound_) {
+    if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
+  }
+  if (value_ != kNone) tape_->release_saved(value_, pending_);
+}
+
+void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
+  const std::lock_guard lock(tape_->mutex);
+  const bool versioned = !tensor.is_inference();
+  if (versioned) {
+    version_counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+    version_ = version_counter_.current_version();
+  }
+  alias_ = history_free(tensor);
+  if (!versioned || !is_plain(tensor)) return;
+  auto* const recorder = Recorder::current();
+  // An operator that is still running may be making it, or writing to it.
+  unbound_ = recorder != nullptr && recorder->tape() == tape_ && recorder->bind_later(*this, *tensor.unsafeGetTensorImpl());
+  if (!unbound_) bind();
+}
+
+void SavedTensor::bind() {
+  unbound_ = false;
+  const c10::TensorImpl& impl = *alias_.unsafeGetTensorImpl();
+  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  const ValueId id = tape_->find(storage);
+  if (id == kNone || !tape_->recomputable(id)) return;  // not ours to drop: stays as it is
+  Value& value = tape_->values[id];
+  if (value.written_unseen()) return;  // written to unseen
+  value_ = id;
+  view_ = TensorView(impl);
+  if (value.saved++ == 0) {
+    ++tape_->saved_values;
+    tape_->saved_bytes += value.bytes;
+  }
+  ++value.pending;
+  pending_ = true;
+  tape_->retain(id, StoragePtr::reclaim_copy(storage));
+  alias_ = at::Tensor();
+}
+
+void SavedTensor::check_version() const {
+  if (!version_counter_.enabled() || version_counter_.current_version() == version_) return;
+  std::ostringstream message;
+  message << "[backward] a tensor that was saved for backward";
+  if (value_ != kNone) {
+    const auto& value = tape_->values[value_];
+    if (value.producer != kNone) {
+      message << ", a result of " << tape_->operations[value.producer].info->name << ",";
+    }
+  }
+  const auto sizes = value_ != kNone ? view_.shape.sizes_arrayref() : alias_.sizes();
+  message << " of shape " << sizes << " has been modified by an in-place operation: it is at version "
+          << version_counter_.current_version() << ", it was saved at version " << version_
+          << "; use the operation that is not in-place, or clone the tensor before it";
+  throw Error(message.str());
+}
+
+at::Tensor SavedTensor::call_unpack_hook() {
+  check_version();
+  if (value_ == kNone) return alias_;
+  ValueId id = value_;
+  {
+    const std::lock_guard lock(tape_->mutex);
+    tape_->drop_idle();
+    // Written to in place through an alias with a count of its own: plain would read what is there now.
+    while (tape_->values[id].successor != kNone) id = tape_->values[id].successor;
+  }
+  StoragePtr storage = materialize(*tape_, id);
+  at::Tensor tensor = view_.over(std::move(storage));
+  tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
+  const std::lock_guard lock(tape_->mutex);
+  Value& value = tape_->values[value_];
+  if (pending_) {
+    pending_ = false;
+    if (--value.pending == 0 && value.drop && !value.pinned && !value.anchor && value_ == id && value.kept) {
+      tape_->drop_when_idle(value_);
+    }
+  }
+  return tensor;
+}
+
+}  // namespace remat

@@ -1,0 +1,40 @@
+// src/record/saved_tensor.h -- what autograd holds in the place of a tensor that it saved for backward.
+#pragma once
+
+#include <memory>
+
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include "record/tape.h"
+
+namespace remat {
+
+/// Either an alias (the tensor is kept as autograd would keep it) or a reference to a value of a tape and a view of it.
+class SavedTensor final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit SavedTensor(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
+  ~SavedTensor() override;
+  SavedTensor(const SavedTensor&) = delete;
+  SavedTensor& operator=(const SavedTensor&) = delete;
+
+  void call_pack_hook(const at::Tensor& tensor) override;
+  at::Tensor call_unpack_hook() override;
+
+  /// Called by the recorder when the operator that made the tensor has ended. REQUIRES: tape's mutex.
+  void bind();
+
+ private:
+  void check_version() const;
+  void bind_to(ValueId value, const c10::TensorImpl& impl);
+
+  std::shared_ptr<Tape> tape_;
+  at::Tensor alias_;
+  ValueId value_ = kNone;
+  TensorView view_;
+  c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};
+  uint32_t version_ = 0;
+  bool unbound_ = false;  ///< registered with the recorder, alias_ holds the tensor until bind()
+  bool pending_ = false;  ///< counted in the value's `pending`
+};
+
+}  // namespace remat

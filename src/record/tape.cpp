@@ -1,0 +1,213 @@
+#include "record/tape.h"
+
+#include <algorithm>
+
+#include <remat/error.h>
+
+#include "memory/ledger.h"
+#include "record/checksum.h"
+
+namespace remat {
+
+Tape::~Tape() {
+  const memory::FrozenPlain frozen;
+  generators.clear();
+  for (const auto& value : values) {
+    if (value.absent && ledger != nullptr) ledger->forget_plain(value.bytes);
+  }
+}
+
+ValueId Tape::find(const c10::StorageImpl* storage) const {
+  const auto it = by_storage_.find(storage);
+  return it == by_storage_.end() ? kNone : it->second;
+}
+
+ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_through) {
+  const auto id = static_cast<ValueId>(values.size());
+  Value& value = values.emplace_back();
+  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  value.bytes = static_cast<int64_t>(storage->nbytes());
+  value.version_counter = seen_through.version_counter();
+  value.version = value.version_counter.current_version();
+  by_storage_[storage.get()] = id;
+  return id;
+}
+
+ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
+  const bool was_saved = values[before].saved > 0;
+  const bool was_kept = values[before].kept != nullptr;
+  values[before].kept.reset();
+  unhome(before);
+  const auto after = static_cast<ValueId>(values.size());
+  Value& value = values.emplace_back();
+  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  value.bytes = static_cast<int64_t>(storage->nbytes());
+  by_storage_[storage.get()] = after;
+  // Saved tensors see what is in the storage when they are asked for, as long as their version count allows.
+  if (was_saved) values[before].successor = after;
+  if (was_saved && was_kept) value.kept = storage;
+  return after;
+}
+
+void Tape::rehome(ValueId id, const StoragePtr& storage) {
+  unhome(id);
+  values[id].home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  by_storage_[storage.get()] = id;
+}
+
+void Tape::unhome(ValueId id) {
+  Value& value = values[id];
+  const auto* const storage = value.home._unsafe_get_target();
+  if (storage == nullptr) return;
+  if (const auto it = by_storage_.find(storage); it != by_storage_.end() && it->second == id) by_storage_.erase(it);
+  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr());
+}
+
+StoragePtr Tape::alive(ValueId id) const {
+  const Value& value = values[id];
+  if (value.kept) return value.kept;
+  return value.home.lock();
+}
+
+void Tape::give_up(ValueId id) {
+  Value& value = values[id];
+  if (verify && value.checksum == 0) value.checksum = checksum(*value.kept);
+  ++drops;
+  dropped_bytes += value.bytes;
+  value.absent = value.saved > 0;
+  const memory::FrozenPlain frozen;  // plain would hold it on
+  unhome(id);
+  value.kept.reset();
+}
+
+void Tape::retain(ValueId id, const StoragePtr& storage) {
+  Value& value = values[id];
+  if (value.kept) return;
+  value.kept = storage;
+  if (value.drop && !value.pinned) drop_when_idle(id);
+}
+
+void Tape::drop_idle() {
+  std::erase_if(drop_queue_, [&](ValueId id) {
+    const Value& value = values[id];
+    if (!value.kept || value.pinned || value.anchor || !recomputable(id)) return true;
+    if (value.kept.use_count() > 1) return false;
+    give_up(id);
+    return true;
+  });
+}
+
+void Tape::release_saved(ValueId id, bool was_pending) {
+  Value& value = values[id];
+  --value.saved;
+  if (was_pending) --value.pending;
+  if (value.saved > 0) return;
+  if (value.absent) {
+    value.absent = false;
+    if (ledger != nullptr) ledger->forget_plain(value.bytes);
+  }
+  const bool leaf = value.producer == kNone;
+  if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) value.kept.reset();
+  ++released_since_collect_;
+  collect_if_due();
+}
+
+void Tape::collect() {
+  if (busy > 0) return;
+  released_since_collect_ = 0;
+  const uint32_t stamp = next_visit();
+  std::vector<bool> needed(values.size(), false);
+  std::vector<ValueId> stack;
+  const auto need = [&](ValueId id) {
+    if (id != kNone && !needed[id]) {
+      needed[id] = true;
+      stack.push_back(id);
+    }
+  };
+  for (ValueId id = 0; id < values.size(); ++id) {
+    if (values[id].saved > 0) need(id);
+  }
+  while (!stack.empty()) {
+    const Value& value = values[stack.back()];
+    stack.pop_back();
+    need(value.successor);
+    if (value.producer == kNone || operations[value.producer].visit == stamp) continue;
+    operations[value.producer].visit = stamp;
+    for_each_tensor(operations[value.producer], [&](const TensorArgument& t, uint32_t) { need(t.value); });
+  }
+
+  std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
+  for (auto& value : values) value.readers = 0;
+  for (auto& operation : operations) {
+    if (operation.info == nullptr) continue;
+    if (operation.visit == stamp) {
+      for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+        if (t.value != kNone) ++values[t.value].readers;
+      });
+      continue;
+    }
+    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
+      Argument& argument = arguments[a];
+      if (argument.kind == Argument::Kind::kConstant) constants[argument.first] = c10::IValue();
+      for (uint32_t t = argument.first; t < argument.first + argument.count; ++t) {
+        if (tensors[t].opaque != kNone) opaque[tensors[t].opaque] = at::Tensor();
+        tensors[t] = TensorArgument();
+      }
+      argument = Argument();
+      argument.kind = Argument::Kind::kStatistics;
+    }
+    if (operation.generator != kNone) {
+      const memory::FrozenPlain frozen;
+      generators[operation.generator] = GeneratorRecord();
+    }
+    operation.info = nullptr;
+  }
+  for (ValueId id = 0; id < values.size(); ++id) {
+    Value& value = values[id];
+    if (value.producer != kNone && operations[value.producer].info == nullptr) value.producer = kNone;
+    if (needed[id]) continue;
+    if (value.kept) freed.push_back(std::move(value.kept));
+    unhome(id);
+    value = Value();
+  }
+}
+
+void Tape::collect_if_due() {
+  if (released_since_collect_ > 64 + values.size() / 4) collect();
+}
+
+int64_t Tape::record_bytes() const {
+  size_t bytes = values.capacity() * sizeof(Value) + operations.capacity() * sizeof(Operation) +
+                 arguments.capacity() * sizeof(Argument) + tensors.capacity() * sizeof(TensorArgument) +
+                 constants.capacity() * sizeof(c10::IValue) + opaque.capacity() * sizeof(at::Tensor) +
+                 by_storage_.size() * (sizeof(void*) + sizeof(ValueId)) * 2;
+  for (const auto& record : generators) {
+    bytes += sizeof(record);
+    if (record.state.defined()) bytes += record.state.nbytes();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+void Tape::validate() const {
+  const auto check = [](bool holds, const char* what) {
+    if (!holds) throw InternalError(std::string("[tape] broken invariant: ") + what + "; please report this");
+  };
+  for (OperationId o = 0; o < operations.size(); ++o) {
+    const Operation& operation = operations[o];
+    if (operation.info == nullptr) continue;
+    check(operation.first_argument + operation.argument_count <= arguments.size(), "arguments out of range");
+    for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+      check(t.value == kNone || t.value < operation.first_value, "an operation reads a later value");
+    });
+  }
+  for (ValueId v = 0; v < values.size(); ++v) {
+    const Value& value = values[v];
+    check(value.pending <= value.saved, "more pending than saved");
+    check(value.producer == kNone || value.producer < operations.size(), "producer out of range");
+    if (const auto* home = value.home._unsafe_get_target(); home != nullptr) {
+      check(find(home) == v, "home not in the table");
+    }
+  }
+}
+
+}  // namespace remat

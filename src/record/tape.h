@@ -1,0 +1,184 @@
+// src/record/tape.h -- the record of a forward pass: which operator made which contents, from what.
+//
+// Three flat arrays, in the order of execution, so that ascending operator ids are a topological order:
+//
+//   values      contents that a storage had at one time. A storage written to in place holds one value after another;
+//               a tensor is a view of a value (TensorView).
+//   operations  an operator call and where its arguments lie in `arguments`.
+//   arguments   a constant, a tensor, or a list of tensors (in `tensors`).
+//
+// Rule 1. A value without producer is a *leaf*: parameters, inputs, and everything that was not recorded or cannot be
+//         repeated exactly. The tape holds its storage, because a replay may have to read it.
+// Rule 2. A value with a producer can be recomputed. The tape holds its storage only in `kept`, and may let go of it.
+// Rule 3. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
+//         read is copied first (Recorder), any other is forgotten as a place to read from.
+// Rule 4. What no saved tensor can ever ask for is released by collect(), a mark and sweep over the arrays.
+//
+// Thread-safety: everything below needs `mutex`, which is recursive because freeing or allocating tensors under it may
+// come back here (reclaim). Operators are never run while it is held.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/flat_hash_map.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include "record/operator_info.h"
+#include "record/tensor_view.h"
+
+namespace remat {
+
+namespace memory {
+class Ledger;
+}
+
+using ValueId = uint32_t;
+using OperationId = uint32_t;
+inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+struct Value {
+  c10::weak_intrusive_ptr<c10::StorageImpl> home{StoragePtr()};  ///< where the contents live, if it is still alive
+  StoragePtr kept;              ///< remat's own reference; what is held only here can be given up
+  c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on `home` ...
+  uint32_t version = 0;         ///< ... and its count: a different one means an unseen write
+  int64_t bytes = 0;
+  OperationId producer = kNone;
+  uint16_t result = 0;          ///< which tensor of the producer: a result, or kWritten + index in its written tensors
+  uint32_t scope = 0;           ///< the outermost policy scope it was produced in; 0: none
+  uint32_t saved = 0;           ///< saved tensors that refer to it
+  uint32_t pending = 0;         ///< of those, not unpacked since it was last made
+  uint32_t readers = 0;         ///< recorded operations that read it
+  ValueId successor = kNone;    ///< what an in-place write made of it
+  bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
+  bool anchor = false;          ///< input of a checkpointed scope: kept while it has readers
+  bool drop = false;            ///< give it up as soon as only the tape holds it
+  bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
+  bool absent = false;          ///< saved, and given up: plain would hold it now
+  uint64_t checksum = 0;        ///< of the contents when given up, in verify mode
+
+  bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
+};
+inline constexpr uint16_t kWritten = 1U << 15U;
+
+struct TensorArgument {
+  ValueId value = kNone;   ///< kNone: `view` is unused and `opaque` indexes Tape::opaque (or is kNone: undefined)
+  uint32_t opaque = kNone;
+  TensorView view;
+};
+
+struct Argument {
+  enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kOptionalTensorList, kStatistics };
+  Kind kind = Kind::kConstant;
+  uint32_t first = 0;  ///< in Tape::constants or Tape::tensors
+  uint32_t count = 0;  ///< tensors
+};
+
+struct Operation {
+  const OperatorInfo* info = nullptr;
+  uint32_t first_argument = 0, argument_count = 0;
+  ValueId first_value = 0;      ///< its results are values first_value ... first_value + value_count
+  uint16_t value_count = 0;
+  uint32_t scope = 0;
+  bool grad_mode = true;        ///< some kernels choose by it
+  float seconds = 0;            ///< measured when it was recorded
+  uint32_t generator = kNone;   ///< in Tape::generators
+  uint32_t replays = 0;
+  uint32_t visit = 0;           ///< stamp of the last search that met it
+};
+
+/// What the replays of one operator cost.
+struct ReplayCost {
+  int64_t count = 0;
+  double seconds = 0;
+  int64_t bytes = 0;  ///< of results brought back
+};
+
+struct GeneratorRecord {
+  at::Generator generator;
+  at::Tensor state;  ///< before the operator ran
+};
+
+class Tape {
+ public:
+  Tape() = default;
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  std::recursive_mutex mutex;
+  std::vector<Value> values;
+  std::vector<Operation> operations;
+  std::vector<Argument> arguments;
+  std::vector<TensorArgument> tensors;
+  std::vector<c10::IValue> constants;
+  std::vector<at::Tensor> opaque;
+  std::vector<GeneratorRecord> generators;
+
+  /// The value that lives in `storage` now, or kNone.
+  ValueId find(const c10::StorageImpl* storage) const;
+  /// Makes `storage` the home of a new value.
+  ValueId add_value(const StoragePtr& storage, const c10::TensorImpl& seen_through);
+  /// `storage`, the home of `before`, is written to: makes it the home of a new value and returns that.
+  ValueId supersede(ValueId before, const StoragePtr& storage);
+  /// Makes `storage` the home of `value` again, after a replay.
+  void rehome(ValueId value, const StoragePtr& storage);
+  /// The contents of `value` are about to leave its home (written over, or the storage changes size).
+  void unhome(ValueId value);
+  /// The storage with the contents of `value`, or null where they must be recomputed.
+  StoragePtr alive(ValueId value) const;
+  /// Can a replay bring it back?
+  bool recomputable(ValueId value) const { return values[value].producer != kNone; }
+  /// The tensors of one operation, as a range over its arguments' tensors.
+  template <class Visit>
+  void for_each_tensor(const Operation& operation, Visit&& visit) const {
+    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
+      for (uint32_t t = 0; t < arguments[a].count; ++t) visit(tensors[arguments[a].first + t], a);
+    }
+  }
+
+  /// Gives up the memory of `value`; it can be recomputed. The caller makes sure that only the tape holds it.
+  void give_up(ValueId value);
+  /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
+  void retain(ValueId value, const StoragePtr& storage);
+  /// Queues a value for dropping as soon as only the tape holds it.
+  void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
+  /// Gives up the queued values that by now only the tape holds.
+  void drop_idle();
+  /// One saved tensor less refers to `value`.
+  void release_saved(ValueId value, bool was_pending);
+
+  /// Releases everything that no saved tensor can reach. Values still in a user's hands become leaves-to-be. Does
+  /// nothing while `busy`.
+  void collect();
+  /// collect(), if enough has been let go of since the last time to make it worth it.
+  void collect_if_due();
+
+  /// Bytes of the arrays and generator states.
+  int64_t record_bytes() const;
+  /// Checks the invariants of the arrays; throws InternalError. For tests and debugging: takes linear time.
+  void validate() const;
+
+  /// Operations being captured or replayed, whose values collect() must not touch.
+  uint32_t busy = 0;
+  memory::Ledger* ledger = nullptr;
+  bool verify = false;
+  // Counts for the report.
+  int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
+  double replay_seconds = 0;
+  ska::flat_hash_map<const OperatorInfo*, ReplayCost> replayed;
+
+  uint32_t next_visit() { return ++visit_; }
+
+ private:
+  ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
+  std::vector<ValueId> drop_queue_;
+  uint32_t released_since_collect_ = 0;
+  uint32_t visit_ = 0;
+};
+
+}  // namespace remat

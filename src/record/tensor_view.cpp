@@ -1,0 +1,51 @@
+#include "record/tensor_view.h"
+
+#include <ATen/core/TensorBody.h>
+
+namespace remat {
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+
+/// Everything that a plain tensor's key set may hold.
+const DispatchKeySet kPlainKeys = DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
+                                                  DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView,
+                                                  DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
+                                                  DispatchKey::Conjugate, DispatchKey::Negative});
+
+}  // namespace
+
+TensorView::TensorView(const c10::TensorImpl& impl)
+    : offset(impl.storage_offset()), keys(impl.key_set()), type(impl.dtype()) {
+  shape.set_sizes(impl.sizes());
+  shape.set_strides(impl.strides());
+}
+
+at::Tensor TensorView::over(StoragePtr storage) const {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), keys, type);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes_arrayref(), shape.strides_arrayref(), offset);
+  return tensor;
+}
+
+bool is_plain(const at::TensorBase& tensor) {
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  return (impl->key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !impl->is_inference() && !impl->is_wrapped_number() &&
+         impl->has_storage() && impl->unsafe_storage().unsafeGetStorageImpl() != nullptr &&
+         impl->unsafe_storage().nbytes() > 0;
+}
+
+at::Tensor history_free(const at::Tensor& tensor) {
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  if (impl->is_inference()) return tensor;
+  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
+}
+
+StoragePtr copy_of(const c10::StorageImpl& storage) {
+  c10::Allocator* const allocator = c10::GetAllocator(storage.device_type());
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
+                                               allocator->clone(storage.data(), storage.nbytes()), allocator,
+                                               /*resizable=*/true);
+}
+
+}  // namespace remat

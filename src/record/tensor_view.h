@@ -1,0 +1,38 @@
+// src/record/tensor_view.h -- a tensor without its contents: how it looks at a storage.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/SizesAndStrides.h>
+
+namespace remat {
+
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+
+/// Sizes, strides, offset and type of a plain strided tensor. With the storage it gives the tensor back.
+struct TensorView {
+  c10::impl::SizesAndStrides shape;
+  int64_t offset = 0;
+  c10::DispatchKeySet keys;
+  caffe2::TypeMeta type;
+
+  TensorView() = default;
+  explicit TensorView(const c10::TensorImpl& impl);
+
+  /// A tensor without autograd history that looks at `storage` like the original did.
+  at::Tensor over(StoragePtr storage) const;
+};
+
+/// True for tensors that are fully described by a TensorView and a storage with contents: strided, of a plain device,
+/// not a subclass, not sparse, quantized, nested or wrapped, no inference tensor, no number in disguise.
+bool is_plain(const at::TensorBase& tensor);
+
+/// The same contents and version counter without autograd history; holding it holds no graph.
+at::Tensor history_free(const at::Tensor& tensor);
+
+/// A new storage of the same device with the same contents.
+StoragePtr copy_of(const c10::StorageImpl& storage);
+
+}  // namespace remat

@@ -1,0 +1,133 @@
+#include "run/eviction.h"
+
+#include <algorithm>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+
+namespace remat {
+namespace {
+
+/// Marks the operators that replays will have to run for what has been given up, and prices further losses.
+class Prices {
+ public:
+  explicit Prices(Tape& tape) : tape_(tape), paid_(tape.next_visit()) {
+    for (ValueId id = 0; id < tape.values.size(); ++id) {
+      const Value& value = tape.values[id];
+      if (value.pending > 0 && value.producer != kNone && tape.alive(id) == nullptr) walk(id, paid_);
+    }
+  }
+
+  /// Seconds of the operators that losing `id` adds to the replays to come.
+  double price(ValueId id) { return walk(id, 0); }
+  /// `id` is lost: its operators are paid for.
+  void pay(ValueId id) { walk(id, paid_); }
+
+ private:
+  /// Sums over the operators between `id` and what is alive, those paid for left out; stamps them with `stamp`, or
+  /// leaves no trace where it is 0.
+  double walk(ValueId id, uint32_t stamp) {
+    double seconds = 0;
+    seen_.clear();
+    stack_.assign(1, id);
+    while (!stack_.empty()) {
+      const ValueId next = stack_.back();
+      stack_.pop_back();
+      const OperationId producer = tape_.values[next].producer;
+      if (producer == kNone) continue;
+      Operation& operation = tape_.operations[producer];
+      if (operation.visit == paid_) continue;
+      seen_.emplace_back(producer, operation.visit);
+      operation.visit = paid_;  // also keeps this walk from coming by twice
+      seconds += operation.seconds;
+      tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+        if (t.value != kNone && tape_.alive(t.value) == nullptr) stack_.push_back(t.value);
+      });
+    }
+    if (stamp == 0) {
+      for (const auto& [operation, visit] : seen_) tape_.operations[operation].visit = visit;
+    }
+    return seconds;
+  }
+
+  Tape& tape_;
+  const uint32_t paid_;
+  std::vector<ValueId> stack_;
+  std::vector<std::pair<OperationId, uint32_t>> seen_;
+};
+
+bool may_be_given_up(const Tape& tape, ValueId id) {
+  const Value& value = tape.values[id];
+  return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1;
+}
+
+}  // namespace
+
+int64_t evict(Tape& tape, int64_t bytes) {
+  std::vector<ValueId> candidates;
+  for (ValueId id = 0; id < tape.values.size(); ++id) {
+    if (may_be_given_up(tape, id)) candidates.push_back(id);
+  }
+  int64_t freed = 0;
+  Prices prices(tape);
+  while (freed < bytes && !candidates.empty()) {
+    size_t best = 0;
+    double best_score = 0;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const Value& value = tape.values[candidates[i]];
+      const double score = (prices.price(candidates[i]) + 1e-6) / static_cast<double>(value.bytes);
+      if (i == 0 || score < best_score) {
+        best = i;
+        best_score = score;
+      }
+    }
+    const ValueId id = candidates[best];
+    prices.pay(id);
+    freed += tape.values[id].bytes;
+    tape.give_up(id);
+    candidates[best] = candidates.back();
+    candidates.pop_back();
+  }
+  return freed;
+}
+
+void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(tapes_, [](const auto& known) { return known.expired(); });
+  tapes_.push_back(tape);
+}
+
+bool OnlineEviction::reclaim(int64_t bytes) {
+  std::vector<std::shared_ptr<Tape>> tapes;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& known : tapes_) {
+      if (auto tape = known.lock()) tapes.push_back(std::move(tape));
+    }
+  }
+  int64_t freed = 0;
+  for (const auto& tape : tapes) {
+    const std::lock_guard lock(tape->mutex);
+    freed += evict(*tape, bytes - freed);
+    if (freed >= bytes) break;
+  }
+  if (freed > 0) return true;
+  // Nothing left to drop: at last, what the records hold in vain.
+  for (const auto& tape : tapes) {
+    const std::lock_guard lock(tape->mutex);
+    const int64_t before = tape->ledger->current();
+    tape->collect();
+    freed += before - tape->ledger->current();
+  }
+  return freed > 0;
+}
+
+void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
+  std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + format_bytes(needed) + " (" +
+                        std::to_string(needed) + " bytes) at once with everything dropped that can be, the budget is " +
+                        format_bytes(limit) + " (" + std::to_string(limit) + " bytes); give at least that, or less work per step";
+  if (smallest_known) message += "; a step of this session completed within " + format_bytes(*smallest_known);
+  throw BudgetError(message, limit, needed, smallest_known);
+}
+
+}  // namespace remat

@@ -1,0 +1,62 @@
+#include <remat/policy.h>
+
+#include <remat/error.h>
+
+#include "record/autograd_engine.h"
+#include "record/policy_rules.h"
+#include "record/recorder.h"
+
+namespace remat {
+namespace {
+
+std::shared_ptr<const Policy::Rules> rules_of(Policy::Rules::Kind kind) {
+  return std::make_shared<const Policy::Rules>(Policy::Rules{kind, {}});
+}
+
+}  // namespace
+
+Policy Policy::keep_all() { return Policy(rules_of(Rules::Kind::kKeepAll)); }
+Policy Policy::drop_all() { return Policy(rules_of(Rules::Kind::kDropAll)); }
+Policy Policy::keep_compute() { return Policy(rules_of(Rules::Kind::kKeepCompute)); }
+
+Policy Policy::keep_operators(std::vector<std::string> names) {
+  for (const auto& name : names) {
+    if (!operator_exists(name)) {
+      throw Error("[policy] no operator is named \"" + name +
+                  "\"; write names as in PyTorch's schemas, such as \"aten::mm\" or \"aten::add.Tensor\"");
+    }
+  }
+  return Policy(std::make_shared<const Rules>(Rules{Rules::Kind::kKeepOperators, std::move(names)}));
+}
+
+struct PolicyScope::Impl {
+  bool owns_recorder = false;
+};
+
+PolicyScope::PolicyScope(Policy policy) : impl_(std::make_unique<Impl>()) {
+  if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
+    install_autograd_engine();
+    Recorder::start(std::make_shared<Tape>());
+    impl_->owns_recorder = true;
+  }
+  Recorder::current()->push_scope(policy.shared_rules());
+}
+
+PolicyScope::~PolicyScope() {
+  Recorder* const recorder = Recorder::current();
+  if (recorder == nullptr) return;
+  recorder->pop_scope();
+  if (impl_->owns_recorder) Recorder::stop();
+}
+
+at::Tensor keep(const at::Tensor& tensor) {
+  if (Recorder* const recorder = Recorder::current(); recorder != nullptr && tensor.defined() && is_plain(tensor)) {
+    Tape& tape = *recorder->tape();
+    const std::lock_guard lock(tape.mutex);
+    const ValueId id = tape.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    if (id != kNone) tape.values[id].pinned = true;
+  }
+  return tensor;
+}
+
+}  // namespace remat

@@ -1,0 +1,278 @@
+#include "run/replay.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/flat_hash_map.h>
+#include <remat/error.h>
+
+#include "memory/ledger.h"
+#include "record/checksum.h"
+#include "record/generator_state.h"
+
+namespace remat {
+namespace {
+
+const c10::DispatchKeySet kAutocastKeys =
+    c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA});
+
+/// One replay: the operations to run, in order, and the storages that it needs on the way.
+class Replay {
+ public:
+  Replay(Tape& tape, ValueId target) : tape_(tape), target_(target) {}
+  ~Replay() {
+    if (!started_) return;
+    const memory::FrozenPlain frozen;
+    const std::lock_guard lock(tape_.mutex);
+    held_.clear();
+    --tape_.busy;
+  }
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  StoragePtr run() {
+    {
+      const std::lock_guard lock(tape_.mutex);
+      if (StoragePtr alive = tape_.alive(target_)) return alive;
+      plan();
+      ++tape_.busy;
+      started_ = true;
+    }
+    for (const OperationId id : operations_) {
+      const memory::FrozenPlain frozen;
+      run_operation(id);
+    }
+    const std::lock_guard lock(tape_.mutex);
+    StoragePtr result = held_.at(target_).storage;
+    tape_.values[target_].absent = false;
+    return result;
+  }
+
+ private:
+  struct Held {
+    StoragePtr storage;
+    uint32_t uses = 0;  // reads by operations that have not run yet
+  };
+
+  /// Finds the operations to run: backwards from the target until what is alive. Iterative: graphs are deep.
+  void plan() {
+    const uint32_t stamp = tape_.next_visit();
+    std::vector<ValueId> missing = {target_};
+    ++held_[target_].uses;  // the caller's
+    while (!missing.empty()) {
+      const ValueId id = missing.back();
+      missing.pop_back();
+      const Value& value = tape_.values[id];
+      if (value.producer == kNone) lost(id);
+      Operation& operation = tape_.operations[value.producer];
+      if (operation.visit == stamp) continue;
+      operation.visit = stamp;
+      operations_.push_back(value.producer);
+      tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+        if (t.value == kNone) return;
+        auto [entry, first] = held_.emplace(t.value, Held());
+        ++entry->second.uses;
+        if (!first) return;
+        entry->second.storage = tape_.alive(t.value);
+        if (!entry->second.storage) {
+          missing.push_back(t.value);
+        } else {
+          check_leaf(t.value, operation);
+        }
+      });
+    }
+    std::sort(operations_.begin(), operations_.end());
+  }
+
+  void check_leaf(ValueId id, const Operation& reader) const {
+    const Value& value = tape_.values[id];
+    if (value.producer != kNone || !value.written_unseen()) return;
+    throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " + format_shape(id, reader) +
+                " was modified in place after the forward pass read it (version " + std::to_string(value.version) +
+                ", now " + std::to_string(value.version_counter.current_version()) +
+                "); modify it after backward, or inside the step so that remat sees it");
+  }
+
+  [[noreturn]] void lost(ValueId id) const {
+    for (const auto& operation : tape_.operations) {
+      if (operation.info == nullptr) continue;
+      bool reads = false;
+      tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) { reads = reads || t.value == id; });
+      if (!reads) continue;
+      throw Error("[replay] " + operation.info->name + " cannot be repeated: an input of " +
+                  format_shape(id, operation) + " (" + std::to_string(tape_.values[id].bytes) +
+                  " bytes) was overwritten after the forward pass read it and there was no room for a copy; modify it "
+                  "after backward, or raise the budget");
+    }
+    throw InternalError("[replay] value " + std::to_string(id) + " has neither contents nor a producer; please report this");
+  }
+
+  std::string format_shape(ValueId id, const Operation& reader) const {
+    std::string text = "shape [";
+    bool done = false;
+    tape_.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
+      if (t.value != id || done) return;
+      done = true;
+      for (const auto size : t.view.shape.sizes_arrayref()) text += (text.back() == '[' ? "" : ", ") + std::to_string(size);
+    });
+    return text + "]";
+  }
+
+  void run_operation(OperationId id) {
+    // A copy: while the operator runs, another thread may let the arrays grow.
+    Operation operation;
+    torch::jit::Stack stack;
+    std::vector<StoragePtr> written;
+    GeneratorRecord generator;
+    {
+      const std::lock_guard lock(tape_.mutex);
+      operation = tape_.operations[id];
+      build_stack(operation, stack, written);
+      if (operation.generator != kNone) generator = tape_.generators[operation.generator];
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      const c10::impl::ExcludeDispatchKeyGuard no_autocast(kAutocastKeys);
+      const c10::AutoGradMode grad_mode(operation.grad_mode);
+      std::optional<GeneratorRestorer> restorer;
+      if (generator.state.defined()) restorer.emplace(generator);
+      operation.info->handle.callBoxed(stack);
+    }
+    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const std::lock_guard lock(tape_.mutex);
+    ++tape_.operations[id].replays;
+    ++tape_.replays;
+    tape_.replay_seconds += seconds;
+    ReplayCost& cost = tape_.replayed[operation.info];
+    ++cost.count;
+    cost.seconds += seconds;
+    take_results(operation, stack, written);
+    stack.clear();
+    tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+      if (t.value != kNone) use_once(t.value);
+    });
+  }
+
+  void use_once(ValueId id) {
+    const auto entry = held_.find(id);
+    if (entry != held_.end() && --entry->second.uses == 0) held_.erase(entry);
+  }
+
+  void build_stack(const Operation& operation, torch::jit::Stack& stack, std::vector<StoragePtr>& written) {
+    // First what is written to: an argument that reads the same storage has to see the writes.
+    ska::flat_hash_map<ValueId, StoragePtr> rewritten;
+    tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t a) {
+      if (t.value == kNone || !operation.info->writes(a - operation.first_argument)) return;
+      auto [entry, first] = rewritten.emplace(t.value, StoragePtr());
+      if (first) entry->second = to_write(held_.at(t.value));
+      written.push_back(entry->second);
+    });
+    const auto build = [&](const TensorArgument& t) {
+      if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : tape_.opaque[t.opaque];
+      const auto entry = rewritten.find(t.value);
+      return t.view.over(entry != rewritten.end() ? entry->second : held_.at(t.value).storage);
+    };
+    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
+      stack.push_back(build_argument(tape_.arguments[a], build));
+    }
+  }
+
+  template <class Build>
+  c10::IValue build_argument(const Argument& argument, Build&& build) {
+    switch (argument.kind) {
+      case Argument::Kind::kConstant:
+        return tape_.constants[argument.first];
+      case Argument::Kind::kTensor: {
+        at::Tensor tensor = build(tape_.tensors[argument.first]);
+        return tensor.defined() ? c10::IValue(std::move(tensor)) : c10::IValue();
+      }
+      case Argument::Kind::kTensorList: {
+        c10::List<at::Tensor> list;
+        for (uint32_t i = 0; i < argument.count; ++i) list.push_back(build(tape_.tensors[argument.first + i]));
+        return list;
+      }
+      case Argument::Kind::kOptionalTensorList: {
+        c10::List<std::optional<at::Tensor>> list;
+        for (uint32_t i = 0; i < argument.count; ++i) {
+          at::Tensor tensor = build(tape_.tensors[argument.first + i]);
+          list.push_back(tensor.defined() ? std::optional<at::Tensor>(std::move(tensor)) : std::nullopt);
+        }
+        return list;
+      }
+      case Argument::Kind::kStatistics:
+        break;
+    }
+    if (argument.count == 0) return {};
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return tape_.opaque[tape_.tensors[argument.first].opaque].clone();
+  }
+
+  /// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it and
+  /// nobody will read the old contents any more.
+  static StoragePtr to_write(Held& held) {
+    const bool last_use = held.uses == 1 && held.storage.use_count() == 1;
+    return last_use ? std::move(held.storage) : copy_of(*held.storage);
+  }
+
+  void take_results(const Operation& operation, const torch::jit::Stack& outputs, const std::vector<StoragePtr>& written) {
+    std::vector<StoragePtr> results;
+    const auto add = [&](const at::Tensor& t) {
+      results.push_back(t.defined() ? StoragePtr::reclaim_copy(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())
+                                    : StoragePtr());
+    };
+    for (const auto& output : outputs) {
+      if (output.isTensor()) {
+        add(output.toTensor());
+      } else if (output.isTensorList()) {
+        for (const at::Tensor& t : output.toTensorVector()) add(t);
+      }
+    }
+    for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
+      Value& value = tape_.values[id];
+      if (value.producer == kNone) continue;  // let go of since
+      const size_t index = value.result >= kWritten ? value.result - kWritten : value.result;
+      const auto& source = value.result >= kWritten ? written : results;
+      if (index >= source.size() || !source[index] || static_cast<int64_t>(source[index]->nbytes()) != value.bytes) {
+        throw InternalError("[replay] " + operation.info->name + " gave a result of another size than before; please report this");
+      }
+      take(id, source[index], *operation.info);
+    }
+  }
+
+  void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
+    Value& value = tape_.values[id];
+    if (value.checksum != 0 && checksum(*storage) != value.checksum) {
+      throw InternalError("[replay] " + info.name + " gave other bits than before; it is not repeatable here. Please report this");
+    }
+    const auto entry = held_.find(id);
+    const bool needed = entry != held_.end();
+    const StoragePtr alive = tape_.alive(id);
+    if (needed && !entry->second.storage) entry->second.storage = alive ? alive : storage;
+    if (alive) return;
+    if (value.pending > 0 || id == target_) {
+      tape_.rehome(id, storage);
+      if (value.saved > 0) {
+        value.absent = false;
+        tape_.replayed[&info].bytes += value.bytes;
+        value.kept = storage;  // until it has been asked for, or memory runs short
+      }
+    }
+  }
+
+  Tape& tape_;
+  const ValueId target_;
+  bool started_ = false;
+  std::vector<OperationId> operations_;
+  ska::flat_hash_map<ValueId, Held> held_;
+};
+
+}  // namespace
+
+StoragePtr materialize(Tape& tape, ValueId value) { return Replay(tape, value).run(); }
+
+}  // namespace remat

@@ -1,0 +1,154 @@
+#include <remat/session.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+
+#include <remat/memory.h>
+
+#include "memory/ledger.h"
+#include "record/autograd_engine.h"
+#include "record/recorder.h"
+#include "run/eviction.h"
+
+namespace remat {
+
+struct Session::Impl {
+  SessionOptions options;
+  OnlineEviction eviction;
+  StepReport report;
+  int64_t steps = 0;
+  std::optional<int64_t> plain_activation_peak;  ///< of the first step that completed
+
+  /// The limit for a step that begins with `baseline` bytes alive; nothing while a percentage has no base yet.
+  std::optional<int64_t> limit_for(int64_t baseline) const {
+    switch (options.budget.kind()) {
+      case Budget::Kind::kBytes:
+        return options.budget.byte_count();
+      case Budget::Kind::kDeviceLimit:
+        return memory::limit(options.device);
+      case Budget::Kind::kPercent:
+        break;
+    }
+    if (!plain_activation_peak) return std::nullopt;
+    return baseline + static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
+  }
+};
+
+struct Step::Impl {
+  std::shared_ptr<Session::Impl> session;
+  std::shared_ptr<Tape> tape = std::make_shared<Tape>();
+  std::unique_ptr<memory::Ledger::Enforcement> enforcement;
+  StepReport report;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  int exceptions = std::uncaught_exceptions();
+  bool ended = false;
+
+  void end();
+};
+
+namespace {
+
+/// Replays by operator name, the most expensive first.
+std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
+  std::vector<ReplayedOperator> result;
+  for (const auto& [info, cost] : tape.replayed) {
+    result.push_back({info->base_name(), cost.count, cost.seconds, cost.bytes});
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return result;
+}
+
+}  // namespace
+
+void Step::Impl::end() {
+  if (ended) return;
+  ended = true;
+  Recorder::stop();
+  const std::lock_guard lock(tape->mutex);
+  report.completed = std::uncaught_exceptions() == exceptions;
+  report.record_bytes = tape->record_bytes();
+  tape->collect();  // what no saved tensor can ask for any more
+  enforcement.reset();
+  const auto& ledger = *tape->ledger;
+  report.baseline_bytes += tape->adopted_bytes;
+  report.peak_bytes = std::max(ledger.peak(), report.baseline_bytes);
+  report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
+  report.end_bytes = ledger.current();
+  report.held_replaced_bytes = tape->saved_bytes;
+  report.resident_peak_bytes = memory::resident_peak();
+  report.operators_recorded = static_cast<int64_t>(tape->operations.size());
+  report.values_saved = tape->saved_values;
+  report.values_dropped = tape->drops;
+  report.dropped_bytes = tape->dropped_bytes;
+  report.operators_replayed = tape->replays;
+  report.recompute_seconds = tape->replay_seconds;
+  for (const auto& operation : tape->operations) report.forward_seconds += operation.seconds;
+  report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.replayed = replayed_operators(*tape);
+  if (report.completed) {
+    auto& known = session->eviction.smallest_known;
+    known = std::min(known.value_or(report.budget_bytes), report.budget_bytes);
+    if (!session->plain_activation_peak) session->plain_activation_peak = report.plain_activation_peak_bytes();
+  }
+  session->report = report;
+}
+
+Step::Step(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Step::Step(Step&&) noexcept = default;
+Step::~Step() {
+  if (impl_) impl_->end();
+}
+
+const StepReport& Step::end() {
+  impl_->end();
+  return impl_->report;
+}
+
+Session::Session(SessionOptions options) : impl_(std::make_shared<Impl>()) {
+  if (!options.device.is_cpu() && !options.device.is_cuda()) {
+    throw Error("[session] device " + options.device.str() + " is not supported; use cpu or cuda");
+  }
+  memory::start_accounting();
+  install_autograd_engine();
+  impl_->options = options;
+}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Step Session::step() {
+  if (Recorder::current() != nullptr) {
+    throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
+  }
+  auto step = std::make_unique<Step::Impl>();
+  step->session = impl_;
+  auto& ledger = memory::Ledger::of(impl_->options.device);
+  step->tape->ledger = &ledger;
+  step->tape->verify = impl_->options.verify;
+  ledger.reset_peak();
+  ledger.reset_plain();
+  const int64_t baseline = ledger.current();
+  const int64_t limit = std::min(impl_->limit_for(baseline).value_or(memory::limit(impl_->options.device)),
+                                 memory::limit(impl_->options.device));
+  step->report.step = ++impl_->steps;
+  step->report.baseline_bytes = baseline;
+  step->report.budget_bytes = limit;
+  if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
+  impl_->eviction.watch(step->tape);
+  step->enforcement = ledger.enforce(limit, impl_->eviction);
+  Recorder::start(step->tape);
+  return Step(std::move(step));
+}
+
+const StepReport& Session::report() const {
+  if (impl_->report.step == 0) throw Error("[session] no step has ended yet; run one before asking for its report");
+  return impl_->report;
+}
+
+std::optional<int64_t> Session::budget_bytes() const {
+  return impl_->limit_for(memory::current(impl_->options.device));
+}
+
+}  // namespace remat

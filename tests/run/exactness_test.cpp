@@ -1,0 +1,85 @@
+// Bit-exactness, one behaviour of autograd at a time.
+#include "support/compare.h"
+
+namespace remat::test {
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+
+Outcome backward_of(const torch::nn::Module& module, const at::Tensor& loss) {
+  loss.backward();
+  Outcome outcome;
+  outcome.add("loss", loss);
+  outcome.add_module(module);
+  outcome.add_generator();
+  return outcome;
+}
+
+TEST(Exactness, MultilayerPerceptron) {
+  expect_exact([] {
+    nn::Sequential model(nn::Linear(16, 32), nn::GELU(), nn::Linear(32, 32), nn::GELU(), nn::Linear(32, 4));
+    return backward_of(*model, model->forward(torch::randn({8, 16})).pow(2).mean());
+  });
+}
+
+TEST(Exactness, DropoutFromTheDefaultGenerator) {
+  expect_exact([] {
+    nn::Sequential model(nn::Linear(16, 32), nn::Dropout(0.3), nn::ReLU(), nn::Linear(32, 32), nn::Dropout(0.5));
+    return backward_of(*model, model->forward(torch::randn({8, 16})).pow(2).mean());
+  });
+}
+
+TEST(Exactness, BatchNormUpdatesItsStatisticsOnce) {
+  expect_exact([] {
+    nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
+                         nn::ReLU(nn::ReLUOptions().inplace(true)), nn::Conv2d(8, 8, 3), nn::BatchNorm2d(8), nn::Flatten(),
+                         nn::Linear(8 * 36, 4));
+    return backward_of(*model, model->forward(torch::randn({4, 3, 8, 8})).pow(2).mean());
+  });
+}
+
+TEST(Exactness, InPlaceOperatorsAndViews) {
+  expect_exact([] {
+    nn::Sequential model(nn::Linear(16, 16));
+    auto x = model->forward(torch::randn({8, 16}));
+    auto h = x * 2;
+    h.add_(x).mul_(0.5);
+    h.narrow(1, 2, 5).mul_(3).add_(1);
+    auto y = h.view({4, 32}).mul(1.5);
+    y.select(0, 1).zero_();
+    auto z = torch::cat({y, y.exp()}, 1).relu_();
+    return backward_of(*model, (z * z.sin()).sum());
+  });
+}
+
+TEST(Exactness, AttentionEmbeddingAndLayerNorm) {
+  expect_exact([] {
+    nn::Sequential holder(nn::Embedding(50, 32), nn::LayerNorm(nn::LayerNormOptions({32})), nn::Linear(32, 96));
+    auto tokens = torch::randint(50, {2, 10});
+    auto qkv = holder->forward(tokens).view({2, 10, 3, 4, 8}).permute({2, 0, 3, 1, 4});
+    auto a = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, 0.0, true);
+    auto b = at::scaled_dot_product_attention(qkv[0], qkv[1], a, {}, 0.25, true);
+    return backward_of(*holder, (a * b).sum());
+  });
+}
+
+TEST(Exactness, Lstm) {
+  expect_exact([] {
+    auto lstm = nn::LSTM(nn::LSTMOptions(8, 16).num_layers(2).dropout(0.2));
+    auto head = nn::Linear(16, 16);
+    auto x = head->forward(torch::randn({5, 3, 16})).tanh().narrow(2, 0, 8);
+    auto [out, state] = lstm->forward(x);
+    auto loss = (out.sigmoid() * out).sum() + std::get<1>(state).pow(2).sum();
+    loss.backward();
+    Outcome outcome;
+    outcome.add("loss", loss);
+    outcome.add_module(*lstm);
+    outcome.add_module(*head);
+    outcome.add_generator();
+    return outcome;
+  });
+}
+
+}  // namespace
+}  // namespace remat::test
