@@ -85,7 +85,7 @@ void Arena::remove(Block* block) noexcept {
 }
 
 void Arena::split(Block* block, size_t span, State rest_state) noexcept {
-  if (block->span - span < kSmallestRest) return;
+  if (block->span < span + kSmallestRest) return;
   auto* rest = reinterpret_cast<Block*>(address(block) + span);
   rest->span = block->span - span;
   rest->before = block;
