@@ -24,6 +24,12 @@ struct Unset {
   std::optional<int64_t> batch, seq;
 };
 
+// CLI11's check without the limits in the help page, where they would be noise.
+template <class Number>
+CLI::Validator range(Number least, Number most) {
+  return CLI::Range(least, most).description("");
+}
+
 // Adds options to one subcommand, in groups of the help page.
 class Options {
  public:
@@ -37,7 +43,7 @@ class Options {
   }
   template <class Value>
   void count(const std::string& name, Value& value, const std::string& text) {
-    add(name, value, text)->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N");
+    add(name, value, text)->check(range(int64_t{1}, int64_t{1} << 40))->type_name("N");
   }
   void file(const std::string& name, std::string& path, const std::string& text) {
     app_.add_option(name, path, text)->type_name("FILE")->group(group_);
@@ -56,41 +62,45 @@ void add_options(Options options, TrainSettings& settings, Unset& unset, std::st
   options.group("What to train");
   options.file("--data", settings.data, "Text to learn from, read as bytes");
   options.add("--model", model.kind, "gpt: predict every next byte. mlp: predict the byte after a window")
-      ->check(CLI::IsMember({"gpt", "mlp"}));
+      ->check(CLI::IsMember({"gpt", "mlp"}))
+      ->type_name("NAME");
   options.count("--layers", model.layers, "Blocks");
   options.count("--width", model.width, "Numbers per position");
   options.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)");
   options.count("--seq", unset.seq, "Bytes of context (gpt: 128, mlp: 32)");
-  options.add("--dropout", model.dropout, "Share of values zeroed in training (gpt)")->check(CLI::Range(0.0, 0.999));
+  options.add("--dropout", model.dropout, "Share of values zeroed in training (gpt)")
+      ->check(range(0.0, 0.999))
+      ->type_name("P");
 
   options.group("How");
   options.count("--steps", settings.steps, "Steps in all, those before a resume included");
   options.count("--batch", unset.batch, "Examples per step (gpt: 8, mlp: 1024)");
-  options.add("--lr", settings.lr, "Learning rate of AdamW")->check(CLI::Range(1e-12, 1e3));
-  options.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data");
+  options.add("--lr", settings.lr, "Learning rate of AdamW")->check(range(1e-12, 1e3))->type_name("RATE");
+  options.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")->type_name("N");
 
   options.group("Memory");
   options
       .add("--budget", settings.budget,
-           "The most memory for tensors, parameters included: 2GiB, 1500MB; 40% of the peak that activations have "
-           "without remat; or device, all that the machine or container has")
+           "The most memory for tensors, parameters included: 2GiB, 1500MB;\n40% of the peak that activations have "
+           "without remat; or device, all there is")
       ->type_name("BYTES");
   options.add("--planner", settings.planner, "Who decides what to recompute. online: under pressure, step by step")
-      ->check(CLI::IsMember({"online"}));
+      ->check(CLI::IsMember({"online"}))
+      ->type_name("NAME");
   if (train) options.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
 
   options.group("Files");
   if (train) {
     options.file("--checkpoint", settings.checkpoint, "Save the training here, to continue it later");
     options.add("--checkpoint-every", settings.checkpoint_every, "Save after every N steps; 0: only at the end")
-        ->check(CLI::NonNegativeNumber)
+        ->check(range(int64_t{0}, int64_t{1} << 40))
         ->type_name("N");
     options.flag("--resume", settings.resume,
-                 "Continue from the checkpoint; every loss is the same, bit for bit, as without the break");
+                 "Continue from the checkpoint; every loss has the bits it would have had");
   }
   options.file("--json", settings.json, "Write settings and every step's results here");
   options.file("--config", config,
-               "Options from a JSON object, {\"layers\": 12, \"budget\": \"40%\"}; the command line comes first");
+               "Options as JSON, {\"layers\": 12, \"budget\": \"40%\"}; the command line comes first");
 }
 
 // {"layers": 12, "plain": true} as "--layers=12 --plain=true": the same checks and messages as on the command line.

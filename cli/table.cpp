@@ -55,7 +55,7 @@ std::string format_count(int64_t count) {
   auto text = std::to_string(count);
   const int64_t first = count < 0 ? 1 : 0;
   for (auto place = static_cast<int64_t>(text.size()) - 3; place > first; place -= 3) {
-    text.insert(static_cast<size_t>(place), ",");
+    text.insert(static_cast<size_t>(place), 1, ',');
   }
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 
 #include <torch/torch.h>
 
@@ -151,10 +152,17 @@ void Trainer::save(const std::function<void(const void* data, size_t size)>& wri
   archive.write("optimizer", optimizer);
   archive.write("generator", default_generator().get_state(), /*is_buffer=*/true);
   archive.write("steps_done", at::tensor(impl_->steps_done, at::kLong), /*is_buffer=*/true);
+  // The archive goes on writing in its destructor, where an exception would end the process: an error waits outside.
+  std::exception_ptr error;
   archive.save_to([&](const void* data, size_t size) {
-    write(data, size);
+    try {
+      if (!error) write(data, size);
+    } catch (...) {
+      error = std::current_exception();
+    }
     return size;
   });
+  if (error) std::rethrow_exception(error);
 }
 
 void Trainer::load(const std::function<size_t(size_t offset, void* data, size_t size)>& read, size_t total_size) {

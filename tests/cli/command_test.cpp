@@ -1,0 +1,256 @@
+// The command as a user meets it: exit codes, messages, files.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/run_command.h"
+#include "cli/temporary_directory.h"
+
+namespace remat::cli {
+namespace {
+
+using test::Outcome;
+using test::read_all;
+using test::run_command;
+using test::Setting;
+using Words = std::vector<std::string>;
+
+::testing::AssertionResult holds(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "the text is\n" << text << "\nand does not hold\n" << part;
+}
+
+class CommandTest : public ::testing::Test {
+ protected:
+  CommandTest() {
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += "the " + std::to_string(i * i % 997) + " of ";
+    directory_.write("text", text);
+  }
+
+  Outcome run(Words words, Setting setting = {}) const {
+    setting.directory = directory_.path("");
+    return run_command(words, setting);
+  }
+
+  // A GPT so small that a step takes milliseconds.
+  Outcome train(const Words& more, const Setting& setting = {}) const {
+    return run(with_model("train", more), setting);
+  }
+
+  static Words with_model(const std::string& subcommand, const Words& more) {
+    Words words = {subcommand, "--data", "text",  "--layers", "2",       "--width", "32",
+                   "--heads",  "2",      "--seq", "32",       "--batch", "16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  bool exists(const std::string& name) const { return std::filesystem::exists(directory_.path(name)); }
+
+  nlohmann::json json(const std::string& name) const { return nlohmann::json::parse(read_all(directory_.path(name))); }
+
+  // The bits of every loss in a JSON file, by step.
+  std::map<int64_t, uint32_t> losses(const std::string& name) const {
+    std::map<int64_t, uint32_t> bits;
+    const auto file = json(name);
+    for (const auto& step : file.at("steps")) bits[step.at("step")] = step.at("loss_bits");
+    return bits;
+  }
+
+  // One line `remat: [where] what happened; what to do`, nothing else.
+  static void expect_failure(const Outcome& outcome, int code, const std::string& part) {
+    EXPECT_EQ(outcome.code, code);
+    EXPECT_TRUE(holds(outcome.err, part));
+    EXPECT_EQ(outcome.err.rfind("remat: [", 0), 0u) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  }
+
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(CommandTest, TrainsAndSaysSo) {
+  const auto outcome = train({"--steps", "3", "--json", "run.json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_TRUE(holds(outcome.out, "train 3/3  loss "));
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+  EXPECT_EQ(losses("run.json").size(), 3u);
+  EXPECT_GT(json("run.json").at("steps").at(0).at("report").at("operators_recorded"), 0);
+}
+
+TEST_F(CommandTest, TheMlpLearnsToo) {
+  EXPECT_EQ(train({"--model", "mlp", "--steps", "40", "--batch", "32", "--json", "run.json"}).code, 0);
+  const auto steps = json("run.json").at("steps");
+  EXPECT_LT(steps.back().at("loss"), steps.front().at("loss").get<double>() - 1);
+}
+
+TEST_F(CommandTest, ABudgetDoesNotChangeTheLosses) {
+  EXPECT_EQ(train({"--steps", "5", "--plain", "--json", "plain.json"}).code, 0);
+  EXPECT_EQ(train({"--steps", "5", "--budget", "60%", "--json", "remat.json"}).code, 0);
+  EXPECT_EQ(losses("plain.json"), losses("remat.json"));
+}
+
+// Bits and data position over a break: the same losses as in one go.
+TEST_F(CommandTest, AnInterruptedRunContinuesExactly) {
+  for (const auto& [signal, budget] : {std::pair{SIGINT, "60%"}, std::pair{SIGTERM, "device"}}) {
+    const auto name = std::to_string(signal);
+    const Words budget_words = {"--budget", budget, "--checkpoint", name + ".ckpt", "--json", name + ".json"};
+    auto words = budget_words;
+    words.insert(words.end(), {"--steps", "100000"});
+    const auto stopped = train(words, {.signal_after = "train      3/", .signal = signal});
+    EXPECT_EQ(stopped.code, 128 + signal);
+    EXPECT_TRUE(holds(stopped.out, "continue with:\n  remat train "));
+    const auto before = losses(name + ".json");
+    ASSERT_GE(before.size(), 3u);
+    ASSERT_LT(before.size(), 5000u);
+
+    const auto last = std::to_string(before.size() + 5);
+    words = budget_words;
+    words.insert(words.end(), {"--steps", last, "--resume"});
+    const auto resumed = train(words);
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_TRUE(holds(resumed.out, "resumed after step " + std::to_string(before.size())));
+    auto all = losses(name + ".json");
+    EXPECT_EQ(all.begin()->first, static_cast<int64_t>(before.size()) + 1);
+    all.insert(before.begin(), before.end());
+
+    EXPECT_EQ(train({"--plain", "--steps", last, "--json", "whole.json"}).code, 0);
+    EXPECT_EQ(all, losses("whole.json"));
+  }
+}
+
+TEST_F(CommandTest, AnInterruptWithoutCheckpointStillSaves) {
+  const auto stopped = train({"--steps", "100000"}, {.signal_after = "train      2/", .signal = SIGINT});
+  EXPECT_EQ(stopped.code, 130);
+  EXPECT_TRUE(holds(stopped.out, "--checkpoint remat-interrupted.ckpt --resume"));
+  EXPECT_TRUE(exists("remat-interrupted.ckpt"));
+}
+
+TEST_F(CommandTest, ACheckpointIsWrittenEveryNSteps) {
+  EXPECT_EQ(train({"--steps", "3", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"}).code, 0);
+  EXPECT_TRUE(exists("a.ckpt"));
+  EXPECT_FALSE(exists("a.ckpt.part"));
+  EXPECT_EQ(train({"--steps", "6", "--checkpoint", "a.ckpt", "--resume"}).code, 0);
+}
+
+TEST_F(CommandTest, AnEarlierCheckpointIsNotOverwrittenUnasked) {
+  EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);
+  const auto before = read_all(directory_.path("a.ckpt"));
+  expect_failure(train({"--steps", "2", "--checkpoint", "a.ckpt"}), 2,
+                 "[checkpoint] 'a.ckpt' exists; continue it with");
+  EXPECT_TRUE(read_all(directory_.path("a.ckpt")) == before);
+}
+
+TEST_F(CommandTest, ACheckpointOfAnotherTrainingIsRefused) {
+  EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);
+  expect_failure(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume", "--layers", "3"}), 1,
+                 "[checkpoint] 'a.ckpt' is of another training: layers 2 (here 3); give the same options");
+  expect_failure(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume", "--seed", "3"}), 1, "seed 0 (here 3)");
+  directory_.write("other", std::string(20000, 'x'));
+  expect_failure(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume", "--data", "other"}), 1,
+                 "was trained on another text");
+}
+
+TEST_F(CommandTest, ADamagedCheckpointIsRefused) {
+  EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);
+  const auto good = read_all(directory_.path("a.ckpt"));
+  const Words resume = {"--steps", "4", "--checkpoint", "a.ckpt", "--resume"};
+  auto bad = good;
+  bad[good.size() / 2] ^= 1;
+  directory_.write("a.ckpt", bad);
+  expect_failure(train(resume), 1, "is damaged: its checksum is wrong");
+  directory_.write("a.ckpt", good.substr(0, good.size() / 2));
+  expect_failure(train(resume), 1, "is damaged: its end is missing");
+  directory_.write("a.ckpt", "not a checkpoint at all");
+  expect_failure(train(resume), 1, "is not a checkpoint of remat");
+  std::filesystem::remove(directory_.path("a.ckpt"));
+  expect_failure(train(resume), 1, "No such file");
+}
+
+TEST_F(CommandTest, AFullDiskFailsAndKeepsTheOldCheckpoint) {
+  EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);
+  const auto before = read_all(directory_.path("a.ckpt"));
+  const auto outcome = train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume"}, {.largest_file = 50000});
+  expect_failure(outcome, 1, "(File too large); an earlier checkpoint is untouched");
+  EXPECT_TRUE(read_all(directory_.path("a.ckpt")) == before);
+  EXPECT_FALSE(exists("a.ckpt.part"));
+}
+
+TEST_F(CommandTest, AFullDiskAmidTrainingDoesNotEndIt) {
+  const auto outcome =
+      train({"--steps", "5", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"}, {.largest_file = 50000});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(holds(outcome.err, "; training goes on\n"));
+  EXPECT_TRUE(holds(outcome.out, "train 5/5"));
+}
+
+TEST_F(CommandTest, PathsThatCannotBeWrittenAreFoundBeforeTraining) {
+  for (const Words& words :
+       {Words{"--json", "no/such.json"}, Words{"--json", "."}, Words{"--checkpoint", "no/such.ckpt"},
+        Words{"--checkpoint", "/dev/full"}, Words{"--checkpoint", "."}}) {
+    auto all = words;
+    all.insert(all.end(), {"--steps", "2"});
+    const auto outcome = train(all);
+    expect_failure(outcome, 1, words[0] == "--json" ? "[json]" : "[checkpoint]");
+    EXPECT_EQ(outcome.out, "");
+  }
+  expect_failure(train({"--steps", "2", "--json", "/dev/full"}), 1, "[json] cannot write '/dev/full' (No space left");
+}
+
+TEST_F(CommandTest, TextsThatCannotBeReadAreNamed) {
+  const auto with = [&](const std::string& data) { return run({"train", "--steps", "1", "--data", data}); };
+  expect_failure(with("nowhere"), 1, "[data] 'nowhere' does not exist");
+  expect_failure(with("."), 1, "is a directory");
+  directory_.write("empty", "");
+  expect_failure(with("empty"), 1, "has 0 bytes, one example needs 129");
+}
+
+TEST_F(CommandTest, WrongUsageHasItsOwnCode) {
+  expect_failure(run({}), 2, "see: remat --help");
+  expect_failure(run({"train"}), 2, "--data is missing");
+  expect_failure(train({"--budget", "lots"}), 2, "lots");
+  expect_failure(train({"--budget", "-5"}), 2, "-5");
+  expect_failure(train({"--layers", "none"}), 2, "see: remat train --help");
+  expect_failure(train({"--config", "nowhere"}), 2, "[config]");
+}
+
+TEST_F(CommandTest, ABudgetThatIsTooSmallHasItsOwnCodeAndLosesNothing) {
+  expect_failure(train({"--steps", "2", "--budget", "1kB"}), 3, "[");
+  EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);
+  expect_failure(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume", "--budget", "1kB"}), 3, "[");
+  EXPECT_EQ(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume"}).code, 0);
+}
+
+TEST_F(CommandTest, ADivergedLossStopsTheRun) {
+  expect_failure(train({"--steps", "50", "--lr", "1000", "--model", "mlp"}), 1, "lower --lr");
+}
+
+TEST_F(CommandTest, ATerminalGetsABarOfItsWidth) {
+  const auto outcome = train({"--steps", "3"}, {.environment = {{"NO_COLOR", "1"}}, .columns = 60});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(holds(outcome.out, "\rtrain 3/3  loss "));
+  EXPECT_EQ(outcome.out.find("\x1b[3"), std::string::npos);
+  EXPECT_EQ(outcome.out.find("tokens/s"), std::string::npos);
+  EXPECT_TRUE(holds(train({"--steps", "3"}, {.columns = 150}).out, "\x1b[32m"));
+}
+
+TEST_F(CommandTest, ComparePrintsATableAndFindsEqualBits) {
+  const auto outcome = run(with_model("compare", {"--steps", "4", "--budget", "60%", "--json", "compare.json"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_TRUE(holds(outcome.out, "bit-identical: yes."));
+  EXPECT_TRUE(holds(outcome.out, "within the budget: yes"));
+  const auto result = json("compare.json");
+  EXPECT_TRUE(result.at("bit_identical"));
+  EXPECT_LE(result.at("remat").at("peak_bytes"), result.at("budget_bytes"));
+  EXPECT_LT(result.at("remat").at("peak_bytes"), result.at("plain").at("peak_bytes"));
+}
+
+TEST_F(CommandTest, CompareWithTooSmallABudgetSaysSo) {
+  expect_failure(run(with_model("compare", {"--steps", "2", "--budget", "1kB"})), 3, "[");
+}
+
+}  // namespace
+}  // namespace remat::cli

@@ -1,0 +1,101 @@
+// tests/cli/run_command.h -- runs the remat binary as a shell would, and says what came of it.
+#pragma once
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace remat::test {
+
+struct Outcome {
+  int code = -1;  ///< exit code, or 1000 + signal where one ended it
+  std::string out;
+  std::string err;
+};
+
+struct Setting {
+  std::string directory = ".";
+  std::vector<std::pair<std::string, std::string>> environment = {};
+  int64_t largest_file = 0;  ///< bytes, 0: no limit; stands in for a full disk
+  std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
+  int signal = 0;
+  int columns = 0;  ///< > 0: standard output is a terminal of this width
+};
+
+// Reads until the other end closes; `seen` is called with all that has arrived so far.
+inline std::string drain(int file, const std::function<void(const std::string&)>& seen = {}) {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const auto count = read(file, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;  // a terminal whose other end closed reports an error
+    text.append(buffer, static_cast<size_t>(count));
+    if (seen) seen(text);
+  }
+  close(file);
+  return text;
+}
+
+[[noreturn]] inline void become_command(const std::vector<std::string>& arguments, const Setting& setting) {
+  if (chdir(setting.directory.c_str()) != 0) _exit(125);
+  setenv("TERM", "xterm", 1);
+  unsetenv("NO_COLOR");
+  for (const auto& [name, value] : setting.environment) setenv(name.c_str(), value.c_str(), 1);
+  if (setting.largest_file > 0) {
+    const rlimit limit{static_cast<rlim_t>(setting.largest_file), static_cast<rlim_t>(setting.largest_file)};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  std::vector<char*> words = {const_cast<char*>(REMAT_COMMAND)};
+  for (const auto& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+  words.push_back(nullptr);
+  execv(REMAT_COMMAND, words.data());
+  _exit(126);
+}
+
+inline Outcome run_command(const std::vector<std::string>& arguments, const Setting& setting = {}) {
+  int out[2], err[2];
+  if (setting.columns > 0) {
+    winsize size = {};
+    size.ws_row = 24;
+    size.ws_col = static_cast<unsigned short>(setting.columns);
+    if (openpty(&out[0], &out[1], nullptr, nullptr, &size) != 0) return {};
+  } else if (pipe(out) != 0) {
+    return {};
+  }
+  if (pipe(err) != 0) return {};
+  const auto child = fork();
+  if (child == 0) {
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
+    for (const int file : {out[0], out[1], err[0], err[1]}) close(file);
+    become_command(arguments, setting);
+  }
+  close(out[1]);
+  close(err[1]);
+  Outcome outcome;
+  std::thread errors([&] { outcome.err = drain(err[0]); });
+  bool sent = setting.signal == 0;
+  outcome.out = drain(out[0], [&](const std::string& text) {
+    if (sent || text.find(setting.signal_after) == std::string::npos) return;
+    kill(child, setting.signal);
+    sent = true;
+  });
+  errors.join();
+  int status = 0;
+  waitpid(child, &status, 0);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  return outcome;
+}
+
+}  // namespace remat::test
