@@ -1,0 +1,175 @@
+#include "memory/cpu_allocator.h"
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <remat/error.h>
+#include <remat/memory.h>
+
+#include "memory/fake_reclaimer.h"
+#include "memory/ledger.h"
+
+namespace remat::memory {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCaches = false;
+#else
+constexpr bool kCaches = true;
+#endif
+
+constexpr int64_t kMiB = 1 << 20;
+
+class CpuAllocator : public testing::Test {
+ protected:
+  void SetUp() override {
+    start_accounting();
+    release_cached();
+    base_ = current();
+  }
+  static at::Tensor bytes(int64_t count) { return torch::empty({count}, torch::kByte); }
+
+  int64_t base_ = 0;
+};
+
+TEST_F(CpuAllocator, RawAllocationsCount) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  for (size_t size : {size_t{100}, size_t{5'000'000}}) {
+    void* memory = allocator->raw_allocate(size);
+    std::memset(memory, 1, size);
+    EXPECT_EQ(current(), base_ + static_cast<int64_t>(size));
+    allocator->raw_deallocate(memory);
+    EXPECT_EQ(current(), base_);
+  }
+}
+
+TEST_F(CpuAllocator, ZeroBytesAreANullPointer) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  EXPECT_EQ(allocator->raw_allocate(0), nullptr);
+  allocator->raw_deallocate(nullptr);
+  auto empty = bytes(0);
+  empty.resize_({10});
+  EXPECT_EQ(current(), base_ + 10);
+}
+
+TEST_F(CpuAllocator, EveryBlockIsAligned) {
+  std::vector<at::Tensor> tensors;
+  for (int64_t size = 1; size < 40 * kMiB; size = size * 3 + 1) {
+    tensors.push_back(bytes(size));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensors.back().data_ptr()) % c10::gAlignment, 0u) << size;
+  }
+}
+
+TEST_F(CpuAllocator, CloneCopiesAndResizeMovesTheCount) {
+  auto tensor = torch::arange(1000, torch::kByte);
+  EXPECT_EQ(c10::GetCPUAllocator()->clone(tensor.data_ptr(), 1000).get() == tensor.data_ptr(), false);
+  EXPECT_EQ(current(), base_ + 1000);
+  tensor.resize_({200'000});
+  EXPECT_EQ(current(), base_ + 200'000);
+  tensor.resize_({10});
+  tensor.storage().unsafeGetStorageImpl()->reset();
+  EXPECT_EQ(current(), base_);
+}
+
+TEST_F(CpuAllocator, WorkersOfAParallelRegionMayAllocate) {
+  at::parallel_for(0, 64, 1, [](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) c10::GetCPUAllocator()->allocate(static_cast<size_t>(i) * 5000);
+  });
+  EXPECT_EQ(current(), base_);
+}
+
+TEST_F(CpuAllocator, FreedBlocksAreCachedUntilReleased) {
+  if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
+  bytes(8 * kMiB);
+  EXPECT_GE(cached(), 8 * kMiB);
+  EXPECT_EQ(current(), base_);
+  auto again = bytes(8 * kMiB);
+  EXPECT_LT(cached(), kMiB);
+  again.reset();
+  release_cached();
+  EXPECT_EQ(cached(), 0);
+}
+
+TEST_F(CpuAllocator, TensorsAndCacheStayBelowAnEnforcedLimit) {
+  if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
+  { auto wide = bytes(64 * kMiB); }
+  FakeReclaimer reclaimer;
+  const int64_t limit = base_ + 48 * kMiB;
+  auto enforcement = Ledger::of(c10::kCPU).enforce(limit, reclaimer);
+  EXPECT_LE(current() + cached(), limit);
+  std::mt19937 random(1);
+  std::vector<at::Tensor> live;
+  int64_t most = 0;
+  for (int i = 0; i < 3000; ++i) {
+    // Mixed sizes split the cache, so that it has to be given back for the larger ones.
+    if (live.size() < 12) live.push_back(bytes(1 + static_cast<int64_t>(random() % (i % 5 == 0 ? 4 * kMiB : 200'000))));
+    ASSERT_LE(current() + cached(), limit);
+    most = std::max(most, current() + cached());
+    if (random() % 2 == 0) live.erase(live.begin() + static_cast<int64_t>(random() % live.size()));
+  }
+  EXPECT_GT(most, limit - kMiB) << "the limit was never near: the test tests nothing";
+}
+
+TEST_F(CpuAllocator, FailureIsPyTorchsOwnAndLeavesTheAccountRight) {
+  reset_peak();
+  for (int64_t size : {int64_t{1} << 46, INT64_MAX}) {
+    try {
+      bytes(size);
+      FAIL() << "the system gave " << size << " bytes";
+    } catch (const Error&) {
+      FAIL() << "not a budget's refusal";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("DefaultCPUAllocator: can't allocate memory"), std::string::npos)
+          << error.what();
+    }
+    EXPECT_EQ(current(), base_);
+    EXPECT_EQ(peak(), base_);
+  }
+  EXPECT_NO_THROW(bytes(kMiB));
+}
+
+TEST_F(CpuAllocator, TheCacheIsGivenBackBeforeFailing) {
+  if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
+  bytes(8 * kMiB);
+  ASSERT_GT(cached(), 0);
+  EXPECT_ANY_THROW(bytes(int64_t{1} << 46));
+  EXPECT_EQ(cached(), 0);
+}
+
+/// A data loader's workers are forked while other threads allocate.
+TEST_F(CpuAllocator, AForkedChildCanAllocate) {
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) bytes(kMiB);
+  });
+  int served = 0;
+  constexpr int kChildren = 100;
+  for (int i = 0; i < kChildren; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);  // ends a child that waits for a lock for ever
+      bytes(kMiB);
+      _exit(7);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) break;
+    ++served;
+  }
+  stop = true;
+  other.join();
+  EXPECT_EQ(served, kChildren);
+}
+
+}  // namespace
+}  // namespace remat::memory
