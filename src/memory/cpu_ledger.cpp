@@ -92,11 +92,11 @@ bool CpuLedger::sweep() const noexcept {
   return gone > 0;
 }
 
-void CpuLedger::adopt(c10::StorageImpl& storage) {
+int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (deleter == &release_block || deleter == &release_older) return;
+  if (deleter == &release_block || deleter == &release_older) return 0;
   const int64_t bytes = adopted_.adopt(storage);
-  if (bytes == 0) return;
+  if (bytes == 0) return 0;
   sweep();
   // The bytes exist, so they are counted in any case. But first the reclaimers may make room for them.
   while (counted() - enforcements_.smallest() + bytes > 0 && enforcements_.reclaim(bytes)) {
@@ -104,6 +104,7 @@ void CpuLedger::adopt(c10::StorageImpl& storage) {
   raise_to(peak_, current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   // In plain too, even if a replay is the first to meet the storage.
   raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  return bytes;
 }
 
 void release_older(void* context) noexcept {

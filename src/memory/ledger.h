@@ -40,8 +40,11 @@ class Ledger {
   /// A value that remat gave up would now have been freed by plain: plain_current -= bytes.
   virtual void forget_plain(int64_t bytes) = 0;
 
-  /// Counts a storage that this ledger's allocator did not allocate, until it is freed. Cheap when already counted.
-  virtual void adopt(c10::StorageImpl& storage) = 0;
+  /// Counts a storage that this ledger's allocator did not allocate, until it is freed, and returns the bytes that this
+  /// call added. Cheap when already counted. Where they would pass a limit the reclaimers are asked first, but the bytes
+  /// exist and are counted in any case: never refuses. The caller must hold no lock that other threads' reclaimers wait
+  /// for.
+  virtual int64_t adopt(c10::StorageImpl& storage) = 0;
 
   /// While it lives, allocations that would pass `limit` bytes ask `reclaimer` first. With several, the smallest limit
   /// holds and all reclaimers are asked. Destruction waits for calls in progress on other threads.

@@ -71,6 +71,8 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
     if (generator) info.generator_argument = static_cast<int16_t>(i);
   }
   info.random = info.random || info.generator_argument >= 0;
+  if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
+  if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
   for (const auto& op : kStatisticsOperators) {
     if (base != op.name || arguments.size() <= op.variance) continue;
     if (!arguments[op.mean].name().starts_with("running_mean")) continue;  // an overload without statistics

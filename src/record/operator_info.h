@@ -22,6 +22,7 @@ struct OperatorInfo {
   bool compute = false;         ///< matrix product, convolution or attention
   bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
   int16_t generator_argument = -1;
+  int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
   c10::SmallVector<uint16_t, 2> written;
   /// Running statistics that the operator updates in training without reading them (batch normalization). A replay
