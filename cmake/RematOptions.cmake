@@ -28,3 +28,10 @@ function(remat_target target)
     target_link_options(${target} PRIVATE -fuse-ld=mold)
   endif()
 endfunction()
+
+# Headers of include/remat/ that users of one of our libraries see, by stem.
+function(remat_public_headers target)
+  list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/include/remat/")
+  list(TRANSFORM ARGN APPEND ".h")
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${ARGN})
+endfunction()
