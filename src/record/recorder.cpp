@@ -136,7 +136,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   // An operator that writes to a leaf is not recorded: what it leaves behind is another leaf.
   bool writes_leaf = false;
   for_each_written(info, inputs, [&](const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
+    if (!tensor.defined() || is_blank(tensor)) return;
     const ValueId id = is_plain(tensor) ? tape.find(storage_of(tensor)) : kNone;
     writes_leaf = writes_leaf || id == kNone || !tape.recomputable(id) || tape.values[id].written_unseen();
   });
@@ -212,6 +212,12 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   TensorArgument& argument = tape.tensors.emplace_back();
   if (!tensor.defined()) return;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (written && is_blank(tensor)) {
+    argument.blank = true;
+    argument.view = TensorView(impl);
+    watch_write(pending, impl, kNone);
+    return;
+  }
   if (!is_plain(tensor)) {
     const bool empty = impl.has_storage() && impl.unsafe_storage().nbytes() == 0;
     // What cannot be told apart from its contents is held whole. Inference tensors change without a trace, and
@@ -219,7 +225,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     if (tensor.is_inference() || impl.is_python_dispatch() || (!empty && !impl.is_wrapped_number())) {
       pending.repeatable = pending.repeatable && !tensor.is_inference() && !impl.is_python_dispatch();
     }
-    if (written && !empty) pending.repeatable = false;
+    if (written) pending.repeatable = false;
     if (!pending.repeatable) return;
     argument.opaque = static_cast<uint32_t>(tape.opaque.size());
     tape.opaque.push_back(history_free(tensor));
@@ -227,11 +233,12 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   }
   argument.value = read(tensor);
   argument.view = TensorView(impl);
-  if (written) {
-    StoragePtr storage = StoragePtr::reclaim_copy(impl.unsafe_storage().unsafeGetStorageImpl());
-    pending.writes.push_back(
-        {std::move(storage), argument.value, impl.version_counter(), impl.version_counter().current_version()});
-  }
+  if (written) watch_write(pending, impl, argument.value);
+}
+
+void Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before) {
+  pending.writes.push_back({StoragePtr::reclaim_copy(impl.unsafe_storage().unsafeGetStorageImpl()), before,
+                            impl.version_counter(), impl.version_counter().current_version()});
 }
 
 ValueId Recorder::read(const at::Tensor& tensor) {
@@ -348,7 +355,8 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     });
   }
   for (const auto& write : pending.writes) {
-    recorded = recorded && static_cast<int64_t>(write.storage->nbytes()) == tape.values[write.before].bytes;
+    recorded = recorded && (write.before == kNone ||
+                            static_cast<int64_t>(write.storage->nbytes()) == tape.values[write.before].bytes);
   }
   if (recorded) {
     uint16_t result = 0;
@@ -357,7 +365,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
       const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
       c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
-      if (tape.find(storage) != kNone) return;  // a view, or an argument that was written to
+      if (tape.find(storage) != kNone || pending.writes_to(storage)) return;  // a view, or an argument written to
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
       tape.values[value].producer = id;
       tape.values[value].result = index;
@@ -391,6 +399,7 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
   for (size_t i = 0; i < pending.writes.size(); ++i) {
     const Write& write = pending.writes[i];
     if (tape.find(write.storage.get()) != write.before) continue;  // the same storage twice
+    if (write.storage->nbytes() == 0) continue;
     const ValueId after = tape.supersede(write.before, write.storage);
     Value& value = tape.values[after];
     value.version_counter = write.version_counter;

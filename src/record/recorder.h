@@ -58,6 +58,13 @@ class Recorder {
     bool suspect_random = false;
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
+
+    bool writes_to(const c10::StorageImpl* storage) const {
+      for (const auto& write : writes) {
+        if (write.storage.get() == storage) return true;
+      }
+      return false;
+    }
   };
 
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
@@ -67,6 +74,7 @@ class Recorder {
   void end(Pending& pending, const std::vector<c10::IValue>& outputs);
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
+  static void watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
   void capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
   ValueId read(const at::Tensor& tensor);
   void before_write(const at::Tensor& tensor);

@@ -1,6 +1,7 @@
 #include "record/tape.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <remat/error.h>
 
@@ -30,14 +31,17 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
   by_storage_[storage.get()] = id;
+  position = id;
   return id;
 }
 
 ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
-  const bool was_saved = values[before].saved > 0;
-  const bool was_kept = values[before].kept != nullptr;
-  values[before].kept.reset();
-  unhome(before);
+  const bool was_saved = before != kNone && values[before].saved > 0;
+  const bool was_kept = before != kNone && values[before].kept != nullptr;
+  if (before != kNone) {
+    values[before].kept.reset();
+    unhome(before);
+  }
   const auto after = static_cast<ValueId>(values.size());
   Value& value = values.emplace_back();
   value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
@@ -76,8 +80,9 @@ void Tape::give_up(ValueId id) {
   ++drops;
   dropped_bytes += value.bytes;
   value.absent = value.saved > 0;
-  const memory::FrozenPlain frozen;  // plain would hold it on
   unhome(id);
+  std::optional<memory::FrozenPlain> frozen;
+  if (value.absent) frozen.emplace();  // plain would hold it on
   value.kept.reset();
 }
 

@@ -66,9 +66,10 @@ struct Value {
 inline constexpr uint16_t kWritten = 1U << 15U;
 
 struct TensorArgument {
-  ValueId value = kNone;   ///< kNone: `view` is unused and `opaque` indexes Tape::opaque (or is kNone: undefined)
-  uint32_t opaque = kNone;
-  TensorView view;
+  ValueId value = kNone;   ///< kNone: see the other two; undefined if they say nothing either
+  uint32_t opaque = kNone; ///< in Tape::opaque
+  bool blank = false;      ///< an empty tensor for the operator to fill and resize
+  TensorView view;         ///< of `value`, or of the empty tensor
 };
 
 struct Argument {
@@ -123,7 +124,7 @@ class Tape {
   ValueId find(const c10::StorageImpl* storage) const;
   /// Makes `storage` the home of a new value.
   ValueId add_value(const StoragePtr& storage, const c10::TensorImpl& seen_through);
-  /// `storage`, the home of `before`, is written to: makes it the home of a new value and returns that.
+  /// `storage`, the home of `before` (kNone: of nothing yet), is written to: makes it the home of a new value and returns that.
   ValueId supersede(ValueId before, const StoragePtr& storage);
   /// Makes `storage` the home of `value` again, after a replay.
   void rehome(ValueId value, const StoragePtr& storage);
@@ -163,6 +164,8 @@ class Tape {
   /// Checks the invariants of the arrays; throws InternalError. For tests and debugging: takes linear time.
   void validate() const;
 
+  /// The newest value in the forward pass; in backward the one last asked for: what lies before it is needed later.
+  ValueId position = 0;
   /// Operations being captured or replayed, whose values collect() must not touch.
   uint32_t busy = 0;
   memory::Ledger* ledger = nullptr;

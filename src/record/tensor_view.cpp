@@ -14,6 +14,13 @@ const DispatchKeySet kPlainKeys = DispatchKeySet({DispatchKey::CPU, DispatchKey:
                                                   DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
                                                   DispatchKey::Conjugate, DispatchKey::Negative});
 
+bool has_plain_storage(const at::TensorBase& tensor) {
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  return (impl->key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !impl->is_inference() &&
+         !impl->is_wrapped_number() && impl->has_storage() &&
+         impl->unsafe_storage().unsafeGetStorageImpl() != nullptr;
+}
+
 }  // namespace
 
 TensorView::TensorView(const c10::TensorImpl& impl)
@@ -29,10 +36,11 @@ at::Tensor TensorView::over(StoragePtr storage) const {
 }
 
 bool is_plain(const at::TensorBase& tensor) {
-  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  return (impl->key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !impl->is_inference() && !impl->is_wrapped_number() &&
-         impl->has_storage() && impl->unsafe_storage().unsafeGetStorageImpl() != nullptr &&
-         impl->unsafe_storage().nbytes() > 0;
+  return has_plain_storage(tensor) && tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() > 0;
+}
+
+bool is_blank(const at::TensorBase& tensor) {
+  return has_plain_storage(tensor) && tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0;
 }
 
 at::Tensor history_free(const at::Tensor& tensor) {

@@ -29,6 +29,9 @@ struct TensorView {
 /// not a subclass, not sparse, quantized, nested or wrapped, no inference tensor, no number in disguise.
 bool is_plain(const at::TensorBase& tensor);
 
+/// Like is_plain(), but without contents: what operators with an `out` argument are given to fill.
+bool is_blank(const at::TensorBase& tensor);
+
 /// The same contents and version counter without autograd history; holding it holds no graph.
 at::Tensor history_free(const at::Tensor& tensor);
 

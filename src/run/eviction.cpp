@@ -1,6 +1,7 @@
 #include "run/eviction.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <remat/budget.h>
 #include <remat/error.h>
@@ -56,6 +57,11 @@ class Prices {
   std::vector<std::pair<OperationId, uint32_t>> seen_;
 };
 
+constexpr size_t kMostCandidates = 256;
+
+/// Replays per recorded operator after which a step is given up: it would crawl.
+constexpr int64_t kMostReplays = 20;
+
 bool may_be_given_up(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
   return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1;
@@ -68,14 +74,26 @@ int64_t evict(Tape& tape, int64_t bytes) {
   for (ValueId id = 0; id < tape.values.size(); ++id) {
     if (may_be_given_up(tape, id)) candidates.push_back(id);
   }
+  // Where there are very many, every n-th will do; the first of them varies so that all get their turn.
+  if (const size_t stride = candidates.size() / kMostCandidates; stride > 1) {
+    size_t count = 0;
+    for (size_t i = static_cast<size_t>(tape.drops) % stride; i < candidates.size(); i += stride) {
+      candidates[count++] = candidates[i];
+    }
+    candidates.resize(count);
+  }
   int64_t freed = 0;
+  static const double alpha = getenv("RA") ? atof(getenv("RA")) : 1.0;
+  static const double power = getenv("RP") ? atof(getenv("RP")) : 1.0;
   Prices prices(tape);
+  const double here = std::max<double>(1, tape.position);
   while (freed < bytes && !candidates.empty()) {
     size_t best = 0;
     double best_score = 0;
     for (size_t i = 0; i < candidates.size(); ++i) {
       const Value& value = tape.values[candidates[i]];
-      const double score = (prices.price(candidates[i]) + 1e-6) / static_cast<double>(value.bytes);
+      const double distance = std::max(0.0, (here - candidates[i]) / here);
+      const double score = (prices.price(candidates[i]) + 1e-6) / static_cast<double>(value.bytes) / std::pow(alpha + distance, power);
       if (i == 0 || score < best_score) {
         best = i;
         best_score = score;
@@ -108,6 +126,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   int64_t freed = 0;
   for (const auto& tape : tapes) {
     const std::lock_guard lock(tape->mutex);
+    if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
     if (freed >= bytes) break;
   }

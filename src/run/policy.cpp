@@ -30,6 +30,7 @@ Policy Policy::keep_operators(std::vector<std::string> names) {
 }
 
 struct PolicyScope::Impl {
+  std::shared_ptr<Tape> tape;  ///< the one whose recorder has the scope
   bool owns_recorder = false;
 };
 
@@ -40,11 +41,12 @@ PolicyScope::PolicyScope(Policy policy) : impl_(std::make_unique<Impl>()) {
     impl_->owns_recorder = true;
   }
   Recorder::current()->push_scope(policy.shared_rules());
+  impl_->tape = Recorder::current()->tape();
 }
 
 PolicyScope::~PolicyScope() {
   Recorder* const recorder = Recorder::current();
-  if (recorder == nullptr) return;
+  if (recorder == nullptr || recorder->tape() != impl_->tape) return;  // the step ended inside the scope
   recorder->pop_scope();
   if (impl_->owns_recorder) Recorder::stop();
 }

@@ -167,12 +167,19 @@ class Replay {
     // First what is written to: an argument that reads the same storage has to see the writes.
     ska::flat_hash_map<ValueId, StoragePtr> rewritten;
     tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t a) {
-      if (t.value == kNone || !operation.info->writes(a - operation.first_argument)) return;
+      if (!operation.info->writes(a - operation.first_argument)) return;
+      if (t.blank) written.push_back(empty_storage(t.view));
+      if (t.value == kNone) return;
       auto [entry, first] = rewritten.emplace(t.value, StoragePtr());
       if (first) entry->second = to_write(held_.at(t.value));
       written.push_back(entry->second);
     });
+    size_t blanks = 0;
     const auto build = [&](const TensorArgument& t) {
+      if (t.blank) {
+        while (written[blanks]->nbytes() > 0) ++blanks;  // those that stand for values come with contents
+        return t.view.over(written[blanks++]);
+      }
       if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : tape_.opaque[t.opaque];
       const auto entry = rewritten.find(t.value);
       return t.view.over(entry != rewritten.end() ? entry->second : held_.at(t.value).storage);
@@ -210,6 +217,11 @@ class Replay {
     if (argument.count == 0) return {};
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return tape_.opaque[tape_.tensors[argument.first].opaque].clone();
+  }
+
+  static StoragePtr empty_storage(const TensorView& view) {
+    c10::Allocator* const allocator = c10::GetAllocator(view.keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
+    return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
   }
 
   /// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it and

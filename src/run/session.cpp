@@ -65,7 +65,7 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 void Step::Impl::end() {
   if (ended) return;
   ended = true;
-  Recorder::stop();
+  if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) Recorder::stop();
   const std::lock_guard lock(tape->mutex);
   report.completed = std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
