@@ -129,11 +129,16 @@ TEST_F(CommandTest, AnInterruptWithoutCheckpointStillSaves) {
   EXPECT_TRUE(exists("remat-interrupted.ckpt"));
 }
 
-TEST_F(CommandTest, ACheckpointIsWrittenEveryNSteps) {
-  EXPECT_EQ(train({"--steps", "3", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"}).code, 0);
-  EXPECT_TRUE(exists("a.ckpt"));
-  EXPECT_FALSE(exists("a.ckpt.part"));
-  EXPECT_EQ(train({"--steps", "6", "--checkpoint", "a.ckpt", "--resume"}).code, 0);
+TEST_F(CommandTest, ARunThatIsKilledContinuesFromItsLastCheckpoint) {
+  const auto killed = train({"--steps", "100000", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"},
+                            {.signal_after = "train      4/", .signal = SIGKILL});
+  EXPECT_EQ(killed.code, 1000 + SIGKILL);
+  const auto resumed = train({"--steps", "100000", "--checkpoint", "a.ckpt", "--resume"},
+                             {.signal_after = "resumed after step", .signal = SIGINT});
+  EXPECT_EQ(resumed.code, 130) << resumed.err;
+  const auto step = std::stoi(resumed.out.substr(resumed.out.find("after step ") + 11));
+  EXPECT_GE(step, 2);
+  EXPECT_EQ(step % 2, 0);
 }
 
 TEST_F(CommandTest, AnEarlierCheckpointIsNotOverwrittenUnasked) {

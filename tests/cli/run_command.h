@@ -26,7 +26,7 @@ struct Outcome {
 struct Setting {
   std::string directory = ".";
   std::vector<std::pair<std::string, std::string>> environment = {};
-  int64_t largest_file = 0;  ///< bytes, 0: no limit; stands in for a full disk
+  int64_t largest_file = 0;       ///< bytes, 0: no limit; stands in for a full disk
   std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
   int signal = 0;
   int columns = 0;  ///< > 0: standard output is a terminal of this width
