@@ -11,14 +11,13 @@
 namespace remat::memory {
 
 int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
-  if (!storage.device().is_cpu()) return 0;
-  const int64_t bytes = storage.sym_nbytes().maybe_as_int().value_or(0);
   c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
-  c10::Allocator* const older = c10::GetDefaultCPUAllocator();
-
-  // Two threads may meet the same storage at once; the deleter is judged again under the lock.
+  // Two threads may meet the same storage at once, and one of them exchanges the deleter: no look at it without the lock.
   std::lock_guard lock(mutex_);
-  if (data.get_deleter() == &release_older) return 0;
+  if (data.get_deleter() == &release_block || data.get_deleter() == &release_older) return 0;
+  if (!data.device().is_cpu()) return 0;
+  const int64_t bytes = storage.sym_nbytes().maybe_as_int().value_or(0);
+  c10::Allocator* const older = c10::GetDefaultCPUAllocator();
   // Its later resizes are to be counted from the start.
   if (storage.allocator() == older) storage.set_allocator(c10::GetCPUAllocator());
   if (data.get_deleter() == older->raw_deleter()) {

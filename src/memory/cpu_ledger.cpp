@@ -93,8 +93,6 @@ bool CpuLedger::sweep() const noexcept {
 }
 
 int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
-  const c10::DeleterFnPtr deleter = storage._mutable_data_ptr_no_checks().get_deleter();
-  if (deleter == &release_block || deleter == &release_older) return 0;
   const int64_t bytes = adopted_.adopt(storage);
   if (bytes == 0) return 0;
   sweep();

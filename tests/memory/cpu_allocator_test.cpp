@@ -19,6 +19,11 @@
 #include "memory/fake_reclaimer.h"
 #include "memory/ledger.h"
 
+// The sanitizers' malloc ends the process where the system's returns null, unless told otherwise; and a child that was
+// forked while threads ran.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1:die_after_fork=0"; }
+
 namespace remat::memory {
 namespace {
 
