@@ -5,31 +5,69 @@
 //     record                      a session under the device's limit: everything is recorded, nothing dropped
 //     budget BYTES | percent P    a session under a budget; P of the activation peak that `plain` last measured
 //     keep_compute | drop_all     a policy over the whole forward pass
+//     about                       no step: versions and threads
 //
-// `stock` leaves PyTorch's own CPU allocator in place (then only `plain` works, and no bytes are counted).
-#include <chrono>
+// A step is forward and backward, no optimizer. Gradient buffers exist before it and are zero: the peak above the
+// baseline is that of activations alone. With `fresh` after a command there are none, and the step allocates them, as
+// it does after zero_grad() in a training loop.
+//
+// Every step begins with the same parameters and generator state; `gradients` is a checksum of what it computed, the
+// same for all commands. `stock` leaves PyTorch's own CPU allocator in place: only `plain` works, no bytes are counted.
+#include <sys/resource.h>
+
 #include <ctime>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <string>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <nlohmann/json.hpp>
 #include <remat/remat.h>
-#include <torch/csrc/autograd/autograd.h>
+#include <torch/version.h>
+#include <nlohmann/json.hpp>
 
 #include "zoo/task.h"
 
 namespace {
+
+using remat::Error;
 
 double now(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
+
+int64_t page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+/// What a command line says.
+struct Command {
+  std::string text;
+  std::string variant;
+  double number = 0;
+  bool fresh = false;
+
+  explicit Command(const std::string& line) : text(line) {
+    std::istringstream words(line);
+    words >> variant;
+    if ((variant == "budget" || variant == "percent") && !(words >> number && number > 0)) {
+      throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
+    }
+    std::string word;
+    if (words >> word) fresh = word == "fresh";
+  }
+};
 
 class Worker {
  public:
@@ -40,80 +78,109 @@ class Worker {
     task_ = remat::zoo::make_task(name.substr(0, colon), batch);
   }
 
-  nlohmann::json step(const std::string& command) {
-    task_.model->zero_grad();
+  nlohmann::json run(const std::string& line) {
+    const Command command(line);
+    if (command.variant == "about") return about();
+    if (stock_ && command.variant != "plain") throw Error("[bench_step] with `stock` only `plain` works");
+    task_.model->zero_grad(/*set_to_none=*/command.fresh);
     at::manual_seed(7);
-    if (!stock_) remat::memory::reset_peak();
-    const int64_t baseline = stock_ ? 0 : remat::memory::current();
-    std::istringstream words(command);
-    std::string variant;
-    words >> variant;
-    if (variant == "plain") return plain(baseline);
-
-    remat::Session& session = session_for(command, variant, words);
-    const double wall = now(CLOCK_MONOTONIC);
-    const double cpu = now(CLOCK_PROCESS_CPUTIME_ID);
-    auto step = session.step();
-    {
-      std::optional<remat::PolicyScope> scope;
-      if (variant == "keep_compute") scope.emplace(remat::Policy::keep_compute());
-      if (variant == "drop_all") scope.emplace(remat::Policy::drop_all());
-      forward();
+    try {
+      auto result = command.variant == "plain" ? plain(command) : managed(command);
+      result["gradients"] = gradients();
+      return result;
+    } catch (...) {
+      loss_.reset();  // what a step that failed leaves behind is not the next one's baseline
+      throw;
     }
-    loss_.backward();
-    loss_.reset();
-    const auto& report = step.end();
-    auto result = timed(wall, cpu);
-    result["report"] = nlohmann::json::parse(remat::to_json(report));
-    return result;
   }
 
  private:
-  void forward() { loss_ = task_.loss(); }
-
-  static nlohmann::json timed(double wall, double cpu) {
-    return {{"wall", now(CLOCK_MONOTONIC) - wall}, {"cpu", now(CLOCK_PROCESS_CPUTIME_ID) - cpu}};
-  }
-
-  nlohmann::json plain(int64_t baseline) {
+  /// Forward and backward, timed.
+  nlohmann::json timed(const std::function<void()>& step) {
+    const int64_t faults = page_faults();
     const double wall = now(CLOCK_MONOTONIC);
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID);
-    forward();
+    step();
+    return {{"wall", now(CLOCK_MONOTONIC) - wall},
+            {"cpu", now(CLOCK_PROCESS_CPUTIME_ID) - cpu},
+            {"page_faults", page_faults() - faults}};
+  }
+
+  void backward() {
     loss_.backward();
     loss_.reset();
-    auto result = timed(wall, cpu);
-    if (!stock_) {
-      activation_peak_ = remat::memory::peak() - baseline;
-      result["baseline"] = baseline;
-      result["activation_peak"] = activation_peak_;
-    }
+  }
+
+  nlohmann::json plain(const Command& command) {
+    const int64_t baseline = stock_ ? 0 : remat::memory::current();
+    if (!stock_) remat::memory::reset_peak();
+    auto result = timed([&] {
+      loss_ = task_.loss();
+      backward();
+    });
+    if (stock_) return result;
+    plain_activation_peak_[command.fresh] = remat::memory::peak() - baseline;
+    result["baseline_bytes"] = baseline;
+    result["activation_peak_bytes"] = plain_activation_peak_[command.fresh];
     return result;
   }
 
-  remat::Session& session_for(const std::string& command, const std::string& variant, std::istringstream& words) {
-    auto& session = sessions_[command];
-    if (session) return *session;
-    remat::SessionOptions options;
-    if (variant == "budget") {
-      int64_t bytes = 0;
-      words >> bytes;
-      options.budget = remat::Budget::bytes(bytes);
-    } else if (variant == "percent") {
-      double share = 0;
-      words >> share;
-      const auto extra = static_cast<int64_t>(static_cast<double>(activation_peak_) * share / 100);
-      options.budget = remat::Budget::bytes(remat::memory::current() + extra);
-    } else if (variant != "record" && variant != "keep_compute" && variant != "drop_all") {
-      throw remat::Error("[bench_step] unknown command \"" + command + "\"; see the top of bench/step.cpp");
-    }
-    session.emplace(options);
+  nlohmann::json managed(const Command& command) {
+    auto& session = session_for(command);
+    auto result = timed([&] {
+      auto step = session.step();
+      {
+        std::optional<remat::PolicyScope> scope;
+        if (command.variant == "keep_compute") scope.emplace(remat::Policy::keep_compute());
+        if (command.variant == "drop_all") scope.emplace(remat::Policy::drop_all());
+        loss_ = task_.loss();
+      }
+      backward();
+      step.end();
+    });
+    result["report"] = nlohmann::json::parse(remat::to_json(session.report()));
+    result["activation_peak_bytes"] = session.report().activation_peak_bytes();
+    return result;
+  }
+
+  remat::Session& session_for(const Command& command) {
+    auto& session = sessions_[command.text];
+    if (!session) session.emplace(remat::SessionOptions{.budget = budget_of(command)});
     return *session;
+  }
+
+  remat::Budget budget_of(const Command& command) {
+    if (command.variant == "budget") return remat::Budget::bytes(static_cast<int64_t>(command.number));
+    if (command.variant == "percent") {
+      const int64_t plain = plain_activation_peak_[command.fresh];
+      if (plain == 0) throw Error("[bench_step] \"" + command.text + "\" needs plain's peak; run `plain` first");
+      const double extra = static_cast<double>(plain) * command.number / 100;
+      return remat::Budget::bytes(remat::memory::current() + static_cast<int64_t>(extra));
+    }
+    if (command.variant != "record" && command.variant != "keep_compute" && command.variant != "drop_all") {
+      throw Error("[bench_step] unknown command \"" + command.text + "\"; see the top of bench/step.cpp");
+    }
+    return {};
+  }
+
+  /// A checksum of every gradient.
+  std::string gradients() const {
+    uint64_t sum = 0;
+    for (const auto& parameter : task_.model->parameters()) {
+      const at::Tensor gradient = parameter.grad().contiguous();
+      sum = XXH3_64bits_withSeed(gradient.const_data_ptr(), gradient.nbytes(), sum);
+    }
+    return std::to_string(sum);
+  }
+
+  static nlohmann::json about() {
+    return {{"torch", TORCH_VERSION}, {"compiler", "gcc " __VERSION__}, {"threads", at::get_num_threads()}};
   }
 
   bool stock_;
   remat::zoo::Task task_;
   at::Tensor loss_;
-  int64_t activation_peak_ = 0;
+  std::map<bool, int64_t> plain_activation_peak_;  ///< by `fresh`
   std::map<std::string, std::optional<remat::Session>> sessions_;
 };
 
@@ -129,7 +196,7 @@ int main(int argc, char** argv) {
     for (std::string line; std::getline(std::cin, line);) {
       nlohmann::json result;
       try {
-        result = worker.step(line);
+        result = worker.run(line);
       } catch (const std::exception& failure) {
         result = {{"error", failure.what()}};
       }

@@ -1,0 +1,83 @@
+"""What is measured: one function per figure, which returns its rows. Targets are what README's table promises."""
+import json
+import statistics
+import subprocess
+
+from worker import StepError, Worker, compare, interleave
+
+SHARES = (90, 70, 50, 40, 30)
+
+
+class Bench:
+    """Where the programs are, how to measure, and the batch of each model ("gpt" or "gpt:2")."""
+
+    def __init__(self, build, protocol, models):
+        self.build, self.protocol, self.models = build, protocol, models
+
+    def worker(self, model, *arguments):
+        return Worker(self.build, self.models.get(model, model), *arguments)
+
+    def against_plain(self, worker, model, command):
+        """`command` against plain in one process: a row, with bytes of the last step."""
+        row = {"model": self.models.get(model, model), "command": command}
+        try:
+            pairs = interleave(self.protocol, lambda: worker.run("plain"), lambda: worker.run(command))
+        except StepError as error:
+            return row | {"error": str(error)}
+        plain, other = pairs[-1]
+        reports = [b["report"] for _, b in pairs]
+        return row | compare(pairs) | {
+            "plain_activation_peak_bytes": plain["activation_peak_bytes"],
+            "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
+            "over_budget_bytes": max(0, *(r["peak_bytes"] - r["budget_bytes"] for r in reports)),
+            "report": other["report"],
+        }
+
+
+def recording(bench):
+    """Everything recorded, nothing dropped: time, and bytes of the records."""
+    rows = []
+    for model in ("gpt", "resnet", "mlp"):
+        with bench.worker(model) as worker:
+            row = bench.against_plain(worker, model, "record")
+            if "error" not in row:
+                row["record_share"] = row["report"]["record_bytes"] / max(1, row["report"]["held_replaced_bytes"])
+            rows.append(row)
+    return rows
+
+
+def operator(bench):
+    """Seconds that recording adds to one small operator: the median of several runs."""
+    program = [bench.build / "bench" / "bench_record_cost"]
+    runs = [json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+            for _ in range(bench.protocol.pairs)]
+    return [{"record_cost_seconds": statistics.median(run["record_cost_seconds"] for run in runs), "runs": runs}]
+
+
+def allocator(bench):
+    """Plain steps: a process with remat's allocator against one with PyTorch's own. Gradients are allocated anew."""
+    rows = []
+    for model in ("resnet", "gpt", "mlp"):
+        with bench.worker(model, "stock") as stock, bench.worker(model) as ours:
+            pairs = interleave(bench.protocol, lambda: stock.run("plain fresh"), lambda: ours.run("plain fresh"))
+            rows.append({"model": bench.models.get(model, model), "command": "plain fresh"} | compare(pairs))
+    return rows
+
+
+def compute(bench):
+    """The policy keep_compute on the ResNet."""
+    with bench.worker("resnet") as worker:
+        return [bench.against_plain(worker, "resnet", "keep_compute")]
+
+
+def budgets(bench):
+    """The online policy under budgets that leave a share of plain's activation peak."""
+    rows = []
+    for model in ("gpt", "resnet", "mlp"):
+        with bench.worker(model) as worker:
+            for share in SHARES:
+                rows.append(bench.against_plain(worker, model, f"percent {share}") | {"share": share})
+    return rows
+
+
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets)}

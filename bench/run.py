@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Measures what remat costs and saves; writes bench/results/<date>-<figure>.json. See README.md for the table.
+
+  bench/run.py [FIGURE ...] [--pairs 7] [--batch gpt=2 ...] [--build build/release] [--out bench/results]
+
+Two variants are compared in interleaved pairs after warm-up; a ratio is the median of the pairs' ratios, and of the
+pairs those count during which other processes took the least of the machine. With --batch (to try the script, not to
+publish) or fewer pairs, results go to build/bench-trial instead: the table never takes them.
+"""
+import argparse
+import datetime
+import json
+import sys
+from pathlib import Path
+
+from figures import FIGURES, Bench
+from machine import ROOT, describe
+from worker import Protocol, Worker
+
+MODELS = ("gpt", "resnet", "mlp")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (default: all)")
+    parser.add_argument("--pairs", type=int, default=Protocol.pairs, help="pairs that count (default: %(default)s)")
+    parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    for name in args.figures:
+        if name not in FIGURES:
+            parser.error(f"no figure '{name}'; there are {', '.join(FIGURES)}")
+    batches = dict(item.partition("=")[::2] for item in args.batch)
+    for model, batch in batches.items():
+        if model not in MODELS or not batch.isdigit():
+            parser.error(f"--batch takes MODEL=N with a model of {', '.join(MODELS)}, not '{model}={batch}'")
+    args.models = {model: f"{model}:{batch}" for model, batch in batches.items()}
+    if args.pairs < 1:
+        parser.error("--pairs must be 1 or more")
+    if not (args.build / "bench" / "bench_step").exists():
+        parser.error(f"{args.build}/bench/bench_step does not exist; run: make build")
+    args.trial = bool(batches) or args.pairs < Protocol.pairs
+    args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
+    return args
+
+
+def summary(row):
+    """A line for whoever waits."""
+    if "error" in row:
+        return f"{row['model']} {row['command']}: {row['error']}"
+    if "record_cost_seconds" in row:
+        return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
+    text = (f"{row['model']} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
+            f"foreign {row['foreign']:.2f})")
+    if "activation_peak_bytes" in row:
+        text += f", peak {100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"
+        text += f", {row['over_budget_bytes']} bytes over budget"
+    return text + ("" if row["gradients_equal"] else ", GRADIENTS DIFFER")
+
+
+def main():
+    args = arguments()
+    protocol = Protocol(pairs=args.pairs)
+    bench = Bench(args.build, protocol, args.models)
+    with Worker(args.build, args.models.get("mlp", "mlp:8")) as worker:
+        about = worker.run("about")
+    versions = {key: about[key] for key in ("torch", "compiler", "threads")} | describe()
+    today = datetime.date.today().isoformat()
+    args.out.mkdir(parents=True, exist_ok=True)
+    exact = True
+    for name in args.figures or FIGURES:
+        print(f"{name}: {FIGURES[name].__doc__}", flush=True)
+        rows = FIGURES[name](bench)
+        for row in rows:
+            print("  " + summary(row), flush=True)
+            exact = exact and row.get("gradients_equal", True)
+        result = {"figure": name, "date": today, "trial": args.trial, "versions": versions,
+                  "protocol": vars(protocol), "rows": rows}
+        (args.out / f"{today}-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    if not exact:
+        sys.exit("bench: gradients differ between variants; that is a bug, please report it")
+
+
+if __name__ == "__main__":
+    main()

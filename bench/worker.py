@@ -1,0 +1,80 @@
+"""Workers (bench_step processes) and comparisons of two commands in interleaved pairs: A B A B ..."""
+import json
+import os
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+
+from machine import busy_seconds, process_seconds
+
+
+class StepError(Exception):
+    """A step that did not complete: what the worker said."""
+
+
+class Worker:
+    """One bench_step process; its threads sleep while another process computes."""
+
+    def __init__(self, build, model, *arguments):
+        self.process = subprocess.Popen(
+            [build / "bench" / "bench_step", model, *arguments], text=True, bufsize=1,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+
+    def run(self, command):
+        """What bench_step prints for `command`. `foreign`: CPU that all other processes used meanwhile, in cores."""
+        wall, busy, own = time.monotonic(), busy_seconds(), process_seconds(self.process.pid)
+        self.process.stdin.write(command + "\n")
+        line = self.process.stdout.readline()
+        if not line:
+            raise StepError(f"bench_step ended with code {self.process.wait()} at '{command}'")
+        result = json.loads(line)
+        if "error" in result:
+            raise StepError(result["error"])
+        wall = time.monotonic() - wall
+        own = process_seconds(self.process.pid) - own
+        result["foreign"] = max(0.0, busy_seconds() - busy - own) / wall
+        return result
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@dataclass
+class Protocol:
+    pairs: int = 7  # that count
+    extra: int = 3  # run at most this many more where the machine was not quiet
+    warm_up: int = 2
+    quiet: float = 0.1  # cores taken by others at which a pair counts as undisturbed
+
+
+def interleave(protocol, run_a, run_b):
+    """Steps of A and B in turn; the pairs with the least foreign load, at least `protocol.pairs` of them."""
+    for _ in range(protocol.warm_up):
+        run_a(), run_b()
+    pairs = []
+    while len(pairs) < protocol.pairs or (
+            sum(load(p) < protocol.quiet for p in pairs) < protocol.pairs and len(pairs) < protocol.pairs + protocol.extra):
+        pairs.append((run_a(), run_b()))
+    return sorted(pairs, key=load)[:protocol.pairs]
+
+
+def load(pair):
+    return max(step["foreign"] for step in pair)
+
+
+def compare(pairs):
+    """How much longer B takes than A: the median of the pairs' ratios, their range, and the steps' own medians."""
+    row = {"pairs": len(pairs), "foreign": statistics.median(map(load, pairs))}
+    for clock in ("wall", "cpu"):
+        ratios = [b[clock] / a[clock] for a, b in pairs]
+        row[clock + "_ratio"] = statistics.median(ratios)
+        row[clock + "_range"] = [min(ratios), max(ratios)]
+        row[clock + "_seconds"] = [statistics.median(step[clock] for step in side) for side in zip(*pairs)]
+    row["page_faults"] = [statistics.median(step["page_faults"] for step in side) for side in zip(*pairs)]
+    row["gradients_equal"] = len({step["gradients"] for pair in pairs for step in pair}) == 1
+    return row

@@ -1,0 +1,35 @@
+# cmake -D BUILD=... -D CONFIG=... -D WORK=... -D REMAT_TORCH=... -D COMPILER=... -P run.cmake
+# Installs BUILD into a prefix under WORK; configures, builds and runs the project in this folder against it.
+# With -D Torch_DIR=... -D SUBDIRECTORY=ON: takes remat's sources as a subdirectory instead.
+cmake_path(SET source NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../..)
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+function(check_headers)  # every public header is installed, and nothing else
+  file(GLOB expected RELATIVE ${source}/include ${source}/include/remat/*.h)
+  file(GLOB_RECURSE installed RELATIVE ${WORK}/prefix/include ${WORK}/prefix/include/*)
+  if(REMAT_TORCH AND NOT "${expected}" STREQUAL "${installed}")
+    message(FATAL_ERROR "installed: ${installed}\nin include/: ${expected}\nmend the lists in src/CMakeLists.txt")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=Release
+              -D CMAKE_CXX_COMPILER=${COMPILER} -D REMAT_TORCH=${REMAT_TORCH})
+set(build ${CMAKE_COMMAND} --build ${WORK}/build --target)
+if(SUBDIRECTORY)
+  # Building all of remat once more would take minutes: what needs no torch has to do.
+  run(${configure} -D REMAT_SOURCE=${source} -D Torch_DIR=${Torch_DIR})
+  run(${build} plan_user)
+else()
+  run(${CMAKE_COMMAND} --install ${BUILD} --config ${CONFIG} --prefix ${WORK}/prefix)
+  check_headers()
+  run(${configure} -D CMAKE_PREFIX_PATH=${WORK}/prefix)
+  run(${build} all)
+  if(REMAT_TORCH)
+    run(${WORK}/build/train)
+  endif()
+endif()
+run(${WORK}/build/plan_user)

@@ -1,0 +1,12 @@
+# A user's project against the installed package, and with remat as a subdirectory of it.
+if(NOT REMAT_INSTALL)
+  return()
+endif()
+set(arguments -D BUILD=${PROJECT_BINARY_DIR} -D CONFIG=$<CONFIG> -D COMPILER=${CMAKE_CXX_COMPILER}
+              -D REMAT_TORCH=${REMAT_TORCH} -D Torch_DIR=${Torch_DIR})
+set(script ${CMAKE_CURRENT_LIST_DIR}/run.cmake)
+add_test(NAME installed_package
+  COMMAND ${CMAKE_COMMAND} ${arguments} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer -P ${script})
+add_test(NAME subdirectory
+  COMMAND ${CMAKE_COMMAND} ${arguments} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/parent -D SUBDIRECTORY=ON -P ${script})
+set_tests_properties(installed_package subdirectory PROPERTIES LABELS install TIMEOUT 900)
