@@ -49,3 +49,33 @@ clean:  ## Delete build/ (.venv stays)
 # Without a .clang-format there is no style to apply: then nothing is changed.
 format:  ## Format every C++ file
 	@git ls-files '*.cpp' '*.h' | xargs clang-format -i --style=file --fallback-style=none
+
+# ---- For those who change remat: see CONTRIBUTING.md, and CMakePresets.json for what each configuration is. ----
+
+.PHONY: dev asan ubsan tsan plan plan-only tidy bench table bench-table
+dev:   ## Build and test with symbols and warnings as errors, in build/dev
+asan:  ## Test under AddressSanitizer, in build/asan
+ubsan: ## Test under UndefinedBehaviorSanitizer, in build/ubsan
+tsan:  ## Test under ThreadSanitizer, in build/tsan
+dev asan ubsan tsan: $(STAMP)
+	@cmake --preset $@ --log-level=WARNING > /dev/null
+	@cmake --build --preset $@ -j $(JOBS)
+	@ctest --preset $@
+
+plan: plan-only  ## Build and test planning and reports without torch (seconds)
+plan-only:
+	@cmake --preset $@ --log-level=WARNING > /dev/null
+	@cmake --build --preset $@ -j $(JOBS)
+	@ctest --preset $@
+
+tidy: $(STAMP)  ## Run clang-tidy on every file
+	@command -v clang-tidy > /dev/null || { echo "tidy: clang-tidy is missing; install the package clang-tidy" >&2; exit 1; }
+	@cmake --preset $@ --log-level=WARNING > /dev/null
+	@cmake --build --preset $@ -j $(JOBS)
+
+bench: build  ## Measure time and memory against plain, into bench/results (about 20 minutes)
+	@bench/run.py --build $(BUILD)
+
+table: bench-table  ## Put the newest measurements into README.md
+bench-table:
+	@bench/readme_table.py

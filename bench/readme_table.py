@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Rewrites the table between README.md's bench markers from the newest results: bench/readme_table.py [RESULTS] [README]"""
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
+MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "resnet": "ResNet-50, 128 x 128, batch 16",
+          "mlp": "MLP, 40 x 1024, batch 2048"}
+
+
+def newest(folder):
+    """The latest result of each figure; file names begin with the date. Trials do not count."""
+    results = {}
+    for path in sorted(folder.glob("*.json")):
+        result = json.loads(path.read_text())
+        if not result["trial"]:
+            results[result["figure"]] = result
+    return results
+
+
+def ratio(row):
+    low, high = row["wall_range"]
+    return f"{row['wall_ratio']:.3f} ({low:.2f}-{high:.2f})"
+
+
+def peak(row):
+    return f"{100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"
+
+
+def exact(row):
+    return "same" if row["gradients_equal"] else "**differ**"
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines) + "\n"
+
+
+def step_rows(results):
+    """Everything that is compared with plain in one process."""
+    for figure, what in (("recording", "recording, nothing dropped"), ("compute", "policy `keep_compute`"),
+                         ("budgets", "budget {share} %")):
+        for row in results.get(figure, {"rows": []})["rows"]:
+            name = [MODELS[row["model"]], what.format(**row)]
+            if "error" in row:
+                yield [*name, "refused", "", "", ""]
+            else:
+                over = f"{row['over_budget_bytes']} bytes" if figure == "budgets" else "-"
+                yield [*name, ratio(row), peak(row), over, exact(row)]
+
+
+def other_lines(results):
+    for row in results.get("operator", {"rows": []})["rows"]:
+        yield f"- recording one operator takes {1e6 * row['record_cost_seconds']:.2f} us"
+    shares = [f"{row['model']} {100 * row['record_share']:.2f} %"
+              for row in results.get("recording", {"rows": []})["rows"] if "record_share" in row]
+    if shares:
+        yield f"- records, in percent of the saved values that they stand for: {', '.join(shares)}"
+
+
+def text(results):
+    if not results:
+        return "Not measured yet.\n"
+    parts = []
+    rows = list(step_rows(results))
+    if rows:
+        parts.append(table(["model", "variant", "time x plain (range)", "activation peak", "over budget", "gradients"], rows))
+    if "allocator" in results:
+        parts.append(table(["plain steps", "time x PyTorch's allocator (range)", "page faults per step"],
+                           [[MODELS[row["model"]], ratio(row), "{:.0f} -> {:.0f}".format(*row["page_faults"])]
+                            for row in results["allocator"]["rows"]]))
+    lines = list(other_lines(results))
+    if lines:
+        parts.append("\n".join(lines) + "\n")
+    latest = max(results.values(), key=lambda result: result["date"])
+    versions = latest["versions"]
+    parts.append(f"{latest['date']}, commit {versions['commit']}, LibTorch {versions['torch']}, {versions['compiler']}, "
+                 f"{versions['cpu']}, {versions['cores']} cores; medians of {latest['protocol']['pairs']} interleaved pairs.\n")
+    return "\n".join(parts)
+
+
+def main():
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "results"
+    readme = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
+    page = readme.read_text()
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        sys.exit(f"readme_table: {readme} needs the lines {BEGIN.strip()} and {END}, once each")
+    before, rest = page.split(BEGIN)
+    readme.write_text(before + BEGIN + text(newest(folder)) + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    main()
