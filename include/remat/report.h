@@ -13,7 +13,7 @@ struct ReplayedOperator {
   std::string name;        ///< as in PyTorch's schemas: "aten::gelu"
   int64_t count = 0;       ///< replays
   double seconds = 0;      ///< time spent in them
-  int64_t bytes = 0;       ///< bytes of results that they brought back
+  int64_t bytes = 0;       ///< bytes of results that they made
 };
 
 /// The measurements of one step. Plain data; all byte figures are tensor bytes on the session's device.

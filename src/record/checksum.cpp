@@ -14,16 +14,11 @@ uint64_t hash(const void* data, size_t size) {
 
 }  // namespace
 
-uint64_t checksum(const c10::StorageImpl& storage) {
-  if (storage.device_type() == c10::kCPU) {
-    return hash(storage.data(), storage.nbytes());
-  }
-  const auto size = static_cast<int64_t>(storage.nbytes());
-  const at::Tensor host =
-      at::from_blob(const_cast<void*>(storage.data()), {size},
-                    at::TensorOptions().dtype(at::kByte).device(storage.device()))
-          .cpu();
-  return hash(host.const_data_ptr(), storage.nbytes());
+uint64_t checksum(const c10::StorageImpl& storage, int64_t bytes) {
+  if (storage.device_type() == c10::kCPU) return hash(storage.data(), static_cast<size_t>(bytes));
+  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
+  const at::Tensor host = at::from_blob(const_cast<void*>(storage.data()), {bytes}, options).cpu();
+  return hash(host.const_data_ptr(), static_cast<size_t>(bytes));
 }
 
 }  // namespace remat

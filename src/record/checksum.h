@@ -7,7 +7,7 @@
 
 namespace remat {
 
-/// 64 bits of the contents' hash, never 0. Tensors of other devices are copied to the host first.
-uint64_t checksum(const c10::StorageImpl& storage);
+/// 64 bits of the hash of the first `bytes` bytes, never 0. Those of other devices are copied to the host first.
+uint64_t checksum(const c10::StorageImpl& storage, int64_t bytes);
 
 }  // namespace remat

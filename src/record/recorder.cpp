@@ -97,7 +97,9 @@ void Recorder::pop_scope() {
 
 std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction& fn) {
   Recorder* const recorder = current();
-  if (recorder == nullptr || below_autograd()) return nullptr;
+  if (recorder == nullptr || recorder->suspended_ > 0) return nullptr;
+  // The C++ factories (torch::randn ...) call their operators below autograd: at the outermost level those count too.
+  if (below_autograd() && !recorder->pending_.empty()) return nullptr;
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || info->never_recorded) return nullptr;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
@@ -119,17 +121,12 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* /*conte
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
-  if (!pending.composite) recorder->end(pending, fn.outputs());
+  recorder->end(pending, fn.outputs());
 }
 
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   Tape& tape = *tape_;
   const std::lock_guard lock(tape.mutex);
-  if (!pending_.empty() && !pending_.back().composite) {  // it has called an operator: record that one instead
-    pending_.back().composite = true;
-    roll_back(pending_.back());
-    bind_saved(pending_.back());
-  }
   tape.drop_idle();
 
   const auto inputs = fn.inputs();
@@ -152,10 +149,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.fn = &fn;
   pending.info = &info;
   pending.exceptions = std::uncaught_exceptions();
-  pending.tensors = tape.tensors.size();
-  pending.constants = tape.constants.size();
-  pending.opaque = tape.opaque.size();
-  pending.generators = tape.generators.size();
+  pending.before = tape.mark();
   pending.operation.info = &info;
   pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
   pending.operation.scope = root_scope_;
@@ -168,6 +162,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     pending.repeatable = false;
   }
   pending.operation.argument_count = static_cast<uint32_t>(tape.arguments.size()) - pending.operation.first_argument;
+  pending.after = tape.mark();
   pending.begin = std::chrono::steady_clock::now();
 }
 
@@ -321,17 +316,6 @@ void Recorder::save_leaf(ValueId leaf) {
   tape.unhome(leaf);
 }
 
-void Recorder::roll_back(const Pending& pending) {
-  Tape& tape = *tape_;
-  tape.arguments.resize(pending.operation.first_argument);
-  tape.tensors.resize(pending.tensors);
-  tape.constants.resize(pending.constants);
-  tape.opaque.resize(pending.opaque);
-  const memory::FrozenPlain frozen;
-  tape.generators.resize(pending.generators);
-  --tape.busy;
-}
-
 void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   Tape& tape = *tape_;
   const std::lock_guard lock(tape.mutex);
@@ -341,7 +325,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     if (!same_state(tape.generators[pending.operation.generator])) {
       pending.suspect_random = false;  // it does draw random numbers
     } else {
-      tape.generators.resize(pending.generators);
+      tape.generators[pending.operation.generator] = GeneratorRecord();
       pending.operation.generator = kNone;
     }
   }
@@ -372,9 +356,10 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     });
   }
   finish_writes(pending, recorded ? id : kNone);
+  --tape.busy;
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
-    roll_back(pending);
+    tape.erase(pending.before, pending.after);
     bind_saved(pending);
     return;
   }
@@ -390,7 +375,6 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     if (t.value != kNone) ++tape.values[t.value].readers;
   });
   tape.operations.push_back(operation);
-  --tape.busy;
   bind_saved(pending);
 }
 
@@ -398,7 +382,8 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
   Tape& tape = *tape_;
   for (size_t i = 0; i < pending.writes.size(); ++i) {
     const Write& write = pending.writes[i];
-    if (tape.find(write.storage.get()) != write.before) continue;  // the same storage twice
+    // The same storage twice, or an operator that it called has done (and recorded) the writing.
+    if (tape.find(write.storage.get()) != write.before) continue;
     if (write.storage->nbytes() == 0) continue;
     const ValueId after = tape.supersede(write.before, write.storage);
     Value& value = tape.values[after];
@@ -411,7 +396,7 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
 }
 
 bool Recorder::bind_later(SavedTensor& saved, const c10::TensorImpl& tensor) {
-  if (pending_.empty() || pending_.back().composite) return false;
+  if (pending_.empty()) return false;
   Pending& pending = pending_.back();
   const auto* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
   bool running = tape_->find(storage) == kNone;

@@ -1,8 +1,10 @@
 // src/record/recorder.h -- watches the operators of one thread and writes them on a tape.
 //
-// Operators are seen through at::RecordFunction, at autograd's level. Those called by another operator's kernel, below
-// autograd, are its own business. An operator that calls others at autograd's level is a composite: only its parts
-// are recorded. So is the first of the two calls that autocast makes of one.
+// Operators are seen through at::RecordFunction. Those that a kernel calls below autograd are its own business. Those
+// that it calls at autograd's level are recorded, and then it depends on what is left for the outer operator:
+//
+//   composites, and the outer of autocast's two calls   their results come from the inner ones: nothing is recorded
+//   mul_, which clones what it is about to overwrite    the write is its own: recorded after the clone
 #pragma once
 
 #include <chrono>
@@ -29,6 +31,22 @@ class Recorder {
 
   const std::shared_ptr<Tape>& tape() const { return tape_; }
 
+  /// While it lives, operators of this thread pass unseen: those of replays.
+  class Suspension {
+   public:
+    Suspension() : recorder_(current()) {
+      if (recorder_ != nullptr) ++recorder_->suspended_;
+    }
+    ~Suspension() {
+      if (recorder_ != nullptr) --recorder_->suspended_;
+    }
+    Suspension(const Suspension&) = delete;
+    Suspension& operator=(const Suspension&) = delete;
+
+   private:
+    Recorder* recorder_;
+  };
+
   void push_scope(std::shared_ptr<const Policy::Rules> rules);
   void pop_scope();
 
@@ -50,10 +68,9 @@ class Recorder {
     const at::RecordFunction* fn = nullptr;
     const OperatorInfo* info = nullptr;
     Operation operation;
-    size_t tensors = 0, constants = 0, opaque = 0, generators = 0;  // sizes of the tape's arrays before it
+    Tape::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
     std::vector<SavedTensor*> saved;
-    bool composite = false;    // calls others at autograd's level: not recorded
     bool repeatable = true;    // false: its results are leaves
     bool suspect_random = false;
     int exceptions = 0;
@@ -80,12 +97,12 @@ class Recorder {
   void before_write(const at::Tensor& tensor);
   void save_leaf(ValueId leaf);
   void finish_writes(Pending& pending, OperationId producer);
-  void roll_back(const Pending& pending);
   void bind_saved(Pending& pending);
 
   std::shared_ptr<Tape> tape_;
   std::vector<Pending> pending_;
   std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
+  int suspended_ = 0;
   uint32_t root_scope_ = 0;
   uint32_t root_scopes_seen_ = 0;
   at::CallbackHandle callback_ = 0;

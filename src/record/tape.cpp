@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <remat/error.h>
 
@@ -9,6 +10,18 @@
 #include "record/checksum.h"
 
 namespace remat {
+namespace {
+
+/// Bytes from the beginning of the storage to the last element that a tensor reaches.
+int64_t extent_of(const c10::TensorImpl& impl) {
+  if (impl.numel() == 0) return 0;
+  int64_t last = impl.storage_offset();
+  for (int64_t d = 0; d < impl.dim(); ++d) last += (impl.size(d) - 1) * impl.stride(d);
+  return (last + 1) * static_cast<int64_t>(impl.itemsize());
+}
+
+}  // namespace
+
 
 Tape::~Tape() {
   const memory::FrozenPlain frozen;
@@ -28,6 +41,7 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
   Value& value = values.emplace_back();
   value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   value.bytes = static_cast<int64_t>(storage->nbytes());
+  value.extent = extent_of(seen_through);
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
   by_storage_[storage.get()] = id;
@@ -46,6 +60,7 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
   Value& value = values.emplace_back();
   value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   value.bytes = static_cast<int64_t>(storage->nbytes());
+  value.extent = before != kNone ? values[before].extent : value.bytes;
   by_storage_[storage.get()] = after;
   // Saved tensors see what is in the storage when they are asked for, as long as their version count allows.
   if (was_saved) values[before].successor = after;
@@ -76,7 +91,7 @@ StoragePtr Tape::alive(ValueId id) const {
 void Tape::give_up(ValueId id) {
   Value& value = values[id];
   const bool comparable = static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
-  if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept);
+  if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, value.extent);
   ++drops;
   dropped_bytes += value.bytes;
   value.absent = value.saved > 0;
@@ -153,14 +168,12 @@ void Tape::collect() {
       continue;
     }
     for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
-      Argument& argument = arguments[a];
+      const Argument argument = std::exchange(arguments[a], Argument());
       if (argument.kind == Argument::Kind::kConstant) constants[argument.first] = c10::IValue();
       for (uint32_t t = argument.first; t < argument.first + argument.count; ++t) {
         if (tensors[t].opaque != kNone) opaque[tensors[t].opaque] = at::Tensor();
         tensors[t] = TensorArgument();
       }
-      argument = Argument();
-      argument.kind = Argument::Kind::kStatistics;
     }
     if (operation.generator != kNone) {
       const memory::FrozenPlain frozen;
@@ -180,6 +193,22 @@ void Tape::collect() {
 
 void Tape::collect_if_due() {
   if (released_since_collect_ > 64 + values.size() / 4) collect();
+}
+
+void Tape::erase(const Mark& begin, const Mark& end) {
+  const memory::FrozenPlain frozen;  // of generator states, which plain does not have
+  const auto forget = [last = mark() == end](auto& array, size_t from, size_t to) {
+    if (last) {
+      array.resize(from);
+    } else {  // an operator inside was recorded behind them
+      for (size_t i = from; i < to; ++i) array[i] = typename std::decay_t<decltype(array)>::value_type();
+    }
+  };
+  forget(arguments, begin.arguments, end.arguments);
+  forget(tensors, begin.tensors, end.tensors);
+  forget(constants, begin.constants, end.constants);
+  forget(opaque, begin.opaque, end.opaque);
+  forget(generators, begin.generators, end.generators);
 }
 
 int64_t Tape::record_bytes() const {

@@ -47,6 +47,7 @@ struct Value {
   c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on `home` ...
   uint32_t version = 0;         ///< ... and its count: a different one means an unseen write
   int64_t bytes = 0;
+  int64_t extent = 0;           ///< bytes that its producer's tensor reaches over; what lies behind is undefined
   OperationId producer = kNone;
   uint16_t result = 0;          ///< which tensor of the producer: a result, or kWritten + index in its written tensors
   uint32_t scope = 0;           ///< the outermost policy scope it was produced in; 0: none
@@ -96,7 +97,7 @@ struct Operation {
 struct ReplayCost {
   int64_t count = 0;
   double seconds = 0;
-  int64_t bytes = 0;  ///< of results brought back
+  int64_t bytes = 0;  ///< of results
 };
 
 struct GeneratorRecord {
@@ -141,6 +142,15 @@ class Tape {
       for (uint32_t t = 0; t < arguments[a].count; ++t) visit(tensors[arguments[a].first + t], a);
     }
   }
+
+  /// How far the arrays of arguments reach.
+  struct Mark {
+    size_t arguments = 0, tensors = 0, constants = 0, opaque = 0, generators = 0;
+    bool operator==(const Mark&) const = default;
+  };
+  Mark mark() const { return {arguments.size(), tensors.size(), constants.size(), opaque.size(), generators.size()}; }
+  /// Forgets the arguments captured between two marks: what they hold, and their places if they are the last.
+  void erase(const Mark& begin, const Mark& end);
 
   /// Gives up the memory of `value`; it can be recomputed. The caller makes sure that only the tape holds it.
   void give_up(ValueId value);

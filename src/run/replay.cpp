@@ -5,7 +5,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/clone.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/flat_hash_map.h>
 #include <remat/error.h>
@@ -13,6 +12,7 @@
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/generator_state.h"
+#include "record/recorder.h"
 
 namespace remat {
 namespace {
@@ -42,6 +42,7 @@ class Replay {
       ++tape_.busy;
       started_ = true;
     }
+    const Recorder::Suspension unseen;
     for (const OperationId id : operations_) {
       const memory::FrozenPlain frozen;
       run_operation(id);
@@ -215,8 +216,8 @@ class Replay {
         break;
     }
     if (argument.count == 0) return {};
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return tape_.opaque[tape_.tensors[argument.first].opaque].clone();
+    const c10::TensorImpl& statistics = *tape_.opaque[tape_.tensors[argument.first].opaque].unsafeGetTensorImpl();
+    return TensorView(statistics).over(copy_of(*statistics.unsafe_storage().unsafeGetStorageImpl()));
   }
 
   static StoragePtr empty_storage(const TensorView& view) {
@@ -258,7 +259,8 @@ class Replay {
 
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
     Value& value = tape_.values[id];
-    if (value.checksum != 0 && checksum(*storage) != value.checksum) {
+    tape_.replayed[&info].bytes += value.bytes;
+    if (value.checksum != 0 && checksum(*storage, value.extent) != value.checksum) {
       throw InternalError("[replay] " + info.name + " gave other bits than before; it is not repeatable here. Please report this");
     }
     const auto entry = held_.find(id);
@@ -270,7 +272,6 @@ class Replay {
       tape_.rehome(id, storage);
       if (value.saved > 0) {
         value.absent = false;
-        tape_.replayed[&info].bytes += value.bytes;
         value.kept = storage;  // until it has been asked for, or memory runs short
       }
     }

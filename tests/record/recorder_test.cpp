@@ -1,0 +1,124 @@
+// What ends up on the tape, seen from inside.
+#include "record/recorder.h"
+
+#include <gtest/gtest.h>
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include "record/autograd_engine.h"
+
+namespace remat {
+namespace {
+
+/// Records what runs while it lives.
+class Recording {
+ public:
+  Recording() {
+    install_autograd_engine();
+    Recorder::start(tape_);
+  }
+  ~Recording() { Recorder::stop(); }
+  Tape& tape() { return *tape_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& operation : tape_->operations) result.push_back(operation.info->base_name());
+    return result;
+  }
+
+ private:
+  std::shared_ptr<Tape> tape_ = std::make_shared<Tape>();
+};
+
+using Names = std::vector<std::string>;
+
+TEST(Recorder, SeesPartsOfCompositesAndSkipsViews) {
+  const auto x = torch::randn({4, 4});
+  const auto w = torch::randn({4, 4});
+  Recording recording;
+  const auto y = at::linear(x, w).view({2, 8}).transpose(0, 1);
+  EXPECT_EQ(recording.names(), (Names{"aten::mm"}));
+  recording.tape().validate();
+}
+
+TEST(Recorder, RecordsAutocastsCastsAndTheInnerCallOnce) {
+  const auto x = torch::randn({4, 4});
+  const auto w = torch::randn({4, 4});
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  Recording recording;
+  const auto y = at::mm(x, w);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_EQ(recording.names(), (Names{"aten::_to_copy", "aten::_to_copy", "aten::mm"}));
+}
+
+TEST(Recorder, AnInPlaceWriteMakesANewValueOfTheSameStorage) {
+  const auto x = torch::randn({4});
+  Recording recording;
+  auto y = x + 1;
+  const auto* const storage = y.storage().unsafeGetStorageImpl();
+  const ValueId before = recording.tape().find(storage);
+  y.mul_(2);
+  const ValueId after = recording.tape().find(storage);
+  EXPECT_NE(before, after);
+  EXPECT_TRUE(recording.tape().recomputable(after));
+  EXPECT_EQ(recording.tape().alive(before), nullptr);
+  EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::mul_"}));
+}
+
+TEST(Recorder, AWriteToALeafCopiesItOnlyIfAReplayCouldReadIt) {
+  auto parameter = torch::randn({4}).requires_grad_();
+  auto unread = torch::randn({4});
+  Recording recording;
+  const auto y = (parameter * parameter + unread).exp();  // exp saves its result, whose recipe reads both
+  const auto* const storage = unread.storage().unsafeGetStorageImpl();
+  const ValueId leaf = recording.tape().find(storage);
+  const auto old = unread.clone();
+  unread.add_(1);
+  EXPECT_EQ(recording.tape().find(storage), kNone) << "the storage holds something else now";
+  const StoragePtr copy = recording.tape().alive(leaf);
+  ASSERT_NE(copy, nullptr);
+  EXPECT_NE(copy.get(), storage);
+  EXPECT_EQ(std::memcmp(copy->data(), old.const_data_ptr(), copy->nbytes()), 0);
+}
+
+TEST(Recorder, ResultsOfOperatorsThatThrowLeaveNoTrace) {
+  const auto x = torch::randn({4, 4});
+  Recording recording;
+  EXPECT_THROW(at::mm(x, torch::randn({3, 3})), c10::Error);
+  EXPECT_EQ(recording.tape().busy, 0U);
+  const auto y = x + 1;
+  EXPECT_EQ(recording.names().back(), "aten::add");
+  recording.tape().validate();
+}
+
+TEST(Recorder, RandomOperatorsKeepTheirGeneratorsState) {
+  Recording recording;
+  const auto generator = at::detail::createCPUGenerator(3);
+  const auto x = torch::empty({8}).uniform_(0, 1, generator);
+  ASSERT_EQ(recording.tape().generators.size(), 1U);
+  EXPECT_EQ(recording.tape().generators[0].generator, generator);
+}
+
+TEST(Recorder, FactoriesThatFillAnEmptyOutputAreRecorded) {
+  Recording recording;
+  const auto x = at::arange(10);
+  const ValueId id = recording.tape().find(x.storage().unsafeGetStorageImpl());
+  ASSERT_NE(id, kNone);
+  EXPECT_TRUE(recording.tape().recomputable(id));
+}
+
+TEST(Recorder, CollectReleasesWhatNoSavedTensorReaches) {
+  auto parameter = torch::randn({4}).requires_grad_();
+  Recording recording;
+  {
+    const auto y = parameter.exp().sum();
+    recording.tape().collect();
+    EXPECT_EQ(recording.names().front(), "aten::exp");
+  }
+  recording.tape().collect();
+  for (const auto& operation : recording.tape().operations) EXPECT_EQ(operation.info, nullptr);
+  for (const auto& value : recording.tape().values) EXPECT_EQ(value.kept, nullptr);
+}
+
+}  // namespace
+}  // namespace remat
