@@ -1,0 +1,285 @@
+#include "fuzz/check.h"
+
+#include <csignal>
+#include <cstdio>
+#include <sstream>
+#include <unistd.h>
+
+namespace remat::fuzz {
+
+namespace {
+
+char announced[256] = "";
+
+/// One run of a program, plain or under remat.
+struct Run {
+  Trace trace;
+  std::vector<ParameterSpec> parameters;
+  std::string listing;
+  std::optional<StepReport> report;
+  std::optional<int64_t> lower_bound;  ///< the budget error's, if there was one
+  int64_t baseline = 0;
+  int64_t peak = 0;
+  int64_t leaked = 0;
+};
+
+struct Setting {
+  std::string name;
+  bool plain = false;
+  bool session = false;
+  bool verify = false;
+  std::optional<int64_t> budget = {};
+  std::vector<ScopeRange> scopes = {};
+};
+
+Run run_once(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting) {
+  announce(program, setting.name.c_str());
+  Run result;
+  const int64_t before = memory::current();
+  {
+    Machine machine(program, parameters);
+    machine.with_remat = !setting.plain;
+    std::optional<Session> session;
+    std::optional<Step> step;
+    if (setting.session) {
+      session.emplace(SessionOptions{.budget = setting.budget ? Budget::bytes(*setting.budget) : Budget(),
+                                     .device = c10::kCPU, .verify = setting.verify});
+    }
+    memory::reset_peak();
+    result.baseline = memory::current();
+    try {
+      if (session) step.emplace(session->step());
+      machine.run(setting.scopes);
+      result.peak = memory::peak();
+      if (step) result.report = step->end();
+      result.trace = machine.finish();
+    } catch (const BudgetError& e) {
+      result.lower_bound = e.lower_bound_bytes();
+      result.peak = memory::peak();
+    }
+    result.listing = machine.listing();
+    result.parameters = machine.parameters();
+  }
+  result.leaked = memory::current() - before;
+  return result;
+}
+
+/// PyTorch makes some tensors once and keeps them: what leaks has to leak again.
+Run run(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting) {
+  Run result = run_once(program, parameters, setting);
+  return result.leaked == 0 ? result : run_once(program, parameters, setting);
+}
+
+std::string without_numbers(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c < '0' || c > '9') result += c;
+  }
+  return result;
+}
+
+std::optional<std::string> compare(const Run& plain, const Run& other, const std::string& name, Tally& tally) {
+  ++tally.runs;
+  if (other.report) {
+    tally.recorded += other.report->operators_recorded;
+    tally.replayed += other.report->operators_replayed;
+    tally.dropped += other.report->values_dropped;
+  }
+  // Some in-place operators make cycles in plain PyTorch: a saved tensor that its own history holds.
+  if (other.leaked > std::max<int64_t>(0, plain.leaked)) {
+    return name + ": leaked " + std::to_string(other.leaked) + " bytes, plain " + std::to_string(plain.leaked);
+  }
+  if (other.lower_bound) return std::nullopt;
+  const auto& a = plain.trace.entries;
+  const auto& b = other.trace.entries;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
+    if (other.trace.refused && i + 1 == b.size()) {
+      ++tally.refused;
+      ++tally.refusals[without_numbers(other.trace.refusal)];
+      if (other.trace.refusal.find("::") == std::string::npos) return name + ": names no operator: " + other.trace.refusal;
+      return std::nullopt;
+    }
+    const auto say = [&](const auto& list) { return i < list.size() ? list[i].first : std::string("nothing"); };
+    if (say(a) == say(b)) return name + ": " + say(a) + " differs";
+    return name + ": plain has '" + say(a) + "', remat has '" + say(b) + "'";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> compare_peaks(const Run& plain, const Run& other, const Setting& setting) {
+  if (!other.report) return std::nullopt;
+  const StepReport& report = *other.report;
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  // Errors in a program end some operators of a plain run and of remat's run at different moments.
+  if (report.plain_peak_bytes != plain.peak && !other.trace.refused) {
+    return setting.name + ": plain_peak_bytes is " + number(report.plain_peak_bytes) + ", plain's measured peak " +
+           number(plain.peak) + ", above the baseline " + number(plain.peak - plain.baseline);
+  }
+  if (report.peak_bytes != other.peak) {
+    return setting.name + ": peak_bytes is " + number(report.peak_bytes) + ", measured " + number(other.peak);
+  }
+  if (setting.budget && other.peak > *setting.budget) {
+    return setting.name + ": peak " + number(other.peak) + " is above the budget " + number(*setting.budget);
+  }
+  return std::nullopt;
+}
+
+std::vector<ScopeRange> random_scopes(const Program& program, Random& random) {
+  static const std::vector<std::string> names = {
+      "aten::mul", "aten::add", "aten::sin", "aten::relu", "aten::sigmoid", "aten::tanh", "aten::mm", "aten::addmm",
+      "aten::_softmax", "aten::native_layer_norm", "aten::convolution", "aten::exp", "aten::native_dropout", "aten::div",
+      "aten::relu_", "aten::mul_", "aten::clone", "aten::cat", "aten::index", "aten::gelu", "aten::bernoulli_"};
+  std::vector<ScopeRange> scopes = {};
+  for (int64_t i = random.between(1, 5); i > 0; --i) {
+    ScopeRange range;
+    range.begin = static_cast<int>(random.below(program.length));
+    range.end = range.begin + static_cast<int>(random.between(1, 12));
+    std::vector<std::string> kept;
+    for (const auto& name : names) {
+      if (random.chance(40)) kept.push_back(name);
+    }
+    const int64_t kind = random.below(8);
+    range.policy = kind == 0   ? Policy::keep_all()
+                   : kind == 1 ? Policy::keep_compute()
+                   : kind < 4  ? Policy::drop_all()
+                               : Policy::keep_operators(kept);
+    scopes.push_back(std::move(range));
+  }
+  return scopes;
+}
+
+/// A plain run, and the parameters that the other runs shall have: made before the step, or inside it.
+struct Reference {
+  Run plain;
+  std::vector<ParameterSpec> parameters;
+};
+
+Reference reference(const Program& program, Tally& tally) {
+  const Setting plain{.name = "plain", .plain = true};
+  Reference result;
+  result.plain = run(program, {}, plain);
+  if (program.seed % 2 == 0) {
+    result.parameters = result.plain.parameters;
+    result.plain = run(program, result.parameters, plain);
+  }
+  ++tally.programs;
+  for (const auto& [what, value] : result.plain.trace.entries) {
+    if (what.find(" threw") == std::string::npos) continue;
+    ++tally.threw;
+    break;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string Tally::to_string() const {
+  std::ostringstream out;
+  out << programs << " programs (" << threw << " throw), " << runs << " runs, " << refused << " refused, " << recorded
+      << " operators recorded, " << replayed << " replayed, " << dropped << " values dropped, budgets held "
+      << budgets_held << ", refused " << budgets_refused << ", not monotone " << not_monotone << ", worst replay ratio "
+      << worst_replay_ratio << " (seed " << worst_replay_seed << ")\n";
+  for (const auto& [text, count] : refusals) out << "  " << count << " x " << text << "\n";
+  return out.str();
+}
+
+std::optional<std::string> check_exact(const Program& program, Tally& tally) {
+  const auto [plain, parameters] = reference(program, tally);
+  const std::vector<ScopeRange> everything = {{0, program.length, Policy::drop_all()}};
+  Random random(Random::mix(program.seed, 4));
+  const Setting settings[] = {
+      {.name = "drop all, no session", .scopes = everything},
+      {.name = "session without pressure", .session = true},
+      {.name = "drop all, verified", .session = true, .verify = true, .scopes = everything},
+      {.name = "random scopes", .session = random.chance(50), .verify = true, .scopes = random_scopes(program, random)}};
+  for (const auto& setting : settings) {
+    const Run other = run(program, parameters, setting);
+    if (auto problem = compare(plain, other, setting.name, tally)) return problem;
+    if (auto problem = compare_peaks(plain, other, setting)) return problem;
+    if (other.lower_bound) return setting.name + ": a budget error without a budget";
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> check_budgets(const Program& program, Tally& tally) {
+  const auto [plain, parameters] = reference(program, tally);
+  const int64_t activations = plain.peak - plain.baseline;
+  if (activations < 4096) return std::nullopt;
+  int64_t smallest_held = plain.peak + 1;
+  int64_t largest_refused = plain.baseline;
+  int64_t lower_bound = 0;
+  const auto attempt = [&](int64_t budget, const std::string& name) -> std::optional<std::string> {
+    const Setting setting{.name = name, .session = true, .verify = program.seed % 3 == 0, .budget = budget};
+    const Run other = run(program, parameters, setting);
+    if (auto problem = compare(plain, other, name, tally)) return problem;
+    if (auto problem = compare_peaks(plain, other, setting)) return problem;
+    if (other.peak > budget) return name + ": the peak of a refused step is above its budget";
+    if (other.lower_bound) {
+      ++tally.budgets_refused;
+      largest_refused = std::max(largest_refused, budget);
+      lower_bound = std::max(lower_bound, *other.lower_bound);
+      if (*other.lower_bound <= budget) return name + ": refused with a lower bound that is within the budget";
+      if (budget > smallest_held) ++tally.not_monotone;
+    } else {
+      ++tally.budgets_held;
+      if (largest_refused > budget) ++tally.not_monotone;
+      smallest_held = std::min(smallest_held, budget);
+      const double ratio = static_cast<double>(other.report->operators_replayed) /
+                           static_cast<double>(std::max<int64_t>(1, other.report->operators_recorded));
+      if (ratio > tally.worst_replay_ratio) {
+        tally.worst_replay_ratio = ratio;
+        tally.worst_replay_seed = program.seed;
+      }
+    }
+    if (smallest_held < lower_bound) {
+      return name + ": " + std::to_string(smallest_held) + " bytes held, but the lower bound was said to be " +
+             std::to_string(lower_bound);
+    }
+    return std::nullopt;
+  };
+  for (const int64_t percent : {90, 70, 50, 40, 30}) {
+    const int64_t budget = plain.baseline + activations * percent / 100;
+    if (auto problem = attempt(budget, std::to_string(percent) + " % of plain's activation peak")) return problem;
+    if (budget < lower_bound) break;
+  }
+  for (int i = 0; i < 4 && largest_refused + 64 < smallest_held; ++i) {
+    const int64_t budget = (largest_refused + smallest_held) / 2;
+    if (auto problem = attempt(budget, "near the smallest budget")) return problem;
+  }
+  return std::nullopt;
+}
+
+Program shrink(Program program, const Check& check, const std::string& problem) {
+  Tally ignored;
+  const auto kind = [](const std::string& text) { return without_numbers(text).substr(0, 40); };
+  for (int i = program.length - 1; i >= 0; --i) {
+    program.left_out.insert(i);
+    const auto other = check(program, ignored);
+    if (!other || kind(*other) != kind(problem)) program.left_out.erase(i);
+  }
+  return program;
+}
+
+std::string listing_of(const Program& program) {
+  return run(program, {}, Setting{.name = "listing", .plain = true}).listing;
+}
+
+void announce(const Program& program, const char* what) {
+  std::snprintf(announced, sizeof(announced), "while running program %llu of length %d, scale %lld: %s\n",
+                static_cast<unsigned long long>(program.seed), program.length, static_cast<long long>(program.scale), what);
+  alarm(120);
+}
+
+void install_crash_message() {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGALRM}) {
+    std::signal(signal, [](int number) {
+      const auto length = std::char_traits<char>::length(announced);
+      [[maybe_unused]] const auto written = write(STDERR_FILENO, announced, length);
+      std::signal(number, SIG_DFL);
+      std::raise(number);
+    });
+  }
+}
+
+}  // namespace remat::fuzz

@@ -1,0 +1,226 @@
+// Steps that end by an exception: nothing leaks, and the next step is exact.
+#include "support/compare.h"
+
+#include <optional>
+
+namespace remat::test {
+namespace {
+
+namespace nn = torch::nn;
+
+struct Net {
+  nn::Sequential model{nn::Linear(64, 64), nn::GELU(), nn::Dropout(0.2), nn::Linear(64, 64), nn::GELU(), nn::Linear(64, 64)};
+  at::Tensor x = torch::randn({128, 64});
+
+  Outcome step(uint64_t seed = 5) {
+    torch::manual_seed(seed);
+    model->zero_grad();
+    auto loss = model->forward(x).pow(2).mean();
+    loss.backward();
+    Outcome outcome;
+    outcome.add("loss", loss);
+    outcome.add_module(*model);
+    outcome.add_generator();
+    return outcome;
+  }
+};
+
+struct Thrown : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Runs `failing`, which has to throw, in a step of its own; then checks memory and that the next step is exact.
+void expect_recovery(Net& net, const std::function<void()>& failing, const SessionOptions& options, bool drop) {
+  const Outcome plain = net.step();
+  net.model->zero_grad();
+  Session session(options);
+  const int64_t before = memory::current();
+  try {
+    auto step = session.step();
+    std::optional<PolicyScope> scope;
+    if (drop) scope.emplace(Policy::drop_all());
+    failing();
+    ADD_FAILURE() << "did not throw";
+  } catch (const Thrown&) {
+  }
+  EXPECT_FALSE(session.report().completed);
+  net.model->zero_grad();
+  EXPECT_EQ(memory::current(), before);
+  {
+    auto step = session.step();
+    expect_same_bits(plain, net.step(), "the step after");
+  }
+  EXPECT_TRUE(session.report().completed);
+}
+
+TEST(Errors, InTheMiddleOfForward) {
+  memory::start_accounting();
+  for (const bool drop : {false, true}) {
+    Net net;
+    expect_recovery(net, [&] {
+      auto h = net.model->forward(net.x).exp();
+      throw Thrown("user code");
+    }, {}, drop);
+  }
+}
+
+TEST(Errors, InsideACheckpointedFunction) {
+  memory::start_accounting();
+  Net net;
+  expect_recovery(net, [&] {
+    checkpoint([&] {
+      auto h = net.model->forward(net.x).exp();
+      throw Thrown("user code");
+    });
+  }, {}, false);
+}
+
+TEST(Errors, AnOperatorThatThrowsInForward) {
+  memory::start_accounting();
+  const auto program = [] {
+    auto x = torch::randn({8, 8}).requires_grad_();
+    auto h = at::dropout(x.sin(), 0.5, true);
+    EXPECT_THROW(h.mm(torch::randn({3, 3})), c10::Error);
+    EXPECT_THROW(h.narrow(0, 7, 3), c10::Error);
+    EXPECT_THROW(h.add_(torch::randn({3, 3})), c10::Error);
+    (h * h.exp()).sum().backward();
+    Outcome outcome;
+    outcome.add("grad", x.grad());
+    outcome.add_generator();
+    return outcome;
+  };
+  expect_exact(program);
+}
+
+TEST(Errors, AHookThatThrowsInBackward) {
+  memory::start_accounting();
+  for (const bool drop : {false, true}) {
+    Net net;
+    expect_recovery(net, [&] {
+      auto h = net.model->forward(net.x);
+      auto middle = h.sin();
+      middle.register_hook([](const at::Tensor&) { throw Thrown("hook"); });
+      try {
+        (middle * h).sum().backward();
+      } catch (const std::exception& e) {
+        if (std::string(e.what()).find("hook") == std::string::npos) throw;
+        throw Thrown(e.what());
+      }
+    }, {}, drop);
+  }
+}
+
+TEST(Errors, BackwardASecondTimeWithoutKeepingTheGraph) {
+  memory::start_accounting();
+  Net net;
+  const auto program = [&] {
+    auto loss = net.model->forward(net.x).pow(2).mean();
+    loss.backward();
+    EXPECT_ANY_THROW(loss.backward());
+  };
+  program();
+  Session session;
+  {
+    auto step = session.step();
+    PolicyScope scope(Policy::drop_all());
+    program();
+  }
+  const Outcome plain = net.step();
+  auto step = session.step();
+  expect_same_bits(plain, net.step(), "the step after");
+}
+
+TEST(Errors, GraphsThatNeverRunBackward) {
+  memory::start_accounting();
+  Net net;
+  Session session;
+  for (const bool drop : {false, true}) {
+    const int64_t before = memory::current();
+    for (int i = 0; i < 3; ++i) {
+      auto step = session.step();
+      std::optional<PolicyScope> scope;
+      if (drop) scope.emplace(Policy::drop_all());
+      auto unused = net.model->forward(net.x).exp();
+      auto more = unused.sin() * unused;
+    }
+    EXPECT_EQ(memory::current(), before) << "drop " << drop;
+  }
+}
+
+TEST(Errors, BudgetErrorThenASmallerBatch) {
+  memory::start_accounting();
+  Net net;
+  const Outcome plain_large = net.step();
+  const auto parameters_before = [&] {
+    Outcome outcome;
+    for (const auto& p : net.model->parameters()) outcome.add("parameter", p);
+    return outcome;
+  };
+  const Outcome parameters = parameters_before();
+  net.model->zero_grad();
+  const auto large = net.x;
+  const auto small = large.narrow(0, 0, 8).clone();
+  const int64_t baseline = memory::current();
+  // Room for the gradients and a small batch's activations, not for a large one's.
+  int64_t gradients = 0;
+  for (const auto& p : net.model->parameters()) gradients += static_cast<int64_t>(p.nbytes());
+  const int64_t budget = baseline + gradients + 8 * 64 * 4 * 12;
+  Session session({.budget = Budget::bytes(budget)});
+  int refused = 0;
+  for (int i = 0; i < 3; ++i) {
+    try {
+      auto step = session.step();
+      net.x = large;
+      net.step();
+    } catch (const BudgetError& e) {
+      ++refused;
+      EXPECT_EQ(e.budget_bytes(), budget);
+      EXPECT_GT(e.lower_bound_bytes(), budget);
+    }
+    net.model->zero_grad();
+    EXPECT_EQ(memory::current(), baseline);
+    expect_same_bits(parameters, parameters_before(), "parameters after a refusal");
+  }
+  EXPECT_EQ(refused, 3);
+  net.x = small;
+  const Outcome plain_small = net.step();
+  net.model->zero_grad();
+  {
+    auto step = session.step();
+    expect_same_bits(plain_small, net.step(), "the smaller batch");
+  }
+  net.x = large;
+  expect_same_bits(plain_large, net.step(), "plain after all");
+}
+
+TEST(Errors, BudgetErrorAtEveryPlace) {
+  // Budgets from hopeless to ample: wherever the refusal comes, the generator and the next step are as they should be.
+  memory::start_accounting();
+  Net net;
+  const Outcome plain = net.step();
+  net.model->zero_grad();
+  const int64_t baseline = memory::current();
+  int held = 0;
+  for (int64_t extra = 10000; extra < 400000; extra += 13000) {
+    Session session({.budget = Budget::bytes(baseline + extra)});
+    memory::reset_peak();
+    try {
+      auto step = session.step();
+      torch::manual_seed(5);
+      auto loss = net.model->forward(net.x).pow(2).mean();
+      loss.backward();
+      loss.reset();
+      step.end();
+      ++held;
+    } catch (const BudgetError&) {
+    }
+    EXPECT_LE(memory::peak(), baseline + extra);
+    net.model->zero_grad();
+    EXPECT_EQ(memory::current(), baseline);
+  }
+  EXPECT_GT(held, 0);
+  expect_same_bits(plain, net.step(), "plain after all");
+}
+
+}  // namespace
+}  // namespace remat::test

@@ -1,0 +1,260 @@
+// Graphs and tensors that live longer than a step, a scope or a session.
+#include "support/compare.h"
+
+#include <optional>
+
+namespace remat::test {
+namespace {
+
+namespace nn = torch::nn;
+
+struct Net {
+  nn::Linear in{8, 16};
+  nn::Linear recurrent{16, 16};
+  nn::Linear out{16, 4};
+
+  at::Tensor next(const at::Tensor& x, const at::Tensor& h) {
+    return at::dropout(at::tanh(in->forward(x) + recurrent->forward(h)), 0.1, true);
+  }
+  at::Tensor loss_of(const at::Tensor& h) { return out->forward(h).pow(2).mean(); }
+  Outcome outcome() const {
+    Outcome result;
+    for (const auto& layer : {in, recurrent, out}) result.add_module(*layer);
+    result.add_generator();
+    return result;
+  }
+};
+
+enum class Mode { kPlain, kSession, kVerified, kScopes };
+
+/// A session, step and policy for a mode; plain has none.
+struct Frame {
+  std::optional<Step> step;
+  std::optional<PolicyScope> scope;
+  Frame(Mode mode, std::optional<Session>& session) {
+    if (mode == Mode::kSession || mode == Mode::kVerified) {
+      if (!session) session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == Mode::kVerified});
+      step.emplace(session->step());
+    }
+    if (mode != Mode::kPlain && mode != Mode::kSession) scope.emplace(Policy::drop_all());
+  }
+};
+
+using ModalProgram = std::function<Outcome(Mode, std::optional<Session>&)>;
+
+void expect_exact_in_every_mode(const ModalProgram& program) {
+  memory::start_accounting();
+  const auto run = [&](Mode mode) {
+    torch::manual_seed(11);
+    std::optional<Session> session;
+    return program(mode, session);
+  };
+  const Outcome plain = run(Mode::kPlain);
+  run(Mode::kVerified);  // PyTorch keeps some tensors of its first call
+  for (const Mode mode : {Mode::kSession, Mode::kVerified, Mode::kScopes}) {
+    const int64_t before = memory::current();
+    expect_same_bits(plain, run(mode), "mode " + std::to_string(static_cast<int>(mode)));
+    EXPECT_EQ(memory::current(), before) << "mode " << static_cast<int>(mode) << " leaks";
+  }
+}
+
+TEST(Lifetimes, BackwardAfterTheStepEnded) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    at::Tensor loss;
+    {
+      Frame frame(mode, session);
+      loss = net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16})));
+    }
+    loss.backward();
+    return net.outcome();
+  });
+}
+
+TEST(Lifetimes, BackwardAfterTheSessionIsGone) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    at::Tensor loss;
+    {
+      Frame frame(mode, session);
+      loss = net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16})));
+    }
+    session.reset();
+    loss.backward();
+    return net.outcome();
+  });
+}
+
+TEST(Lifetimes, BackwardInALaterStep) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    at::Tensor first;
+    {
+      Frame frame(mode, session);
+      first = net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16})));
+    }
+    {
+      Frame frame(mode, session);
+      auto second = net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16})));
+      (first + second).backward();
+    }
+    return net.outcome();
+  });
+}
+
+TEST(Lifetimes, LossesKeptAcrossSteps) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    std::vector<at::Tensor> losses;
+    for (int i = 0; i < 4; ++i) {
+      Frame frame(mode, session);
+      auto loss = net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16})));
+      loss.backward();
+      losses.push_back(loss);
+    }
+    auto outcome = net.outcome();
+    for (const auto& loss : losses) outcome.add("loss", loss);
+    return outcome;
+  });
+}
+
+TEST(Lifetimes, GradientsAccumulatedOverMicroSteps) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    for (int i = 0; i < 4; ++i) {
+      Frame frame(mode, session);
+      (net.loss_of(net.next(torch::randn({2 + i, 8}), torch::randn({2 + i, 16}))) / 4).backward();
+    }
+    return net.outcome();
+  });
+}
+
+TEST(Lifetimes, TruncatedBackpropagationThroughTime) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    auto h = torch::zeros({4, 16});
+    for (int i = 0; i < 4; ++i) {
+      Frame frame(mode, session);
+      at::Tensor loss = torch::zeros({});
+      for (int t = 0; t < 3; ++t) {
+        h = net.next(torch::randn({4, 8}), h);
+        loss = loss + net.loss_of(h);
+      }
+      loss.backward();
+      h = h.detach();
+    }
+    auto outcome = net.outcome();
+    outcome.add("state", h);
+    return outcome;
+  });
+}
+
+TEST(Lifetimes, HiddenStateWithItsGraphAcrossSteps) {
+  // Each backward goes through the graph of the step before too.
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    auto h = torch::zeros({4, 16}).requires_grad_();
+    at::Tensor previous;
+    for (int i = 0; i < 3; ++i) {
+      Frame frame(mode, session);
+      auto fresh = net.next(torch::randn({4, 8}), h);
+      net.loss_of(fresh).backward({}, /*retain_graph=*/true);
+      h = i == 1 ? fresh.detach() : fresh;
+    }
+    return net.outcome();
+  });
+}
+
+TEST(Lifetimes, ShapesThatChangeEveryStep) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    for (const int64_t batch : {4, 1, 7, 0, 3}) {
+      Frame frame(mode, session);
+      auto h = torch::zeros({batch, 16});
+      for (int64_t t = 0; t < 1 + batch % 3; ++t) h = net.next(torch::randn({batch, 8}), h);
+      net.out->forward(h).pow(2).sum().backward();
+    }
+    return net.outcome();
+  });
+}
+
+TEST(Lifetimes, AScopeAcrossSteps) {
+  memory::start_accounting();
+  const auto program = [](bool with_remat) {
+    torch::manual_seed(11);
+    Net net;
+    std::optional<Session> session;
+    std::optional<PolicyScope> scope;
+    if (with_remat) session.emplace();
+    for (int i = 0; i < 3; ++i) {
+      std::optional<Step> step;
+      if (with_remat) step.emplace(session->step());
+      if (with_remat && i == 0) scope.emplace(Policy::drop_all());
+      auto h = net.next(torch::randn({4, 8}), torch::randn({4, 16}));
+      if (i == 1) scope.reset();  // ends in another step than it began
+      net.loss_of(h).backward();
+    }
+    return net.outcome();
+  };
+  expect_same_bits(program(false), program(true), "scope across steps");
+}
+
+TEST(Lifetimes, AStepInsideAScopeIsRefusedOrExact) {
+  const auto program = [](bool with_remat) {
+    torch::manual_seed(11);
+    Net net;
+    std::optional<PolicyScope> scope;
+    std::optional<Session> session;
+    std::optional<Step> step;
+    if (with_remat) {
+      scope.emplace(Policy::drop_all());
+      session.emplace();
+      try {
+        step.emplace(session->step());
+      } catch (const Error&) {
+      }
+    }
+    net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16}))).backward();
+    return net.outcome();
+  };
+  expect_same_bits(program(false), program(true), "step inside a scope");
+}
+
+TEST(Lifetimes, OneStepAtATime) {
+  Session a, b;
+  auto step = a.step();
+  EXPECT_THROW((void)a.step(), Error);
+  EXPECT_THROW((void)b.step(), Error);
+  step.end();
+  EXPECT_NO_THROW({ auto next = b.step(); });
+  EXPECT_EQ(step.end().step, 1);
+}
+
+TEST(Lifetimes, ManySessionsOneAfterAnother) {
+  memory::start_accounting();
+  torch::manual_seed(11);
+  Net net;
+  const int64_t before = memory::current();
+  for (int i = 0; i < 50; ++i) {
+    Session session;
+    Session moved(std::move(session));
+    auto step = moved.step();
+    net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16}))).backward();
+    for (const auto& layer : {net.in, net.recurrent, net.out}) layer->zero_grad();
+  }
+  EXPECT_EQ(memory::current(), before);
+}
+
+TEST(Lifetimes, ASessionDestroyedDuringItsStep) {
+  expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
+    Net net;
+    Frame frame(mode, session);
+    auto h = net.next(torch::randn({4, 8}), torch::randn({4, 16}));
+    session.reset();
+    net.loss_of(h).backward();
+    return net.outcome();
+  });
+}
+
+}  // namespace
+}  // namespace remat::test

@@ -1,0 +1,239 @@
+// Tensors that change between forward and backward: where plain throws remat throws; where plain does not, remat is
+// exact or refuses and says which operator.
+#include "support/compare.h"
+
+#include <optional>
+
+namespace remat::test {
+namespace {
+
+struct Result {
+  std::optional<std::string> error;
+  bool ours = false;
+  Outcome outcome;
+};
+
+Result attempt(const std::function<Outcome()>& program) {
+  Result result;
+  torch::manual_seed(7);
+  try {
+    result.outcome = program();
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& e) {
+    result.error = e.what();
+    result.ours = dynamic_cast<const Error*>(&e) != nullptr;
+  }
+  return result;
+}
+
+void judge(const Result& plain, const Result& other, const std::string& how) {
+  if (plain.error) {
+    ASSERT_TRUE(other.error) << how << ": plain throws " << *plain.error;
+    // Says which operator, in PyTorch's words (a version error) or in ours.
+    EXPECT_TRUE(other.error->find("modified") != std::string::npos || other.error->find("::") != std::string::npos)
+        << how << ": " << *other.error;
+  } else if (other.error) {
+    EXPECT_TRUE(other.ours) << how << ": " << *other.error;
+    EXPECT_NE(other.error->find("::"), std::string::npos) << how << " names no operator: " << *other.error;
+  } else {
+    expect_same_bits(plain.outcome, other.outcome, how);
+  }
+}
+
+/// Runs plain and in every way of remat. Returns whether plain threw.
+bool expect_exact_or_refused(const std::function<Outcome()>& program) {
+  memory::start_accounting();
+  const Result plain = attempt(program);
+  const auto within = [&](const char* how, bool session, bool verify, bool drop) {
+    const int64_t before = memory::current();
+    {
+      std::optional<Session> owner;
+      std::optional<Step> step;
+      std::optional<PolicyScope> scope;
+      if (session) owner.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = verify});
+      if (session) step.emplace(owner->step());
+      if (drop) scope.emplace(Policy::drop_all());
+      judge(plain, attempt(program), how);
+    }
+    EXPECT_EQ(memory::current(), before) << how << " leaks";
+  };
+  within("drop all, no session", false, false, true);
+  within("session", true, false, false);
+  within("drop all, verified", true, true, true);
+  return plain.error.has_value();
+}
+
+Outcome gradients(const std::vector<at::Tensor>& leaves) {
+  Outcome outcome;
+  for (const auto& leaf : leaves) outcome.add("grad", leaf.grad());
+  for (const auto& leaf : leaves) outcome.add("value", leaf);
+  outcome.add_generator();
+  return outcome;
+}
+
+TEST(Modification, OfAWeightThatBackwardReads) {
+  EXPECT_TRUE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), w = torch::randn({8, 8}).requires_grad_();
+    auto loss = x.mm(w).sin().sum();
+    { const torch::NoGradGuard no_grad; w.add_(1); }
+    loss.backward();
+    return gradients({x, w});
+  }));
+}
+
+TEST(Modification, OfABiasThatOnlyAReplayReads) {
+  EXPECT_FALSE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), w = torch::randn({8, 8}).requires_grad_();
+    auto b = torch::randn({8}).requires_grad_();
+    auto loss = at::addmm(b, x, w).sin().sum();
+    { const torch::NoGradGuard no_grad; b.add_(1); }
+    loss.backward();
+    return gradients({x, w, b});
+  }));
+}
+
+TEST(Modification, OfAnInputThroughData) {
+  expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), c = torch::randn({4, 8});
+    auto loss = ((x + c).sin() * c).sum();
+    c.variable_data().mul_(2);  // no version counts this
+    loss.backward();
+    return gradients({x});
+  });
+}
+
+TEST(Modification, OfASavedResult) {
+  EXPECT_TRUE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto y = x.exp();
+    auto loss = (y * 2).sum();
+    y.add_(1);
+    loss.backward();
+    return gradients({x});
+  }));
+}
+
+TEST(Modification, OfASavedInputThroughAView) {
+  EXPECT_TRUE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto h = x * 2;
+    auto loss = h.sin().sum();
+    h.narrow(0, 1, 2).zero_();
+    loss.backward();
+    return gradients({x});
+  }));
+}
+
+TEST(Modification, OfATensorThatIsNotSaved) {
+  EXPECT_FALSE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto h = x + 1;
+    auto y = h.sigmoid();  // saves its result, not h
+    h.mul_(3);
+    (y * h.detach()).sum().backward();
+    return gradients({x});
+  }));
+}
+
+TEST(Modification, OfABufferReadEarlier) {
+  EXPECT_FALSE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), average = torch::zeros({4, 8});
+    at::Tensor total = torch::zeros({});
+    for (int i = 0; i < 4; ++i) {
+      auto h = (x + average).sin();
+      total = total + (h * h).sum();
+      const torch::NoGradGuard no_grad;
+      average.mul_(0.9).add_(h, 0.1);
+    }
+    total.backward();
+    return gradients({x});
+  }));
+}
+
+TEST(Modification, BySetDataBeforeBackward) {
+  expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), w = torch::randn({8, 8}).requires_grad_();
+    auto loss = (x.mm(w).sin() * x).sum();
+    w.set_data(torch::ones({8, 8}));
+    loss.backward();
+    return gradients({x, w});
+  });
+}
+
+TEST(Modification, BySetInForward) {
+  expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), c = torch::randn({4, 8});
+    auto a = (x + c).sin();
+    { const torch::NoGradGuard no_grad; c.set_(torch::randn({4, 8})); }
+    auto b = (x + c).sin();
+    (a * b * c).sum().backward();
+    return gradients({x});
+  });
+}
+
+TEST(Modification, ByResize) {
+  expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), c = torch::randn({4, 8});
+    auto a = (x + c).sin();
+    c.resize_({8, 16}).fill_(0.5);
+    auto b = (x.sum() + c).sin();
+    (a.sum() * b.sum()).backward();
+    return gradients({x});
+  });
+}
+
+TEST(Modification, BySwappedContents) {
+  // Two buffers change places, as double-buffered caches do.
+  expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), a = torch::randn({4, 8}), b = torch::randn({4, 8});
+    auto first = ((x + a).sin() * b).exp();
+    auto t = a.clone();
+    a.copy_(b);
+    b.copy_(t);
+    auto second = ((x + a).sin() * b).exp();
+    (first * second).sum().backward();
+    return gradients({x});
+  });
+}
+
+TEST(Modification, OfMemoryThatTheUserOwns) {
+  expect_exact_or_refused([] {
+    std::vector<float> memory(32, 0.25F);
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto c = torch::from_blob(memory.data(), {4, 8});
+    auto loss = ((x * c).sin() * c).sum();
+    loss.backward();
+    return gradients({x});
+  });
+}
+
+TEST(Modification, InferenceTensorsAreReadOnly) {
+  expect_exact_or_refused([] {
+    at::Tensor c;
+    {
+      const c10::InferenceMode inference;
+      c = torch::randn({4, 8});
+    }
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto h = (x + c).sin();  // adding saves nothing
+    auto y = (h.detach() * 2 + c).cos() + h;
+    (y * y).sum().backward();
+    return gradients({x});
+  });
+}
+
+TEST(Modification, StorageResizedToZeroAndBack) {
+  // What sharded training does to a gathered parameter: nothing to read remains between forward and backward.
+  expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_(), b = torch::randn({4, 8});
+    auto loss = (x + b).sin().sum();
+    b.storage().unsafeGetStorageImpl()->set_nbytes(0);
+    b = at::Tensor();
+    loss.backward();
+    return gradients({x});
+  });
+}
+
+}  // namespace
+}  // namespace remat::test

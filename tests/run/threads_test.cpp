@@ -1,0 +1,161 @@
+// Several threads: own sessions, tensors in common, backward where forward was not.
+#include "support/compare.h"
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+namespace remat::test {
+namespace {
+
+namespace nn = torch::nn;
+
+nn::Sequential make_model() {
+  return nn::Sequential(nn::Linear(16, 32), nn::GELU(), nn::Linear(32, 32), nn::Tanh(), nn::Linear(32, 4));
+}
+
+Outcome gradients(const nn::Sequential& model) {
+  Outcome outcome;
+  outcome.add_module(*model);
+  return outcome;
+}
+
+TEST(Threads, EachWithASessionOfItsOwn) {
+  memory::start_accounting();
+  torch::manual_seed(3);
+  constexpr int kThreads = 4;
+  std::vector<nn::Sequential> models;
+  std::vector<at::Tensor> inputs;
+  std::vector<Outcome> plain;
+  for (int i = 0; i < kThreads; ++i) {
+    models.push_back(make_model());
+    inputs.push_back(torch::randn({8, 16}));
+    models.back()->forward(inputs.back()).pow(2).sum().backward();
+    plain.push_back(gradients(models.back()));
+    models.back()->zero_grad();
+  }
+  std::vector<Outcome> results(kThreads);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        models[i]->zero_grad();
+        Session session({.budget = {}, .device = c10::kCPU, .verify = repeat % 2 == 1});
+        auto step = session.step();
+        std::optional<PolicyScope> scope;
+        if (repeat % 3 != 0) scope.emplace(Policy::drop_all());
+        models[i]->forward(inputs[i]).pow(2).sum().backward();
+      }
+      results[i] = gradients(models[i]);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (size_t i = 0; i < kThreads; ++i) expect_same_bits(plain[i], results[i], "thread " + std::to_string(i));
+}
+
+TEST(Threads, BackwardFromAnotherThread) {
+  memory::start_accounting();
+  torch::manual_seed(3);
+  auto model = make_model();
+  auto x = torch::randn({8, 16});
+  const auto program = [&](bool drop, bool end_first) {
+    model->zero_grad();
+    std::optional<Session> session;
+    std::optional<Step> step;
+    at::Tensor loss;
+    {
+      std::optional<PolicyScope> scope;
+      if (drop) {
+        session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = true});
+        step.emplace(session->step());
+        scope.emplace(Policy::drop_all());
+      }
+      loss = model->forward(x).pow(2).sum();
+    }
+    if (end_first) step.reset();
+    std::thread([&] { loss.backward(); }).join();
+    return gradients(model);
+  };
+  const Outcome plain = program(false, false);
+  expect_same_bits(plain, program(true, false), "during the step");
+  expect_same_bits(plain, program(true, true), "after the step");
+}
+
+TEST(Threads, TwoBackwardsOfOneGraphAtOnce) {
+  memory::start_accounting();
+  torch::manual_seed(3);
+  auto x = torch::randn({64, 64}).requires_grad_();
+  const auto program = [&](bool drop) {
+    std::optional<PolicyScope> scope;
+    if (drop) scope.emplace(Policy::drop_all());
+    auto h = x.sin().mul(1.5).exp();
+    auto a = (h * h.cos()).sum(), b = (h.tanh() * h).sum();
+    scope.reset();
+    Outcome outcome;
+    std::vector<at::Tensor> grads(2);
+    std::thread first([&] { grads[0] = torch::autograd::grad({a}, {x}, {}, true)[0]; });
+    std::thread second([&] { grads[1] = torch::autograd::grad({b}, {x}, {}, true)[0]; });
+    first.join();
+    second.join();
+    outcome.add("a", grads[0]);
+    outcome.add("b", grads[1]);
+    return outcome;
+  };
+  const Outcome plain = program(false);
+  for (int i = 0; i < 30; ++i) expect_same_bits(plain, program(true), "round " + std::to_string(i));
+}
+
+TEST(Threads, AnotherThreadWritesToABufferThatAReplayReads) {
+  memory::start_accounting();
+  torch::manual_seed(3);
+  auto x = torch::randn({8, 8}).requires_grad_();
+  const auto program = [&](bool drop) -> std::optional<Outcome> {
+    auto buffer = torch::ones({8, 8});
+    at::Tensor loss;
+    {
+      std::optional<PolicyScope> scope;
+      if (drop) scope.emplace(Policy::drop_all());
+      loss = (x + buffer).sin().sum();
+    }
+    std::thread([&] { buffer.mul_(3); }).join();
+    try {
+      Outcome outcome;
+      outcome.add("grad", torch::autograd::grad({loss}, {x})[0]);
+      return outcome;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("::"), std::string::npos) << e.what();
+      return std::nullopt;
+    }
+  };
+  const auto plain = program(false);
+  const auto other = program(true);
+  if (other) expect_same_bits(*plain, *other, "after the write");
+}
+
+TEST(Threads, TensorsMadeByAnotherThread) {
+  memory::start_accounting();
+  torch::manual_seed(3);
+  auto model = make_model();
+  const auto program = [&](bool with_remat) {
+    model->zero_grad();
+    std::optional<Session> session;
+    std::optional<Step> step;
+    std::optional<PolicyScope> scope;
+    if (with_remat) {
+      session.emplace();
+      step.emplace(session->step());
+      scope.emplace(Policy::drop_all());
+    }
+    at::Tensor x;
+    std::thread([&] { x = torch::full({8, 16}, 0.3F) * 2; }).join();  // as data loaders do
+    auto h = model->forward(x);
+    at::Tensor extra;
+    std::thread([&] { extra = h.sin() * h; }).join();  // a part of the graph that nobody records
+    (extra.exp() * h).sum().backward();
+    return gradients(model);
+  };
+  expect_same_bits(program(false), program(true), "with work in other threads");
+}
+
+}  // namespace
+}  // namespace remat::test
