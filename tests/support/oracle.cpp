@@ -9,7 +9,10 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 at::Tensor generator_state() { return at::detail::getDefaultCPUGenerator().get_state(); }
-void set_generator_state(const at::Tensor& state) { at::detail::getDefaultCPUGenerator().set_state(state); }
+void set_generator_state(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(state);
+}
 
 /// A node keeps the block itself, not only tensors, so it is a torch::CustomClassHolder.
 struct BlockHolder : torch::CustomClassHolder {
