@@ -10,6 +10,10 @@ endif()
 
 find_program(REMAT_CCACHE ccache)
 if(REMAT_CCACHE)
+  # With GCC, ccache sees into precompiled headers only where the preprocessor keeps their place.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-fpch-preprocess)
+  endif()
   set(CMAKE_CXX_COMPILER_LAUNCHER "${REMAT_CCACHE}")
 endif()
 find_program(REMAT_MOLD mold)

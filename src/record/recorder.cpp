@@ -308,8 +308,10 @@ void Recorder::save_leaf(ValueId leaf) {
   if (value.readers > 0) {
     value.lost = true;
     try {
+      const memory::FrozenPlain frozen;
       value.kept = copy_of(*original);
-      tape.values[leaf].lost = false;
+      value.copied = true;
+      value.lost = false;
     } catch (...) {  // no room for the copy: a replay that needs it will say so
     }
   }

@@ -26,6 +26,9 @@ int64_t extent_of(const c10::TensorImpl& impl) {
 Tape::~Tape() {
   const memory::FrozenPlain frozen;
   generators.clear();
+  for (auto& value : values) {
+    if (value.copied) value.kept.reset();
+  }
   for (const auto& value : values) {
     if (value.absent && ledger != nullptr) ledger->forget_plain(value.bytes);
   }
@@ -185,6 +188,10 @@ void Tape::collect() {
     Value& value = values[id];
     if (value.producer != kNone && operations[value.producer].info == nullptr) value.producer = kNone;
     if (needed[id]) continue;
+    if (value.copied) {
+      const memory::FrozenPlain frozen;
+      value.kept.reset();
+    }
     if (value.kept) freed.push_back(std::move(value.kept));
     unhome(id);
     value = Value();

@@ -58,6 +58,7 @@ struct Value {
   bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
   bool anchor = false;          ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;            ///< give it up as soon as only the tape holds it
+  bool copied = false;          ///< `kept` is a copy made for replays, which plain does not have
   bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;          ///< saved, and given up: plain would hold it now
   uint64_t checksum = 0;        ///< of the contents when given up, in verify mode

@@ -6,6 +6,8 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "run/replay.h"
+
 namespace remat {
 namespace {
 
@@ -142,11 +144,15 @@ bool OnlineEviction::reclaim(int64_t bytes) {
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
+  // What a replay holds depends on what had been dropped; the request may be its own.
+  const int64_t replaying = bytes_held_by_replay();
+  const int64_t lower_bound = replaying == 0 ? needed : needed - replaying - request;
   std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + format_bytes(needed) + " (" +
                         std::to_string(needed) + " bytes) at once with everything dropped that can be, the budget is " +
-                        format_bytes(limit) + " (" + std::to_string(limit) + " bytes); give at least that, or less work per step";
+                        format_bytes(limit) + " (" + std::to_string(limit) +
+                        " bytes); give at least that, or less work per step";
   if (smallest_known) message += "; a step of this session completed within " + format_bytes(*smallest_known);
-  throw BudgetError(message, limit, needed, smallest_known);
+  throw BudgetError(message, limit, lower_bound, smallest_known);
 }
 
 }  // namespace remat

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,8 +24,9 @@ const c10::DispatchKeySet kAutocastKeys =
 /// One replay: the operations to run, in order, and the storages that it needs on the way.
 class Replay {
  public:
-  Replay(Tape& tape, ValueId target) : tape_(tape), target_(target) {}
+  Replay(Tape& tape, ValueId target) : tape_(tape), target_(target), outer_(std::exchange(innermost(), this)) {}
   ~Replay() {
+    innermost() = outer_;
     if (!started_) return;
     const memory::FrozenPlain frozen;
     const std::lock_guard lock(tape_.mutex);
@@ -33,6 +35,20 @@ class Replay {
   }
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
+
+  static Replay*& innermost() {
+    thread_local Replay* replay = nullptr;
+    return replay;
+  }
+
+  int64_t held_bytes() const {
+    const std::lock_guard lock(tape_.mutex);
+    int64_t bytes = 0;
+    for (const auto& [id, held] : held_) {
+      if (held.storage && tape_.recomputable(id)) bytes += tape_.values[id].bytes;
+    }
+    return bytes;
+  }
 
   StoragePtr run() {
     {
@@ -279,6 +295,7 @@ class Replay {
 
   Tape& tape_;
   const ValueId target_;
+  Replay* const outer_;
   bool started_ = false;
   std::vector<OperationId> operations_;
   ska::flat_hash_map<ValueId, Held> held_;
@@ -287,5 +304,10 @@ class Replay {
 }  // namespace
 
 StoragePtr materialize(Tape& tape, ValueId value) { return Replay(tape, value).run(); }
+
+int64_t bytes_held_by_replay() {
+  const Replay* const replay = Replay::innermost();
+  return replay == nullptr ? 0 : replay->held_bytes();
+}
 
 }  // namespace remat
