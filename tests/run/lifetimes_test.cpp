@@ -240,7 +240,7 @@ TEST(Lifetimes, ManySessionsOneAfterAnother) {
     Session moved(std::move(session));
     auto step = moved.step();
     net.loss_of(net.next(torch::randn({4, 8}), torch::randn({4, 16}))).backward();
-    for (const auto& layer : {net.in, net.recurrent, net.out}) layer->zero_grad();
+    for (auto layer : {net.in, net.recurrent, net.out}) layer->zero_grad();
   }
   EXPECT_EQ(memory::current(), before);
 }
