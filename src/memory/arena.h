@@ -37,7 +37,8 @@ static_assert(sizeof(Block) == 64);
 
 /// Best fit with coalescing, in regions of address space. A free block is dirty or clean, and joins neighbours of its own
 /// kind only. Dirty blocks are used first; purge() makes them clean. So fragmentation never holds memory for good: it
-/// costs page faults instead. Thread-safe, one lock; meant for blocks of many pages, so that lists stay short.
+/// costs page faults instead. Regions ask for huge pages, so memory in use and cached() can be resident with up to one huge
+/// page more at each of their edges. Thread-safe, one lock; meant for blocks of many pages, so that lists stay short.
 class Arena {
  public:
   Arena() = default;
