@@ -29,6 +29,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <remat/remat.h>
 #include <torch/version.h>
 #include <nlohmann/json.hpp>
@@ -82,7 +83,7 @@ class Worker {
     const Command command(line);
     if (command.variant == "about") return about();
     if (stock_ && command.variant != "plain") throw Error("[bench_step] with `stock` only `plain` works");
-    task_.model->zero_grad(/*set_to_none=*/command.fresh);
+    prepare_gradients(command.fresh);
     at::manual_seed(7);
     try {
       auto result = command.variant == "plain" ? plain(command) : managed(command);
@@ -95,6 +96,14 @@ class Worker {
   }
 
  private:
+  void prepare_gradients(bool fresh) {
+    task_.model->zero_grad(/*set_to_none=*/fresh);
+    for (auto& parameter : task_.model->parameters()) {
+      auto& gradient = parameter.mutable_grad();
+      if (!fresh && !gradient.defined()) gradient = at::zeros_like(parameter);
+    }
+  }
+
   /// Forward and backward, timed.
   nlohmann::json timed(const std::function<void()>& step) {
     const int64_t faults = page_faults();
