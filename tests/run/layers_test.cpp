@@ -10,7 +10,10 @@ Outcome finish(const at::Tensor& loss, const std::vector<at::Tensor>& leaves) {
   loss.backward();
   Outcome outcome;
   outcome.add("loss", loss);
-  for (const auto& leaf : leaves) outcome.add("leaf", leaf.grad().defined() && leaf.grad().is_sparse() ? leaf.grad().to_dense() : leaf.grad());
+  for (const auto& leaf : leaves) {
+    const auto& grad = leaf.grad();
+    outcome.add("leaf", grad.defined() && grad.is_sparse() ? grad.to_dense() : grad);
+  }
   outcome.add_generator();
   return outcome;
 }
@@ -240,17 +243,28 @@ TEST(Layers, LinearAlgebra) {
 }
 
 TEST(Layers, Losses) {
-  expect_exact([] {
-    auto x = torch::randn({6, 5}).requires_grad_();
-    auto target = torch::randint(5, {6});
-    auto h = x.sin() * 2;
-    auto loss = at::cross_entropy_loss(h, target, {}, 1, -100, 0.1) + at::nll_loss(h.log_softmax(1), target) +
-                at::binary_cross_entropy_with_logits(h.tanh(), torch::rand({6, 5})) + at::huber_loss(h.exp(), h) +
-                at::kl_div(h.log_softmax(1), torch::rand({6, 5}).softmax(1)) + at::smooth_l1_loss(h.cos(), h);
-    auto paths = at::ctc_loss(torch::randn({7, 2, 5}).requires_grad_().log_softmax(2) + h.sum(), torch::randint(1, 5, {2, 3}),
-                              {7, 7}, {3, 3});
-    return finish(loss + paths, {x});
-  });
+  using Loss = std::function<at::Tensor(const at::Tensor& h, const at::Tensor& classes)>;
+  const Loss losses[] = {
+      [](const auto& h, const auto& c) { return at::cross_entropy_loss(h, c, {}, 1, -100, 0.1); },
+      [](const auto& h, const auto& c) { return at::nll_loss(h.log_softmax(1), c); },
+      [](const auto& h, const auto&) { return at::binary_cross_entropy_with_logits(h.tanh(), torch::rand({6, 5})); },
+      [](const auto& h, const auto&) { return at::binary_cross_entropy(h.sigmoid(), torch::rand({6, 5})); },
+      [](const auto& h, const auto&) { return at::huber_loss(h.exp(), h); },
+      [](const auto& h, const auto&) { return at::smooth_l1_loss(h.cos(), h); },
+      [](const auto& h, const auto&) { return at::kl_div(h.log_softmax(1), torch::rand({6, 5}).softmax(1)); },
+      [](const auto& h, const auto&) { return at::cosine_embedding_loss(h, h.sin(), torch::ones({6})); },
+      [](const auto& h, const auto& c) { return at::multi_margin_loss(h, c); },
+      [](const auto& h, const auto&) {
+        auto scores = torch::randn({7, 2, 5}) + h.sum();
+        return at::ctc_loss(scores.log_softmax(2), torch::randint(1, 5, {2, 3}), {7, 7}, {3, 3});
+      }};
+  for (size_t i = 0; i < std::size(losses); ++i) {
+    SCOPED_TRACE("loss " + std::to_string(i));
+    expect_exact([&] {
+      auto x = torch::randn({6, 5}).requires_grad_();
+      return finish(losses[i](x.sin() * 2, torch::randint(5, {6})), {x});
+    });
+  }
 }
 
 TEST(Layers, ZeroSizedAndZeroDimensional) {
@@ -258,7 +272,6 @@ TEST(Layers, ZeroSizedAndZeroDimensional) {
     auto x = torch::randn({0, 5}).requires_grad_(), s = torch::randn({}).requires_grad_(), w = torch::randn({5, 3}).requires_grad_();
     auto y = x.sin().mm(w).exp();
     auto z = (s.sin() * s).exp() + y.sum();
-    s.detach().mul_(1);
     return finish(z * z.tanh() + at::cat({y, y}, 0).sum(), {x, w});
   });
 }
