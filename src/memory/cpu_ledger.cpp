@@ -34,7 +34,7 @@ CpuLedger::CpuLedger() : device_limit_(std::min(physical_memory(), cgroup_limit(
 int64_t CpuLedger::charge(int64_t bytes) {
   int64_t before = current_.load(std::memory_order_relaxed);
   for (;;) {
-    if (bytes > 0 && bytes > enforcements_.smallest() - before) {
+    if (bytes > enforcements_.smallest() - before) {
       make_room(bytes);
       before = current_.load(std::memory_order_relaxed);
     } else if (current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed)) {

@@ -20,7 +20,7 @@ class CpuLedger final : public DeviceLedger {
 
   // For the allocator. All noexcept but charge().
 
-  /// Counts `bytes` that are about to be allocated and returns what is alive with them. Where that would pass the
+  /// Counts `bytes` (more than 0) that are about to be allocated and returns what is alive with them. Where that would pass the
   /// smallest enforced limit, asks the reclaimers first; throws what Reclaimer::refuse() throws, with nothing counted.
   /// The peak does not know of it yet: the allocation may still fail.
   int64_t charge(int64_t bytes);

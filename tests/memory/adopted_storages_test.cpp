@@ -45,8 +45,8 @@ class Adoption : public testing::Test {
 TEST_F(Adoption, ATensorFromBeforeTheStartCountsUntilItIsFreed) {
   at::Tensor& tensor = older_than_main();
   EXPECT_EQ(ledger_.current(), base_);
-  adopt(tensor);
-  adopt(tensor);
+  EXPECT_EQ(ledger_.adopt(*tensor.storage().unsafeGetStorageImpl()), 1000);
+  EXPECT_EQ(ledger_.adopt(*tensor.storage().unsafeGetStorageImpl()), 0);
   adopt(tensor.slice(0, 10, 20));
   EXPECT_EQ(ledger_.current(), base_ + 1000);
   EXPECT_EQ(ledger_.peak(), base_ + 1000);
@@ -109,7 +109,7 @@ TEST_F(Adoption, AForeignStorageThatIsGoneMakesRoom) {
 }
 
 TEST_F(Adoption, CopyOnWriteClonesAndBlobsOverOurMemoryAreNotCountedTwice) {
-  auto tensor = torch::zeros({1 << 20}, torch::kByte);
+  auto tensor = torch::zeros({1000}, torch::kByte);
   const int64_t alive = ledger_.current();
   auto clone = at::_lazy_clone(tensor);
   adopt(tensor);
@@ -124,8 +124,12 @@ TEST_F(Adoption, CopyOnWriteClonesAndBlobsOverOurMemoryAreNotCountedTwice) {
 }
 
 TEST_F(Adoption, OtherDevicesAreLeftAlone) {
-  auto tensor = torch::empty({1000}, torch::TensorOptions().device(torch::kMeta));
-  adopt(tensor);
+  std::array<char, 100> values{};
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 100,
+                                                       c10::DataPtr(values.data(), c10::Device(c10::kXPU, 0)), nullptr,
+                                                       false);
+  EXPECT_EQ(ledger_.adopt(*storage), 0);
+  adopt(torch::empty({1000}, torch::TensorOptions().device(torch::kMeta)));
   EXPECT_EQ(ledger_.current(), base_);
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -149,6 +151,25 @@ TEST_F(CpuAllocator, TheCacheIsGivenBackBeforeFailing) {
   ASSERT_GT(cached(), 0);
   EXPECT_ANY_THROW(bytes(int64_t{1} << 46));
   EXPECT_EQ(cached(), 0);
+}
+
+/// Small blocks come from malloc; the address space that the arena does not need must not be missing there.
+TEST_F(CpuAllocator, TheCacheIsGivenBackForSmallBlocksToo) {
+  if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
+  bytes(8 * kMiB);
+  rlimit old{};
+  getrlimit(RLIMIT_AS, &old);
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit tight{static_cast<rlim_t>(pages * 4096 + 4 * kMiB), old.rlim_max};
+  std::vector<at::Tensor> small;
+  setrlimit(RLIMIT_AS, &tight);
+  try {
+    for (int i = 0; i < 4000; ++i) small.push_back(bytes(50'000));
+  } catch (const std::exception&) {
+  }
+  setrlimit(RLIMIT_AS, &old);
+  EXPECT_EQ(small.size(), 4000u);
 }
 
 /// A data loader's workers are forked while other threads allocate.

@@ -1,0 +1,53 @@
+#include "memory/cpu_ledger.h"
+
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "memory/fake_reclaimer.h"
+
+namespace remat::memory {
+namespace {
+
+/// Says that it freed something: the next look may find that another thread has.
+struct Waiting : FakeReclaimer {
+  bool reclaim(int64_t) override {
+    std::this_thread::yield();
+    return true;
+  }
+};
+
+/// Room for one of the threads at a time. Looking first and adding afterwards would let in two.
+TEST(CpuLedger, ThreadsThatRaceForTheLastBytesNeverPassTheLimit) {
+  CpuLedger& ledger = CpuLedger::instance();
+  const int64_t base = ledger.current();
+  ledger.reset_peak();
+  Waiting reclaimer;
+  auto enforcement = ledger.enforce(base + 100, reclaimer);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&ledger] {
+      for (int i = 0; i < 50'000; ++i) {
+        ledger.confirm(60, ledger.charge(60));
+        ledger.discharge(60);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(ledger.peak(), base + 60);
+  EXPECT_EQ(ledger.current(), base);
+}
+
+TEST(CpuLedger, AFailedAllocationLeavesNoTrace) {
+  CpuLedger& ledger = CpuLedger::instance();
+  const int64_t base = ledger.current();
+  ledger.reset_peak();
+  EXPECT_EQ(ledger.charge(500), base + 500);
+  ledger.cancel(500);
+  EXPECT_EQ(ledger.current(), base);
+  EXPECT_EQ(ledger.peak(), base);
+}
+
+}  // namespace
+}  // namespace remat::memory
