@@ -208,6 +208,43 @@ TEST(Modification, OfMemoryThatTheUserOwns) {
   });
 }
 
+TEST(Modification, ThroughAPointerOfAFreshTensor) {
+  // How batches, masks and tables are filled in C++. No operator and no version counter sees it.
+  const std::function<at::Tensor()> factories[] = {
+      [] { return torch::empty({8}); }, [] { return torch::zeros({8}); }, [] { return torch::ones({8}); },
+      [] { return torch::full({8}, 2.5F); }, [] { return torch::empty_like(torch::ones({8})); },
+      [] { return torch::arange(8, torch::kFloat); }};
+  for (size_t i = 0; i < std::size(factories); ++i) {
+    SCOPED_TRACE("factory " + std::to_string(i));
+    EXPECT_FALSE(expect_exact_or_refused([&] {
+      auto x = torch::randn({4, 8}).requires_grad_();
+      at::Tensor y;
+      {
+        auto table = factories[i]();
+        auto* values = table.data_ptr<float>();
+        for (int64_t k = 0; k < 8; ++k) values[k] = static_cast<float>(k) * 0.1F;
+        y = (x * (table + 1)).sin() * table;  // saves the table, and a value made from it
+      }
+      y.sum().backward();
+      return gradients({x});
+    }));
+  }
+}
+
+TEST(Modification, ThroughAPointerBetweenTwoReads) {
+  // Plain keeps what each read gave: adding saves nothing of the table.
+  EXPECT_FALSE(expect_exact_or_refused([] {
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto table = torch::zeros({8});
+    auto y = x * (table + 1);
+    auto* values = table.data_ptr<float>();
+    for (int64_t k = 0; k < 8; ++k) values[k] = static_cast<float>(k) * 0.1F;
+    y = y.sin() * (table + 1);
+    y.sum().backward();
+    return gradients({x});
+  }));
+}
+
 TEST(Modification, InferenceTensorsAreReadOnly) {
   expect_exact_or_refused([] {
     at::Tensor c;
