@@ -38,6 +38,10 @@ constexpr std::array<StatisticsOperator, 8> kStatisticsOperators = {{
     {"aten::batch_norm_update_stats", 1, 2, -1, true},
 }};
 
+constexpr std::array<std::string_view, 11> kFills = {
+    "aten::fill_",        "aten::zero_",   "aten::copy_",  "aten::bernoulli_",  "aten::normal_",    "aten::uniform_",
+    "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
+
 bool is_view(const c10::FunctionSchema& schema) {
   if (schema.returns().empty()) return false;
   for (const auto& result : schema.returns()) {
@@ -60,10 +64,13 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   for (const auto name : kComputeOperators) info.compute = info.compute || base == name;
 
   const auto& arguments = schema.arguments();
+  info.uninitialized = base.starts_with("aten::empty") || base.starts_with("aten::new_empty");
+  info.overwrites = std::find(kFills.begin(), kFills.end(), base) != kFills.end();
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
     if (alias != nullptr && alias->isWrite() && !metadata_only) info.written.push_back(static_cast<uint16_t>(i));
+    if (alias != nullptr && alias->isWrite() && arguments[i].kwarg_only()) info.overwrites = true;  // out=
     const auto& type = arguments[i].type();
     const bool generator = type->kind() == c10::TypeKind::GeneratorType ||
                            (type->kind() == c10::TypeKind::OptionalType &&

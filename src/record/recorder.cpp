@@ -49,6 +49,13 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
+/// Does the tensor reach every byte of its storage?
+bool covers_storage(const at::Tensor& tensor) {
+  const auto& impl = *tensor.unsafeGetTensorImpl();
+  return impl.is_non_overlapping_and_dense() &&
+         static_cast<size_t>(impl.numel()) * impl.itemsize() == impl.unsafe_storage().nbytes();
+}
+
 /// Calls `visit` for every tensor that an operator writes to.
 template <class Visit>
 void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, Visit&& visit) {
@@ -100,6 +107,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (recorder == nullptr || recorder->suspended_ > 0) return nullptr;
   // The C++ factories (torch::randn ...) call their operators below autograd: at the outermost level those count too.
   if (below_autograd() && !recorder->pending_.empty()) return nullptr;
+  const Suspension own_calls_pass;  // detaching a sparse tensor calls operators
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || info->never_recorded) return nullptr;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
@@ -118,6 +126,7 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* /*conte
   Recorder* const recorder = current();
   if (recorder == nullptr || recorder->pending_.empty() || recorder->pending_.back().fn != &fn) return;
   const auto now = std::chrono::steady_clock::now();
+  const Suspension own_calls_pass;
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
@@ -135,7 +144,9 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   for_each_written(info, inputs, [&](const at::Tensor& tensor) {
     if (!tensor.defined() || is_blank(tensor)) return;
     const ValueId id = is_plain(tensor) ? tape.find(storage_of(tensor)) : kNone;
-    writes_leaf = writes_leaf || id == kNone || !tape.recomputable(id) || tape.values[id].written_unseen();
+    const bool known = id != kNone && !tape.values[id].written_unseen();
+    const bool fills = known && tape.values[id].raw && info.overwrites && covers_storage(tensor);
+    writes_leaf = writes_leaf || !known || !(tape.recomputable(id) || fills);
   });
   if (writes_leaf) for_each_written(info, inputs, [&](const at::Tensor& tensor) { before_write(tensor); });
   if (info.updates_statistics(inputs)) {
@@ -150,6 +161,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.info = &info;
   pending.exceptions = std::uncaught_exceptions();
   pending.before = tape.mark();
+  pending.values = tape.values.size();
   pending.operation.info = &info;
   pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
   pending.operation.scope = root_scope_;
@@ -214,19 +226,16 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     return;
   }
   if (!is_plain(tensor)) {
-    const bool empty = impl.has_storage() && impl.unsafe_storage().nbytes() == 0;
-    // What cannot be told apart from its contents is held whole. Inference tensors change without a trace, and
-    // subclasses may do anything: what is computed from them is not recomputed.
-    if (tensor.is_inference() || impl.is_python_dispatch() || (!empty && !impl.is_wrapped_number())) {
-      pending.repeatable = pending.repeatable && !tensor.is_inference() && !impl.is_python_dispatch();
-    }
-    if (written) pending.repeatable = false;
+    // Held whole: sparse, quantized, empty, a number in disguise. Inference tensors change without a trace, and
+    // subclasses may do anything: what is computed from those is not recomputed.
+    if (written || tensor.is_inference() || impl.is_python_dispatch()) pending.repeatable = false;
     if (!pending.repeatable) return;
     argument.opaque = static_cast<uint32_t>(tape.opaque.size());
+    argument.version = impl.version_counter().current_version();
     tape.opaque.push_back(history_free(tensor));
     return;
   }
-  argument.value = read(tensor);
+  argument.value = read(tensor, written);
   argument.view = TensorView(impl);
   if (written) watch_write(pending, impl, argument.value);
 }
@@ -236,7 +245,7 @@ void Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueI
                             impl.version_counter(), impl.version_counter().current_version()});
 }
 
-ValueId Recorder::read(const at::Tensor& tensor) {
+ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   Tape& tape = *tape_;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
@@ -244,6 +253,11 @@ ValueId Recorder::read(const at::Tensor& tensor) {
   if (id != kNone) {
     Value& value = tape.values[id];
     if (!value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
+      if (value.raw && !overwritten) {  // somebody has filled it through a pointer
+        value.raw = false;
+        value.producer = kNone;
+        value.kept = StoragePtr::reclaim_copy(storage);
+      }
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
       if (from_outside && value.producer != kNone && !value.anchor) {
         value.anchor = true;
@@ -291,10 +305,14 @@ void Recorder::before_write(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
   const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
   if (id == kNone) return;
-  if (!tape_->recomputable(id)) {
+  if (tape_->values[id].raw) {
+    tape_->unhome(id);
+  } else if (!tape_->recomputable(id)) {
     save_leaf(id);
   } else {
-    tape_->supersede(id, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+    // What follows is a leaf, to be held where a saved tensor may look at it.
+    const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+    tape_->values[after].kept = StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl());
   }
 }
 
@@ -304,6 +322,7 @@ void Recorder::save_leaf(ValueId leaf) {
   Value& value = tape.values[leaf];
   const StoragePtr original = std::move(value.kept);
   value.kept.reset();
+  if (original == nullptr) return;  // overwritten before, unseen
   value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
   if (value.readers > 0) {
     value.lost = true;
@@ -314,6 +333,12 @@ void Recorder::save_leaf(ValueId leaf) {
       value.lost = false;
     } catch (...) {  // no room for the copy: a replay that needs it will say so
     }
+  }
+  if (value.followed) {
+    const StoragePtr copy = std::move(value.kept);
+    const ValueId after = tape.supersede(leaf, original);
+    tape.values[after].kept = original;
+    tape.values[leaf].kept = copy;
   }
   tape.unhome(leaf);
 }
@@ -351,7 +376,13 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
       const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
       c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
-      if (tape.find(storage) != kNone || pending.writes_to(storage)) return;  // a view, or an argument written to
+      if (pending.writes_to(storage)) return;
+      if (const ValueId known = tape.find(storage); known != kNone) {
+        // A view, or a result of an operator inside; but what that left without contents, this one has filled.
+        const bool filled = tape.values[known].raw && known >= pending.values && !pending.info->uninitialized;
+        if (!filled) return;
+        tape.unhome(known);
+      }
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
       tape.values[value].producer = id;
       tape.values[value].result = index;
@@ -372,6 +403,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     tape.values[value].scope = root_scope_;
     tape.values[value].drop = drop;
+    tape.values[value].raw = pending.info->uninitialized;
   }
   tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
     if (t.value != kNone) ++tape.values[t.value].readers;

@@ -68,6 +68,7 @@ class Recorder {
     const at::RecordFunction* fn = nullptr;
     const OperatorInfo* info = nullptr;
     Operation operation;
+    size_t values = 0;         // on the tape before it
     Tape::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
     std::vector<SavedTensor*> saved;
@@ -93,7 +94,7 @@ class Recorder {
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
   static void watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
   void capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
-  ValueId read(const at::Tensor& tensor);
+  ValueId read(const at::Tensor& tensor, bool overwritten);
   void before_write(const at::Tensor& tensor);
   void save_leaf(ValueId leaf);
   void finish_writes(Pending& pending, OperationId producer);

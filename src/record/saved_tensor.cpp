@@ -18,13 +18,15 @@ SavedTensor::~SavedTensor() {
 }
 
 void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
+  const Recorder::Suspension own_calls_pass;
   const std::lock_guard lock(tape_->mutex);
   const bool versioned = !tensor.is_inference();
   if (versioned) {
     version_counter_ = tensor.unsafeGetTensorImpl()->version_counter();
     version_ = version_counter_.current_version();
   }
-  alias_ = history_free(tensor);
+  // A leaf of the graph is held itself, as autograd would: set_data() on it must show. Anything else could own this.
+  alias_ = tensor.is_leaf() ? tensor : history_free(tensor);
   if (!versioned || !is_plain(tensor)) return;
   auto* const recorder = Recorder::current();
   // An operator that is still running may be making it, or writing to it.
@@ -71,7 +73,7 @@ void SavedTensor::check_version() const {
 
 at::Tensor SavedTensor::call_unpack_hook() {
   check_version();
-  if (value_ == kNone) return alias_;
+  if (value_ == kNone) return history_free(alias_);
   ValueId id = value_;
   {
     const std::lock_guard lock(tape_->mutex);

@@ -53,7 +53,7 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
 }
 
 ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
-  const bool was_saved = before != kNone && values[before].saved > 0;
+  const bool followed = before != kNone && (values[before].saved > 0 || values[before].followed);
   const bool was_kept = before != kNone && values[before].kept != nullptr;
   if (before != kNone) {
     values[before].kept.reset();
@@ -66,8 +66,9 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
   value.extent = before != kNone ? values[before].extent : value.bytes;
   by_storage_[storage.get()] = after;
   // Saved tensors see what is in the storage when they are asked for, as long as their version count allows.
-  if (was_saved) values[before].successor = after;
-  if (was_saved && was_kept) value.kept = storage;
+  if (followed) values[before].successor = after;
+  if (followed && was_kept) value.kept = storage;
+  value.followed = followed;
   return after;
 }
 

@@ -10,9 +10,11 @@
 // Rule 1. A value without producer is a *leaf*: parameters, inputs, and everything that was not recorded or cannot be
 //         repeated exactly. The tape holds its storage, because a replay may have to read it.
 // Rule 2. A value with a producer can be recomputed. The tape holds its storage only in `kept`, and may let go of it.
-// Rule 3. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
+// Rule 3. What aten::empty made has no contents that could be recomputed: kernels and users fill it through pointers, which
+//         nobody sees. Operators that overwrite all of it are recorded; read as it is, it becomes a leaf.
+// Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Recorder), any other is forgotten as a place to read from.
-// Rule 4. What no saved tensor can ever ask for is released by collect(), a mark and sweep over the arrays.
+// Rule 5. What no saved tensor can ever ask for is released by collect(), a mark and sweep over the arrays.
 //
 // Thread-safety: everything below needs `mutex`, which is recursive because freeing or allocating tensors under it may
 // come back here (reclaim). Operators are never run while it is held.
@@ -55,6 +57,8 @@ struct Value {
   uint32_t pending = 0;         ///< of those, not unpacked since it was last made
   uint32_t readers = 0;         ///< recorded operations that read it
   ValueId successor = kNone;    ///< what an in-place write made of it
+  bool raw = false;             ///< made by aten::empty: a replay may fill it anew, but nothing may read it
+  bool followed = false;        ///< the successor of a value that saved tensors refer to
   bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
   bool anchor = false;          ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;            ///< give it up as soon as only the tape holds it
@@ -70,6 +74,7 @@ inline constexpr uint16_t kWritten = 1U << 15U;
 struct TensorArgument {
   ValueId value = kNone;   ///< kNone: see the other two; undefined if they say nothing either
   uint32_t opaque = kNone; ///< in Tape::opaque
+  uint32_t version = 0;    ///< of the opaque tensor when it was read
   bool blank = false;      ///< an empty tensor for the operator to fill and resize
   TensorView view;         ///< of `value`, or of the empty tensor
 };
@@ -135,7 +140,7 @@ class Tape {
   /// The storage with the contents of `value`, or null where they must be recomputed.
   StoragePtr alive(ValueId value) const;
   /// Can a replay bring it back?
-  bool recomputable(ValueId value) const { return values[value].producer != kNone; }
+  bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
   /// The tensors of one operation, as a range over its arguments' tensors.
   template <class Visit>
   void for_each_tensor(const Operation& operation, Visit&& visit) const {

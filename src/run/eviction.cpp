@@ -117,14 +117,17 @@ void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
   tapes_.push_back(tape);
 }
 
-bool OnlineEviction::reclaim(int64_t bytes) {
+std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
+  const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Tape>> tapes;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& known : tapes_) {
-      if (auto tape = known.lock()) tapes.push_back(std::move(tape));
-    }
+  for (const auto& known : tapes_) {
+    if (auto tape = known.lock()) tapes.push_back(std::move(tape));
   }
+  return tapes;
+}
+
+bool OnlineEviction::reclaim(int64_t bytes) {
+  const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
     const std::lock_guard lock(tape->mutex);
@@ -144,9 +147,14 @@ bool OnlineEviction::reclaim(int64_t bytes) {
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
-  // What a replay holds depends on what had been dropped; the request may be its own.
-  const int64_t replaying = bytes_held_by_replay();
-  const int64_t lower_bound = replaying == 0 ? needed : needed - replaying - request;
+  // What can be recomputed but is in use now might not have been with other choices before; a replay's request neither.
+  int64_t lower_bound = replaying() ? needed - request : needed;
+  for (const auto& tape : living_tapes()) {
+    const std::lock_guard lock(tape->mutex);
+    for (ValueId id = 0; id < tape->values.size(); ++id) {
+      if (tape->recomputable(id) && tape->alive(id)) lower_bound -= tape->values[id].bytes;
+    }
+  }
   std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + format_bytes(needed) + " (" +
                         std::to_string(needed) + " bytes) at once with everything dropped that can be, the budget is " +
                         format_bytes(limit) + " (" + std::to_string(limit) +

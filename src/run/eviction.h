@@ -29,6 +29,8 @@ class OnlineEviction final : public memory::Reclaimer {
   std::optional<int64_t> smallest_known;
 
  private:
+  std::vector<std::shared_ptr<Tape>> living_tapes();
+
   std::mutex mutex_;
   std::vector<std::weak_ptr<Tape>> tapes_;
 };

@@ -48,6 +48,10 @@ PolicyScope::~PolicyScope() {
   Recorder* const recorder = Recorder::current();
   if (recorder == nullptr || recorder->tape() != impl_->tape) return;  // the step ended inside the scope
   recorder->pop_scope();
+  {
+    const std::lock_guard lock(impl_->tape->mutex);
+    impl_->tape->drop_idle();
+  }
   if (impl_->owns_recorder) Recorder::stop();
 }
 

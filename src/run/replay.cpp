@@ -41,15 +41,6 @@ class Replay {
     return replay;
   }
 
-  int64_t held_bytes() const {
-    const std::lock_guard lock(tape_.mutex);
-    int64_t bytes = 0;
-    for (const auto& [id, held] : held_) {
-      if (held.storage && tape_.recomputable(id)) bytes += tape_.values[id].bytes;
-    }
-    return bytes;
-  }
-
   StoragePtr run() {
     {
       const std::lock_guard lock(tape_.mutex);
@@ -197,13 +188,21 @@ class Replay {
         while (written[blanks]->nbytes() > 0) ++blanks;  // those that stand for values come with contents
         return t.view.over(written[blanks++]);
       }
-      if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : tape_.opaque[t.opaque];
+      if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : build_opaque(t, *operation.info);
       const auto entry = rewritten.find(t.value);
       return t.view.over(entry != rewritten.end() ? entry->second : held_.at(t.value).storage);
     };
     for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
       stack.push_back(build_argument(tape_.arguments[a], build));
     }
+  }
+
+  at::Tensor build_opaque(const TensorArgument& argument, const OperatorInfo& info) const {
+    const at::Tensor& tensor = tape_.opaque[argument.opaque];
+    if (tensor._version() == argument.version) return tensor;
+    throw Error("[replay] " + info.name + " cannot be repeated: an input of type " + tensor.toString() +
+                " was modified in place after the forward pass read it (version " + std::to_string(argument.version) +
+                ", now " + std::to_string(tensor._version()) + "); modify it after backward");
   }
 
   template <class Build>
@@ -305,9 +304,6 @@ class Replay {
 
 StoragePtr materialize(Tape& tape, ValueId value) { return Replay(tape, value).run(); }
 
-int64_t bytes_held_by_replay() {
-  const Replay* const replay = Replay::innermost();
-  return replay == nullptr ? 0 : replay->held_bytes();
-}
+bool replaying() { return Replay::innermost() != nullptr; }
 
 }  // namespace remat

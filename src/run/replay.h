@@ -12,7 +12,7 @@ namespace remat {
 /// the caller does not hold the tape's mutex.
 StoragePtr materialize(Tape& tape, ValueId value);
 
-/// Bytes that a replay in progress on this thread holds and that could be recomputed: not a need of the step itself.
-int64_t bytes_held_by_replay();
+/// Is a replay in progress on this thread?
+bool replaying();
 
 }  // namespace remat

@@ -21,7 +21,9 @@ class Recording {
   Tape& tape() { return *tape_; }
   std::vector<std::string> names() const {
     std::vector<std::string> result;
-    for (const auto& operation : tape_->operations) result.push_back(operation.info->base_name());
+    for (const auto& operation : tape_->operations) {
+      if (operation.info != nullptr) result.push_back(operation.info->base_name());
+    }
     return result;
   }
 
