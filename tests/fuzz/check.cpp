@@ -214,7 +214,10 @@ std::optional<std::string> check_budgets(const Program& program, Tally& tally) {
     const Run other = run(program, parameters, setting);
     if (auto problem = compare(plain, other, name, tally)) return problem;
     if (auto problem = compare_peaks(plain, other, setting)) return problem;
-    if (other.peak > budget) return name + ": the peak of a refused step is above its budget";
+    if (other.peak > budget) {
+      return name + ": the peak of a refused step, " + std::to_string(other.peak) + ", is above its budget " +
+             std::to_string(budget);
+    }
     if (other.lower_bound) {
       ++tally.budgets_refused;
       largest_refused = std::max(largest_refused, budget);
