@@ -230,12 +230,15 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     // subclasses may do anything: what is computed from those is not recomputed.
     if (written || tensor.is_inference() || impl.is_python_dispatch()) pending.repeatable = false;
     if (!pending.repeatable) return;
+    pending.reads = pending.reads || !impl.is_wrapped_number();
     argument.opaque = static_cast<uint32_t>(tape.opaque.size());
     argument.version = impl.version_counter().current_version();
     tape.opaque.push_back(history_free(tensor));
     return;
   }
-  argument.value = read(tensor, written);
+  const bool overwritten = written && pending.info->overwrites;
+  pending.reads = pending.reads || !overwritten;
+  argument.value = read(tensor, overwritten);
   argument.view = TensorView(impl);
   if (written) watch_write(pending, impl, argument.value);
 }
@@ -257,6 +260,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
         value.raw = false;
         value.producer = kNone;
         value.kept = StoragePtr::reclaim_copy(storage);
+        tape.drop_when_idle(id);
       }
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
       if (from_outside && value.producer != kNone && !value.anchor) {
@@ -379,8 +383,9 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       if (pending.writes_to(storage)) return;
       if (const ValueId known = tape.find(storage); known != kNone) {
         // A view, or a result of an operator inside; but what that left without contents, this one has filled.
-        const bool filled = tape.values[known].raw && known >= pending.values && !pending.info->uninitialized;
-        if (!filled) return;
+        if (known < pending.values) return;
+        if (!pending.reads) tape.values[known].raw = true;  // a factory: what is in it may be written through a pointer
+        if (!tape.values[known].raw || !pending.reads || pending.info->uninitialized) return;
         tape.unhome(known);
       }
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
@@ -399,11 +404,13 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   Operation& operation = pending.operation;
   operation.first_value = first_value;
   operation.value_count = static_cast<uint16_t>(value_count);
+  // A random fill of given memory is not a factory: dropout's mask.
+  const bool raw = pending.info->uninitialized || (!pending.reads && !(pending.info->random && !pending.writes.empty()));
   const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     tape.values[value].scope = root_scope_;
     tape.values[value].drop = drop;
-    tape.values[value].raw = pending.info->uninitialized;
+    tape.values[value].raw = raw;
   }
   tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
     if (t.value != kNone) ++tape.values[t.value].readers;

@@ -74,6 +74,7 @@ class Recorder {
     std::vector<SavedTensor*> saved;
     bool repeatable = true;    // false: its results are leaves
     bool suspect_random = false;
+    bool reads = false;        // has an input with contents
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 

@@ -78,7 +78,6 @@ at::Tensor SavedTensor::call_unpack_hook() {
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
-    tape_->position = value_;
     // Written to in place through an alias with a count of its own: plain would read what is there now.
     while (tape_->values[id].successor != kNone) id = tape_->values[id].successor;
   }

@@ -48,7 +48,6 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
   by_storage_[storage.get()] = id;
-  position = id;
   return id;
 }
 
@@ -114,10 +113,15 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
 
 void Tape::drop_idle() {
   std::erase_if(drop_queue_, [&](ValueId id) {
-    const Value& value = values[id];
-    if (!value.kept || value.pinned || value.anchor || !recomputable(id)) return true;
+    Value& value = values[id];
+    if (!value.kept || value.pinned || value.anchor) return true;
     if (value.kept.use_count() > 1) return false;
-    give_up(id);
+    if (recomputable(id)) {
+      give_up(id);
+    } else if (!value.copied) {  // a leaf that plain would have freed by now
+      value.copied = true;
+      if (ledger != nullptr) ledger->forget_plain(value.bytes);
+    }
     return true;
   });
 }

@@ -10,7 +10,7 @@
 // Rule 1. A value without producer is a *leaf*: parameters, inputs, and everything that was not recorded or cannot be
 //         repeated exactly. The tape holds its storage, because a replay may have to read it.
 // Rule 2. A value with a producer can be recomputed. The tape holds its storage only in `kept`, and may let go of it.
-// Rule 3. What aten::empty made has no contents that could be recomputed: kernels and users fill it through pointers, which
+// Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers, which
 //         nobody sees. Operators that overwrite all of it are recorded; read as it is, it becomes a leaf.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Recorder), any other is forgotten as a place to read from.
@@ -57,12 +57,12 @@ struct Value {
   uint32_t pending = 0;         ///< of those, not unpacked since it was last made
   uint32_t readers = 0;         ///< recorded operations that read it
   ValueId successor = kNone;    ///< what an in-place write made of it
-  bool raw = false;             ///< made by aten::empty: a replay may fill it anew, but nothing may read it
+  bool raw = false;             ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
   bool followed = false;        ///< the successor of a value that saved tensors refer to
   bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
   bool anchor = false;          ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;            ///< give it up as soon as only the tape holds it
-  bool copied = false;          ///< `kept` is a copy made for replays, which plain does not have
+  bool copied = false;          ///< `kept` is for replays alone: plain's account does not have it
   bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;          ///< saved, and given up: plain would hold it now
   uint64_t checksum = 0;        ///< of the contents when given up, in verify mode
@@ -164,7 +164,7 @@ class Tape {
   void retain(ValueId value, const StoragePtr& storage);
   /// Queues a value for dropping as soon as only the tape holds it.
   void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
-  /// Gives up the queued values that by now only the tape holds.
+  /// Gives up the queued values that by now only the tape holds; of leaves it takes the bytes from plain's account.
   void drop_idle();
   /// One saved tensor less refers to `value`.
   void release_saved(ValueId value, bool was_pending);
@@ -180,8 +180,6 @@ class Tape {
   /// Checks the invariants of the arrays; throws InternalError. For tests and debugging: takes linear time.
   void validate() const;
 
-  /// The newest value in the forward pass; in backward the one last asked for: what lies before it is needed later.
-  ValueId position = 0;
   /// Operations being captured or replayed, whose values collect() must not touch.
   uint32_t busy = 0;
   memory::Ledger* ledger = nullptr;

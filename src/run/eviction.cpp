@@ -1,7 +1,6 @@
 #include "run/eviction.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <remat/budget.h>
 #include <remat/error.h>
@@ -85,17 +84,13 @@ int64_t evict(Tape& tape, int64_t bytes) {
     candidates.resize(count);
   }
   int64_t freed = 0;
-  static const double alpha = getenv("RA") ? atof(getenv("RA")) : 1.0;
-  static const double power = getenv("RP") ? atof(getenv("RP")) : 1.0;
   Prices prices(tape);
-  const double here = std::max<double>(1, tape.position);
   while (freed < bytes && !candidates.empty()) {
     size_t best = 0;
     double best_score = 0;
     for (size_t i = 0; i < candidates.size(); ++i) {
       const Value& value = tape.values[candidates[i]];
-      const double distance = std::max(0.0, (here - candidates[i]) / here);
-      const double score = (prices.price(candidates[i]) + 1e-6) / static_cast<double>(value.bytes) / std::pow(alpha + distance, power);
+      const double score = (prices.price(candidates[i]) + 1e-6) / static_cast<double>(value.bytes);
       if (i == 0 || score < best_score) {
         best = i;
         best_score = score;
