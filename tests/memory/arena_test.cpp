@@ -82,6 +82,19 @@ TEST(Arena, TakesTheSmallestBlockThatFits) {
   arena.free(end);
 }
 
+TEST(Arena, TakesTheSmallestOfSimilarSizesInWhateverOrderTheyCame) {
+  for (const bool small_first : {true, false}) {
+    Arena arena;
+    Block* large = arena.allocate(2 * kMiB + 65536);
+    arena.allocate(kMiB);
+    Block* small = arena.allocate(2 * kMiB + 32768);
+    arena.allocate(kMiB);
+    arena.free(small_first ? small : large);
+    arena.free(small_first ? large : small);
+    EXPECT_EQ(arena.allocate(2 * kMiB), small);
+  }
+}
+
 TEST(Arena, PurgeGivesPagesBackAndAsManyAsAsked) {
   Arena arena;
   Block* block = touched(arena, 16 * kMiB);

@@ -1,5 +1,6 @@
 #include "memory/cpu_ledger.h"
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -25,17 +26,23 @@ TEST(CpuLedger, ThreadsThatRaceForTheLastBytesNeverPassTheLimit) {
   ledger.reset_peak();
   Waiting reclaimer;
   auto enforcement = ledger.enforce(base + 100, reclaimer);
+  std::atomic<int64_t> most{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&ledger] {
-      for (int i = 0; i < 50'000; ++i) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1'000'000; ++i) {
         ledger.confirm(60, ledger.charge(60));
+        // The account itself, besides its own idea of its peak.
+        const int64_t seen = ledger.counted();
+        for (int64_t old = most; old < seen && !most.compare_exchange_weak(old, seen);) {
+        }
         ledger.discharge(60);
       }
     });
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(ledger.peak(), base + 60);
+  EXPECT_EQ(most, base + 60);
   EXPECT_EQ(ledger.current(), base);
 }
 

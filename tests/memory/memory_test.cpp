@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -37,7 +38,9 @@ TEST_F(Memory, CountsTheBytesAskedForAndThePeak) {
 TEST_F(Memory, StartingAgainChangesNothing) {
   auto tensor = torch::empty({1000}, torch::kByte);
   const int64_t before = current();
+  const auto* allocator = c10::GetCPUAllocator();
   start_accounting();
+  EXPECT_EQ(c10::GetCPUAllocator(), allocator);
   EXPECT_EQ(current(), before);
 }
 
