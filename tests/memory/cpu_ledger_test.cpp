@@ -1,6 +1,7 @@
 #include "memory/cpu_ledger.h"
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -13,10 +14,7 @@ namespace {
 
 /// Says that it freed something: the next look may find that another thread has.
 struct Waiting : FakeReclaimer {
-  bool reclaim(int64_t) override {
-    std::this_thread::yield();
-    return true;
-  }
+  bool reclaim(int64_t) override { return true; }
 };
 
 /// Room for one of the threads at a time. Looking first and adding afterwards would let in two.
@@ -27,10 +25,12 @@ TEST(CpuLedger, ThreadsThatRaceForTheLastBytesNeverPassTheLimit) {
   Waiting reclaimer;
   auto enforcement = ledger.enforce(base + 100, reclaimer);
   std::atomic<int64_t> most{0};
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 1'000'000; ++i) {
+      // By time and not by count: a thread must not be done before another has a core.
+      for (int64_t i = 0; i % 1000 != 0 || std::chrono::steady_clock::now() < end; ++i) {
         ledger.confirm(60, ledger.charge(60));
         // The account itself, besides its own idea of its peak.
         const int64_t seen = ledger.counted();
