@@ -188,5 +188,22 @@ TEST(Backward, UnderAutocast) {
   });
 }
 
+TEST(Backward, CalledInsideAnAutocastRegion) {
+  // Backward's own operators are cast then; a replay must not be: it repeats what ran with autocast off.
+  expect_exact([] {
+    Fixture f;
+    auto weight = torch::randn({4, 4}).requires_grad_();
+    auto h = f.model->forward(f.x).mm(weight).sin();
+    auto loss = (h * h.mm(weight)).sum();
+    const bool before = at::autocast::is_autocast_enabled(at::kCPU);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::increment_nesting();
+    loss.backward();
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, before);
+    return f.outcome({loss, weight.grad()});
+  });
+}
+
 }  // namespace
 }  // namespace remat::test
