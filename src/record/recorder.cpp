@@ -275,11 +275,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
     tape.unhome(id);
   }
   StoragePtr held = StoragePtr::reclaim_copy(storage);
-  if (tape.ledger != nullptr) {
-    const int64_t before = tape.ledger->current();
-    tape.ledger->adopt(*storage);
-    tape.adopted_bytes += tape.ledger->current() - before;
-  }
+  if (tape.ledger != nullptr) tape.adopted_bytes += tape.ledger->adopt(*storage);
   id = tape.add_value(held, impl);
   tape.values[id].kept = std::move(held);
   tape.values[id].scope = root_scope_;

@@ -118,7 +118,7 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  std::recursive_mutex mutex;
+  std::recursive_timed_mutex mutex;
   std::vector<Value> values;
   std::vector<Operation> operations;
   std::vector<Argument> arguments;

@@ -1,11 +1,10 @@
 #include "run/eviction.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <remat/budget.h>
 #include <remat/error.h>
-
-#include "run/replay.h"
 
 namespace remat {
 namespace {
@@ -59,6 +58,7 @@ class Prices {
 };
 
 constexpr size_t kMostCandidates = 256;
+constexpr std::chrono::milliseconds kLongestWait{200};
 
 /// Replays per recorded operator after which a step is given up: it would crawl.
 constexpr int64_t kMostReplays = 20;
@@ -125,7 +125,9 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
-    const std::lock_guard lock(tape->mutex);
+    // Another thread's tape may wait for this one's; its values are not worth a deadlock.
+    const std::unique_lock lock(tape->mutex, kLongestWait);
+    if (!lock.owns_lock()) continue;
     if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
     if (freed >= bytes) break;
@@ -133,7 +135,8 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   if (freed > 0) return true;
   // Nothing left to drop: at last, what the records hold in vain.
   for (const auto& tape : tapes) {
-    const std::lock_guard lock(tape->mutex);
+    const std::unique_lock lock(tape->mutex, kLongestWait);
+    if (!lock.owns_lock()) continue;
     const int64_t before = tape->ledger->current();
     tape->collect();
     freed += before - tape->ledger->current();
@@ -142,20 +145,12 @@ bool OnlineEviction::reclaim(int64_t bytes) {
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
-  // What can be recomputed but is in use now might not have been with other choices before; a replay's request neither.
-  int64_t lower_bound = replaying() ? needed - request : needed;
-  for (const auto& tape : living_tapes()) {
-    const std::lock_guard lock(tape->mutex);
-    for (ValueId id = 0; id < tape->values.size(); ++id) {
-      if (tape->recomputable(id) && tape->alive(id)) lower_bound -= tape->values[id].bytes;
-    }
-  }
   std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + format_bytes(needed) + " (" +
                         std::to_string(needed) + " bytes) at once with everything dropped that can be, the budget is " +
                         format_bytes(limit) + " (" + std::to_string(limit) +
                         " bytes); give at least that, or less work per step";
   if (smallest_known) message += "; a step of this session completed within " + format_bytes(*smallest_known);
-  throw BudgetError(message, limit, lower_bound, smallest_known);
+  throw BudgetError(message, limit, needed, smallest_known);
 }
 
 }  // namespace remat

@@ -24,9 +24,8 @@ const c10::DispatchKeySet kAutocastKeys =
 /// One replay: the operations to run, in order, and the storages that it needs on the way.
 class Replay {
  public:
-  Replay(Tape& tape, ValueId target) : tape_(tape), target_(target), outer_(std::exchange(innermost(), this)) {}
+  Replay(Tape& tape, ValueId target) : tape_(tape), target_(target) {}
   ~Replay() {
-    innermost() = outer_;
     if (!started_) return;
     const memory::FrozenPlain frozen;
     const std::lock_guard lock(tape_.mutex);
@@ -35,11 +34,6 @@ class Replay {
   }
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
-
-  static Replay*& innermost() {
-    thread_local Replay* replay = nullptr;
-    return replay;
-  }
 
   StoragePtr run() {
     {
@@ -294,7 +288,6 @@ class Replay {
 
   Tape& tape_;
   const ValueId target_;
-  Replay* const outer_;
   bool started_ = false;
   std::vector<OperationId> operations_;
   ska::flat_hash_map<ValueId, Held> held_;
@@ -303,7 +296,5 @@ class Replay {
 }  // namespace
 
 StoragePtr materialize(Tape& tape, ValueId value) { return Replay(tape, value).run(); }
-
-bool replaying() { return Replay::innermost() != nullptr; }
 
 }  // namespace remat

@@ -12,7 +12,4 @@ namespace remat {
 /// the caller does not hold the tape's mutex.
 StoragePtr materialize(Tape& tape, ValueId value);
 
-/// Is a replay in progress on this thread?
-bool replaying();
-
 }  // namespace remat
