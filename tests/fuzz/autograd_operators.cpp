@@ -51,13 +51,17 @@ void detach(Machine& m) {
   const Slot x = m.pick_float();
   if (!x) return;
   switch (m.random().below(4)) {
-    case 0: return m.emit("detach " + x.name(), [&] { return x.t.detach(); });
-    case 1: return m.emit("no_grad part of " + x.name(), [&] {
-      const torch::NoGradGuard no_grad;
-      return x.t.sin() * x.t;
-    });
-    case 2: return m.emit("straight-through " + x.name(), [&] { return x.t + (x.t.round() - x.t).detach(); });
-    default: return m.emit("new root from " + x.name(), [&] { return x.t.detach().clone().requires_grad_(); });
+    case 0:
+      return m.emit("detach " + x.name(), [&] { return x.t.detach(); });
+    case 1:
+      return m.emit("no_grad part of " + x.name(), [&] {
+        const torch::NoGradGuard no_grad;
+        return x.t.sin() * x.t;
+      });
+    case 2:
+      return m.emit("straight-through " + x.name(), [&] { return x.t + (x.t.round() - x.t).detach(); });
+    default:
+      return m.emit("new root from " + x.name(), [&] { return x.t.detach().clone().requires_grad_(); });
   }
 }
 
@@ -71,9 +75,7 @@ void partial_backward(Machine& m) {
   const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad() && !s.leaf; });
   if (!x) return;
   const bool retain = m.random().chance(75);
-  m.backward("backward of " + x.name() + (retain ? " retained" : ""), [&] {
-    (x.t * x.t).sum().backward({}, retain);
-  });
+  m.backward("backward of " + x.name() + (retain ? " retained" : ""), [&] { (x.t * x.t).sum().backward({}, retain); });
 }
 
 void partial_grad(Machine& m) {
@@ -110,9 +112,13 @@ void checkpointed(Machine& m) {
 }  // namespace
 
 std::vector<Operator> autograd_operators() {
-  return {{"custom", 3, custom},           {"detach", 5, detach}, {"hook", 2, hook},
-          {"partial backward", 2, partial_backward}, {"partial grad", 2, partial_grad},
-          {"keep", 1, keep},               {"checkpoint", 2, checkpointed}};
+  return {{"custom", 3, custom},
+          {"detach", 5, detach},
+          {"hook", 2, hook},
+          {"partial backward", 2, partial_backward},
+          {"partial grad", 2, partial_grad},
+          {"keep", 1, keep},
+          {"checkpoint", 2, checkpointed}};
 }
 
 }  // namespace remat::fuzz

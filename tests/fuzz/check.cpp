@@ -1,9 +1,9 @@
 #include "fuzz/check.h"
 
+#include <unistd.h>
 #include <csignal>
 #include <cstdio>
 #include <sstream>
-#include <unistd.h>
 
 namespace remat::fuzz {
 
@@ -43,7 +43,8 @@ Run run_once(const Program& program, const std::vector<ParameterSpec>& parameter
     std::optional<Step> step;
     if (setting.session) {
       session.emplace(SessionOptions{.budget = setting.budget ? Budget::bytes(*setting.budget) : Budget(),
-                                     .device = c10::kCPU, .verify = setting.verify});
+                                     .device = c10::kCPU,
+                                     .verify = setting.verify});
     }
     memory::reset_peak();
     result.baseline = memory::current();
@@ -97,7 +98,8 @@ std::optional<std::string> compare(const Run& plain, const Run& other, const std
     if (other.trace.refused && i + 1 == b.size()) {
       ++tally.refused;
       ++tally.refusals[without_numbers(other.trace.refusal)];
-      if (other.trace.refusal.find("::") == std::string::npos) return name + ": names no operator: " + other.trace.refusal;
+      if (other.trace.refusal.find("::") == std::string::npos)
+        return name + ": names no operator: " + other.trace.refusal;
       return std::nullopt;
     }
     const auto say = [&](const auto& list) { return i < list.size() ? list[i].first : std::string("nothing"); };
@@ -126,10 +128,27 @@ std::optional<std::string> compare_peaks(const Run& plain, const Run& other, con
 }
 
 std::vector<ScopeRange> random_scopes(const Program& program, Random& random) {
-  static const std::vector<std::string> names = {
-      "aten::mul", "aten::add", "aten::sin", "aten::relu", "aten::sigmoid", "aten::tanh", "aten::mm", "aten::addmm",
-      "aten::_softmax", "aten::native_layer_norm", "aten::convolution", "aten::exp", "aten::native_dropout", "aten::div",
-      "aten::relu_", "aten::mul_", "aten::clone", "aten::cat", "aten::index", "aten::gelu", "aten::bernoulli_"};
+  static const std::vector<std::string> names = {"aten::mul",
+                                                 "aten::add",
+                                                 "aten::sin",
+                                                 "aten::relu",
+                                                 "aten::sigmoid",
+                                                 "aten::tanh",
+                                                 "aten::mm",
+                                                 "aten::addmm",
+                                                 "aten::_softmax",
+                                                 "aten::native_layer_norm",
+                                                 "aten::convolution",
+                                                 "aten::exp",
+                                                 "aten::native_dropout",
+                                                 "aten::div",
+                                                 "aten::relu_",
+                                                 "aten::mul_",
+                                                 "aten::clone",
+                                                 "aten::cat",
+                                                 "aten::index",
+                                                 "aten::gelu",
+                                                 "aten::bernoulli_"};
   std::vector<ScopeRange> scopes = {};
   for (int64_t i = random.between(1, 5); i > 0; --i) {
     ScopeRange range;
@@ -188,11 +207,13 @@ std::optional<std::string> check_exact(const Program& program, Tally& tally) {
   const auto [plain, parameters] = reference(program, tally);
   const std::vector<ScopeRange> everything = {{0, program.length, Policy::drop_all()}};
   Random random(Random::mix(program.seed, 4));
-  const Setting settings[] = {
-      {.name = "drop all, no session", .scopes = everything},
-      {.name = "session without pressure", .session = true},
-      {.name = "drop all, verified", .session = true, .verify = true, .scopes = everything},
-      {.name = "random scopes", .session = random.chance(50), .verify = true, .scopes = random_scopes(program, random)}};
+  const Setting settings[] = {{.name = "drop all, no session", .scopes = everything},
+                              {.name = "session without pressure", .session = true},
+                              {.name = "drop all, verified", .session = true, .verify = true, .scopes = everything},
+                              {.name = "random scopes",
+                               .session = random.chance(50),
+                               .verify = true,
+                               .scopes = random_scopes(program, random)}};
   for (const auto& setting : settings) {
     const Run other = run(program, parameters, setting);
     if (auto problem = compare(plain, other, setting.name, tally)) return problem;
@@ -270,7 +291,8 @@ std::string listing_of(const Program& program) {
 
 void announce(const Program& program, const char* what) {
   std::snprintf(announced, sizeof(announced), "while running program %llu of length %d, scale %lld: %s\n",
-                static_cast<unsigned long long>(program.seed), program.length, static_cast<long long>(program.scale), what);
+                static_cast<unsigned long long>(program.seed), program.length, static_cast<long long>(program.scale),
+                what);
   alarm(120);
 }
 

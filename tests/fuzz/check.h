@@ -13,16 +13,16 @@ namespace remat::fuzz {
 /// Sums over the programs of a test, to see that they exercise what they should.
 struct Tally {
   int64_t programs = 0;
-  int64_t threw = 0;             ///< plain threw, in forward or backward
-  int64_t runs = 0;              ///< runs under remat
-  int64_t refused = 0;           ///< runs that a remat::Error ended in backward where plain went on
-  int64_t recorded = 0;          ///< operators
-  int64_t replayed = 0;          ///< operators
-  int64_t dropped = 0;           ///< values
+  int64_t threw = 0;     ///< plain threw, in forward or backward
+  int64_t runs = 0;      ///< runs under remat
+  int64_t refused = 0;   ///< runs that a remat::Error ended in backward where plain went on
+  int64_t recorded = 0;  ///< operators
+  int64_t replayed = 0;  ///< operators
+  int64_t dropped = 0;   ///< values
   int64_t budgets_held = 0;
   int64_t budgets_refused = 0;
-  int64_t not_monotone = 0;      ///< a budget refused where a smaller one held
-  double worst_replay_ratio = 0; ///< replayed operators per recorded one
+  int64_t not_monotone = 0;       ///< a budget refused where a smaller one held
+  double worst_replay_ratio = 0;  ///< replayed operators per recorded one
   uint64_t worst_replay_seed = 0;
   std::map<std::string, int64_t> refusals;  ///< by message without its numbers
 

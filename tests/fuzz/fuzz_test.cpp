@@ -4,10 +4,10 @@
 //   REMAT_FUZZ_SEED=123 REMAT_FUZZ_PROGRAMS=1 fuzz_tests            one program, as a failure printed it
 //   REMAT_FUZZ_FORK=1 fuzz_tests                                    each in a process: crashes are shrunk too
 //   REMAT_FUZZ_VERBOSE=1 fuzz_tests                                 prints every program before it runs
-#include <cstdlib>
-#include <iostream>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cstdlib>
+#include <iostream>
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,6 @@ namespace remat::fuzz {
 namespace {
 
 constexpr int kShards = 4;  // so that ctest may run them side by side
-
 
 int64_t from_environment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
@@ -79,8 +78,9 @@ void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t
     const Program small = shrink(program, check, *problem);
     Tally ignored;
     const auto smaller = check(small, ignored);
-    ADD_FAILURE() << "program " << program.seed << " (REMAT_FUZZ_SEED=" << program.seed << " REMAT_FUZZ_PROGRAMS=1): "
-                  << *problem << "\nshrunk: " << smaller.value_or("does not fail again") << "\n"
+    ADD_FAILURE() << "program " << program.seed << " (REMAT_FUZZ_SEED=" << program.seed
+                  << " REMAT_FUZZ_PROGRAMS=1): " << *problem << "\nshrunk: " << smaller.value_or("does not fail again")
+                  << "\n"
                   << listing_of(small);
   }
   if (tally.programs > 1) std::cout << tally.to_string();

@@ -12,24 +12,42 @@ void write(Machine& m, const Tensor& x, const Tensor& other, const std::string& 
   const double c = m.random().real();
   const auto act = [&](const char* what, auto&& run) { m.act(name + "." + what, run); };
   switch (m.random().below(18)) {
-    case 0: return act("add_", [&] { x.add_(other, c); });
-    case 1: return act("mul_", [&] { x.mul_(0.5); });
-    case 2: return act("mul_(other)", [&] { x.mul_(other); });
-    case 3: return act("relu_", [&] { x.relu_(); });
-    case 4: return act("sigmoid_", [&] { x.sigmoid_(); });
-    case 5: return act("tanh_", [&] { x.tanh_(); });
-    case 6: return act("clamp_", [&] { x.clamp_(-c, c); });
-    case 7: return act("masked_fill_", [&] { x.masked_fill_(x.detach() > c, 0.1); });
-    case 8: return act("copy_", [&] { x.copy_(other); });
-    case 9: return act("zero_", [&] { x.zero_(); });
-    case 10: return act("fill_", [&] { x.fill_(c); });
-    case 11: return act("add_(itself)", [&] { x.add_(x); });
-    case 12: return act("addcmul_", [&] { x.addcmul_(other, other, 0.3); });
-    case 13: return act("sin_", [&] { x.sin_(); });
-    case 14: return act("sub_(scalar)", [&] { x.sub_(c); });
-    case 15: return act("leaky_relu_", [&] { at::leaky_relu_(const_cast<Tensor&>(x), 0.2); });
-    case 16: return act("normal_", [&] { x.normal_(0, 0.5); });
-    default: return act("div_", [&] { x.div_(other.abs() + 1); });
+    case 0:
+      return act("add_", [&] { x.add_(other, c); });
+    case 1:
+      return act("mul_", [&] { x.mul_(0.5); });
+    case 2:
+      return act("mul_(other)", [&] { x.mul_(other); });
+    case 3:
+      return act("relu_", [&] { x.relu_(); });
+    case 4:
+      return act("sigmoid_", [&] { x.sigmoid_(); });
+    case 5:
+      return act("tanh_", [&] { x.tanh_(); });
+    case 6:
+      return act("clamp_", [&] { x.clamp_(-c, c); });
+    case 7:
+      return act("masked_fill_", [&] { x.masked_fill_(x.detach() > c, 0.1); });
+    case 8:
+      return act("copy_", [&] { x.copy_(other); });
+    case 9:
+      return act("zero_", [&] { x.zero_(); });
+    case 10:
+      return act("fill_", [&] { x.fill_(c); });
+    case 11:
+      return act("add_(itself)", [&] { x.add_(x); });
+    case 12:
+      return act("addcmul_", [&] { x.addcmul_(other, other, 0.3); });
+    case 13:
+      return act("sin_", [&] { x.sin_(); });
+    case 14:
+      return act("sub_(scalar)", [&] { x.sub_(c); });
+    case 15:
+      return act("leaky_relu_", [&] { at::leaky_relu_(const_cast<Tensor&>(x), 0.2); });
+    case 16:
+      return act("normal_", [&] { x.normal_(0, 0.5); });
+    default:
+      return act("div_", [&] { x.div_(other.abs() + 1); });
   }
 }
 
@@ -70,11 +88,16 @@ void index_write(Machine& m) {
   if (!x) return;
   const auto rows = at::randint(x.t.size(0), {2}, at::kLong);
   switch (m.random().below(5)) {
-    case 0: return m.act(x.name() + ".index_put_", [&] { x.t.index_put_({rows}, x.t.detach().select(0, 0)); });
-    case 1: return m.act(x.name() + ".index_fill_", [&] { x.t.index_fill_(0, rows, 0.3); });
-    case 2: return m.act(x.name() + ".index_add_", [&] { x.t.index_add_(0, rows, x.t.index_select(0, rows)); });
-    case 3: return m.act(x.name() + ".scatter_", [&] { x.t.scatter_(0, at::zeros_like(x.t, at::kLong), 0.2); });
-    default: return m.act(x.name() + ".masked_scatter_", [&] { x.t.masked_scatter_(x.t.detach() > 0, x.t.detach().cos()); });
+    case 0:
+      return m.act(x.name() + ".index_put_", [&] { x.t.index_put_({rows}, x.t.detach().select(0, 0)); });
+    case 1:
+      return m.act(x.name() + ".index_fill_", [&] { x.t.index_fill_(0, rows, 0.3); });
+    case 2:
+      return m.act(x.name() + ".index_add_", [&] { x.t.index_add_(0, rows, x.t.index_select(0, rows)); });
+    case 3:
+      return m.act(x.name() + ".scatter_", [&] { x.t.scatter_(0, at::zeros_like(x.t, at::kLong), 0.2); });
+    default:
+      return m.act(x.name() + ".masked_scatter_", [&] { x.t.masked_scatter_(x.t.detach() > 0, x.t.detach().cos()); });
   }
 }
 
@@ -106,10 +129,14 @@ void foreach_write(Machine& m) {
     text.append(" ").append(x.name());
   }
   switch (m.random().below(4)) {
-    case 0: return m.act("_foreach_mul_" + text, [&] { at::_foreach_mul_(list, 0.9); });
-    case 1: return m.act("_foreach_add_" + text, [&] { at::_foreach_add_(list, list, 0.5); });
-    case 2: return m.emit_all("_foreach_sin" + text, [&] { return at::_foreach_sin(list); });
-    default: return m.act("_foreach_addcmul_" + text, [&] { at::_foreach_addcmul_(list, list, list, 0.1); });
+    case 0:
+      return m.act("_foreach_mul_" + text, [&] { at::_foreach_mul_(list, 0.9); });
+    case 1:
+      return m.act("_foreach_add_" + text, [&] { at::_foreach_add_(list, list, 0.5); });
+    case 2:
+      return m.emit_all("_foreach_sin" + text, [&] { return at::_foreach_sin(list); });
+    default:
+      return m.act("_foreach_addcmul_" + text, [&] { at::_foreach_addcmul_(list, list, list, 0.1); });
   }
 }
 
@@ -153,9 +180,9 @@ void resize(Machine& m) {
 }  // namespace
 
 std::vector<Operator> inplace_operators() {
-  return {{"write", 10, write_whole},     {"write part", 8, write_part},   {"index write", 4, index_write},
-          {"write leaf", 2, write_leaf},  {"write alias", 3, write_alias}, {"foreach", 3, foreach_write},
-          {"out variant", 3, out_variant}, {"buffer", 3, buffer},          {"resize", 1, resize}};
+  return {{"write", 10, write_whole},      {"write part", 8, write_part},   {"index write", 4, index_write},
+          {"write leaf", 2, write_leaf},   {"write alias", 3, write_alias}, {"foreach", 3, foreach_write},
+          {"out variant", 3, out_variant}, {"buffer", 3, buffer},           {"resize", 1, resize}};
 }
 
 }  // namespace remat::fuzz

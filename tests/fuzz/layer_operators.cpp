@@ -9,9 +9,11 @@ void matmul(Machine& m) {
   const Slot a = m.pick_float(1, 4);
   if (!a) return;
   const int64_t inner = a.t.size(-1);
-  const Slot b = m.pick([&](const Slot& s) {
-    return is_float(s.t) && s.t.scalar_type() == a.t.scalar_type() && s.t.dim() == 2 && s.t.size(0) == inner;
-  }, 1);
+  const Slot b = m.pick(
+      [&](const Slot& s) {
+        return is_float(s.t) && s.t.scalar_type() == a.t.scalar_type() && s.t.dim() == 2 && s.t.size(0) == inner;
+      },
+      1);
   if (b && m.random().chance(60)) {
     return m.emit("matmul(" + a.name() + ", " + b.name() + ")", [&] { return a.t.matmul(b.t); });
   }
@@ -21,7 +23,8 @@ void matmul(Machine& m) {
   const int64_t outputs = m.random().between(1, m.scale());
   const Slot w = m.parameter({outputs, inner}, a.t.scalar_type());
   const Slot bias = m.random().chance(60) ? m.parameter({outputs}, a.t.scalar_type()) : Slot();
-  m.emit("linear(" + a.name() + ", " + w.name() + ", " + bias.name() + ")", [&] { return at::linear(a.t, w.t, bias.t); });
+  m.emit("linear(" + a.name() + ", " + w.name() + ", " + bias.name() + ")",
+         [&] { return at::linear(a.t, w.t, bias.t); });
 }
 
 void addmm(Machine& m) {
@@ -43,7 +46,8 @@ void convolution(Machine& m) {
   }
   if (m.random().chance(40)) {
     const Slot w = m.parameter({channels, 2, 2, 2}, x.t.scalar_type());
-    return m.emit("conv_transpose2d(" + x.name() + ", " + w.name() + ")", [&] { return at::conv_transpose2d(x.t, w.t); });
+    return m.emit("conv_transpose2d(" + x.name() + ", " + w.name() + ")",
+                  [&] { return at::conv_transpose2d(x.t, w.t); });
   }
   const Slot w = m.parameter({2, channels, 3, 3}, x.t.scalar_type());
   const Slot b = m.parameter({2}, x.t.scalar_type());
@@ -54,13 +58,17 @@ void pooling(Machine& m) {
   const Slot x = m.pick_float(3, 4);
   if (!x || x.t.numel() == 0) return;
   switch (m.random().below(4)) {
-    case 0: return m.emit("max_pool2d " + x.name(), [&] { return at::max_pool2d(x.t, {2, 2}, {1, 1}, {1, 1}); });
-    case 1: return m.emit("avg_pool2d " + x.name(), [&] { return at::avg_pool2d(x.t, {2, 2}, {1, 1}, {1, 1}); });
-    case 2: return m.emit("adaptive_avg_pool2d " + x.name(), [&] { return at::adaptive_avg_pool2d(x.t, {2, 2}); });
-    default: return m.emit("upsample " + x.name(), [&] {
-      const auto y = x.t.dim() == 3 ? x.t.unsqueeze(0) : x.t;
-      return at::upsample_nearest2d(y, {4, 4});
-    });
+    case 0:
+      return m.emit("max_pool2d " + x.name(), [&] { return at::max_pool2d(x.t, {2, 2}, {1, 1}, {1, 1}); });
+    case 1:
+      return m.emit("avg_pool2d " + x.name(), [&] { return at::avg_pool2d(x.t, {2, 2}, {1, 1}, {1, 1}); });
+    case 2:
+      return m.emit("adaptive_avg_pool2d " + x.name(), [&] { return at::adaptive_avg_pool2d(x.t, {2, 2}); });
+    default:
+      return m.emit("upsample " + x.name(), [&] {
+        const auto y = x.t.dim() == 3 ? x.t.unsqueeze(0) : x.t;
+        return at::upsample_nearest2d(y, {4, 4});
+      });
   }
 }
 
@@ -75,11 +83,13 @@ void normalization(Machine& m) {
       const Slot w = m.parameter({last}, type), b = m.parameter({last}, type);
       return m.emit("layer_norm " + x.name(), [&] { return at::layer_norm(x.t, {last}, w.t, b.t); });
     }
-    case 1: return m.emit("group_norm " + x.name(), [&] { return at::group_norm(x.t, 1); });
-    case 2: return m.emit("instance_norm " + x.name(), [&] {
-      return at::instance_norm(x.t, {}, {}, {}, {}, true, 0.1, 1e-5, false);
-    });
-    case 3: return m.emit("rms_norm " + x.name(), [&] { return at::rms_norm(x.t, {last}); });
+    case 1:
+      return m.emit("group_norm " + x.name(), [&] { return at::group_norm(x.t, 1); });
+    case 2:
+      return m.emit("instance_norm " + x.name(),
+                    [&] { return at::instance_norm(x.t, {}, {}, {}, {}, true, 0.1, 1e-5, false); });
+    case 3:
+      return m.emit("rms_norm " + x.name(), [&] { return at::rms_norm(x.t, {last}); });
     default: {
       const Slot w = m.parameter({channels}, type), b = m.parameter({channels}, type);
       const bool training = m.random().chance(75);
@@ -108,7 +118,9 @@ void attention(Machine& m) {
 void embedding(Machine& m) {
   const Slot table = m.parameter({7, m.scale()}, at::kFloat);
   if (m.random().chance(70)) {
-    m.emit("embedding in " + table.name(), [&] { return at::embedding(table.t, at::randint(7, {2, 3}, at::kLong), 2); });
+    m.emit("embedding in " + table.name(), [&] {
+      return at::embedding(table.t, at::randint(7, {2, 3}, at::kLong), 2);
+    });
   } else {
     m.emit("embedding_bag in " + table.name(), [&] {
       return std::get<0>(at::embedding_bag(table.t, at::arange(6, at::kLong), at::arange(0, 6, 2, at::kLong)));
@@ -117,14 +129,14 @@ void embedding(Machine& m) {
 }
 
 void recurrent(Machine& m) {
-  const Slot x = m.pick([](const Slot& s) {
-    return s.t.scalar_type() == at::kFloat && s.t.dim() == 3 && s.t.numel() > 0;
-  });
+  const Slot x =
+      m.pick([](const Slot& s) { return s.t.scalar_type() == at::kFloat && s.t.dim() == 3 && s.t.numel() > 0; });
   if (!x) return;
   const int64_t inputs = x.t.size(2);
   const int64_t hidden = 3;
   const int64_t gates = m.random().chance(50) ? 4 : 3;
-  const Slot a = m.parameter({gates * hidden, inputs}, at::kFloat), b = m.parameter({gates * hidden, hidden}, at::kFloat);
+  const Slot a = m.parameter({gates * hidden, inputs}, at::kFloat),
+             b = m.parameter({gates * hidden, hidden}, at::kFloat);
   const auto state = at::zeros({1, x.t.size(1), hidden});
   if (gates == 4) {
     m.emit("lstm over " + x.name(), [&] {
@@ -147,9 +159,15 @@ void cross_entropy(Machine& m) {
 }  // namespace
 
 std::vector<Operator> layer_operators() {
-  return {{"matmul", 12, matmul},      {"addmm", 3, addmm},         {"convolution", 5, convolution},
-          {"pooling", 3, pooling},     {"normalization", 7, normalization}, {"attention", 4, attention},
-          {"embedding", 3, embedding}, {"recurrent", 2, recurrent}, {"cross entropy", 2, cross_entropy}};
+  return {{"matmul", 12, matmul},
+          {"addmm", 3, addmm},
+          {"convolution", 5, convolution},
+          {"pooling", 3, pooling},
+          {"normalization", 7, normalization},
+          {"attention", 4, attention},
+          {"embedding", 3, embedding},
+          {"recurrent", 2, recurrent},
+          {"cross entropy", 2, cross_entropy}};
 }
 
 }  // namespace remat::fuzz

@@ -189,8 +189,8 @@ void Machine::failed(const char* what, const std::exception& e) {
   say(std::string(what) + " threw " + first_line(e.what()));
   // remat must throw where plain throws, and nowhere else; the words may differ.
   const bool ours = is_refusal(e) || is_broken(e);
-  trace_.entries.emplace_back(ours ? std::string("remat threw: ") + e.what()
-                                   : "instruction " + std::to_string(instruction_) + " threw", 1);
+  trace_.entries.emplace_back(
+      ours ? std::string("remat threw: ") + e.what() : "instruction " + std::to_string(instruction_) + " threw", 1);
 }
 
 void Machine::step(int index) {
@@ -290,8 +290,8 @@ void Machine::final_losses() {
   std::string text;
   const int64_t count = random_.between(1, 5);
   for (int64_t i = 0; i < count; ++i) {
-    const Slot x = pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad() && !s.leaf; },
-                        static_cast<uint64_t>(i));
+    const Slot x =
+        pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad() && !s.leaf; }, static_cast<uint64_t>(i));
     if (!x) break;
     const int64_t kind = random_.below(3);
     losses.push_back(kind == 0 ? (x.t * x.t).sum() : kind == 1 ? (x.t * x.t.sin()).mean() : x.t.to(at::kFloat).sum());

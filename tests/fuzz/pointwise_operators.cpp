@@ -80,11 +80,16 @@ void scalar(Machine& m) {
   if (!x) return;
   const double c = m.random().real() * 2 - 1;
   switch (m.random().below(5)) {
-    case 0: return m.emit(x.name() + " * " + std::to_string(c), [&] { return x.t * c; });
-    case 1: return m.emit(std::to_string(c) + " - " + x.name(), [&] { return c - x.t; });
-    case 2: return m.emit(x.name() + " * wrapped number", [&] { return x.t * at::scalar_tensor(c); });
-    case 3: return m.emit("threshold " + x.name(), [&] { return at::threshold(x.t, c, 0.1); });
-    default: return m.emit("2 ** " + x.name(), [&] { return at::pow(2, x.t.clamp(-5, 5)); });
+    case 0:
+      return m.emit(x.name() + " * " + std::to_string(c), [&] { return x.t * c; });
+    case 1:
+      return m.emit(std::to_string(c) + " - " + x.name(), [&] { return c - x.t; });
+    case 2:
+      return m.emit(x.name() + " * wrapped number", [&] { return x.t * at::scalar_tensor(c); });
+    case 3:
+      return m.emit("threshold " + x.name(), [&] { return at::threshold(x.t, c, 0.1); });
+    default:
+      return m.emit("2 ** " + x.name(), [&] { return at::pow(2, x.t.clamp(-5, 5)); });
   }
 }
 
@@ -95,19 +100,32 @@ void reduction(Machine& m) {
   const bool keep = m.random().chance(60);
   const std::string on = " of " + x.name() + " over " + std::to_string(dim) + (keep ? " kept" : "");
   switch (m.random().below(13)) {
-    case 0: return m.emit("sum" + on, [&] { return x.t.sum(dim, keep); });
-    case 1: return m.emit("mean" + on, [&] { return x.t.mean(dim, keep); });
-    case 2: return m.emit("amax" + on, [&] { return x.t.amax(dim, keep); });
-    case 3: return m.emit("max" + on, [&] { return std::get<0>(x.t.max(dim, keep)); });
-    case 4: return m.emit("var" + on, [&] { return x.t.var(dim, false, keep); });
-    case 5: return m.emit("norm" + on, [&] { return (x.t + 0.01).norm(2, dim, keep); });
-    case 6: return m.emit("logsumexp" + on, [&] { return x.t.logsumexp(dim, keep); });
-    case 7: return m.emit("softmax" + on, [&] { return x.t.softmax(dim); });
-    case 8: return m.emit("log_softmax" + on, [&] { return x.t.log_softmax(dim); });
-    case 9: return m.emit("cumsum" + on, [&] { return x.t.cumsum(dim); });
-    case 10: return m.emit("prod" + on, [&] { return x.t.tanh().prod(dim, keep); });
-    case 11: return m.emit("cumprod" + on, [&] { return x.t.tanh().cumprod(dim); });
-    default: return m.emit("sum of all of " + x.name(), [&] { return x.t.sum(); });
+    case 0:
+      return m.emit("sum" + on, [&] { return x.t.sum(dim, keep); });
+    case 1:
+      return m.emit("mean" + on, [&] { return x.t.mean(dim, keep); });
+    case 2:
+      return m.emit("amax" + on, [&] { return x.t.amax(dim, keep); });
+    case 3:
+      return m.emit("max" + on, [&] { return std::get<0>(x.t.max(dim, keep)); });
+    case 4:
+      return m.emit("var" + on, [&] { return x.t.var(dim, false, keep); });
+    case 5:
+      return m.emit("norm" + on, [&] { return (x.t + 0.01).norm(2, dim, keep); });
+    case 6:
+      return m.emit("logsumexp" + on, [&] { return x.t.logsumexp(dim, keep); });
+    case 7:
+      return m.emit("softmax" + on, [&] { return x.t.softmax(dim); });
+    case 8:
+      return m.emit("log_softmax" + on, [&] { return x.t.log_softmax(dim); });
+    case 9:
+      return m.emit("cumsum" + on, [&] { return x.t.cumsum(dim); });
+    case 10:
+      return m.emit("prod" + on, [&] { return x.t.tanh().prod(dim, keep); });
+    case 11:
+      return m.emit("cumprod" + on, [&] { return x.t.tanh().cumprod(dim); });
+    default:
+      return m.emit("sum of all of " + x.name(), [&] { return x.t.sum(); });
   }
 }
 
@@ -117,16 +135,20 @@ void ordering(Machine& m) {
   const int64_t dim = m.random().below(x.t.dim());
   const int64_t k = std::max<int64_t>(1, x.t.size(dim) / 2);
   switch (m.random().below(4)) {
-    case 0: return m.emit_all("topk of " + x.name(), [&] {
-      auto [values, indices] = x.t.topk(k, dim);
-      return std::vector<Tensor>{values, x.t.gather(dim, indices)};
-    });
-    case 1: return m.emit_all("sort " + x.name(), [&] {
-      auto [values, indices] = x.t.sort(dim);
-      return std::vector<Tensor>{values, indices};
-    });
-    case 2: return m.emit("median of " + x.name(), [&] { return std::get<0>(x.t.median(dim, true)); });
-    default: return m.emit("cummax of " + x.name(), [&] { return std::get<0>(x.t.cummax(dim)); });
+    case 0:
+      return m.emit_all("topk of " + x.name(), [&] {
+        auto [values, indices] = x.t.topk(k, dim);
+        return std::vector<Tensor>{values, x.t.gather(dim, indices)};
+      });
+    case 1:
+      return m.emit_all("sort " + x.name(), [&] {
+        auto [values, indices] = x.t.sort(dim);
+        return std::vector<Tensor>{values, indices};
+      });
+    case 2:
+      return m.emit("median of " + x.name(), [&] { return std::get<0>(x.t.median(dim, true)); });
+    default:
+      return m.emit("cummax of " + x.name(), [&] { return std::get<0>(x.t.cummax(dim)); });
   }
 }
 
@@ -142,35 +164,38 @@ void complex(Machine& m) {
   const Slot x = m.pick([](const Slot& s) { return s.t.scalar_type() == at::kFloat; });
   if (!x) return;
   switch (m.random().below(4)) {
-    case 0: return m.emit("abs(complex conj " + x.name() + ")", [&] {
-      return (at::complex(x.t, x.t.sin()).conj() * at::complex(x.t, x.t)).abs();
-    });
-    case 1: return m.emit("imag of complex exp " + x.name(), [&] { return at::imag(at::complex(x.t, x.t).tanh()); });
-    case 2: return m.emit("view_as_real conj product " + x.name(), [&] {
-      const auto z = at::complex(x.t, x.t + 1);
-      return at::view_as_real((z * z.conj()).resolve_conj());
-    });
-    default: return m.emit("negative view of imag conj " + x.name(), [&] {
-      const auto z = at::complex(x.t, x.t * 2).conj();
-      return at::imag(z) * at::real(z);
-    });
+    case 0:
+      return m.emit("abs(complex conj " + x.name() + ")",
+                    [&] { return (at::complex(x.t, x.t.sin()).conj() * at::complex(x.t, x.t)).abs(); });
+    case 1:
+      return m.emit("imag of complex exp " + x.name(), [&] { return at::imag(at::complex(x.t, x.t).tanh()); });
+    case 2:
+      return m.emit("view_as_real conj product " + x.name(), [&] {
+        const auto z = at::complex(x.t, x.t + 1);
+        return at::view_as_real((z * z.conj()).resolve_conj());
+      });
+    default:
+      return m.emit("negative view of imag conj " + x.name(), [&] {
+        const auto z = at::complex(x.t, x.t * 2).conj();
+        return at::imag(z) * at::real(z);
+      });
   }
 }
 
 void data_dependent(Machine& m) {
   const Slot x = m.pick_float();
   if (!x) return;
-  m.emit("branch on the sum of " + x.name(), [&] {
-    return x.t.sum().item<double>() > 0 ? x.t.mul(1.5).sigmoid() : (x.t.cos() - x.t);
-  });
+  m.emit("branch on the sum of " + x.name(),
+         [&] { return x.t.sum().item<double>() > 0 ? x.t.mul(1.5).sigmoid() : (x.t.cos() - x.t); });
 }
 
 }  // namespace
 
 std::vector<Operator> pointwise_operators() {
-  return {{"unary", 22, unary},         {"binary", 20, binary},     {"scalar", 5, scalar},
-          {"reduction", 12, reduction}, {"ordering", 4, ordering},  {"cast", 5, cast},
-          {"complex", 3, complex},      {"data dependent", 3, data_dependent}};
+  return {{"unary", 22, unary},      {"binary", 20, binary},
+          {"scalar", 5, scalar},     {"reduction", 12, reduction},
+          {"ordering", 4, ordering}, {"cast", 5, cast},
+          {"complex", 3, complex},   {"data dependent", 3, data_dependent}};
 }
 
 }  // namespace remat::fuzz

@@ -10,7 +10,8 @@ namespace nn = torch::nn;
 using torch::autograd::grad;
 
 struct Fixture {
-  nn::Sequential model{nn::Linear(8, 16), nn::GELU(), nn::Dropout(0.2), nn::Linear(16, 16), nn::Tanh(), nn::Linear(16, 4)};
+  nn::Sequential model{nn::Linear(8, 16),  nn::GELU(), nn::Dropout(0.2),
+                       nn::Linear(16, 16), nn::Tanh(), nn::Linear(16, 4)};
   at::Tensor x = torch::randn({6, 8}).requires_grad_();
 
   at::Tensor loss() { return model->forward(x).pow(2).sum(); }

@@ -72,8 +72,8 @@ TEST(Checkpoint, NestsAndMixesWithPlainParts) {
 TEST(Checkpoint, SequentialInEverySegmentCount) {
   const auto program = [](int64_t segments) {
     torch::manual_seed(4);
-    nn::Sequential model(nn::Linear(8, 8), nn::ReLU(nn::ReLUOptions().inplace(true)), nn::Linear(8, 8), nn::Dropout(0.2),
-                         nn::LayerNorm(nn::LayerNormOptions({8})), nn::Linear(8, 8), nn::GELU());
+    nn::Sequential model(nn::Linear(8, 8), nn::ReLU(nn::ReLUOptions().inplace(true)), nn::Linear(8, 8),
+                         nn::Dropout(0.2), nn::LayerNorm(nn::LayerNormOptions({8})), nn::Linear(8, 8), nn::GELU());
     auto x = torch::randn({4, 8});
     auto y = segments == 0 ? model->forward(x) : checkpoint_sequential(model, segments, x);
     y.pow(2).sum().backward();
@@ -114,11 +114,13 @@ TEST(Checkpoint, KeptTensorsAreNotRecomputed) {
   auto x = torch::randn({64, 64}).requires_grad_();
   const auto replays_with = [&](bool kept) {
     auto step = session.step();
-    auto y = checkpoint([&](const at::Tensor& a) {
-      auto h = a.exp();
-      if (kept) keep(h);
-      return h.sin().mul(2);
-    }, x);
+    auto y = checkpoint(
+        [&](const at::Tensor& a) {
+          auto h = a.exp();
+          if (kept) keep(h);
+          return h.sin().mul(2);
+        },
+        x);
     y.sum().backward();
     y.reset();
     return step.end().operators_replayed;
@@ -136,7 +138,8 @@ TEST(Checkpoint, AgreesWithTheTextbookCheckpoint) {
       return std::vector<at::Tensor>{at::dropout(b->forward(at::gelu(a->forward(in[0]))), 0.3, true) + in[0]};
     };
     std::vector<at::Tensor> h = {x};
-    for (int i = 0; i < 3; ++i) h = kind == 0 ? block(h) : kind == 1 ? checkpoint(block, h) : naive_checkpoint(block, h);
+    for (int i = 0; i < 3; ++i)
+      h = kind == 0 ? block(h) : kind == 1 ? checkpoint(block, h) : naive_checkpoint(block, h);
     h[0].pow(2).sum().backward();
     Outcome outcome;
     outcome.add("grad of x", x.grad());

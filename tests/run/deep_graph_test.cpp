@@ -83,10 +83,12 @@ TEST(DeepGraph, ACheckpointPerBlockReplaysEachOperatorOnce) {
   auto step = session.step();
   auto h = x;
   for (int i = 0; i < 100; ++i) {
-    h = checkpoint([](at::Tensor a) {
-      for (int j = 0; j < 10; ++j) a = a.sin() * 1.1;
-      return a;
-    }, h);
+    h = checkpoint(
+        [](at::Tensor a) {
+          for (int j = 0; j < 10; ++j) a = a.sin() * 1.1;
+          return a;
+        },
+        h);
   }
   h.sum().backward();
   const auto& report = step.end();

@@ -9,7 +9,8 @@ namespace {
 namespace nn = torch::nn;
 
 struct Net {
-  nn::Sequential model{nn::Linear(64, 64), nn::GELU(), nn::Dropout(0.2), nn::Linear(64, 64), nn::GELU(), nn::Linear(64, 64)};
+  nn::Sequential model{nn::Linear(64, 64), nn::GELU(), nn::Dropout(0.2),
+                       nn::Linear(64, 64), nn::GELU(), nn::Linear(64, 64)};
   at::Tensor x = torch::randn({128, 64});
 
   Outcome step(uint64_t seed = 5) {
@@ -57,22 +58,28 @@ TEST(Errors, InTheMiddleOfForward) {
   memory::start_accounting();
   for (const bool drop : {false, true}) {
     Net net;
-    expect_recovery(net, [&] {
-      auto h = net.model->forward(net.x).exp();
-      throw Thrown("user code");
-    }, {}, drop);
+    expect_recovery(
+        net,
+        [&] {
+          auto h = net.model->forward(net.x).exp();
+          throw Thrown("user code");
+        },
+        {}, drop);
   }
 }
 
 TEST(Errors, InsideACheckpointedFunction) {
   memory::start_accounting();
   Net net;
-  expect_recovery(net, [&] {
-    checkpoint([&] {
-      auto h = net.model->forward(net.x).exp();
-      throw Thrown("user code");
-    });
-  }, {}, false);
+  expect_recovery(
+      net,
+      [&] {
+        checkpoint([&] {
+          auto h = net.model->forward(net.x).exp();
+          throw Thrown("user code");
+        });
+      },
+      {}, false);
 }
 
 TEST(Errors, AnOperatorThatThrowsInForward) {
@@ -96,17 +103,20 @@ TEST(Errors, AHookThatThrowsInBackward) {
   memory::start_accounting();
   for (const bool drop : {false, true}) {
     Net net;
-    expect_recovery(net, [&] {
-      auto h = net.model->forward(net.x);
-      auto middle = h.sin();
-      middle.register_hook([](const at::Tensor&) { throw Thrown("hook"); });
-      try {
-        (middle * h).sum().backward();
-      } catch (const std::exception& e) {
-        if (std::string(e.what()).find("hook") == std::string::npos) throw;
-        throw Thrown(e.what());
-      }
-    }, {}, drop);
+    expect_recovery(
+        net,
+        [&] {
+          auto h = net.model->forward(net.x);
+          auto middle = h.sin();
+          middle.register_hook([](const at::Tensor&) { throw Thrown("hook"); });
+          try {
+            (middle * h).sum().backward();
+          } catch (const std::exception& e) {
+            if (std::string(e.what()).find("hook") == std::string::npos) throw;
+            throw Thrown(e.what());
+          }
+        },
+        {}, drop);
   }
 }
 

@@ -38,12 +38,15 @@ void expect_exact_layer(const std::function<Layer()>& make, std::vector<int64_t>
 
 TEST(Layers, Convolutions) {
   expect_exact_layer<nn::Conv1d>([] { return nn::Conv1d(nn::Conv1dOptions(3, 6, 3).stride(2)); }, {2, 3, 11});
-  expect_exact_layer<nn::Conv2d>([] { return nn::Conv2d(nn::Conv2dOptions(4, 8, 3).groups(2).padding(1)); }, {2, 4, 7, 7});
-  expect_exact_layer<nn::Conv2d>([] { return nn::Conv2d(nn::Conv2dOptions(4, 4, 3).dilation(2).bias(false)); }, {2, 4, 9, 9});
+  expect_exact_layer<nn::Conv2d>([] { return nn::Conv2d(nn::Conv2dOptions(4, 8, 3).groups(2).padding(1)); },
+                                 {2, 4, 7, 7});
+  expect_exact_layer<nn::Conv2d>([] { return nn::Conv2d(nn::Conv2dOptions(4, 4, 3).dilation(2).bias(false)); },
+                                 {2, 4, 9, 9});
   expect_exact_layer<nn::Conv3d>([] { return nn::Conv3d(nn::Conv3dOptions(2, 4, 2)); }, {1, 2, 4, 4, 4});
-  expect_exact_layer<nn::ConvTranspose1d>([] { return nn::ConvTranspose1d(nn::ConvTranspose1dOptions(3, 5, 3)); }, {2, 3, 8});
-  expect_exact_layer<nn::ConvTranspose2d>([] { return nn::ConvTranspose2d(nn::ConvTranspose2dOptions(3, 5, 3).stride(2)); },
-                                          {2, 3, 5, 5});
+  expect_exact_layer<nn::ConvTranspose1d>([] { return nn::ConvTranspose1d(nn::ConvTranspose1dOptions(3, 5, 3)); },
+                                          {2, 3, 8});
+  expect_exact_layer<nn::ConvTranspose2d>(
+      [] { return nn::ConvTranspose2d(nn::ConvTranspose2dOptions(3, 5, 3).stride(2)); }, {2, 3, 5, 5});
   expect_exact_layer<nn::ConvTranspose3d>([] { return nn::ConvTranspose3d(nn::ConvTranspose3dOptions(2, 3, 2)); },
                                           {1, 2, 3, 3, 3});
 }
@@ -52,8 +55,10 @@ TEST(Layers, Normalizations) {
   expect_exact_layer<nn::GroupNorm>([] { return nn::GroupNorm(nn::GroupNormOptions(2, 6)); }, {2, 6, 5, 5});
   expect_exact_layer<nn::LayerNorm>([] { return nn::LayerNorm(nn::LayerNormOptions({5, 4})); }, {3, 5, 4});
   expect_exact_layer<nn::InstanceNorm2d>(
-      [] { return nn::InstanceNorm2d(nn::InstanceNorm2dOptions(6).affine(true).track_running_stats(true)); }, {2, 6, 5, 5});
-  expect_exact_layer<nn::BatchNorm1d>([] { return nn::BatchNorm1d(nn::BatchNorm1dOptions(6).momentum(std::nullopt)); }, {4, 6});
+      [] { return nn::InstanceNorm2d(nn::InstanceNorm2dOptions(6).affine(true).track_running_stats(true)); },
+      {2, 6, 5, 5});
+  expect_exact_layer<nn::BatchNorm1d>([] { return nn::BatchNorm1d(nn::BatchNorm1dOptions(6).momentum(std::nullopt)); },
+                                      {4, 6});
   expect_exact_layer<nn::BatchNorm3d>([] { return nn::BatchNorm3d(3); }, {2, 3, 3, 3, 3});
   expect_exact_layer<nn::LocalResponseNorm>([] { return nn::LocalResponseNorm(2); }, {2, 6, 5, 5});
 }
@@ -78,11 +83,18 @@ TEST(Layers, BatchNormInEvaluationThenTraining) {
 TEST(Layers, Pooling) {
   expect_exact_layer<nn::MaxPool2d>([] { return nn::MaxPool2d(nn::MaxPool2dOptions(2).padding(1)); }, {2, 3, 7, 7});
   expect_exact_layer<nn::AvgPool2d>([] { return nn::AvgPool2d(nn::AvgPool2dOptions(2)); }, {2, 3, 7, 7});
-  expect_exact_layer<nn::AdaptiveAvgPool2d>([] { return nn::AdaptiveAvgPool2d(nn::AdaptiveAvgPool2dOptions({3, 3})); }, {2, 3, 7, 7});
-  expect_exact_layer<nn::AdaptiveMaxPool1d>([] { return nn::AdaptiveMaxPool1d(nn::AdaptiveMaxPool1dOptions(3)); }, {2, 3, 7});
+  expect_exact_layer<nn::AdaptiveAvgPool2d>(
+      [] {
+        return nn::AdaptiveAvgPool2d(nn::AdaptiveAvgPool2dOptions({3, 3}));
+      },
+      {2, 3, 7, 7});
+  expect_exact_layer<nn::AdaptiveMaxPool1d>([] { return nn::AdaptiveMaxPool1d(nn::AdaptiveMaxPool1dOptions(3)); },
+                                            {2, 3, 7});
   expect_exact_layer<nn::LPPool2d>([] { return nn::LPPool2d(nn::LPPool2dOptions(2, 2)); }, {2, 3, 6, 6});
   expect_exact_layer<nn::FractionalMaxPool2d>(
-      [] { return nn::FractionalMaxPool2d(nn::FractionalMaxPool2dOptions(2).output_size(std::vector<int64_t>{3, 3})); },
+      [] {
+        return nn::FractionalMaxPool2d(nn::FractionalMaxPool2dOptions(2).output_size(std::vector<int64_t>{3, 3}));
+      },
       {2, 3, 7, 7});
 }
 
@@ -151,13 +163,15 @@ TEST(Layers, AttentionVariants) {
       if (kind == 1) y = at::scaled_dot_product_attention(q, k, v, {}, 0.3);
       if (kind == 2) y = at::scaled_dot_product_attention(q, k, v, torch::randn({6, 6}), 0.0);
       if (kind == 3) y = at::scaled_dot_product_attention(q, k, v, torch::rand({6, 6}) > 0.3, 0.2);
-      if (kind == 4) y = at::scaled_dot_product_attention(q, k.narrow(1, 0, 2), v.narrow(1, 0, 2), {}, 0.0, true, 0.5, true);
+      if (kind == 4)
+        y = at::scaled_dot_product_attention(q, k.narrow(1, 0, 2), v.narrow(1, 0, 2), {}, 0.0, true, 0.5, true);
       if (kind == 5) y = std::get<0>(at::_scaled_dot_product_attention_math(q, k, v, {}, 0.2, false));
       return finish((y * y.sin()).sum(), {x});
     });
   }
   expect_exact_layer<nn::TransformerEncoderLayer>(
-      [] { return nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16)); }, {5, 3, 8});
+      [] { return nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16)); },
+      {5, 3, 8});
 }
 
 TEST(Layers, EmbeddingsWithDenseAndSparseGradients) {
@@ -247,11 +261,17 @@ TEST(Layers, Losses) {
   const Loss losses[] = {
       [](const auto& h, const auto& c) { return at::cross_entropy_loss(h, c, {}, 1, -100, 0.1); },
       [](const auto& h, const auto& c) { return at::nll_loss(h.log_softmax(1), c); },
-      [](const auto& h, const auto&) { return at::binary_cross_entropy_with_logits(h.tanh(), torch::rand({6, 5})); },
-      [](const auto& h, const auto&) { return at::binary_cross_entropy(h.sigmoid(), torch::rand({6, 5})); },
+      [](const auto& h, const auto&) {
+        return at::binary_cross_entropy_with_logits(h.tanh(), torch::rand({6, 5}));
+      },
+      [](const auto& h, const auto&) {
+        return at::binary_cross_entropy(h.sigmoid(), torch::rand({6, 5}));
+      },
       [](const auto& h, const auto&) { return at::huber_loss(h.exp(), h); },
       [](const auto& h, const auto&) { return at::smooth_l1_loss(h.cos(), h); },
-      [](const auto& h, const auto&) { return at::kl_div(h.log_softmax(1), torch::rand({6, 5}).softmax(1)); },
+      [](const auto& h, const auto&) {
+        return at::kl_div(h.log_softmax(1), torch::rand({6, 5}).softmax(1));
+      },
       [](const auto& h, const auto&) { return at::cosine_embedding_loss(h, h.sin(), torch::ones({6})); },
       [](const auto& h, const auto& c) { return at::multi_margin_loss(h, c); },
       [](const auto& h, const auto&) {
@@ -269,7 +289,8 @@ TEST(Layers, Losses) {
 
 TEST(Layers, ZeroSizedAndZeroDimensional) {
   expect_exact([] {
-    auto x = torch::randn({0, 5}).requires_grad_(), s = torch::randn({}).requires_grad_(), w = torch::randn({5, 3}).requires_grad_();
+    auto x = torch::randn({0, 5}).requires_grad_(), s = torch::randn({}).requires_grad_(),
+         w = torch::randn({5, 3}).requires_grad_();
     auto y = x.sin().mm(w).exp();
     auto z = (s.sin() * s).exp() + y.sum();
     return finish(z * z.tanh() + at::cat({y, y}, 0).sum(), {x, w});

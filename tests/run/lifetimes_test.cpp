@@ -33,7 +33,8 @@ struct Frame {
   std::optional<PolicyScope> scope;
   Frame(Mode mode, std::optional<Session>& session) {
     if (mode == Mode::kSession || mode == Mode::kVerified) {
-      if (!session) session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == Mode::kVerified});
+      if (!session)
+        session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == Mode::kVerified});
       step.emplace(session->step());
     }
     if (mode != Mode::kPlain && mode != Mode::kSession) scope.emplace(Policy::drop_all());

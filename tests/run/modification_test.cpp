@@ -76,7 +76,10 @@ TEST(Modification, OfAWeightThatBackwardReads) {
   EXPECT_TRUE(expect_exact_or_refused([] {
     auto x = torch::randn({4, 8}).requires_grad_(), w = torch::randn({8, 8}).requires_grad_();
     auto loss = x.mm(w).sin().sum();
-    { const torch::NoGradGuard no_grad; w.add_(1); }
+    {
+      const torch::NoGradGuard no_grad;
+      w.add_(1);
+    }
     loss.backward();
     return gradients({x, w});
   }));
@@ -87,7 +90,10 @@ TEST(Modification, OfABiasThatOnlyAReplayReads) {
     auto x = torch::randn({4, 8}).requires_grad_(), w = torch::randn({8, 8}).requires_grad_();
     auto b = torch::randn({8}).requires_grad_();
     auto loss = at::addmm(b, x, w).sin().sum();
-    { const torch::NoGradGuard no_grad; b.add_(1); }
+    {
+      const torch::NoGradGuard no_grad;
+      b.add_(1);
+    }
     loss.backward();
     return gradients({x, w, b});
   }));
@@ -165,7 +171,10 @@ TEST(Modification, BySetInForward) {
   expect_exact_or_refused([] {
     auto x = torch::randn({4, 8}).requires_grad_(), c = torch::randn({4, 8});
     auto a = (x + c).sin();
-    { const torch::NoGradGuard no_grad; c.set_(torch::randn({4, 8})); }
+    {
+      const torch::NoGradGuard no_grad;
+      c.set_(torch::randn({4, 8}));
+    }
     auto b = (x + c).sin();
     (a * b * c).sum().backward();
     return gradients({x});
@@ -210,10 +219,12 @@ TEST(Modification, OfMemoryThatTheUserOwns) {
 
 TEST(Modification, ThroughAPointerOfAFreshTensor) {
   // How batches, masks and tables are filled in C++. No operator and no version counter sees it.
-  const std::function<at::Tensor()> factories[] = {
-      [] { return torch::empty({8}); }, [] { return torch::zeros({8}); }, [] { return torch::ones({8}); },
-      [] { return torch::full({8}, 2.5F); }, [] { return torch::empty_like(torch::ones({8})); },
-      [] { return torch::arange(8, torch::kFloat); }};
+  const std::function<at::Tensor()> factories[] = {[] { return torch::empty({8}); },
+                                                   [] { return torch::zeros({8}); },
+                                                   [] { return torch::ones({8}); },
+                                                   [] { return torch::full({8}, 2.5F); },
+                                                   [] { return torch::empty_like(torch::ones({8})); },
+                                                   [] { return torch::arange(8, torch::kFloat); }};
   for (size_t i = 0; i < std::size(factories); ++i) {
     SCOPED_TRACE("factory " + std::to_string(i));
     EXPECT_FALSE(expect_exact_or_refused([&] {

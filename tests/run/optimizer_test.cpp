@@ -52,7 +52,9 @@ void expect_exact_training(Options options) {
   }
 }
 
-TEST(Optimizer, SgdWithMomentum) { expect_exact_training<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9)); }
+TEST(Optimizer, SgdWithMomentum) {
+  expect_exact_training<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+}
 TEST(Optimizer, AdamW) { expect_exact_training<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01)); }
 TEST(Optimizer, RmsProp) { expect_exact_training<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.01)); }
 TEST(Optimizer, Adagrad) { expect_exact_training<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.01)); }
