@@ -381,7 +381,8 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
         // A view, or a result of an operator inside; but what that left without contents, this one has filled.
         if (known < pending.values) return;
         if (!pending.reads) tape.values[known].raw = true;  // a factory: what is in it may be written through a pointer
-        if (!tape.values[known].raw || !pending.reads || pending.info->uninitialized) return;
+        const bool empty = tape.values[known].raw && tape.operations[tape.values[known].producer].info->uninitialized;
+        if (!empty || !pending.reads || pending.info->uninitialized) return;
         tape.unhome(known);
       }
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);

@@ -56,6 +56,7 @@ struct Value {
   uint32_t saved = 0;           ///< saved tensors that refer to it
   uint32_t pending = 0;         ///< of those, not unpacked since it was last made
   uint32_t readers = 0;         ///< recorded operations that read it
+  uint32_t wanted = 0;          ///< replays in progress that will read it: given up last
   ValueId successor = kNone;    ///< what an in-place write made of it
   bool raw = false;             ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
   bool followed = false;        ///< the successor of a value that saved tensors refer to

@@ -72,9 +72,11 @@ bool may_be_given_up(const Tape& tape, ValueId id) {
 
 int64_t evict(Tape& tape, int64_t bytes) {
   std::vector<ValueId> candidates;
+  std::vector<ValueId> wanted;  // by a replay in progress: it would have to bring them back at once
   for (ValueId id = 0; id < tape.values.size(); ++id) {
-    if (may_be_given_up(tape, id)) candidates.push_back(id);
+    if (may_be_given_up(tape, id)) (tape.values[id].wanted == 0 ? candidates : wanted).push_back(id);
   }
+  if (candidates.empty()) candidates = std::move(wanted);
   // Where there are very many, every n-th will do; the first of them varies so that all get their turn.
   if (const size_t stride = candidates.size() / kMostCandidates; stride > 1) {
     size_t count = 0;

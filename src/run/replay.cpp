@@ -29,6 +29,7 @@ class Replay {
     if (!started_) return;
     const memory::FrozenPlain frozen;
     const std::lock_guard lock(tape_.mutex);
+    for (const auto& [id, held] : held_) --tape_.values[id].wanted;
     held_.clear();
     --tape_.busy;
   }
@@ -49,22 +50,22 @@ class Replay {
       run_operation(id);
     }
     const std::lock_guard lock(tape_.mutex);
-    StoragePtr result = held_.at(target_).storage;
+    StoragePtr result = tape_.alive(target_);
     tape_.values[target_].absent = false;
     return result;
   }
 
  private:
   struct Held {
-    StoragePtr storage;
-    uint32_t uses = 0;  // reads by operations that have not run yet
+    StoragePtr storage;  // null while the tape keeps it, so that it can be given up between two operators
+    uint32_t uses = 0;   // reads by operations that have not run yet
   };
 
   /// Finds the operations to run: backwards from the target until what is alive. Iterative: graphs are deep.
   void plan() {
     const uint32_t stamp = tape_.next_visit();
     std::vector<ValueId> missing = {target_};
-    ++held_[target_].uses;  // the caller's
+    want(target_);  // the caller's
     while (!missing.empty()) {
       const ValueId id = missing.back();
       missing.pop_back();
@@ -76,18 +77,41 @@ class Replay {
       operations_.push_back(value.producer);
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value == kNone) return;
-        auto [entry, first] = held_.emplace(t.value, Held());
-        ++entry->second.uses;
-        if (!first) return;
-        entry->second.storage = tape_.alive(t.value);
-        if (!entry->second.storage) {
+        if (!want(t.value)) return;
+        const StoragePtr alive = tape_.alive(t.value);
+        if (!alive) {
           missing.push_back(t.value);
         } else {
           check_leaf(t.value, operation);
+          if (!tape_.values[t.value].kept) held_.at(t.value).storage = alive;
         }
       });
     }
     std::sort(operations_.begin(), operations_.end());
+  }
+
+  /// Counts a read to come; true for the first of this value.
+  bool want(ValueId id) {
+    auto [entry, first] = held_.emplace(id, Held());
+    ++entry->second.uses;
+    if (first) ++tape_.values[id].wanted;
+    return first;
+  }
+
+  /// Takes hold of an operator's inputs. What was given up since the plan was made is brought back by a replay of its own.
+  void hold_inputs(OperationId id) {
+    std::vector<ValueId> inputs;
+    {
+      const std::lock_guard lock(tape_.mutex);
+      tape_.for_each_tensor(tape_.operations[id], [&](const TensorArgument& t, uint32_t) {
+        if (t.value != kNone) inputs.push_back(t.value);
+      });
+    }
+    for (const ValueId input : inputs) {
+      if (held_.at(input).storage) continue;
+      StoragePtr storage = materialize(tape_, input);
+      held_.at(input).storage = std::move(storage);
+    }
   }
 
   void check_leaf(ValueId id, const Operation& reader) const {
@@ -125,6 +149,7 @@ class Replay {
   }
 
   void run_operation(OperationId id) {
+    hold_inputs(id);
     // A copy: while the operator runs, another thread may let the arrays grow.
     Operation operation;
     torch::jit::Stack stack;
@@ -162,7 +187,13 @@ class Replay {
 
   void use_once(ValueId id) {
     const auto entry = held_.find(id);
-    if (entry != held_.end() && --entry->second.uses == 0) held_.erase(entry);
+    if (entry == held_.end()) return;
+    if (--entry->second.uses == 0) {
+      --tape_.values[id].wanted;
+      held_.erase(entry);
+    } else if (tape_.values[id].kept && tape_.values[id].kept == entry->second.storage) {
+      entry->second.storage.reset();
+    }
   }
 
   void build_stack(const Operation& operation, torch::jit::Stack& stack, std::vector<StoragePtr>& written) {
@@ -275,15 +306,16 @@ class Replay {
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
     const StoragePtr alive = tape_.alive(id);
-    if (needed && !entry->second.storage) entry->second.storage = alive ? alive : storage;
     if (alive) return;
     if (value.pending > 0 || id == target_) {
       tape_.rehome(id, storage);
       if (value.saved > 0) {
         value.absent = false;
         value.kept = storage;  // until it has been asked for, or memory runs short
+        return;
       }
     }
+    if (needed) entry->second.storage = storage;
   }
 
   Tape& tape_;

@@ -101,12 +101,17 @@ TEST(Recorder, RandomOperatorsKeepTheirGeneratorsState) {
   EXPECT_EQ(recording.tape().generators[0].generator, generator);
 }
 
-TEST(Recorder, FactoriesThatFillAnEmptyOutputAreRecorded) {
+TEST(Recorder, ResultsOfFactoriesAreLeavesAndRandomFillsAreNot) {
+  const auto like = torch::randn({10});
   Recording recording;
-  const auto x = at::arange(10);
-  const ValueId id = recording.tape().find(x.storage().unsafeGetStorageImpl());
-  ASSERT_NE(id, kNone);
-  EXPECT_TRUE(recording.tape().recomputable(id));
+  for (const auto& made : {at::arange(10), at::zeros({10}), at::randn({10}), at::zeros_like(like)}) {
+    const auto read = made + 1;
+    const ValueId id = recording.tape().find(made.storage().unsafeGetStorageImpl());
+    ASSERT_NE(id, kNone);
+    EXPECT_FALSE(recording.tape().recomputable(id)) << "it may have been filled through a pointer";
+  }
+  const auto mask = at::empty_like(like).bernoulli_(0.5);
+  EXPECT_TRUE(recording.tape().recomputable(recording.tape().find(mask.storage().unsafeGetStorageImpl())));
 }
 
 TEST(Recorder, CollectReleasesWhatNoSavedTensorReaches) {
