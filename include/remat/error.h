@@ -23,7 +23,7 @@ class Error : public std::runtime_error {
 /// the forward or the backward pass. The step can be tried again with less work or a larger budget.
 class BudgetError : public Error {
  public:
-  /// All arguments in bytes. `lower_bound_bytes`: no budget below it can pass the point where the step stopped.
+  /// All arguments in bytes.
   BudgetError(const std::string& message, int64_t budget_bytes, int64_t lower_bound_bytes,
               std::optional<int64_t> smallest_known_bytes)
       : Error(message),
@@ -33,7 +33,8 @@ class BudgetError : public Error {
 
   /// The budget that was in force, in bytes.
   int64_t budget_bytes() const noexcept { return budget_bytes_; }
-  /// Bytes that were needed at once where the step stopped: a lower bound of what works, not a promise.
+  /// No budget below it can pass the point where the step stopped, whatever is dropped. It may be below the budget: a
+  /// step can fail by the choices made before.
   int64_t lower_bound_bytes() const noexcept { return lower_bound_bytes_; }
   /// The smallest measured peak of an earlier step of this session that completed, if any: a budget seen to work.
   std::optional<int64_t> smallest_known_bytes() const noexcept { return smallest_known_bytes_; }

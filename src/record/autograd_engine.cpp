@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
@@ -12,6 +13,24 @@ namespace remat {
 namespace {
 
 using torch::autograd::Engine;
+
+/// A graph of one node that does nothing.
+struct Nothing final : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*inputs*/) override { return {}; }
+};
+
+/// An error in backward leaves its tasks, and the gradients that they carry, in the thread's queue until the thread's next
+/// backward call, which throws them out before it does anything else. This is one.
+void release_abandoned_gradients(Engine& engine) noexcept {
+  try {
+    float zero = 0;
+    const at::Tensor gradient = at::from_blob(&zero, {});
+    const auto nothing = c10::make_intrusive<Nothing>();
+    nothing->add_input_metadata(gradient);
+    engine.execute({{nothing, 0}}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true, {});
+  } catch (...) {  // then they stay a while longer
+  }
+}
 
 /// Default saved-tensor hooks reach autograd only through a virtual function of the default engine, so this is one. It
 /// runs nothing itself: the engine that was there before does, whether PyTorch's or Python's.
@@ -30,7 +49,12 @@ class HookEngine final : public Engine {
                                          const torch::autograd::variable_list& inputs, bool keep_graph,
                                          bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
-    return previous_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    try {
+      return previous_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+    } catch (...) {
+      if (torch::autograd::get_current_graph_task_id() == -1) release_abandoned_gradients(previous_);
+      throw;
+    }
   }
 
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(

@@ -38,6 +38,11 @@ constexpr std::array<StatisticsOperator, 8> kStatisticsOperators = {{
     {"aten::batch_norm_update_stats", 1, 2, -1, true},
 }};
 
+/// Operators that make a tensor from another's shape. Those without any tensor argument need not be named.
+constexpr std::array<std::string_view, 9> kFactories = {
+    "aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::full_like",
+    "aten::new_empty",  "aten::new_zeros",  "aten::new_ones",  "aten::new_full",  "aten::new_empty_strided"};
+
 constexpr std::array<std::string_view, 11> kFills = {
     "aten::fill_",        "aten::zero_",   "aten::copy_",  "aten::bernoulli_",  "aten::normal_",    "aten::uniform_",
     "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
@@ -64,7 +69,8 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   for (const auto name : kComputeOperators) info.compute = info.compute || base == name;
 
   const auto& arguments = schema.arguments();
-  info.uninitialized = base.starts_with("aten::empty") || base.starts_with("aten::new_empty");
+  info.factory =
+      base.starts_with("aten::empty") || std::find(kFactories.begin(), kFactories.end(), base) != kFactories.end();
   info.overwrites = std::find(kFills.begin(), kFills.end(), base) != kFills.end();
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
   for (size_t i = 0; i < arguments.size(); ++i) {

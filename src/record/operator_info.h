@@ -21,7 +21,7 @@ struct OperatorInfo {
   bool deterministic = true;    ///< gives the same bits for the same input
   bool compute = false;         ///< matrix product, convolution or attention
   bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
-  bool uninitialized = false;   ///< its result has no contents yet: aten::empty and its kin
+  bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
   bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
   int16_t generator_argument = -1;
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ

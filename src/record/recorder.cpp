@@ -156,12 +156,15 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   }
 
   Pending& pending = pending_.emplace_back();
-  ++tape.busy;
   pending.fn = &fn;
   pending.info = &info;
   pending.exceptions = std::uncaught_exceptions();
   pending.before = tape.mark();
   pending.values = tape.values.size();
+  if (pending_.size() == 1) {
+    tape.captured_values = pending.values;
+    tape.captured_tensors = pending.before.tensors;
+  }
   pending.operation.info = &info;
   pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
   pending.operation.scope = root_scope_;
@@ -259,13 +262,13 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       if (value.raw && !overwritten) {  // somebody has filled it through a pointer
         value.raw = false;
         value.producer = kNone;
-        value.kept = StoragePtr::reclaim_copy(storage);
-        tape.drop_when_idle(id);
+        tape.hold_leaf(id, StoragePtr::reclaim_copy(storage));
       }
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
       if (from_outside && value.producer != kNone && !value.anchor) {
         value.anchor = true;
         if (!value.kept) value.kept = StoragePtr::reclaim_copy(storage);
+        tape.uncount_when_idle(id);
       }
       return id;
     }
@@ -277,7 +280,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   StoragePtr held = StoragePtr::reclaim_copy(storage);
   if (tape.ledger != nullptr) tape.adopted_bytes += tape.ledger->adopt(*storage);
   id = tape.add_value(held, impl);
-  tape.values[id].kept = std::move(held);
+  tape.hold_leaf(id, held);
   tape.values[id].scope = root_scope_;
   return id;
 }
@@ -312,7 +315,7 @@ void Recorder::before_write(const at::Tensor& tensor) {
   } else {
     // What follows is a leaf, to be held where a saved tensor may look at it.
     const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
-    tape_->values[after].kept = StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl());
+    tape_->hold_leaf(after, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
   }
 }
 
@@ -329,7 +332,7 @@ void Recorder::save_leaf(ValueId leaf) {
     try {
       const memory::FrozenPlain frozen;
       value.kept = copy_of(*original);
-      value.copied = true;
+      value.extra = true;
       value.lost = false;
     } catch (...) {  // no room for the copy: a replay that needs it will say so
     }
@@ -337,7 +340,7 @@ void Recorder::save_leaf(ValueId leaf) {
   if (value.followed) {
     const StoragePtr copy = std::move(value.kept);
     const ValueId after = tape.supersede(leaf, original);
-    tape.values[after].kept = original;
+    tape.hold_leaf(after, original);
     tape.values[leaf].kept = copy;
   }
   tape.unhome(leaf);
@@ -380,9 +383,11 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       if (const ValueId known = tape.find(storage); known != kNone) {
         // A view, or a result of an operator inside; but what that left without contents, this one has filled.
         if (known < pending.values) return;
-        if (!pending.reads) tape.values[known].raw = true;  // a factory: what is in it may be written through a pointer
-        const bool empty = tape.values[known].raw && tape.operations[tape.values[known].producer].info->uninitialized;
-        if (!empty || !pending.reads || pending.info->uninitialized) return;
+        if (pending.makes_raw()) {  // what is in it may be written through a pointer
+          tape.values[known].raw = tape.values[known].producer != kNone;
+          return;
+        }
+        if (!tape.values[known].raw || !tape.operations[tape.values[known].producer].info->factory) return;
         tape.unhome(known);
       }
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
@@ -391,7 +396,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     });
   }
   finish_writes(pending, recorded ? id : kNone);
-  --tape.busy;
+  if (pending_.empty()) tape.captured_values = tape.captured_tensors = SIZE_MAX;
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
     tape.erase(pending.before, pending.after);
@@ -401,8 +406,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   Operation& operation = pending.operation;
   operation.first_value = first_value;
   operation.value_count = static_cast<uint16_t>(value_count);
-  // A random fill of given memory is not a factory: dropout's mask.
-  const bool raw = pending.info->uninitialized || (!pending.reads && !(pending.info->random && !pending.writes.empty()));
+  const bool raw = pending.makes_raw();
   const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     tape.values[value].scope = root_scope_;
@@ -429,7 +433,7 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
     value.version = write.version_counter.current_version();
     value.producer = producer;
     value.result = static_cast<uint16_t>(kWritten + i);
-    if (producer == kNone) value.kept = write.storage;
+    if (producer == kNone) tape.hold_leaf(after, write.storage);
   }
 }
 

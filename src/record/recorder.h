@@ -78,6 +78,8 @@ class Recorder {
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 
+    /// A factory: kernels and users fill its result through pointers. Not a random fill of given memory: dropout's mask.
+    bool makes_raw() const { return info->factory || (!reads && !(info->random && !writes.empty())); }
     bool writes_to(const c10::StorageImpl* storage) const {
       for (const auto& write : writes) {
         if (write.storage.get() == storage) return true;

@@ -12,6 +12,8 @@
 namespace remat {
 namespace {
 
+constexpr size_t kMostLooks = 32;
+
 /// Bytes from the beginning of the storage to the last element that a tensor reaches.
 int64_t extent_of(const c10::TensorImpl& impl) {
   if (impl.numel() == 0) return 0;
@@ -27,7 +29,7 @@ Tape::~Tape() {
   const memory::FrozenPlain frozen;
   generators.clear();
   for (auto& value : values) {
-    if (value.copied) value.kept.reset();
+    if (value.extra) value.kept.reset();
   }
   for (const auto& value : values) {
     if (value.absent && ledger != nullptr) ledger->forget_plain(value.bytes);
@@ -97,10 +99,11 @@ void Tape::give_up(ValueId id) {
   if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, value.extent);
   ++drops;
   dropped_bytes += value.bytes;
-  value.absent = value.saved > 0;
+  value.absent = (value.saved > 0 || value.followed) && !value.extra;
   unhome(id);
   std::optional<memory::FrozenPlain> frozen;
-  if (value.absent) frozen.emplace();  // plain would hold it on
+  if (value.absent || value.extra) frozen.emplace();  // plain would hold it on, or does not have it
+  value.extra = false;
   value.kept.reset();
 }
 
@@ -111,19 +114,58 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
   if (value.drop && !value.pinned) drop_when_idle(id);
 }
 
+void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {
+  values[leaf].kept = storage;
+  uncount_when_idle(leaf);
+}
+
 void Tape::drop_idle() {
-  std::erase_if(drop_queue_, [&](ValueId id) {
-    Value& value = values[id];
-    if (!value.kept || value.pinned || value.anchor) return true;
-    if (value.kept.use_count() > 1) return false;
-    if (recomputable(id)) {
-      give_up(id);
-    } else if (!value.copied) {  // a leaf that plain would have freed by now
-      value.copied = true;
-      if (ledger != nullptr) ledger->forget_plain(value.bytes);
+  std::erase_if(drop_queue_, [&](ValueId id) { return !is_in_use(id) && settle(id); });
+  // Long-lived leaves may be many: a slice at a time.
+  for (size_t looks = std::min(leaf_queue_.size(), kMostLooks); looks > 0; --looks) {
+    if (next_look_ >= leaf_queue_.size()) next_look_ = 0;
+    const ValueId id = leaf_queue_[next_look_];
+    if (is_in_use(id)) {
+      ++next_look_;
+      continue;
     }
-    return true;
-  });
+    leaf_queue_[next_look_] = leaf_queue_.back();
+    leaf_queue_.pop_back();
+    settle(id);
+  }
+}
+
+bool Tape::is_in_use(ValueId id) const {
+  const Value& value = values[id];
+  return value.kept && (value.kept.use_count() > 1 || value.followed);
+}
+
+bool Tape::settle(ValueId id) {
+  Value& value = values[id];
+  if (!value.kept) return true;
+  if (value.drop && recomputable(id) && !value.pinned && !value.anchor) {
+    give_up(id);
+  } else if (value.saved == 0 && !value.extra) {
+    value.extra = true;
+    if (ledger != nullptr) ledger->forget_plain(value.bytes);
+  }
+  return true;
+}
+
+void Tape::let_go(ValueId id) {
+  Value& value = values[id];
+  if (value.absent) {
+    value.absent = false;
+    if (ledger != nullptr) ledger->forget_plain(value.bytes);
+  }
+  const bool leaf = value.producer == kNone;
+  if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) {
+    std::optional<memory::FrozenPlain> frozen;
+    if (value.extra) frozen.emplace();
+    value.extra = false;
+    value.kept.reset();
+  }
+  if (value.kept) uncount_when_idle(id);
 }
 
 void Tape::release_saved(ValueId id, bool was_pending) {
@@ -131,19 +173,19 @@ void Tape::release_saved(ValueId id, bool was_pending) {
   --value.saved;
   if (was_pending) --value.pending;
   if (value.saved > 0) return;
-  if (value.absent) {
-    value.absent = false;
-    if (ledger != nullptr) ledger->forget_plain(value.bytes);
+  if (!value.followed) {
+    let_go(id);
+    for (ValueId next = value.successor; next != kNone && values[next].followed; next = values[next].successor) {
+      values[next].followed = false;
+      if (values[next].saved > 0) break;
+      let_go(next);
+    }
   }
-  const bool leaf = value.producer == kNone;
-  if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) value.kept.reset();
   ++released_since_collect_;
   collect_if_due();
 }
 
-void Tape::collect() {
-  if (busy > 0) return;
-  released_since_collect_ = 0;
+void Tape::collect(bool only_to_free) {
   const uint32_t stamp = next_visit();
   std::vector<bool> needed(values.size(), false);
   std::vector<ValueId> stack;
@@ -154,8 +196,9 @@ void Tape::collect() {
     }
   };
   for (ValueId id = 0; id < values.size(); ++id) {
-    if (values[id].saved > 0) need(id);
+    if (values[id].saved > 0 || values[id].wanted > 0 || id >= captured_values) need(id);
   }
+  for (size_t t = captured_tensors; t < tensors.size(); ++t) need(tensors[t].value);
   while (!stack.empty()) {
     const Value& value = values[stack.back()];
     stack.pop_back();
@@ -164,6 +207,15 @@ void Tape::collect() {
     operations[value.producer].visit = stamp;
     for_each_tensor(operations[value.producer], [&](const TensorArgument& t, uint32_t) { need(t.value); });
   }
+
+  const auto would_free = [&] {
+    for (ValueId id = 0; id < values.size(); ++id) {
+      if (!needed[id] && values[id].kept && values[id].kept.use_count() == 1) return true;
+    }
+    return false;
+  };
+  if (only_to_free && !would_free()) return;
+  released_since_collect_ = 0;
 
   std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
   for (auto& value : values) value.readers = 0;
@@ -193,7 +245,7 @@ void Tape::collect() {
     Value& value = values[id];
     if (value.producer != kNone && operations[value.producer].info == nullptr) value.producer = kNone;
     if (needed[id]) continue;
-    if (value.copied) {
+    if (value.extra) {
       const memory::FrozenPlain frozen;
       value.kept.reset();
     }

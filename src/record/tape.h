@@ -59,11 +59,11 @@ struct Value {
   uint32_t wanted = 0;          ///< replays in progress that will read it: given up last
   ValueId successor = kNone;    ///< what an in-place write made of it
   bool raw = false;             ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
-  bool followed = false;        ///< the successor of a value that saved tensors refer to
+  bool followed = false;        ///< the successor of a value that saved tensors refer to: they see it instead
   bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
   bool anchor = false;          ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;            ///< give it up as soon as only the tape holds it
-  bool copied = false;          ///< `kept` is for replays alone: plain's account does not have it
+  bool extra = false;           ///< `kept` is for replays alone: plain's account does not have it
   bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;          ///< saved, and given up: plain would hold it now
   uint64_t checksum = 0;        ///< of the contents when given up, in verify mode
@@ -165,14 +165,18 @@ class Tape {
   void retain(ValueId value, const StoragePtr& storage);
   /// Queues a value for dropping as soon as only the tape holds it.
   void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
-  /// Gives up the queued values that by now only the tape holds; of leaves it takes the bytes from plain's account.
+  /// Queues a value that stays: once only the tape holds it for replays, plain's account shall not have it.
+  void uncount_when_idle(ValueId value) { leaf_queue_.push_back(value); }
+  /// Makes the tape hold a leaf's storage, and queues it so.
+  void hold_leaf(ValueId leaf, const StoragePtr& storage);
+  /// Goes through the queues.
   void drop_idle();
   /// One saved tensor less refers to `value`.
   void release_saved(ValueId value, bool was_pending);
 
-  /// Releases everything that no saved tensor can reach. Values still in a user's hands become leaves-to-be. Does
-  /// nothing while `busy`.
-  void collect();
+  /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
+  /// become leaves-to-be: with `only_to_free` nothing happens unless it frees memory.
+  void collect(bool only_to_free = false);
   /// collect(), if enough has been let go of since the last time to make it worth it.
   void collect_if_due();
 
@@ -181,8 +185,8 @@ class Tape {
   /// Checks the invariants of the arrays; throws InternalError. For tests and debugging: takes linear time.
   void validate() const;
 
-  /// Operations being captured or replayed, whose values collect() must not touch.
-  uint32_t busy = 0;
+  /// From here on values and tensors belong to operators that are running.
+  size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
   bool verify = false;
   // Counts for the report.
@@ -194,7 +198,17 @@ class Tape {
 
  private:
   ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
+  /// Does anything but the tape need the contents where they are?
+  bool is_in_use(ValueId id) const;
+  /// What the queues are for. Returns true.
+  bool settle(ValueId id);
+
+  /// No saved tensor refers to the value any more.
+  void let_go(ValueId id);
+
   std::vector<ValueId> drop_queue_;
+  std::vector<ValueId> leaf_queue_;
+  size_t next_look_ = 0;
   uint32_t released_since_collect_ = 0;
   uint32_t visit_ = 0;
 };

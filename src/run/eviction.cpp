@@ -140,19 +140,35 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     const std::unique_lock lock(tape->mutex, kLongestWait);
     if (!lock.owns_lock()) continue;
     const int64_t before = tape->ledger->current();
-    tape->collect();
+    tape->collect(/*only_to_free=*/true);
     freed += before - tape->ledger->current();
   }
   return freed > 0;
 }
 
+/// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
+/// replay in progress holds is left out, since with other choices there would be none.
+int64_t OnlineEviction::lower_bound(int64_t request) {
+  int64_t bytes = ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request);
+  for (const auto& tape : living_tapes()) {
+    const std::unique_lock lock(tape->mutex, kLongestWait);
+    if (!lock.owns_lock()) return 0;
+    for (ValueId id = 0; id < tape->values.size(); ++id) {
+      const Value& value = tape->values[id];
+      if (value.absent || may_be_given_up(*tape, id) || (value.kept && value.wanted > 0)) bytes -= value.bytes;
+    }
+  }
+  return bytes;
+}
+
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
-  std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + format_bytes(needed) + " (" +
-                        std::to_string(needed) + " bytes) at once with everything dropped that can be, the budget is " +
-                        format_bytes(limit) + " (" + std::to_string(limit) +
-                        " bytes); give at least that, or less work per step";
-  if (smallest_known) message += "; a step of this session completed within " + format_bytes(*smallest_known);
-  throw BudgetError(message, limit, needed, smallest_known);
+  const int64_t least = lower_bound(request);
+  const auto in_bytes = [](int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
+  std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + in_bytes(needed) +
+                        " at once with everything dropped that can be, the budget is " + in_bytes(limit) +
+                        "; give at least that, or less work per step; no budget below " + in_bytes(least) + " can work";
+  if (smallest_known) message += ", and a step of this session would have completed within " + in_bytes(*smallest_known);
+  throw BudgetError(message, limit, least, smallest_known);
 }
 
 }  // namespace remat

@@ -19,18 +19,22 @@ namespace remat {
 
 class OnlineEviction final : public memory::Reclaimer {
  public:
+  explicit OnlineEviction(memory::Ledger& ledger) : ledger_(ledger) {}
+
   /// From now on values of `tape` are candidates, for as long as the tape lives.
   void watch(const std::shared_ptr<Tape>& tape);
 
   bool reclaim(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
 
-  /// The smallest budget under which a step is known to have completed.
+  /// The smallest budget that a step is known to complete within: the least peak so far.
   std::optional<int64_t> smallest_known;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();
+  int64_t lower_bound(int64_t request);
 
+  memory::Ledger& ledger_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Tape>> tapes_;
 };

@@ -31,7 +31,6 @@ class Replay {
     const std::lock_guard lock(tape_.mutex);
     for (const auto& [id, held] : held_) --tape_.values[id].wanted;
     held_.clear();
-    --tape_.busy;
   }
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
@@ -40,9 +39,8 @@ class Replay {
     {
       const std::lock_guard lock(tape_.mutex);
       if (StoragePtr alive = tape_.alive(target_)) return alive;
-      plan();
-      ++tape_.busy;
       started_ = true;
+      plan();
     }
     const Recorder::Suspension unseen;
     for (const OperationId id : operations_) {
@@ -309,7 +307,8 @@ class Replay {
     if (alive) return;
     if (value.pending > 0 || id == target_) {
       tape_.rehome(id, storage);
-      if (value.saved > 0) {
+      if (value.saved > 0 || value.followed) {
+        value.extra = !value.absent;  // overwritten since: in plain its bytes are those of the value that came after
         value.absent = false;
         value.kept = storage;  // until it has been asked for, or memory runs short
         return;

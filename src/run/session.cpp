@@ -15,6 +15,8 @@
 namespace remat {
 
 struct Session::Impl {
+  explicit Impl(const SessionOptions& given) : options(given), eviction(memory::Ledger::of(given.device)) {}
+
   SessionOptions options;
   OnlineEviction eviction;
   StepReport report;
@@ -89,7 +91,7 @@ void Step::Impl::end() {
   report.replayed = replayed_operators(*tape);
   if (report.completed) {
     auto& known = session->eviction.smallest_known;
-    known = std::min(known.value_or(report.budget_bytes), report.budget_bytes);
+    known = std::min(known.value_or(report.peak_bytes), report.peak_bytes);
     if (!session->plain_activation_peak) session->plain_activation_peak = report.plain_activation_peak_bytes();
   }
   session->report = report;
@@ -106,13 +108,13 @@ const StepReport& Step::end() {
   return impl_->report;
 }
 
-Session::Session(SessionOptions options) : impl_(std::make_shared<Impl>()) {
+Session::Session(SessionOptions options) {
   if (!options.device.is_cpu() && !options.device.is_cuda()) {
     throw Error("[session] device " + options.device.str() + " is not supported; use cpu or cuda");
   }
   memory::start_accounting();
   install_autograd_engine();
-  impl_->options = options;
+  impl_ = std::make_shared<Impl>(options);
 }
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
