@@ -1,13 +1,13 @@
-// src/record/checksum.h -- a fingerprint of a storage's contents, for verify mode.
+// src/record/checksum.h -- a fingerprint of a storage's contents, to find writes that nobody reported.
 #pragma once
 
 #include <cstdint>
 
-#include <c10/core/StorageImpl.h>
+#include "record/tensor_view.h"
 
 namespace remat {
 
-/// 64 bits of the hash of the first `bytes` bytes, never 0. Those of other devices are copied to the host first.
-uint64_t checksum(const c10::StorageImpl& storage, int64_t bytes);
+/// 64 bits of the hash of a part of the storage, never 0. What is on other devices is copied to the host first.
+uint64_t checksum(const c10::StorageImpl& storage, ByteRange range);
 
 }  // namespace remat

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/ledger.h"
+#include "record/checksum.h"
 #include "record/generator_state.h"
 #include "record/saved_tensor.h"
 
@@ -65,6 +66,11 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
       for (const at::Tensor& tensor : inputs[position].toTensorVector()) visit(tensor);
     }
   }
+}
+
+/// Inputs, masks and tables are filled through pointers; parameters are not. A look at a GPU's memory would take too long.
+bool may_change_unseen(const at::Tensor& tensor) {
+  return tensor.is_cpu() && !(tensor.is_leaf() && tensor.requires_grad());
 }
 
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
@@ -148,7 +154,6 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     const bool fills = known && tape.values[id].raw && info.overwrites && covers_storage(tensor);
     writes_leaf = writes_leaf || !known || !(tape.recomputable(id) || fills);
   });
-  if (writes_leaf) for_each_written(info, inputs, [&](const at::Tensor& tensor) { before_write(tensor); });
   if (info.updates_statistics(inputs)) {
     for (const auto s : info.statistics) {
       if (inputs[s].isTensor()) before_write(inputs[s].toTensor());
@@ -175,6 +180,12 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     if (pending.repeatable && (info.random || info.foreign)) capture_generator_of(pending, inputs);
   } catch (...) {  // no memory for a copy or a generator's state: do without them
     pending.repeatable = false;
+  }
+  if (!pending.repeatable) {
+    for_each_written(info, inputs, [&](const at::Tensor& tensor) {
+      before_write(tensor);
+      if (tensor.defined() && tensor.has_storage()) pending.unrecorded.push_back(storage_of(tensor));
+    });
   }
   pending.operation.argument_count = static_cast<uint32_t>(tape.arguments.size()) - pending.operation.first_argument;
   pending.after = tape.mark();
@@ -240,9 +251,15 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     return;
   }
   const bool overwritten = written && pending.info->overwrites;
+  for (const auto& outer : pending_) {  // which writes to it later, and nobody will know what this operator read
+    if (!overwritten && outer.writes_unrecorded(storage_of(tensor))) pending.repeatable = false;
+  }
   pending.reads = pending.reads || !overwritten;
   argument.value = read(tensor, overwritten);
   argument.view = TensorView(impl);
+  if (may_change_unseen(tensor) && tape.values[argument.value].producer == kNone) {
+    argument.checksum = checksum(*impl.unsafe_storage().unsafeGetStorageImpl(), reach_of(impl));
+  }
   if (written) watch_write(pending, impl, argument.value);
 }
 

@@ -7,6 +7,7 @@
 //   mul_, which clones what it is about to overwrite    the write is its own: recorded after the clone
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -71,6 +72,7 @@ class Recorder {
     size_t values = 0;         // on the tape before it
     Tape::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
+    std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
     std::vector<SavedTensor*> saved;
     bool repeatable = true;    // false: its results are leaves
     bool suspect_random = false;
@@ -80,6 +82,9 @@ class Recorder {
 
     /// A factory: kernels and users fill its result through pointers. Not a random fill of given memory: dropout's mask.
     bool makes_raw() const { return info->factory || (!reads && !(info->random && !writes.empty())); }
+    bool writes_unrecorded(const c10::StorageImpl* storage) const {
+      return std::find(unrecorded.begin(), unrecorded.end(), storage) != unrecorded.end();
+    }
     bool writes_to(const c10::StorageImpl* storage) const {
       for (const auto& write : writes) {
         if (write.storage.get() == storage) return true;

@@ -14,14 +14,6 @@ namespace {
 
 constexpr size_t kMostLooks = 32;
 
-/// Bytes from the beginning of the storage to the last element that a tensor reaches.
-int64_t extent_of(const c10::TensorImpl& impl) {
-  if (impl.numel() == 0) return 0;
-  int64_t last = impl.storage_offset();
-  for (int64_t d = 0; d < impl.dim(); ++d) last += (impl.size(d) - 1) * impl.stride(d);
-  return (last + 1) * static_cast<int64_t>(impl.itemsize());
-}
-
 }  // namespace
 
 
@@ -46,7 +38,7 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
   Value& value = values.emplace_back();
   value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   value.bytes = static_cast<int64_t>(storage->nbytes());
-  value.extent = extent_of(seen_through);
+  value.extent = reach_of(seen_through).end;
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
   by_storage_[storage.get()] = id;
@@ -76,6 +68,7 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
 void Tape::rehome(ValueId id, const StoragePtr& storage) {
   unhome(id);
   values[id].home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  values[id].version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
   by_storage_[storage.get()] = id;
 }
 
@@ -89,6 +82,7 @@ void Tape::unhome(ValueId id) {
 
 StoragePtr Tape::alive(ValueId id) const {
   const Value& value = values[id];
+  if (recomputable(id) && value.written_unseen()) return {};
   if (value.kept) return value.kept;
   return value.home.lock();
 }
@@ -96,7 +90,7 @@ StoragePtr Tape::alive(ValueId id) const {
 void Tape::give_up(ValueId id) {
   Value& value = values[id];
   const bool comparable = static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
-  if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, value.extent);
+  if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, {0, value.extent});
   ++drops;
   dropped_bytes += value.bytes;
   value.absent = (value.saved > 0 || value.followed) && !value.extra;

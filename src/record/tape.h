@@ -66,7 +66,7 @@ struct Value {
   bool extra = false;           ///< `kept` is for replays alone: plain's account does not have it
   bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;          ///< saved, and given up: plain would hold it now
-  uint64_t checksum = 0;        ///< of the contents when given up, in verify mode
+  uint64_t checksum = 0;        ///< of the contents when given up, in verify mode; 0: not taken
 
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
 };
@@ -77,6 +77,7 @@ struct TensorArgument {
   uint32_t opaque = kNone; ///< in Tape::opaque
   uint32_t version = 0;    ///< of the opaque tensor when it was read
   bool blank = false;      ///< an empty tensor for the operator to fill and resize
+  uint64_t checksum = 0;   ///< of what it reads of a leaf that pointers may write to; 0: not taken
   TensorView view;         ///< of `value`, or of the empty tensor
 };
 

@@ -23,6 +23,14 @@ bool has_plain_storage(const at::TensorBase& tensor) {
 
 }  // namespace
 
+ByteRange reach_of(const c10::TensorImpl& impl) {
+  if (impl.numel() == 0) return {};
+  int64_t last = impl.storage_offset();
+  for (int64_t d = 0; d < impl.dim(); ++d) last += (impl.size(d) - 1) * impl.stride(d);
+  const auto item = static_cast<int64_t>(impl.itemsize());
+  return {impl.storage_offset() * item, (last + 1) * item};
+}
+
 TensorView::TensorView(const c10::TensorImpl& impl)
     : offset(impl.storage_offset()), keys(impl.key_set()), type(impl.dtype()) {
   shape.set_sizes(impl.sizes());

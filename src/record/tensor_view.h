@@ -11,6 +11,14 @@ namespace remat {
 
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
+/// Part of a storage.
+struct ByteRange {
+  int64_t begin = 0, end = 0;
+};
+
+/// From the first byte to the last that a tensor reaches.
+ByteRange reach_of(const c10::TensorImpl& impl);
+
 /// Sizes, strides, offset and type of a plain strided tensor. With the storage it gives the tensor back.
 struct TensorView {
   c10::impl::SizesAndStrides shape;

@@ -75,13 +75,14 @@ class Replay {
       operations_.push_back(value.producer);
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value == kNone) return;
-        if (!want(t.value)) return;
+        const bool first = want(t.value);
         const StoragePtr alive = tape_.alive(t.value);
+        if (alive) check_leaf(t, alive, operation);
+        if (!first) return;
         if (!alive) {
           missing.push_back(t.value);
-        } else {
-          check_leaf(t.value, operation);
-          if (!tape_.values[t.value].kept) held_.at(t.value).storage = alive;
+        } else if (!tape_.values[t.value].kept) {
+          held_.at(t.value).storage = alive;
         }
       });
     }
@@ -112,13 +113,20 @@ class Replay {
     }
   }
 
-  void check_leaf(ValueId id, const Operation& reader) const {
-    const Value& value = tape_.values[id];
-    if (value.producer != kNone || !value.written_unseen()) return;
-    throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " + format_shape(id, reader) +
-                " was modified in place after the forward pass read it (version " + std::to_string(value.version) +
-                ", now " + std::to_string(value.version_counter.current_version()) +
-                "); modify it after backward, or inside the step so that remat sees it");
+  void check_leaf(const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) const {
+    const Value& value = tape_.values[argument.value];
+    if (value.producer != kNone) return;
+    const bool counted = value.written_unseen();
+    const bool through_pointer =
+        !counted && argument.checksum != 0 &&
+        argument.checksum != checksum(*contents, reach_of(*argument.view.over(contents).unsafeGetTensorImpl()));
+    if (!counted && !through_pointer) return;
+    throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
+                format_shape(argument.value, reader) + " was modified in place after the forward pass read it (" +
+                (counted ? "version " + std::to_string(value.version) + ", now " +
+                               std::to_string(value.version_counter.current_version())
+                         : "through a pointer or .data") +
+                "); modify it after backward, or inside the step by an operator that remat sees");
   }
 
   [[noreturn]] void lost(ValueId id) const {
@@ -298,7 +306,7 @@ class Replay {
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
     Value& value = tape_.values[id];
     tape_.replayed[&info].bytes += value.bytes;
-    if (value.checksum != 0 && checksum(*storage, value.extent) != value.checksum) {
+    if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
       throw InternalError("[replay] " + info.name + " gave other bits than before; it is not repeatable here. Please report this");
     }
     const auto entry = held_.find(id);
