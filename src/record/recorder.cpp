@@ -95,7 +95,10 @@ void Recorder::start(std::shared_ptr<Tape> tape) {
 
 void Recorder::stop() {
   at::removeCallback(t_recorder->callback_);
+  const std::shared_ptr<Tape> tape = t_recorder->tape_;
   t_recorder.reset();
+  const std::lock_guard lock(tape->mutex);
+  tape->collect();
 }
 
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {

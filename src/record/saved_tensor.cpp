@@ -14,7 +14,9 @@ SavedTensor::~SavedTensor() {
   if (unbound_) {
     if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
   }
+  alias_ = at::Tensor();
   if (value_ != kNone) tape_->release_saved(value_, pending_);
+  tape_->drop_idle();
 }
 
 void SavedTensor::call_pack_hook(const at::Tensor& tensor) {

@@ -67,11 +67,10 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 void Step::Impl::end() {
   if (ended) return;
   ended = true;
-  if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) Recorder::stop();
   const std::lock_guard lock(tape->mutex);
   report.completed = std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
-  tape->collect();  // what no saved tensor can ask for any more
+  if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) Recorder::stop();
   enforcement.reset();
   const auto& ledger = *tape->ledger;
   report.baseline_bytes += tape->adopted_bytes;
