@@ -179,8 +179,7 @@ void Tape::release_saved(ValueId id, bool was_pending) {
   collect_if_due();
 }
 
-void Tape::collect(bool only_to_free) {
-  const uint32_t stamp = next_visit();
+std::vector<bool> Tape::reachable(bool living, uint32_t stamp) {
   std::vector<bool> needed(values.size(), false);
   std::vector<ValueId> stack;
   const auto need = [&](ValueId id) {
@@ -190,7 +189,9 @@ void Tape::collect(bool only_to_free) {
     }
   };
   for (ValueId id = 0; id < values.size(); ++id) {
-    if (values[id].saved > 0 || values[id].wanted > 0 || id >= captured_values) need(id);
+    const Value& value = values[id];
+    const bool in_hands = living && (value.kept ? value.kept.use_count() > 1 : value.home.use_count() > 0);
+    if (value.saved > 0 || value.wanted > 0 || id >= captured_values || in_hands) need(id);
   }
   for (size_t t = captured_tensors; t < tensors.size(); ++t) need(tensors[t].value);
   while (!stack.empty()) {
@@ -201,16 +202,32 @@ void Tape::collect(bool only_to_free) {
     operations[value.producer].visit = stamp;
     for_each_tensor(operations[value.producer], [&](const TensorArgument& t, uint32_t) { need(t.value); });
   }
+  return needed;
+}
 
-  const auto would_free = [&] {
-    for (ValueId id = 0; id < values.size(); ++id) {
-      if (!needed[id] && values[id].kept && values[id].kept.use_count() == 1) return true;
+void Tape::collect() {
+  const uint32_t stamp = next_visit();
+  release_all_but(reachable(/*living=*/false, stamp), stamp);
+}
+
+bool Tape::collect_to_free() {
+  for (const bool living : {true, false}) {
+    const uint32_t stamp = next_visit();
+    const std::vector<bool> needed = reachable(living, stamp);
+    bool frees = false;
+    for (ValueId id = 0; id < values.size() && !frees; ++id) {
+      frees = !needed[id] && values[id].kept && values[id].kept.use_count() == 1;
     }
-    return false;
-  };
-  if (only_to_free && !would_free()) return;
-  released_since_collect_ = 0;
+    if (!frees) continue;
+    forgot_living = forgot_living || !living;
+    release_all_but(needed, stamp);
+    return true;
+  }
+  return false;
+}
 
+void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
+  released_since_collect_ = 0;
   std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
   for (auto& value : values) value.readers = 0;
   for (auto& operation : operations) {

@@ -176,8 +176,10 @@ class Tape {
   void release_saved(ValueId value, bool was_pending);
 
   /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
-  /// become leaves-to-be: with `only_to_free` nothing happens unless it frees memory.
-  void collect(bool only_to_free = false);
+  /// become leaves-to-be.
+  void collect();
+  /// Does so only if it frees memory, and spares the values in a user's hands if that frees any. Returns whether it did.
+  bool collect_to_free();
   /// collect(), if enough has been let go of since the last time to make it worth it.
   void collect_if_due();
 
@@ -190,6 +192,7 @@ class Tape {
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
   bool verify = false;
+  bool forgot_living = false;  ///< for lack of memory values in a user's hands became leaves: with more they could be dropped
   // Counts for the report.
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
   double replay_seconds = 0;
@@ -199,6 +202,10 @@ class Tape {
 
  private:
   ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
+  /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands;
+  /// stamps their operations.
+  std::vector<bool> reachable(bool living, uint32_t stamp);
+  void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
   /// Does anything but the tape need the contents where they are?
   bool is_in_use(ValueId id) const;
   /// What the queues are for. Returns true.

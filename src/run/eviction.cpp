@@ -139,11 +139,9 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   for (const auto& tape : tapes) {
     const std::unique_lock lock(tape->mutex, kLongestWait);
     if (!lock.owns_lock()) continue;
-    const int64_t before = tape->ledger->current();
-    tape->collect(/*only_to_free=*/true);
-    freed += before - tape->ledger->current();
+    if (tape->collect_to_free()) return true;
   }
-  return freed > 0;
+  return false;
 }
 
 /// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
@@ -152,7 +150,7 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
   int64_t bytes = ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request);
   for (const auto& tape : living_tapes()) {
     const std::unique_lock lock(tape->mutex, kLongestWait);
-    if (!lock.owns_lock()) return 0;
+    if (!lock.owns_lock() || tape->forgot_living) return baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
       if (value.absent || may_be_given_up(*tape, id) || (value.kept && value.wanted > 0)) bytes -= value.bytes;

@@ -27,6 +27,8 @@ class OnlineEviction final : public memory::Reclaimer {
   bool reclaim(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
 
+  /// Bytes alive when the step began.
+  int64_t baseline = 0;
   /// The smallest budget that a step is known to complete within: the least peak so far.
   std::optional<int64_t> smallest_known;
 

@@ -136,6 +136,7 @@ Step Session::step() {
   step->report.step = ++impl_->steps;
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
+  impl_->eviction.baseline = baseline;
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->enforcement = ledger.enforce(limit, impl_->eviction);
