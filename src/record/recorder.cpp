@@ -68,11 +68,6 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
   }
 }
 
-/// Inputs, masks and tables are filled through pointers; parameters are not. A look at a GPU's memory would take too long.
-bool may_change_unseen(const at::Tensor& tensor) {
-  return tensor.is_cpu() && !(tensor.is_leaf() && tensor.requires_grad());
-}
-
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
   for (const auto& input : inputs) {
     if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
@@ -99,6 +94,7 @@ void Recorder::stop() {
   t_recorder.reset();
   const std::lock_guard lock(tape->mutex);
   tape->collect();
+  tape->stop_watching();
 }
 
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
@@ -260,7 +256,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   pending.reads = pending.reads || !overwritten;
   argument.value = read(tensor, overwritten);
   argument.view = TensorView(impl);
-  if (may_change_unseen(tensor) && tape.values[argument.value].producer == kNone) {
+  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) {
     argument.checksum = checksum(*impl.unsafe_storage().unsafeGetStorageImpl(), reach_of(impl));
   }
   if (written) watch_write(pending, impl, argument.value);

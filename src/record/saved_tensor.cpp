@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "record/checksum.h"
 #include "record/recorder.h"
 #include "run/replay.h"
 
@@ -46,6 +47,7 @@ void SavedTensor::bind() {
   if (value.written_unseen()) return;  // written to unseen
   value_ = id;
   view_ = TensorView(impl);
+  if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(*storage, reach_of(impl));
   if (value.saved++ == 0) {
     ++tape_->saved_values;
     tape_->saved_bytes += value.bytes;
@@ -73,18 +75,32 @@ void SavedTensor::check_version() const {
   throw Error(message.str());
 }
 
+/// What was written through a pointer before the tensor was saved, no replay brings back.
+void SavedTensor::check_contents(const at::Tensor& tensor) const {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (checksum_ == 0 || checksum_ == checksum(*impl.unsafe_storage().unsafeGetStorageImpl(), reach_of(impl))) return;
+  std::ostringstream message;
+  message << "[backward] " << tape_->operations[tape_->values[value_].producer].info->name << " cannot be repeated: its result of shape "
+          << tensor.sizes() << " was written to through a pointer or .data before it was saved for backward; write to a tensor"
+          << " made by a factory such as torch::empty, or mark the result with remat::keep()";
+  throw Error(message.str());
+}
+
 at::Tensor SavedTensor::call_unpack_hook() {
   check_version();
   if (value_ == kNone) return history_free(alias_);
   ValueId id = value_;
+  bool dropped = false;
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
     // Written to in place through an alias with a count of its own: plain would read what is there now.
     while (tape_->values[id].successor != kNone) id = tape_->values[id].successor;
+    dropped = tape_->alive(id) == nullptr;
   }
-  StoragePtr storage = materialize(*tape_, id);
-  at::Tensor tensor = view_.over(std::move(storage));
+  const StoragePtr storage = materialize(*tape_, id);
+  at::Tensor tensor = view_.over(storage);
+  if (dropped && id == value_) check_contents(tensor);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
   Value& value = tape_->values[value_];

@@ -25,7 +25,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
 
  private:
   void check_version() const;
-  void bind_to(ValueId value, const c10::TensorImpl& impl);
+  void check_contents(const at::Tensor& tensor) const;
 
   std::shared_ptr<Tape> tape_;
   at::Tensor alias_;
@@ -33,6 +33,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
   TensorView view_;
   c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};
   uint32_t version_ = 0;
+  uint64_t checksum_ = 0;  ///< of what it saved where pointers may have written to it; 0: not taken
   bool unbound_ = false;  ///< registered with the recorder, alias_ holds the tensor until bind()
   bool pending_ = false;  ///< counted in the value's `pending`
 };

@@ -101,6 +101,23 @@ void Tape::give_up(ValueId id) {
   value.kept.reset();
 }
 
+bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
+  if (!tensor.is_cpu()) return false;
+  const OperationId producer = values[id].producer;
+  if (producer == kNone) return !(tensor.is_leaf() && tensor.requires_grad());
+  return !tensor.requires_grad() && !operations[producer].info->random;
+}
+
+void Tape::stop_watching() {
+  for (ValueId id = 0; id < values.size(); ++id) {
+    Value& value = values[id];
+    if (!recomputable(id) || value.checksum != 0) continue;
+    const StoragePtr storage = alive(id);
+    const bool in_hands = storage && storage.use_count() > (value.kept ? 2U : 1U);
+    if (in_hands && storage->device_type() == c10::kCPU) value.checksum = checksum(*storage, {0, value.extent});
+  }
+}
+
 void Tape::retain(ValueId id, const StoragePtr& storage) {
   Value& value = values[id];
   if (value.kept) return;
@@ -138,6 +155,7 @@ bool Tape::settle(ValueId id) {
   Value& value = values[id];
   if (!value.kept) return true;
   if (value.drop && recomputable(id) && !value.pinned && !value.anchor) {
+    if (value.checksum != 0 && checksum(*value.kept, {0, value.extent}) != value.checksum) return true;  // plain sees that
     give_up(id);
   } else if (value.saved == 0 && !value.extra) {
     value.extra = true;

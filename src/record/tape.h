@@ -66,7 +66,7 @@ struct Value {
   bool extra = false;           ///< `kept` is for replays alone: plain's account does not have it
   bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;          ///< saved, and given up: plain would hold it now
-  uint64_t checksum = 0;        ///< of the contents when given up, in verify mode; 0: not taken
+  uint64_t checksum = 0;        ///< of the contents when given up (verify mode) or last watched; 0: not taken
 
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
 };
@@ -77,7 +77,7 @@ struct TensorArgument {
   uint32_t opaque = kNone; ///< in Tape::opaque
   uint32_t version = 0;    ///< of the opaque tensor when it was read
   bool blank = false;      ///< an empty tensor for the operator to fill and resize
-  uint64_t checksum = 0;   ///< of what it reads of a leaf that pointers may write to; 0: not taken
+  uint64_t checksum = 0;   ///< of what it reads where pointers may write to it; 0: not taken
   TensorView view;         ///< of `value`, or of the empty tensor
 };
 
@@ -141,6 +141,9 @@ class Tape {
   void unhome(ValueId value);
   /// The storage with the contents of `value`, or null where they must be recomputed.
   StoragePtr alive(ValueId value) const;
+  /// Do people write to such a tensor through a pointer? Inputs, masks, tables and what is computed from them; not
+  /// parameters and activations. A look at a GPU's memory would take too long.
+  bool may_change_unseen(ValueId value, const at::Tensor& tensor) const;
   /// Can a replay bring it back?
   bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
   /// The tensors of one operation, as a range over its arguments' tensors.
@@ -162,6 +165,8 @@ class Tape {
 
   /// Gives up the memory of `value`; it can be recomputed. The caller makes sure that only the tape holds it.
   void give_up(ValueId value);
+  /// From now on nobody reports writes: takes checksums of what is in a user's hands.
+  void stop_watching();
   /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
   void retain(ValueId value, const StoragePtr& storage);
   /// Queues a value for dropping as soon as only the tape holds it.

@@ -75,10 +75,8 @@ class Replay {
       operations_.push_back(value.producer);
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value == kNone) return;
-        const bool first = want(t.value);
+        if (!want(t.value)) return;
         const StoragePtr alive = tape_.alive(t.value);
-        if (alive) check_leaf(t, alive, operation);
-        if (!first) return;
         if (!alive) {
           missing.push_back(t.value);
         } else if (!tape_.values[t.value].kept) {
@@ -113,16 +111,17 @@ class Replay {
     }
   }
 
-  void check_leaf(const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) const {
+  /// Throws where an input is not what it was when `reader` was recorded.
+  void check_input(const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) const {
     const Value& value = tape_.values[argument.value];
-    if (value.producer != kNone) return;
-    const bool counted = value.written_unseen();
+    const bool counted = value.producer == kNone && value.written_unseen();
+    const auto differs = [&](uint64_t before, ByteRange range) { return before != 0 && before != checksum(*contents, range); };
     const bool through_pointer =
-        !counted && argument.checksum != 0 &&
-        argument.checksum != checksum(*contents, reach_of(*argument.view.over(contents).unsafeGetTensorImpl()));
+        !counted && (differs(argument.checksum, reach_of(*argument.view.over(contents).unsafeGetTensorImpl())) ||
+                     differs(value.checksum, {0, value.extent}));
     if (!counted && !through_pointer) return;
     throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
-                format_shape(argument.value, reader) + " was modified in place after the forward pass read it (" +
+                format_shape(argument.value, reader) + " was modified in place after the forward pass made or read it (" +
                 (counted ? "version " + std::to_string(value.version) + ", now " +
                                std::to_string(value.version_counter.current_version())
                          : "through a pointer or .data") +
@@ -164,6 +163,9 @@ class Replay {
     {
       const std::lock_guard lock(tape_.mutex);
       operation = tape_.operations[id];
+      tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+        if (t.value != kNone) check_input(t, held_.at(t.value).storage, operation);
+      });
       build_stack(operation, stack, written);
       if (operation.generator != kNone) generator = tape_.generators[operation.generator];
     }
@@ -307,7 +309,8 @@ class Replay {
     Value& value = tape_.values[id];
     tape_.replayed[&info].bytes += value.bytes;
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
-      throw InternalError("[replay] " + info.name + " gave other bits than before; it is not repeatable here. Please report this");
+      throw InternalError("[replay] " + info.name + " gave other bits than before: it is not repeatable here (please report this), or its result was written to through a "
+                          "pointer");
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();

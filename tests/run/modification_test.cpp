@@ -352,6 +352,23 @@ TEST(Modification, ThroughAPointerBetweenMicroBatches) {
   }));
 }
 
+TEST(Modification, ThroughAPointerOfAnOperatorsResult) {
+  const std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> uses[] = {
+      [](const at::Tensor& x, const at::Tensor& mask) { return x.sin() * mask; },         // saves what no operator made
+      [](const at::Tensor& x, const at::Tensor& mask) { return x.sin() * (mask + 1); }};  // saves what was made from it
+  for (const auto& use : uses) {
+    PolicyScope scope(Policy::drop_all());
+    auto x = torch::randn({4, 8}).requires_grad_();
+    at::Tensor y;
+    {
+      auto mask = x.detach().clone();
+      mask.data_ptr<float>()[3] = 7;
+      y = use(x, mask);
+    }
+    EXPECT_THROW(y.sum().backward(), Error);
+  }
+}
+
 TEST(Modification, ThroughDataAfterTheScope) {
   auto x = torch::randn({4, 8}).requires_grad_();
   auto h = x * 2;
@@ -361,6 +378,7 @@ TEST(Modification, ThroughDataAfterTheScope) {
     y = (h.unsqueeze(0).clone() * 3).sin();
   }
   h.variable_data().clamp_(-0.5, 0.5);
+  y.variable_data().add_(1);
   try {
     y.sum().backward();
     ADD_FAILURE() << "not noticed";
