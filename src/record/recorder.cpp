@@ -409,6 +409,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
       tape.values[value].producer = id;
       tape.values[value].result = index;
+      tape.values[value].data = !t.requires_grad();
     });
   }
   finish_writes(pending, recorded ? id : kNone);

@@ -105,7 +105,7 @@ bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
   const OperationId producer = values[id].producer;
   if (producer == kNone) return !(tensor.is_leaf() && tensor.requires_grad());
-  return !tensor.requires_grad() && !operations[producer].info->random;
+  return values[id].data && !operations[producer].info->random;
 }
 
 void Tape::stop_watching() {

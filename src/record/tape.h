@@ -58,6 +58,7 @@ struct Value {
   uint32_t readers = 0;         ///< recorded operations that read it
   uint32_t wanted = 0;          ///< replays in progress that will read it: given up last
   ValueId successor = kNone;    ///< what an in-place write made of it
+  bool data = false;            ///< an operator's result that has no gradient
   bool raw = false;             ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
   bool followed = false;        ///< the successor of a value that saved tensors refer to: they see it instead
   bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
