@@ -32,7 +32,8 @@ class CpuLedger final : public DeviceLedger {
   void discharge(int64_t bytes) noexcept;
   /// What is alive, without a look at foreign storages.
   int64_t counted() const noexcept { return current_.load(std::memory_order_relaxed); }
-  /// Tensors and cache together should stay below this.
+  /// Tensors and cache together should stay below this: an eighth above the smallest enforced limit, and never above what
+  /// the machine has.
   int64_t footprint_limit() const noexcept;
 
   // Ledger.
