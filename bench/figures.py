@@ -67,8 +67,8 @@ def allocator(bench):
 
 
 def compute(bench):
-    """The policy keep_compute on the ResNet."""
-    return [bench.against_plain("resnet", "keep_compute")]
+    """The policy keep_compute on the ResNet, alone and with a budget of 55 % of plain's activation peak."""
+    return [bench.against_plain("resnet", command) for command in ("keep_compute", "keep_within 55")]
 
 
 def budgets(bench):

@@ -5,6 +5,7 @@
 //     record                      a session under the device's limit: everything is recorded, nothing dropped
 //     budget BYTES | percent P    a session under a budget; P of the activation peak that `plain` last measured
 //     keep_compute | drop_all     a policy over the whole forward pass
+//     keep_within P               keep_compute in a session under `percent P`
 //     about                       no step: versions and threads
 //
 // A step is forward and backward, no optimizer. Gradient buffers exist before it and are zero: the peak above the
@@ -62,7 +63,7 @@ struct Command {
   explicit Command(const std::string& line) : text(line) {
     std::istringstream words(line);
     words >> variant;
-    if ((variant == "budget" || variant == "percent") && !(words >> number && number > 0)) {
+    if ((variant == "budget" || variant == "percent" || variant == "keep_within") && !(words >> number && number > 0)) {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
     std::string word;
@@ -140,7 +141,9 @@ class Worker {
       auto step = session.step();
       {
         std::optional<remat::PolicyScope> scope;
-        if (command.variant == "keep_compute") scope.emplace(remat::Policy::keep_compute());
+        if (command.variant == "keep_compute" || command.variant == "keep_within") {
+          scope.emplace(remat::Policy::keep_compute());
+        }
         if (command.variant == "drop_all") scope.emplace(remat::Policy::drop_all());
         loss_ = task_.loss();
       }
@@ -160,7 +163,7 @@ class Worker {
 
   remat::Budget budget_of(const Command& command) {
     if (command.variant == "budget") return remat::Budget::bytes(static_cast<int64_t>(command.number));
-    if (command.variant == "percent") {
+    if (command.variant == "percent" || command.variant == "keep_within") {
       const int64_t plain = plain_activation_peak_[command.fresh];
       if (plain == 0) throw Error("[bench_step] \"" + command.text + "\" needs plain's peak; run `plain` first");
       const double extra = static_cast<double>(plain) * command.number / 100;

@@ -86,6 +86,7 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   info.random = info.random || info.generator_argument >= 0;
   if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
   if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
+  info.batch_norm = base == "aten::native_batch_norm";
   for (const auto& op : kStatisticsOperators) {
     if (base != op.name || arguments.size() <= op.variance) continue;
     if (!arguments[op.mean].name().starts_with("running_mean")) continue;  // an overload without statistics

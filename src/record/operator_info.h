@@ -33,6 +33,8 @@ struct OperatorInfo {
   bool statistics_optional = false;
   int16_t training_argument = -1;
 
+  bool batch_norm = false;      ///< aten::native_batch_norm: its results 1 and 2 make a replay cheaper
+
   /// Does a call with these arguments update running statistics?
   bool updates_statistics(c10::ArrayRef<const c10::IValue> inputs) const {
     return !statistics.empty() && (training_argument < 0 || inputs[static_cast<size_t>(training_argument)].toBool());

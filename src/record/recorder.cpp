@@ -410,6 +410,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       tape.values[value].producer = id;
       tape.values[value].result = index;
       tape.values[value].data = !t.requires_grad();
+      tape.values[value].pinned = pending.info->batch_norm && index > 0;  // some bytes that spare a replay two passes
     });
   }
   finish_writes(pending, recorded ? id : kNone);

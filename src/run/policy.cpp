@@ -5,6 +5,7 @@
 #include "record/autograd_engine.h"
 #include "record/policy_rules.h"
 #include "record/recorder.h"
+#include "run/batch_norm.h"
 
 namespace remat {
 namespace {
@@ -37,6 +38,7 @@ struct PolicyScope::Impl {
 PolicyScope::PolicyScope(Policy policy) : impl_(std::make_unique<Impl>()) {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
     install_autograd_engine();
+    check_batch_norm();
     Recorder::start(std::make_shared<Tape>());
     impl_->owns_recorder = true;
   }

@@ -10,6 +10,7 @@
 #include "memory/ledger.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
+#include "run/batch_norm.h"
 #include "run/eviction.h"
 
 namespace remat {
@@ -113,6 +114,7 @@ Session::Session(SessionOptions options) {
   }
   memory::start_accounting();
   install_autograd_engine();
+  check_batch_norm();
   impl_ = std::make_shared<Impl>(options);
 }
 Session::Session(Session&&) noexcept = default;
