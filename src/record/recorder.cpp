@@ -199,6 +199,8 @@ void Recorder::capture_argument(Pending& pending, size_t position, const c10::IV
                           (position == info.statistics[0] || position == info.statistics[1]);
   if (statistics) {
     argument.kind = Argument::Kind::kStatistics;
+    // A replay does without them, and kernels choose by their layout too.
+    if (value.isTensor() && !value.toTensor().is_contiguous()) pending.repeatable = false;
     if (!info.statistics_optional) {
       argument.first = static_cast<uint32_t>(tape.tensors.size());
       argument.count = 1;
