@@ -70,9 +70,9 @@ TEST(Optimizer, UpdatesDuringBackward) {
       model->push_back(nn::GELU());
     }
     for (auto& p : model->parameters()) {
-      p.register_hook([p](const at::Tensor& g) {
+      p.register_hook([data = p.variable_data()](const at::Tensor& g) {  // not p itself, which owns the hook
         const torch::NoGradGuard no_grad;
-        p.variable_data().sub_(g, 0.1);
+        data.sub_(g, 0.1);
       });
     }
     Outcome outcome;
