@@ -14,8 +14,8 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sigmoid.h>
-#include <nlohmann/json.hpp>
 #include <remat/remat.h>
+#include <nlohmann/json.hpp>
 
 namespace {
 

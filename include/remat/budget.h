@@ -29,8 +29,8 @@ class Budget {
   /// `share` percent of the plain step's activation peak. Throws Error unless 0 < share <= 100.
   static Budget percent(double share);
 
-  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "device". Units: B, kB, MB, GB, TB (powers of 1000) and KiB,
-  /// MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means the power of 1024.
+  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "device". Units: B, kB, MB, GB, TB (powers of 1000) and
+  /// KiB, MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means the power of 1024.
   /// Throws Error on anything else, negative and overflowing numbers included.
   static Budget parse(std::string_view text);
 

@@ -10,33 +10,33 @@ namespace remat {
 
 /// How often one operator was replayed in a step, and what that cost.
 struct ReplayedOperator {
-  std::string name;        ///< as in PyTorch's schemas: "aten::gelu"
-  int64_t count = 0;       ///< replays
-  double seconds = 0;      ///< time spent in them
-  int64_t bytes = 0;       ///< bytes of results that they made
+  std::string name;    ///< as in PyTorch's schemas: "aten::gelu"
+  int64_t count = 0;   ///< replays
+  double seconds = 0;  ///< time spent in them
+  int64_t bytes = 0;   ///< bytes of results that they made
 };
 
 /// The measurements of one step. Plain data; all byte figures are tensor bytes on the session's device.
 struct StepReport {
-  int64_t step = 0;                ///< number of the step in its session, from 1
-  bool completed = false;          ///< false where the step ended by an exception
-  int64_t budget_bytes = 0;        ///< the limit in force, parameters and everything else included
-  int64_t baseline_bytes = 0;      ///< alive when the step began
-  int64_t peak_bytes = 0;          ///< measured peak of the step
-  int64_t plain_peak_bytes = 0;    ///< what the peak would have been with every saved value kept
-  int64_t end_bytes = 0;           ///< alive when the step ended
-  int64_t record_bytes = 0;        ///< memory of remat's own records at their largest, generator states included
-  int64_t held_replaced_bytes = 0; ///< bytes of saved values that those records stand for
-  int64_t resident_peak_bytes = 0; ///< the process's largest resident set, from the operating system
+  int64_t step = 0;                 ///< number of the step in its session, from 1
+  bool completed = false;           ///< false where the step ended by an exception
+  int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
+  int64_t baseline_bytes = 0;       ///< alive when the step began
+  int64_t peak_bytes = 0;           ///< measured peak of the step
+  int64_t plain_peak_bytes = 0;     ///< what the peak would have been with every saved value kept
+  int64_t end_bytes = 0;            ///< alive when the step ended
+  int64_t record_bytes = 0;         ///< memory of remat's own records at their largest, generator states included
+  int64_t held_replaced_bytes = 0;  ///< bytes of saved values that those records stand for
+  int64_t resident_peak_bytes = 0;  ///< the process's largest resident set, from the operating system
 
   int64_t operators_recorded = 0;
-  int64_t values_saved = 0;        ///< distinct values that autograd saved
-  int64_t values_dropped = 0;      ///< times that a saved value's memory was given up
-  int64_t dropped_bytes = 0;       ///< bytes given up that way
+  int64_t values_saved = 0;    ///< distinct values that autograd saved
+  int64_t values_dropped = 0;  ///< times that a saved value's memory was given up
+  int64_t dropped_bytes = 0;   ///< bytes given up that way
   int64_t operators_replayed = 0;
-  double forward_seconds = 0;      ///< measured time of the recorded operators
-  double recompute_seconds = 0;    ///< time spent in replays
-  double step_seconds = 0;         ///< wall time of the whole step
+  double forward_seconds = 0;              ///< measured time of the recorded operators
+  double recompute_seconds = 0;            ///< time spent in replays
+  double step_seconds = 0;                 ///< wall time of the whole step
   std::vector<ReplayedOperator> replayed;  ///< by operator name, most expensive first
 
   /// peak_bytes - baseline_bytes: the peak that activations, gradients and scratch space made.

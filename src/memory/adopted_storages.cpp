@@ -12,7 +12,8 @@ namespace remat::memory {
 
 int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
   c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
-  // Two threads may meet the same storage at once, and one of them exchanges the deleter: no look at it without the lock.
+  // Two threads may meet the same storage at once, and one of them exchanges the deleter: no look at it without the
+  // lock.
   std::lock_guard lock(mutex_);
   if (data.get_deleter() == &release_block || data.get_deleter() == &release_older) return 0;
   if (!data.device().is_cpu()) return 0;
@@ -29,9 +30,9 @@ int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
 
   if (data.get() == nullptr || bytes == 0 || c10::impl::cow::is_cow_data_ptr(data) || owns(data.get())) return 0;
   const auto [entry, added] = foreign_.try_emplace(
-      &storage, Foreign{c10::weak_intrusive_ptr<c10::StorageImpl>(
-                            c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)),
-                        bytes});
+      &storage,
+      Foreign{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)),
+              bytes});
   foreign_count_.store(static_cast<int64_t>(foreign_.size()), std::memory_order_relaxed);
   return added ? bytes : 0;
 }

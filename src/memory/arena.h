@@ -22,11 +22,11 @@ struct alignas(64) Block {
   };
   struct Region;
 
-  size_t bytes;         ///< what the user asked for
-  size_t span;          ///< from this header to the next one
-  Block* before;        ///< the block in front of this one in its region, or null
-  Region* region;       ///< null for a block that malloc provided
-  Block* next;          ///< in the list of free blocks of similar span
+  size_t bytes;    ///< what the user asked for
+  size_t span;     ///< from this header to the next one
+  Block* before;   ///< the block in front of this one in its region, or null
+  Region* region;  ///< null for a block that malloc provided
+  Block* next;     ///< in the list of free blocks of similar span
   Block* previous;
   State state;
 
@@ -35,10 +35,11 @@ struct alignas(64) Block {
 };
 static_assert(sizeof(Block) == 64);
 
-/// Best fit with coalescing, in regions of address space. A free block is dirty or clean, and joins neighbours of its own
-/// kind only. Dirty blocks are used first; purge() makes them clean. So fragmentation never holds memory for good: it
-/// costs page faults instead. Regions ask for huge pages, so memory in use and cached() can be resident with up to one huge
-/// page more at each of their edges. Thread-safe, one lock; meant for blocks of many pages, so that lists stay short.
+/// Best fit with coalescing, in regions of address space. A free block is dirty or clean, and joins neighbours of its
+/// own kind only. Dirty blocks are used first; purge() makes them clean. So fragmentation never holds memory for good:
+/// it costs page faults instead. Regions ask for huge pages, so memory in use and cached() can be resident with up to
+/// one huge page more at each of their edges. Thread-safe, one lock; meant for blocks of many pages, so that lists stay
+/// short.
 class Arena {
  public:
   Arena() = default;

@@ -20,9 +20,9 @@ class CpuLedger final : public DeviceLedger {
 
   // For the allocator. All noexcept but charge().
 
-  /// Counts `bytes` (more than 0) that are about to be allocated and returns what is alive with them. Where that would pass the
-  /// smallest enforced limit, asks the reclaimers first; throws what Reclaimer::refuse() throws, with nothing counted.
-  /// The peak does not know of it yet: the allocation may still fail.
+  /// Counts `bytes` (more than 0) that are about to be allocated and returns what is alive with them. Where that would
+  /// pass the smallest enforced limit, asks the reclaimers first; throws what Reclaimer::refuse() throws, with nothing
+  /// counted. The peak does not know of it yet: the allocation may still fail.
   int64_t charge(int64_t bytes);
   /// The allocation has succeeded: `alive`, as charge() returned it, is a candidate for the peak.
   void confirm(int64_t bytes, int64_t alive) noexcept;
@@ -32,8 +32,8 @@ class CpuLedger final : public DeviceLedger {
   void discharge(int64_t bytes) noexcept;
   /// What is alive, without a look at foreign storages.
   int64_t counted() const noexcept { return current_.load(std::memory_order_relaxed); }
-  /// Tensors and cache together should stay below this: an eighth above the smallest enforced limit, and never above what
-  /// the machine has.
+  /// Tensors and cache together should stay below this: an eighth above the smallest enforced limit, and never above
+  /// what the machine has.
   int64_t footprint_limit() const noexcept;
 
   // Ledger.

@@ -1,7 +1,9 @@
 // The ledger of a CUDA device, on top of PyTorch's caching allocator.
 //
-// NOT RUN YET: this file has been compiled against the headers of torch 2.13 and CUDA 13, and never been executed. Open:
-//  - The caching allocator calls back with its own lock held, so reclaim() runs under it. A thread that holds a lock that
+// NOT RUN YET: this file has been compiled against the headers of torch 2.13 and CUDA 13, and never been executed.
+// Open:
+//  - The caching allocator calls back with its own lock held, so reclaim() runs under it. A thread that holds a lock
+//  that
 //    a reclaimer takes, and frees a CUDA tensor under it, can deadlock with that.
 //  - The callback does not know the size of the request. make_room() goes by the largest one seen, or an eighth of the
 //    limit, so a request that is the largest so far can be refused though more could have been given up.
@@ -43,8 +45,8 @@ class CudaLedger final : public DeviceLedger {
     size_t free = 0;
     size_t total = 0;
     if (const cudaError_t error = cudaMemGetInfo(&free, &total); error != cudaSuccess) {
-      throw Error("[memory] the size of cuda:" + std::to_string(index) + " cannot be read: " +
-                  cudaGetErrorString(error) + "; check the device with nvidia-smi");
+      throw Error("[memory] the size of cuda:" + std::to_string(index) +
+                  " cannot be read: " + cudaGetErrorString(error) + "; check the device with nvidia-smi");
     }
     total_ = static_cast<int64_t>(total);
   }

@@ -41,9 +41,9 @@ class Ledger {
   virtual void forget_plain(int64_t bytes) = 0;
 
   /// Counts a storage that this ledger's allocator did not allocate, until it is freed, and returns the bytes that this
-  /// call added. Cheap when already counted. Where they would pass a limit the reclaimers are asked first, but the bytes
-  /// exist and are counted in any case: never refuses. The caller must hold no lock that other threads' reclaimers wait
-  /// for.
+  /// call added. Cheap when already counted. Where they would pass a limit the reclaimers are asked first, but the
+  /// bytes exist and are counted in any case: never refuses. The caller must hold no lock that other threads'
+  /// reclaimers wait for.
   virtual int64_t adopt(c10::StorageImpl& storage) = 0;
 
   /// While it lives, allocations that would pass `limit` bytes ask `reclaimer` first. With several, the smallest limit

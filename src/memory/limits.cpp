@@ -65,8 +65,8 @@ int64_t cgroup_limit(const std::filesystem::path& membership, const std::filesys
     const std::string_view path = std::string_view(line).substr(second + 1);
     if (controllers.empty()) {
       // Mixed systems mount version 2 at "unified", and may leave it without a memory controller.
-      smallest = std::min({smallest, smallest_up_to(mount, path, "memory.max"),
-                           smallest_up_to(mount / "unified", path, "memory.max")});
+      smallest = std::min(
+          {smallest, smallest_up_to(mount, path, "memory.max"), smallest_up_to(mount / "unified", path, "memory.max")});
     } else if (names_memory(controllers)) {
       smallest = std::min(smallest, smallest_up_to(mount / "memory", path, "memory.limit_in_bytes"));
     }

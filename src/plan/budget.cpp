@@ -13,8 +13,9 @@ namespace remat {
 namespace {
 
 [[noreturn]] void bad_budget(std::string_view text, const std::string& why) {
-  throw Error("[budget] \"" + std::string(text) + "\" " + why +
-              "; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
+  throw Error(
+      "[budget] \"" + std::string(text) + "\" " + why +
+      "; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
 }
 
 std::string lower_without_spaces(std::string_view text) {

@@ -19,15 +19,16 @@ struct Nothing final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*inputs*/) override { return {}; }
 };
 
-/// An error in backward leaves its tasks, and the gradients that they carry, in the thread's queue until the thread's next
-/// backward call, which throws them out before it does anything else. This is one.
+/// An error in backward leaves its tasks, and the gradients that they carry, in the thread's queue until the thread's
+/// next backward call, which throws them out before it does anything else. This is one.
 void release_abandoned_gradients(Engine& engine) noexcept {
   try {
     float zero = 0;
     const at::Tensor gradient = at::from_blob(&zero, {});
     const auto nothing = c10::make_intrusive<Nothing>();
     nothing->add_input_metadata(gradient);
-    engine.execute({{nothing, 0}}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true, {});
+    engine.execute({{nothing, 0}}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true,
+                   {});
   } catch (...) {  // then they stay a while longer
   }
 }

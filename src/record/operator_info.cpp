@@ -12,13 +12,28 @@
 namespace remat {
 namespace {
 
-constexpr std::array<std::string_view, 22> kComputeOperators = {
-    "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::addbmm", "aten::matmul", "aten::_addmm_activation",
-    "aten::convolution", "aten::_convolution", "aten::convolution_overrideable", "aten::mkldnn_convolution",
-    "aten::cudnn_convolution", "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_scaled_dot_product_efficient_attention",
-    "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_attention_math",
-    "aten::_flash_attention_forward", "aten::_efficient_attention_forward", "aten::_trilinear", "aten::mv", "aten::dot"};
+constexpr std::array<std::string_view, 22> kComputeOperators = {"aten::mm",
+                                                                "aten::bmm",
+                                                                "aten::addmm",
+                                                                "aten::baddbmm",
+                                                                "aten::addbmm",
+                                                                "aten::matmul",
+                                                                "aten::_addmm_activation",
+                                                                "aten::convolution",
+                                                                "aten::_convolution",
+                                                                "aten::convolution_overrideable",
+                                                                "aten::mkldnn_convolution",
+                                                                "aten::cudnn_convolution",
+                                                                "aten::_scaled_dot_product_flash_attention",
+                                                                "aten::_scaled_dot_product_flash_attention_for_cpu",
+                                                                "aten::_scaled_dot_product_efficient_attention",
+                                                                "aten::_scaled_dot_product_cudnn_attention",
+                                                                "aten::_scaled_dot_product_attention_math",
+                                                                "aten::_flash_attention_forward",
+                                                                "aten::_efficient_attention_forward",
+                                                                "aten::_trilinear",
+                                                                "aten::mv",
+                                                                "aten::dot"};
 
 /// Batch normalization updates its running statistics as a side effect; some schemas do not say so.
 struct StatisticsOperator {
@@ -40,11 +55,11 @@ constexpr std::array<StatisticsOperator, 8> kStatisticsOperators = {{
 
 /// Operators that make a tensor from another's shape. Those without any tensor argument need not be named.
 constexpr std::array<std::string_view, 9> kFactories = {
-    "aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::full_like",
-    "aten::new_empty",  "aten::new_zeros",  "aten::new_ones",  "aten::new_full",  "aten::new_empty_strided"};
+    "aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::full_like",        "aten::new_empty",
+    "aten::new_zeros",  "aten::new_ones",   "aten::new_full",  "aten::new_empty_strided"};
 
 constexpr std::array<std::string_view, 11> kFills = {
-    "aten::fill_",        "aten::zero_",   "aten::copy_",  "aten::bernoulli_",  "aten::normal_",    "aten::uniform_",
+    "aten::fill_",        "aten::zero_",   "aten::copy_",   "aten::bernoulli_",  "aten::normal_",   "aten::uniform_",
     "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
 
 bool is_view(const c10::FunctionSchema& schema) {
@@ -78,9 +93,9 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
     if (alias != nullptr && alias->isWrite() && !metadata_only) info.written.push_back(static_cast<uint16_t>(i));
     if (alias != nullptr && alias->isWrite() && arguments[i].kwarg_only()) info.overwrites = true;  // out=
     const auto& type = arguments[i].type();
-    const bool generator = type->kind() == c10::TypeKind::GeneratorType ||
-                           (type->kind() == c10::TypeKind::OptionalType &&
-                            type->containedType(0)->kind() == c10::TypeKind::GeneratorType);
+    const bool generator =
+        type->kind() == c10::TypeKind::GeneratorType ||
+        (type->kind() == c10::TypeKind::OptionalType && type->containedType(0)->kind() == c10::TypeKind::GeneratorType);
     if (generator) info.generator_argument = static_cast<int16_t>(i);
   }
   info.random = info.random || info.generator_argument >= 0;

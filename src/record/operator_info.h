@@ -14,8 +14,8 @@ struct OperatorInfo {
   explicit OperatorInfo(c10::OperatorHandle op) : handle(std::move(op)) {}
 
   c10::OperatorHandle handle;
-  std::string name;           ///< "aten::add.Tensor"
-  size_t base_length = 0;     ///< length of "aten::add" in it
+  std::string name;             ///< "aten::add.Tensor"
+  size_t base_length = 0;       ///< length of "aten::add" in it
   bool never_recorded = false;  ///< views and composites: their parts are seen, or there is nothing to recompute
   bool random = false;          ///< draws from a generator
   bool deterministic = true;    ///< gives the same bits for the same input
@@ -33,7 +33,7 @@ struct OperatorInfo {
   bool statistics_optional = false;
   int16_t training_argument = -1;
 
-  bool batch_norm = false;      ///< aten::native_batch_norm: its results 1 and 2 make a replay cheaper
+  bool batch_norm = false;  ///< aten::native_batch_norm: its results 1 and 2 make a replay cheaper
 
   /// Does a call with these arguments update running statistics?
   bool updates_statistics(c10::ArrayRef<const c10::IValue> inputs) const {
@@ -48,8 +48,8 @@ struct OperatorInfo {
   }
 };
 
-/// The facts about the operator that `fn` observes; nullptr if it observes something else. Thread-safe; the result lives
-/// as long as the process.
+/// The facts about the operator that `fn` observes; nullptr if it observes something else. Thread-safe; the result
+/// lives as long as the process.
 const OperatorInfo* operator_info(const at::RecordFunction& fn);
 
 /// True if `name` is that of a registered operator: with an overload ("aten::add.Tensor"), or of any overload.

@@ -74,13 +74,14 @@ class Recorder {
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
     std::vector<SavedTensor*> saved;
-    bool repeatable = true;    // false: its results are leaves
+    bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
-    bool reads = false;        // has an input with contents
+    bool reads = false;  // has an input with contents
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 
-    /// A factory: kernels and users fill its result through pointers. Not a random fill of given memory: dropout's mask.
+    /// A factory: kernels and users fill its result through pointers. Not a random fill of given memory: dropout's
+    /// mask.
     bool makes_raw() const { return info->factory || (!reads && !(info->random && !writes.empty())); }
     bool writes_unrecorded(const c10::StorageImpl* storage) const {
       return std::find(unrecorded.begin(), unrecorded.end(), storage) != unrecorded.end();

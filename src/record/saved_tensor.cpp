@@ -33,7 +33,8 @@ void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
   if (!versioned || !is_plain(tensor)) return;
   auto* const recorder = Recorder::current();
   // An operator that is still running may be making it, or writing to it.
-  unbound_ = recorder != nullptr && recorder->tape() == tape_ && recorder->bind_later(*this, *tensor.unsafeGetTensorImpl());
+  unbound_ =
+      recorder != nullptr && recorder->tape() == tape_ && recorder->bind_later(*this, *tensor.unsafeGetTensorImpl());
   if (!unbound_) bind();
 }
 
@@ -80,8 +81,9 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (checksum_ == 0 || checksum_ == checksum(*impl.unsafe_storage().unsafeGetStorageImpl(), reach_of(impl))) return;
   std::ostringstream message;
-  message << "[backward] " << tape_->operations[tape_->values[value_].producer].info->name << " cannot be repeated: its result of shape "
-          << tensor.sizes() << " was written to through a pointer or .data before it was saved for backward; write to a tensor"
+  message << "[backward] " << tape_->operations[tape_->values[value_].producer].info->name
+          << " cannot be repeated: its result of shape " << tensor.sizes()
+          << " was written to through a pointer or .data before it was saved for backward; write to a tensor"
           << " made by a factory such as torch::empty, or mark the result with remat::keep()";
   throw Error(message.str());
 }

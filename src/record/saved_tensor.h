@@ -34,8 +34,8 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
   c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};
   uint32_t version_ = 0;
   uint64_t checksum_ = 0;  ///< of what it saved where pointers may have written to it; 0: not taken
-  bool unbound_ = false;  ///< registered with the recorder, alias_ holds the tensor until bind()
-  bool pending_ = false;  ///< counted in the value's `pending`
+  bool unbound_ = false;   ///< registered with the recorder, alias_ holds the tensor until bind()
+  bool pending_ = false;   ///< counted in the value's `pending`
 };
 
 }  // namespace remat

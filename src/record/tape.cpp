@@ -16,7 +16,6 @@ constexpr size_t kMostLooks = 32;
 
 }  // namespace
 
-
 Tape::~Tape() {
   const memory::FrozenPlain frozen;
   generators.clear();
@@ -155,7 +154,8 @@ bool Tape::settle(ValueId id) {
   Value& value = values[id];
   if (!value.kept) return true;
   if (value.drop && recomputable(id) && !value.pinned && !value.anchor) {
-    if (value.checksum != 0 && checksum(*value.kept, {0, value.extent}) != value.checksum) return true;  // plain sees that
+    if (value.checksum != 0 && checksum(*value.kept, {0, value.extent}) != value.checksum)
+      return true;  // plain sees that
     give_up(id);
   } else if (value.saved == 0 && !value.extra) {
     value.extra = true;

@@ -10,7 +10,8 @@
 // Rule 1. A value without producer is a *leaf*: parameters, inputs, and everything that was not recorded or cannot be
 //         repeated exactly. The tape holds its storage, because a replay may have to read it.
 // Rule 2. A value with a producer can be recomputed. The tape holds its storage only in `kept`, and may let go of it.
-// Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers, which
+// Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers,
+// which
 //         nobody sees. Operators that overwrite all of it are recorded; read as it is, it becomes a leaf.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Recorder), any other is forgotten as a place to read from.
@@ -45,41 +46,41 @@ inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 struct Value {
   c10::weak_intrusive_ptr<c10::StorageImpl> home{StoragePtr()};  ///< where the contents live, if it is still alive
-  StoragePtr kept;              ///< remat's own reference; what is held only here can be given up
+  StoragePtr kept;  ///< remat's own reference; what is held only here can be given up
   c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on `home` ...
-  uint32_t version = 0;         ///< ... and its count: a different one means an unseen write
+  uint32_t version = 0;  ///< ... and its count: a different one means an unseen write
   int64_t bytes = 0;
-  int64_t extent = 0;           ///< bytes that its producer's tensor reaches over; what lies behind is undefined
+  int64_t extent = 0;  ///< bytes that its producer's tensor reaches over; what lies behind is undefined
   OperationId producer = kNone;
-  uint16_t result = 0;          ///< which tensor of the producer: a result, or kWritten + index in its written tensors
-  uint32_t scope = 0;           ///< the outermost policy scope it was produced in; 0: none
-  uint32_t saved = 0;           ///< saved tensors that refer to it
-  uint32_t pending = 0;         ///< of those, not unpacked since it was last made
-  uint32_t readers = 0;         ///< recorded operations that read it
-  uint32_t wanted = 0;          ///< replays in progress that will read it: given up last
-  ValueId successor = kNone;    ///< what an in-place write made of it
-  bool data = false;            ///< an operator's result that has no gradient
-  bool raw = false;             ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
-  bool followed = false;        ///< the successor of a value that saved tensors refer to: they see it instead
-  bool pinned = false;          ///< never given up: keep(), or not exactly repeatable
-  bool anchor = false;          ///< input of a checkpointed scope: kept while it has readers
-  bool drop = false;            ///< give it up as soon as only the tape holds it
-  bool extra = false;           ///< `kept` is for replays alone: plain's account does not have it
-  bool lost = false;            ///< a leaf whose contents were overwritten before they could be copied
-  bool absent = false;          ///< saved, and given up: plain would hold it now
-  uint64_t checksum = 0;        ///< of the contents when given up (verify mode) or last watched; 0: not taken
+  uint16_t result = 0;        ///< which tensor of the producer: a result, or kWritten + index in its written tensors
+  uint32_t scope = 0;         ///< the outermost policy scope it was produced in; 0: none
+  uint32_t saved = 0;         ///< saved tensors that refer to it
+  uint32_t pending = 0;       ///< of those, not unpacked since it was last made
+  uint32_t readers = 0;       ///< recorded operations that read it
+  uint32_t wanted = 0;        ///< replays in progress that will read it: given up last
+  ValueId successor = kNone;  ///< what an in-place write made of it
+  bool data = false;          ///< an operator's result that has no gradient
+  bool raw = false;           ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
+  bool followed = false;      ///< the successor of a value that saved tensors refer to: they see it instead
+  bool pinned = false;        ///< never given up: keep(), or not exactly repeatable
+  bool anchor = false;        ///< input of a checkpointed scope: kept while it has readers
+  bool drop = false;          ///< give it up as soon as only the tape holds it
+  bool extra = false;         ///< `kept` is for replays alone: plain's account does not have it
+  bool lost = false;          ///< a leaf whose contents were overwritten before they could be copied
+  bool absent = false;        ///< saved, and given up: plain would hold it now
+  uint64_t checksum = 0;      ///< of the contents when given up (verify mode) or last watched; 0: not taken
 
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
 };
 inline constexpr uint16_t kWritten = 1U << 15U;
 
 struct TensorArgument {
-  ValueId value = kNone;   ///< kNone: see the other two; undefined if they say nothing either
-  uint32_t opaque = kNone; ///< in Tape::opaque
-  uint32_t version = 0;    ///< of the opaque tensor when it was read
-  bool blank = false;      ///< an empty tensor for the operator to fill and resize
-  uint64_t checksum = 0;   ///< of what it reads where pointers may write to it; 0: not taken
-  TensorView view;         ///< of `value`, or of the empty tensor
+  ValueId value = kNone;    ///< kNone: see the other two; undefined if they say nothing either
+  uint32_t opaque = kNone;  ///< in Tape::opaque
+  uint32_t version = 0;     ///< of the opaque tensor when it was read
+  bool blank = false;       ///< an empty tensor for the operator to fill and resize
+  uint64_t checksum = 0;    ///< of what it reads where pointers may write to it; 0: not taken
+  TensorView view;          ///< of `value`, or of the empty tensor
 };
 
 struct Argument {
@@ -92,14 +93,14 @@ struct Argument {
 struct Operation {
   const OperatorInfo* info = nullptr;
   uint32_t first_argument = 0, argument_count = 0;
-  ValueId first_value = 0;      ///< its results are values first_value ... first_value + value_count
+  ValueId first_value = 0;  ///< its results are values first_value ... first_value + value_count
   uint16_t value_count = 0;
   uint32_t scope = 0;
-  bool grad_mode = true;        ///< some kernels choose by it
-  float seconds = 0;            ///< measured when it was recorded
-  uint32_t generator = kNone;   ///< in Tape::generators
+  bool grad_mode = true;       ///< some kernels choose by it
+  float seconds = 0;           ///< measured when it was recorded
+  uint32_t generator = kNone;  ///< in Tape::generators
   uint32_t replays = 0;
-  uint32_t visit = 0;           ///< stamp of the last search that met it
+  uint32_t visit = 0;  ///< stamp of the last search that met it
 };
 
 /// What the replays of one operator cost.
@@ -134,7 +135,8 @@ class Tape {
   ValueId find(const c10::StorageImpl* storage) const;
   /// Makes `storage` the home of a new value.
   ValueId add_value(const StoragePtr& storage, const c10::TensorImpl& seen_through);
-  /// `storage`, the home of `before` (kNone: of nothing yet), is written to: makes it the home of a new value and returns that.
+  /// `storage`, the home of `before` (kNone: of nothing yet), is written to: makes it the home of a new value and
+  /// returns that.
   ValueId supersede(ValueId before, const StoragePtr& storage);
   /// Makes `storage` the home of `value` again, after a replay.
   void rehome(ValueId value, const StoragePtr& storage);
@@ -184,7 +186,8 @@ class Tape {
   /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
   /// become leaves-to-be.
   void collect();
-  /// Does so only if it frees memory, and spares the values in a user's hands if that frees any. Returns whether it did.
+  /// Does so only if it frees memory, and spares the values in a user's hands if that frees any. Returns whether it
+  /// did.
   bool collect_to_free();
   /// collect(), if enough has been let go of since the last time to make it worth it.
   void collect_if_due();
@@ -198,7 +201,8 @@ class Tape {
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
   bool verify = false;
-  bool forgot_living = false;  ///< for lack of memory values in a user's hands became leaves: with more they could be dropped
+  bool forgot_living =
+      false;  ///< for lack of memory values in a user's hands became leaves: with more they could be dropped
   // Counts for the report.
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
   double replay_seconds = 0;

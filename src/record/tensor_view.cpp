@@ -9,16 +9,15 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 /// Everything that a plain tensor's key set may hold.
-const DispatchKeySet kPlainKeys = DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU,
-                                                  DispatchKey::AutogradCUDA, DispatchKey::ADInplaceOrView,
-                                                  DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
-                                                  DispatchKey::Conjugate, DispatchKey::Negative});
+const DispatchKeySet kPlainKeys =
+    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
+                    DispatchKey::ADInplaceOrView, DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
+                    DispatchKey::Conjugate, DispatchKey::Negative});
 
 bool has_plain_storage(const at::TensorBase& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   return (impl->key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !impl->is_inference() &&
-         !impl->is_wrapped_number() && impl->has_storage() &&
-         impl->unsafe_storage().unsafeGetStorageImpl() != nullptr;
+         !impl->is_wrapped_number() && impl->has_storage() && impl->unsafe_storage().unsafeGetStorageImpl() != nullptr;
 }
 
 }  // namespace

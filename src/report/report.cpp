@@ -42,11 +42,13 @@ std::string to_text(const StepReport& r) {
                                    "  (with code, stacks, libraries' scratch space and memory kept for reuse)");
   row("saved values", std::to_string(r.values_saved) + ", " + format_bytes(r.held_replaced_bytes));
   row("dropped", std::to_string(r.values_dropped) + " times, " + format_bytes(r.dropped_bytes));
-  row("operators", std::to_string(r.operators_recorded) + " recorded, " + std::to_string(r.operators_replayed) + " replayed");
+  row("operators",
+      std::to_string(r.operators_recorded) + " recorded, " + std::to_string(r.operators_replayed) + " replayed");
   row("records", format_bytes(r.record_bytes));
   row("time", seconds_text(r.step_seconds) + ", of it recomputing " + seconds_text(r.recompute_seconds));
   for (const auto& op : r.replayed) {
-    row(("  " + op.name).c_str(), std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
+    row(("  " + op.name).c_str(),
+        std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
   }
   return out.str();
 }
@@ -58,16 +60,16 @@ std::string to_json(const StepReport& r) {
       << ", \"budget_bytes\": " << r.budget_bytes << ", \"baseline_bytes\": " << r.baseline_bytes
       << ", \"peak_bytes\": " << r.peak_bytes << ", \"plain_peak_bytes\": " << r.plain_peak_bytes
       << ", \"end_bytes\": " << r.end_bytes << ", \"record_bytes\": " << r.record_bytes
-      << ", \"held_replaced_bytes\": " << r.held_replaced_bytes << ", \"resident_peak_bytes\": " << r.resident_peak_bytes
-      << ", \"operators_recorded\": " << r.operators_recorded << ", \"values_saved\": " << r.values_saved
-      << ", \"values_dropped\": " << r.values_dropped << ", \"dropped_bytes\": " << r.dropped_bytes
-      << ", \"operators_replayed\": " << r.operators_replayed << ", \"forward_seconds\": " << r.forward_seconds
-      << ", \"recompute_seconds\": " << r.recompute_seconds << ", \"step_seconds\": " << r.step_seconds
-      << ", \"replayed\": [";
+      << ", \"held_replaced_bytes\": " << r.held_replaced_bytes
+      << ", \"resident_peak_bytes\": " << r.resident_peak_bytes << ", \"operators_recorded\": " << r.operators_recorded
+      << ", \"values_saved\": " << r.values_saved << ", \"values_dropped\": " << r.values_dropped
+      << ", \"dropped_bytes\": " << r.dropped_bytes << ", \"operators_replayed\": " << r.operators_replayed
+      << ", \"forward_seconds\": " << r.forward_seconds << ", \"recompute_seconds\": " << r.recompute_seconds
+      << ", \"step_seconds\": " << r.step_seconds << ", \"replayed\": [";
   const char* separator = "";
   for (const auto& op : r.replayed) {
-    out << separator << "{\"name\": " << quoted(op.name) << ", \"count\": " << op.count << ", \"seconds\": " << op.seconds
-        << ", \"bytes\": " << op.bytes << "}";
+    out << separator << "{\"name\": " << quoted(op.name) << ", \"count\": " << op.count
+        << ", \"seconds\": " << op.seconds << ", \"bytes\": " << op.bytes << "}";
     separator = ", ";
   }
   out << "]}";

@@ -6,10 +6,10 @@
 
 namespace remat {
 
-/// `stack` holds the arguments of aten::native_batch_norm in training; `mean` and `inverse_deviation` are its second and
-/// third result. Where its first result can be had with the same bits without the two passes over the input that the
-/// statistics cost, puts all three on the stack instead of the arguments and returns true.
-/// REQUIRES an earlier call of check_batch_norm().
+/// `stack` holds the arguments of aten::native_batch_norm in training; `mean` and `inverse_deviation` are its second
+/// and third result. Where its first result can be had with the same bits without the two passes over the input that
+/// the statistics cost, puts all three on the stack instead of the arguments and returns true. REQUIRES an earlier call
+/// of check_batch_norm().
 bool repeat_batch_norm(torch::jit::Stack& stack, const at::Tensor& mean, const at::Tensor& inverse_deviation);
 
 /// Finds out once per process whether it works here. Allocates some kilobytes: not to be called under a limit.

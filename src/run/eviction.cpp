@@ -13,7 +13,8 @@ namespace {
 constexpr double kBatchNormShare = 0.2;
 
 double replay_seconds(const Operation& operation) {
-  return operation.info->batch_norm && operation.value_count == 3 ? kBatchNormShare * operation.seconds : operation.seconds;
+  return operation.info->batch_norm && operation.value_count == 3 ? kBatchNormShare * operation.seconds
+                                                                  : operation.seconds;
 }
 
 /// Marks the operators that replays will have to run for what has been given up, and prices further losses.
@@ -172,7 +173,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + in_bytes(needed) +
                         " at once with everything dropped that can be, the budget is " + in_bytes(limit) +
                         "; give at least that, or less work per step; no budget below " + in_bytes(least) + " can work";
-  if (smallest_known) message += ", and a step of this session would have completed within " + in_bytes(*smallest_known);
+  if (smallest_known)
+    message += ", and a step of this session would have completed within " + in_bytes(*smallest_known);
   throw BudgetError(message, limit, least, smallest_known);
 }
 

@@ -98,7 +98,8 @@ class Replay {
     return first;
   }
 
-  /// Takes hold of an operator's inputs. What was given up since the plan was made is brought back by a replay of its own.
+  /// Takes hold of an operator's inputs. What was given up since the plan was made is brought back by a replay of its
+  /// own.
   void hold_inputs(OperationId id) {
     std::vector<ValueId> inputs;
     {
@@ -118,13 +119,16 @@ class Replay {
   void check_input(const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) const {
     const Value& value = tape_.values[argument.value];
     const bool counted = value.producer == kNone && value.written_unseen();
-    const auto differs = [&](uint64_t before, ByteRange range) { return before != 0 && before != checksum(*contents, range); };
+    const auto differs = [&](uint64_t before, ByteRange range) {
+      return before != 0 && before != checksum(*contents, range);
+    };
     const bool through_pointer =
         !counted && (differs(argument.checksum, reach_of(*argument.view.over(contents).unsafeGetTensorImpl())) ||
                      differs(value.checksum, {0, value.extent}));
     if (!counted && !through_pointer) return;
     throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
-                format_shape(argument.value, reader) + " was modified in place after the forward pass made or read it (" +
+                format_shape(argument.value, reader) +
+                " was modified in place after the forward pass made or read it (" +
                 (counted ? "version " + std::to_string(value.version) + ", now " +
                                std::to_string(value.version_counter.current_version())
                          : "through a pointer or .data") +
@@ -142,7 +146,8 @@ class Replay {
                   " bytes) was overwritten after the forward pass read it and there was no room for a copy; modify it "
                   "after backward, or raise the budget");
     }
-    throw InternalError("[replay] value " + std::to_string(id) + " has neither contents nor a producer; please report this");
+    throw InternalError("[replay] value " + std::to_string(id) +
+                        " has neither contents nor a producer; please report this");
   }
 
   std::string format_shape(ValueId id, const Operation& reader) const {
@@ -151,7 +156,8 @@ class Replay {
     tape_.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
       if (t.value != id || done) return;
       done = true;
-      for (const auto size : t.view.shape.sizes_arrayref()) text += (text.back() == '[' ? "" : ", ") + std::to_string(size);
+      for (const auto size : t.view.shape.sizes_arrayref())
+        text += (text.back() == '[' ? "" : ", ") + std::to_string(size);
     });
     return text + "]";
   }
@@ -207,7 +213,8 @@ class Replay {
       const StoragePtr storage = tape_.alive(id);
       if (!storage || tape_.values[id].result != i + 1) return false;
       const int64_t channels = tape_.values[id].bytes / static_cast<int64_t>(sizeof(float));
-      statistics[i] = at::from_blob(storage->mutable_data(), {channels}, [storage](void*) {}, at::kFloat);
+      statistics[i] = at::from_blob(
+          storage->mutable_data(), {channels}, [storage](void*) {}, at::kFloat);
     }
     return true;
   }
@@ -288,22 +295,25 @@ class Replay {
   }
 
   static StoragePtr empty_storage(const TensorView& view) {
-    c10::Allocator* const allocator = c10::GetAllocator(view.keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
+    c10::Allocator* const allocator =
+        c10::GetAllocator(view.keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
     return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
   }
 
-  /// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it and
-  /// nobody will read the old contents any more.
+  /// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it
+  /// and nobody will read the old contents any more.
   static StoragePtr to_write(Held& held) {
     const bool last_use = held.uses == 1 && held.storage.use_count() == 1;
     return last_use ? std::move(held.storage) : copy_of(*held.storage);
   }
 
-  void take_results(const Operation& operation, const torch::jit::Stack& outputs, const std::vector<StoragePtr>& written) {
+  void take_results(const Operation& operation, const torch::jit::Stack& outputs,
+                    const std::vector<StoragePtr>& written) {
     std::vector<StoragePtr> results;
     const auto add = [&](const at::Tensor& t) {
-      results.push_back(t.defined() ? StoragePtr::reclaim_copy(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())
-                                    : StoragePtr());
+      results.push_back(t.defined()
+                            ? StoragePtr::reclaim_copy(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())
+                            : StoragePtr());
     };
     for (const auto& output : outputs) {
       if (output.isTensor()) {
@@ -318,7 +328,8 @@ class Replay {
       const size_t index = value.result >= kWritten ? value.result - kWritten : value.result;
       const auto& source = value.result >= kWritten ? written : results;
       if (index >= source.size() || !source[index] || static_cast<int64_t>(source[index]->nbytes()) != value.bytes) {
-        throw InternalError("[replay] " + operation.info->name + " gave a result of another size than before; please report this");
+        throw InternalError("[replay] " + operation.info->name +
+                            " gave a result of another size than before; please report this");
       }
       take(id, source[index], *operation.info);
     }
@@ -328,7 +339,9 @@ class Replay {
     Value& value = tape_.values[id];
     tape_.replayed[&info].bytes += value.bytes;
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
-      throw InternalError("[replay] " + info.name + " gave other bits than before: it is not repeatable here (please report this), or its result was written to through a "
+      throw InternalError("[replay] " + info.name +
+                          " gave other bits than before: it is not repeatable here (please report this), or its result "
+                          "was written to through a "
                           "pointer");
     }
     const auto entry = held_.find(id);

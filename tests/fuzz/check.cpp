@@ -120,18 +120,19 @@ std::optional<std::string> compare_peaks(const Run& plain, const Run& other, con
   // Errors in a program end some operators of a plain run and of remat's run at different moments.
   // Above the baseline: cycles that plain PyTorch leaks move the baseline from run to run.
   const int64_t plain_peak = plain.peak - plain.baseline;
-  // Cycles as above are plain's alone, and so is what a saved tensor that was written to in place later drags along: the
-  // history of the write.
+  // Cycles as above are plain's alone, and so is what a saved tensor that was written to in place later drags along:
+  // the history of the write.
   const bool cycle = plain.leaked > other.leaked;
   const bool writes = plain.listing.find("_\n") != std::string::npos;
   // Autograd adds gradients in place where nothing else holds them: dropped values don't.
   const bool may_be_lower = writes || setting.budget;
   // Storages that change size or place under a saved tensor: plain frees the old one, which a replay may need.
-  const bool swaps = plain.listing.find(".set_(") != std::string::npos || plain.listing.find(".resize_") != std::string::npos;
+  const bool swaps =
+      plain.listing.find(".set_(") != std::string::npos || plain.listing.find(".resize_") != std::string::npos;
   const int64_t said = report.plain_peak_bytes - other.baseline;
   if ((said > plain_peak || (said < plain_peak && !may_be_lower)) && !cycle && !swaps && !other.trace.refused) {
-    return setting.name + ": plain_peak_bytes is " + number(said) +
-           " above the baseline, plain's measured peak " + number(plain_peak);
+    return setting.name + ": plain_peak_bytes is " + number(said) + " above the baseline, plain's measured peak " +
+           number(plain_peak);
   }
   if (report.peak_bytes != other.peak) {
     return setting.name + ": peak_bytes is " + number(report.peak_bytes) + ", measured " + number(other.peak);

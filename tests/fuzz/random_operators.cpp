@@ -12,9 +12,8 @@ void dropout(Machine& m) {
     case 0:
       return m.emit("dropout of " + x.name(), [&] { return at::dropout(x.t, 0.4, true); });
     case 1:  // an empty tensor it returns itself, and so makes a leaf its own ancestor
-      return m.emit("native_dropout of " + x.name(), [&] {
-        return std::get<0>(at::native_dropout(x.t.numel() == 0 ? x.t + 0 : x.t, 0.4, true));
-      });
+      return m.emit("native_dropout of " + x.name(),
+                    [&] { return std::get<0>(at::native_dropout(x.t.numel() == 0 ? x.t + 0 : x.t, 0.4, true)); });
     case 2:
       return m.emit("alpha_dropout of " + x.name(), [&] { return at::alpha_dropout(x.t, 0.4, true); });
     default:

@@ -35,7 +35,8 @@ class Adoption : public testing::Test {
   /// As PyTorch's own allocator makes it.
   static at::Tensor older(int64_t bytes) {
     return at::empty({0}, torch::kByte)
-        .set_(c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::GetDefaultCPUAllocator(), true), 0, {bytes}, {1});
+        .set_(c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::GetDefaultCPUAllocator(), true), 0, {bytes},
+              {1});
   }
 
   Ledger& ledger_ = Ledger::of(c10::kCPU);
@@ -125,9 +126,8 @@ TEST_F(Adoption, CopyOnWriteClonesAndBlobsOverOurMemoryAreNotCountedTwice) {
 
 TEST_F(Adoption, OtherDevicesAreLeftAlone) {
   std::array<char, 100> values{};
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 100,
-                                                       c10::DataPtr(values.data(), c10::Device(c10::kXPU, 0)), nullptr,
-                                                       false);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 100, c10::DataPtr(values.data(), c10::Device(c10::kXPU, 0)), nullptr, false);
   EXPECT_EQ(ledger_.adopt(*storage), 0);
   adopt(torch::empty({1000}, torch::TensorOptions().device(torch::kMeta)));
   EXPECT_EQ(ledger_.current(), base_);

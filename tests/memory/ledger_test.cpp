@@ -115,8 +115,8 @@ TEST_F(LedgerTest, NoDeviceWithoutItsLibrary) {
   }
 }
 
-/// Threads allocate, free and reclaim under one limit. The account samples itself at every allocation, so one byte above
-/// the limit at any moment shows in the peak.
+/// Threads allocate, free and reclaim under one limit. The account samples itself at every allocation, so one byte
+/// above the limit at any moment shows in the peak.
 TEST_F(LedgerTest, ThePeakNeverPassesTheLimitUnderThreads) {
   constexpr int64_t kLimit = 4'000'000;
   FakeReclaimer reclaimer;

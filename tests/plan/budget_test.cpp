@@ -23,8 +23,8 @@ TEST(Budget, ReadsSharesAndTheDeviceLimit) {
 }
 
 TEST(Budget, RefusesNonsense) {
-  for (const char* text : {"", "GiB", "-1GiB", "0", "0%", "101%", "2GX", "2 apples", "1e400GiB", "99999999TiB", "nan", "inf",
-                           "1.5", "0x10", "2GiBB", "40%%", "--3"}) {
+  for (const char* text : {"", "GiB", "-1GiB", "0", "0%", "101%", "2GX", "2 apples", "1e400GiB", "99999999TiB", "nan",
+                           "inf", "1.5", "0x10", "2GiBB", "40%%", "--3"}) {
     EXPECT_THROW(Budget::parse(text), Error) << text;
   }
   EXPECT_THROW(Budget::bytes(0), Error);
@@ -36,9 +36,10 @@ TEST(Budget, SaysWhatWasWrongAndWhatToWrite) {
     Budget::parse("12 parsecs");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "[budget] \"12 parsecs\" has an unknown unit; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of "
-                 "plain's activation peak (\"40%\") or \"device\"");
+    EXPECT_STREQ(
+        error.what(),
+        "[budget] \"12 parsecs\" has an unknown unit; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of "
+        "plain's activation peak (\"40%\") or \"device\"");
   }
 }
 

@@ -1,8 +1,8 @@
 // What ends up on the tape, seen from inside.
 #include "record/recorder.h"
 
-#include <gtest/gtest.h>
 #include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "record/autograd_engine.h"
@@ -104,7 +104,8 @@ TEST(Recorder, RandomOperatorsKeepTheirGeneratorsState) {
 TEST(Recorder, ResultsOfFactoriesAreLeavesAndRandomFillsAreNot) {
   const auto like = torch::randn({10});
   Recording recording;
-  for (const auto& made : {at::arange(10), at::zeros({10}), at::randn({10}), at::zeros_like(like), like.new_full({3}, 2.0)}) {
+  for (const auto& made :
+       {at::arange(10), at::zeros({10}), at::randn({10}), at::zeros_like(like), like.new_full({3}, 2.0)}) {
     const auto read = made + 1;
     const ValueId id = recording.tape().find(made.storage().unsafeGetStorageImpl());
     ASSERT_NE(id, kNone);

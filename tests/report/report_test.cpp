@@ -36,7 +36,8 @@ TEST(Report, JsonHasTheFieldsByName) {
   const std::string json = to_json(report);
   EXPECT_NE(json.find("\"peak_bytes\": 2000"), std::string::npos) << json;
   EXPECT_NE(json.find("\"completed\": true"), std::string::npos) << json;
-  EXPECT_NE(json.find("{\"name\": \"odd\\\"name\", \"count\": 4, \"seconds\": 0.125, \"bytes\": 1024}"), std::string::npos)
+  EXPECT_NE(json.find("{\"name\": \"odd\\\"name\", \"count\": 4, \"seconds\": 0.125, \"bytes\": 1024}"),
+            std::string::npos)
       << json;
 }
 

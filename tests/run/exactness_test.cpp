@@ -33,8 +33,8 @@ TEST(Exactness, DropoutFromTheDefaultGenerator) {
 TEST(Exactness, BatchNormUpdatesItsStatisticsOnce) {
   expect_exact([] {
     nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
-                         nn::ReLU(nn::ReLUOptions().inplace(true)), nn::Conv2d(8, 8, 3), nn::BatchNorm2d(8), nn::Flatten(),
-                         nn::Linear(8 * 36, 4));
+                         nn::ReLU(nn::ReLUOptions().inplace(true)), nn::Conv2d(8, 8, 3), nn::BatchNorm2d(8),
+                         nn::Flatten(), nn::Linear(8 * 36, 4));
     return backward_of(*model, model->forward(torch::randn({4, 3, 8, 8})).pow(2).mean());
   });
 }
