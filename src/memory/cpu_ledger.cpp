@@ -11,7 +11,7 @@ namespace remat::memory {
 namespace {
 
 /// Free blocks between live ones may take this part of an enforced limit on top of it: to fill them with other sizes
-/// costs page faults, 5 % of a GPT's step.
+/// costs page faults (docs/allocator.md).
 constexpr int64_t kShareOfHoles = 8;
 
 void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {

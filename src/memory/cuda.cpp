@@ -3,8 +3,7 @@
 // NOT RUN YET: this file has been compiled against the headers of torch 2.13 and CUDA 13, and never been executed.
 // Open:
 //  - The caching allocator calls back with its own lock held, so reclaim() runs under it. A thread that holds a lock
-//  that
-//    a reclaimer takes, and frees a CUDA tensor under it, can deadlock with that.
+//    that a reclaimer takes, and frees a CUDA tensor under it, can deadlock with that.
 //  - The callback does not know the size of the request. make_room() goes by the largest one seen, or an eighth of the
 //    limit, so a request that is the largest so far can be refused though more could have been given up.
 //  - Bytes are those of the allocator's blocks (requests rounded up to 512 bytes).

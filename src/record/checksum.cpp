@@ -23,4 +23,8 @@ uint64_t checksum(const c10::StorageImpl& storage, ByteRange range) {
   return hash(host.const_data_ptr(), static_cast<size_t>(bytes));
 }
 
+uint64_t checksum(const c10::TensorImpl& tensor) {
+  return checksum(*tensor.unsafe_storage().unsafeGetStorageImpl(), reach_of(tensor));
+}
+
 }  // namespace remat

@@ -9,5 +9,7 @@ namespace remat {
 
 /// 64 bits of the hash of a part of the storage, never 0. What is on other devices is copied to the host first.
 uint64_t checksum(const c10::StorageImpl& storage, ByteRange range);
+/// The same of what a tensor reaches.
+uint64_t checksum(const c10::TensorImpl& tensor);
 
 }  // namespace remat

@@ -53,14 +53,17 @@ constexpr std::array<StatisticsOperator, 8> kStatisticsOperators = {{
     {"aten::batch_norm_update_stats", 1, 2, -1, true},
 }};
 
-/// Operators that make a tensor from another's shape. Those without any tensor argument need not be named.
-constexpr std::array<std::string_view, 9> kFactories = {
-    "aten::empty_like", "aten::zeros_like", "aten::ones_like", "aten::full_like",        "aten::new_empty",
-    "aten::new_zeros",  "aten::new_ones",   "aten::new_full",  "aten::new_empty_strided"};
+/// Operators that make a tensor from another's shape. Those without any tensor argument need not be named, nor
+/// aten::empty and its kin.
+constexpr std::array<std::string_view, 8> kFactories = {"aten::zeros_like", "aten::ones_like",        "aten::full_like",
+                                                        "aten::new_empty",  "aten::new_zeros",        "aten::new_ones",
+                                                        "aten::new_full",   "aten::new_empty_strided"};
 
 constexpr std::array<std::string_view, 11> kFills = {
     "aten::fill_",        "aten::zero_",   "aten::copy_",   "aten::bernoulli_",  "aten::normal_",   "aten::uniform_",
     "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
+
+bool contains(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
 
 bool is_view(const c10::FunctionSchema& schema) {
   if (schema.returns().empty()) return false;
@@ -81,12 +84,11 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::");
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise);
-  for (const auto name : kComputeOperators) info.compute = info.compute || base == name;
+  info.compute = contains(kComputeOperators, base);
 
   const auto& arguments = schema.arguments();
-  info.factory =
-      base.starts_with("aten::empty") || std::find(kFactories.begin(), kFactories.end(), base) != kFactories.end();
-  info.overwrites = std::find(kFills.begin(), kFills.end(), base) != kFills.end();
+  info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
+  info.overwrites = contains(kFills, base);
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();

@@ -32,7 +32,6 @@ struct OperatorInfo {
   c10::SmallVector<uint16_t, 2> statistics;
   bool statistics_optional = false;
   int16_t training_argument = -1;
-
   bool batch_norm = false;  ///< aten::native_batch_norm: its results 1 and 2 make a replay cheaper
 
   /// Does a call with these arguments update running statistics?

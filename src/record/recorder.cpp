@@ -258,9 +258,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   pending.reads = pending.reads || !overwritten;
   argument.value = read(tensor, overwritten);
   argument.view = TensorView(impl);
-  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) {
-    argument.checksum = checksum(*impl.unsafe_storage().unsafeGetStorageImpl(), reach_of(impl));
-  }
+  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) argument.checksum = checksum(impl);
   if (written) watch_write(pending, impl, argument.value);
 }
 

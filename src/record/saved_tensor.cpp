@@ -48,7 +48,7 @@ void SavedTensor::bind() {
   if (value.written_unseen()) return;  // written to unseen
   value_ = id;
   view_ = TensorView(impl);
-  if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(*storage, reach_of(impl));
+  if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(impl);
   if (value.saved++ == 0) {
     ++tape_->saved_values;
     tape_->saved_bytes += value.bytes;
@@ -78,8 +78,7 @@ void SavedTensor::check_version() const {
 
 /// What was written through a pointer before the tensor was saved, no replay brings back.
 void SavedTensor::check_contents(const at::Tensor& tensor) const {
-  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (checksum_ == 0 || checksum_ == checksum(*impl.unsafe_storage().unsafeGetStorageImpl(), reach_of(impl))) return;
+  if (checksum_ == 0 || checksum_ == checksum(*tensor.unsafeGetTensorImpl())) return;
   std::ostringstream message;
   message << "[backward] " << tape_->operations[tape_->values[value_].producer].info->name
           << " cannot be repeated: its result of shape " << tensor.sizes()

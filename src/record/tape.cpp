@@ -17,11 +17,11 @@ constexpr size_t kMostLooks = 32;
 }  // namespace
 
 Tape::~Tape() {
-  const memory::FrozenPlain frozen;
-  generators.clear();
-  for (auto& value : values) {
-    if (value.extra) value.kept.reset();
+  {
+    const memory::FrozenPlain frozen;
+    generators.clear();
   }
+  for (auto& value : values) release_kept(value);
   for (const auto& value : values) {
     if (value.absent && ledger != nullptr) ledger->forget_plain(value.bytes);
   }
@@ -94,6 +94,10 @@ void Tape::give_up(ValueId id) {
   dropped_bytes += value.bytes;
   value.absent = (value.saved > 0 || value.followed) && !value.extra;
   unhome(id);
+  release_kept(value);
+}
+
+void Tape::release_kept(Value& value) {
   std::optional<memory::FrozenPlain> frozen;
   if (value.absent || value.extra) frozen.emplace();  // plain would hold it on, or does not have it
   value.extra = false;
@@ -130,7 +134,11 @@ void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {
 }
 
 void Tape::drop_idle() {
-  std::erase_if(drop_queue_, [&](ValueId id) { return !is_in_use(id) && settle(id); });
+  std::erase_if(drop_queue_, [&](ValueId id) {
+    if (is_in_use(id)) return false;
+    settle(id);
+    return true;
+  });
   // Long-lived leaves may be many: a slice at a time.
   for (size_t looks = std::min(leaf_queue_.size(), kMostLooks); looks > 0; --looks) {
     if (next_look_ >= leaf_queue_.size()) next_look_ = 0;
@@ -150,18 +158,16 @@ bool Tape::is_in_use(ValueId id) const {
   return value.kept && (value.kept.use_count() > 1 || value.followed);
 }
 
-bool Tape::settle(ValueId id) {
+void Tape::settle(ValueId id) {
   Value& value = values[id];
-  if (!value.kept) return true;
+  if (!value.kept) return;
   if (value.drop && recomputable(id) && !value.pinned && !value.anchor) {
-    if (value.checksum != 0 && checksum(*value.kept, {0, value.extent}) != value.checksum)
-      return true;  // plain sees that
-    give_up(id);
+    const bool as_watched = value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;
+    if (as_watched) give_up(id);  // else plain would see what was written since
   } else if (value.saved == 0 && !value.extra) {
     value.extra = true;
     if (ledger != nullptr) ledger->forget_plain(value.bytes);
   }
-  return true;
 }
 
 void Tape::let_go(ValueId id) {
@@ -171,12 +177,7 @@ void Tape::let_go(ValueId id) {
     if (ledger != nullptr) ledger->forget_plain(value.bytes);
   }
   const bool leaf = value.producer == kNone;
-  if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) {
-    std::optional<memory::FrozenPlain> frozen;
-    if (value.extra) frozen.emplace();
-    value.extra = false;
-    value.kept.reset();
-  }
+  if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) release_kept(value);
   if (value.kept) uncount_when_idle(id);
 }
 
@@ -274,10 +275,7 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
     Value& value = values[id];
     if (value.producer != kNone && operations[value.producer].info == nullptr) value.producer = kNone;
     if (needed[id]) continue;
-    if (value.extra) {
-      const memory::FrozenPlain frozen;
-      value.kept.reset();
-    }
+    if (value.extra) release_kept(value);
     if (value.kept) freed.push_back(std::move(value.kept));
     unhome(id);
     value = Value();

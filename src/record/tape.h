@@ -11,8 +11,7 @@
 //         repeated exactly. The tape holds its storage, because a replay may have to read it.
 // Rule 2. A value with a producer can be recomputed. The tape holds its storage only in `kept`, and may let go of it.
 // Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers,
-// which
-//         nobody sees. Operators that overwrite all of it are recorded; read as it is, it becomes a leaf.
+//         which nobody sees. Operators that overwrite all of it are recorded; read as it is, it becomes a leaf.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Recorder), any other is forgotten as a place to read from.
 // Rule 5. What no saved tensor can ever ask for is released by collect(), a mark and sweep over the arrays.
@@ -201,8 +200,8 @@ class Tape {
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
   bool verify = false;
-  bool forgot_living =
-      false;  ///< for lack of memory values in a user's hands became leaves: with more they could be dropped
+  /// For lack of memory values in a user's hands became leaves: with more they could be dropped.
+  bool forgot_living = false;
   // Counts for the report.
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
   double replay_seconds = 0;
@@ -218,9 +217,10 @@ class Tape {
   void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
   /// Does anything but the tape need the contents where they are?
   bool is_in_use(ValueId id) const;
-  /// What the queues are for. Returns true.
-  bool settle(ValueId id);
-
+  /// What the queues are for.
+  void settle(ValueId id);
+  /// Lets go of the storage, and takes it from plain's account if it is there and plain would free it now.
+  static void release_kept(Value& value);
   /// No saved tensor refers to the value any more.
   void let_go(ValueId id);
 

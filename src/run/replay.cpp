@@ -119,12 +119,14 @@ class Replay {
   void check_input(const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) const {
     const Value& value = tape_.values[argument.value];
     const bool counted = value.producer == kNone && value.written_unseen();
-    const auto differs = [&](uint64_t before, ByteRange range) {
-      return before != 0 && before != checksum(*contents, range);
+    const auto argument_differs = [&] {
+      return argument.checksum != 0 &&
+             argument.checksum != checksum(*argument.view.over(contents).unsafeGetTensorImpl());
     };
-    const bool through_pointer =
-        !counted && (differs(argument.checksum, reach_of(*argument.view.over(contents).unsafeGetTensorImpl())) ||
-                     differs(value.checksum, {0, value.extent}));
+    const auto value_differs = [&] {
+      return value.checksum != 0 && value.checksum != checksum(*contents, {0, value.extent});
+    };
+    const bool through_pointer = !counted && (argument_differs() || value_differs());
     if (!counted && !through_pointer) return;
     throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
                 format_shape(argument.value, reader) +
@@ -341,8 +343,7 @@ class Replay {
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
       throw InternalError("[replay] " + info.name +
                           " gave other bits than before: it is not repeatable here (please report this), or its result "
-                          "was written to through a "
-                          "pointer");
+                          "was written to through a pointer");
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();

@@ -71,7 +71,11 @@ void Step::Impl::end() {
   const std::lock_guard lock(tape->mutex);
   report.completed = std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
-  if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) Recorder::stop();
+  if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {
+    Recorder::stop();
+  } else {  // ended by another thread
+    tape->collect();
+  }
   enforcement.reset();
   const auto& ledger = *tape->ledger;
   report.baseline_bytes += tape->adopted_bytes;

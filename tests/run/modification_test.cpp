@@ -153,35 +153,29 @@ TEST(Modification, OfATensorThatIsNotSaved) {
   }));
 }
 
+/// Reads a running average and then updates it, several times, as normalization layers do.
+Outcome read_and_update(const at::Tensor& x, const at::Tensor& average) {
+  at::Tensor total = torch::zeros({});
+  for (int i = 0; i < 4; ++i) {
+    auto h = (x + average).sin();
+    total = total + (h * h).sum();
+    const torch::NoGradGuard no_grad;
+    average.mul_(0.9).add_(h, 0.1);
+  }
+  total.backward();
+  return gradients({x});
+}
+
 TEST(Modification, OfABufferReadEarlier) {
   EXPECT_FALSE(expect_exact_or_refused([] {
-    auto x = torch::randn({4, 8}).requires_grad_(), average = torch::zeros({4, 8});
-    at::Tensor total = torch::zeros({});
-    for (int i = 0; i < 4; ++i) {
-      auto h = (x + average).sin();
-      total = total + (h * h).sum();
-      const torch::NoGradGuard no_grad;
-      average.mul_(0.9).add_(h, 0.1);
-    }
-    total.backward();
-    return gradients({x});
+    return read_and_update(torch::randn({4, 8}).requires_grad_(), torch::zeros({4, 8}));
   }));
 }
 
 TEST(Modification, OfAnOlderBufferReadEarlier) {
   EXPECT_FALSE(expect_exact_or_refused_after([] {
     auto x = torch::randn({4, 8}).requires_grad_(), average = torch::ones({4, 8});
-    return [=] {
-      at::Tensor total = torch::zeros({});
-      for (int i = 0; i < 4; ++i) {
-        auto h = (x + average).sin();
-        total = total + (h * h).sum();
-        const torch::NoGradGuard no_grad;
-        average.mul_(0.9).add_(h, 0.1);
-      }
-      total.backward();
-      return gradients({x});
-    };
+    return [=] { return read_and_update(x, average); };
   }));
 }
 
