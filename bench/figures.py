@@ -80,4 +80,9 @@ def budgets(bench):
     return rows
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets)}
+def packing(bench):
+    """The same where nothing is held packed: what packing is worth."""
+    return [bench.against_plain("gpt", f"percent {share} unpacked") | {"share": share} for share in (50, 30)]
+
+
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing)}

@@ -10,7 +10,7 @@
 //
 // A step is forward and backward, no optimizer. Gradient buffers exist before it and are zero: the peak above the
 // baseline is that of activations alone. With `fresh` after a command there are none, and the step allocates them, as
-// it does after zero_grad() in a training loop.
+// it does after zero_grad() in a training loop. With `unpacked` nothing is held packed.
 //
 // Every step begins with the same parameters and generator state; `gradients` is a checksum of what it computed, the
 // same for all commands. `stock` leaves PyTorch's own CPU allocator in place: only `plain` works, no bytes are counted.
@@ -59,6 +59,7 @@ struct Command {
   std::string variant;
   double number = 0;
   bool fresh = false;
+  bool unpacked = false;
 
   explicit Command(const std::string& line) : text(line) {
     std::istringstream words(line);
@@ -66,8 +67,12 @@ struct Command {
     if ((variant == "budget" || variant == "percent" || variant == "keep_within") && !(words >> number && number > 0)) {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
-    std::string word;
-    if (words >> word) fresh = word == "fresh";
+    for (std::string word; words >> word;) {
+      if (word != "fresh" && word != "unpacked") {
+        throw Error("[bench_step] \"" + line + "\": unknown word \"" + word + "\"; see the top of bench/step.cpp");
+      }
+      (word == "fresh" ? fresh : unpacked) = true;
+    }
   }
 };
 
@@ -157,7 +162,7 @@ class Worker {
 
   remat::Session& session_for(const Command& command) {
     auto& session = sessions_[command.text];
-    if (!session) session.emplace(remat::SessionOptions{.budget = budget_of(command)});
+    if (!session) session.emplace(remat::SessionOptions{.budget = budget_of(command), .pack = !command.unpacked});
     return *session;
   }
 

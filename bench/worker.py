@@ -46,8 +46,8 @@ class Worker:
 
 @dataclass
 class Protocol:
-    pairs: int = 7  # that count
-    extra: int = 3  # run at most this many more where the machine was not quiet
+    pairs: int = 11  # that count
+    extra: int = 4  # run at most this many more where the machine was not quiet
     warm_up: int = 2
     quiet: float = 0.1  # cores taken by others at which a pair counts as undisturbed
 

@@ -31,11 +31,13 @@ struct StepReport {
 
   int64_t operators_recorded = 0;
   int64_t values_saved = 0;    ///< distinct values that autograd saved
-  int64_t values_dropped = 0;  ///< times that a saved value's memory was given up
+  int64_t values_dropped = 0;  ///< times that a saved value's memory was given up, packed or not
   int64_t dropped_bytes = 0;   ///< bytes given up that way
+  int64_t values_packed = 0;   ///< times that a value was held packed instead
+  int64_t packed_bytes = 0;    ///< bytes that this freed
   int64_t operators_replayed = 0;
   double forward_seconds = 0;              ///< measured time of the recorded operators
-  double recompute_seconds = 0;            ///< time spent in replays
+  double recompute_seconds = 0;            ///< time spent in replays and in unpacking
   double step_seconds = 0;                 ///< wall time of the whole step
   std::vector<ReplayedOperator> replayed;  ///< by operator name, most expensive first
 

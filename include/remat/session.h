@@ -26,6 +26,10 @@ struct SessionOptions {
   /// Compares every recomputed value with a checksum taken when it was dropped; a difference is an InternalError that
   /// names the operator. Costs a read of each dropped value. Default: off.
   bool verify = false;
+  /// Where memory runs short, holds values that have two different elements as bits (dropout masks, comparisons), and
+  /// 64-bit indices in as few bytes as the largest takes, where that is cheaper than to recompute others. Without loss:
+  /// every element is looked at. CPU only. Default: on.
+  bool pack = true;
 };
 
 /// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.

@@ -68,6 +68,15 @@ void CpuLedger::discharge(int64_t bytes) noexcept {
   if (!FrozenPlain::active()) plain_current_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
+bool CpuLedger::hold(int64_t bytes) noexcept {
+  int64_t before = current_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > enforcements_.smallest() - before) return false;
+  } while (!current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+  raise_to(peak_, before + bytes);
+  return true;
+}
+
 int64_t CpuLedger::footprint_limit() const noexcept {
   const int64_t enforced = enforcements_.smallest();
   const int64_t with_holes = enforced > INT64_MAX / 2 ? enforced : enforced + enforced / kShareOfHoles;

@@ -44,6 +44,8 @@ class CpuLedger final : public DeviceLedger {
   int64_t plain_peak() const override { return plain_peak_.load(std::memory_order_relaxed); }
   void reset_plain() override;
   void forget_plain(int64_t bytes) override { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
+  bool hold(int64_t bytes) noexcept override;
+  void release(int64_t bytes) noexcept override { current_.fetch_sub(bytes, std::memory_order_relaxed); }
   int64_t adopt(c10::StorageImpl& storage) override;
   std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) override;
   int64_t enforced_limit() const override { return enforcements_.smallest(); }

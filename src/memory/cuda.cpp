@@ -60,6 +60,8 @@ class CudaLedger final : public DeviceLedger {
     plain_peak_ = plain_current_.load();
   }
   void forget_plain(int64_t bytes) override { plain_current_ -= bytes; }
+  bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
+  void release(int64_t) noexcept override {}
 
   /// The caching allocator's statistics have always counted everything.
   int64_t adopt(c10::StorageImpl&) override { return 0; }

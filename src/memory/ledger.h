@@ -39,6 +39,11 @@ class Ledger {
   virtual void reset_plain() = 0;
   /// A value that remat gave up would now have been freed by plain: plain_current -= bytes.
   virtual void forget_plain(int64_t bytes) = 0;
+  /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
+  /// reclaimer: false, and nothing is counted, where the bytes would pass a limit.
+  virtual bool hold(int64_t bytes) noexcept = 0;
+  /// Such memory is free again.
+  virtual void release(int64_t bytes) noexcept = 0;
 
   /// Counts a storage that this ledger's allocator did not allocate, until it is freed, and returns the bytes that this
   /// call added. Cheap when already counted. Where they would pass a limit the reclaimers are asked first, but the

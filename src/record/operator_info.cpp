@@ -63,6 +63,12 @@ constexpr std::array<std::string_view, 11> kFills = {
     "aten::fill_",        "aten::zero_",   "aten::copy_",   "aten::bernoulli_",  "aten::normal_",   "aten::uniform_",
     "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
 
+/// Draws of zeros and ones, and what is made of them in masks: their results have two different elements.
+constexpr std::array<std::string_view, 2> kTwoValued = {"aten::bernoulli", "aten::bernoulli_"};
+constexpr std::array<std::string_view, 12> kElementwise = {
+    "aten::mul", "aten::mul_", "aten::div",  "aten::div_",     "aten::add",   "aten::add_",
+    "aten::sub", "aten::sub_", "aten::rsub", "aten::_to_copy", "aten::clone", "aten::where"};
+
 bool contains(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
 
 bool is_view(const c10::FunctionSchema& schema) {
@@ -89,6 +95,8 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   const auto& arguments = schema.arguments();
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
   info.overwrites = contains(kFills, base);
+  info.two_valued = contains(kTwoValued, base);
+  info.elementwise = contains(kElementwise, base);
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();

@@ -23,6 +23,8 @@ struct OperatorInfo {
   bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
   bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
+  bool two_valued = false;      ///< its floating-point results hold zeros and ones
+  bool elementwise = false;     ///< with one tensor argument: maps equal elements to equal elements
   int16_t generator_argument = -1;
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.

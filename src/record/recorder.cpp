@@ -16,6 +16,8 @@ namespace {
 
 thread_local std::unique_ptr<Recorder> t_recorder;
 
+constexpr int64_t kLeastPacked = 64;  // bytes: less is not worth it
+
 bool below_autograd() {
   const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
   return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
@@ -434,8 +436,33 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
     if (t.value != kNone) ++tape.values[t.value].readers;
   });
+  mark_packable(operation, outputs);
   tape.operations.push_back(operation);
   bind_saved(pending);
+}
+
+/// Notes which results may take fewer bytes than they seem to. A hope: pack() looks at the contents.
+void Recorder::mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs) {
+  Tape& tape = *tape_;
+  if (!tape.pack_values) return;
+  bool few = operation.info->two_valued;
+  if (operation.info->elementwise) {
+    uint32_t inputs = 0, packable = 0;
+    tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+      if (t.value == kNone) return;
+      ++inputs;
+      packable += tape.values[t.value].element_bytes > 0 ? 1 : 0;
+    });
+    few = inputs == 1 && packable == 1;
+  }
+  for_each_result(outputs, [&](const at::Tensor& t) {
+    if (!t.defined() || !t.has_storage()) return;
+    const bool likely = few || t.scalar_type() == at::kBool || t.scalar_type() == at::kLong;
+    const ValueId id = likely ? tape.find(storage_of(t)) : kNone;
+    if (id != kNone && id >= operation.first_value && tape.values[id].bytes >= kLeastPacked && t.itemsize() <= 8) {
+      tape.values[id].element_bytes = static_cast<uint8_t>(t.itemsize());
+    }
+  });
 }
 
 void Recorder::finish_writes(Pending& pending, OperationId producer) {

@@ -107,6 +107,7 @@ class Recorder {
   void before_write(const at::Tensor& tensor);
   void save_leaf(ValueId leaf);
   void finish_writes(Pending& pending, OperationId producer);
+  void mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs);
   void bind_saved(Pending& pending);
 
   std::shared_ptr<Tape> tape_;

@@ -97,6 +97,22 @@ void Tape::give_up(ValueId id) {
   release_kept(value);
 }
 
+bool Tape::pack(ValueId id) {
+  Value& value = values[id];
+  const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.element_bytes);
+  if (packed == nullptr) {
+    value.element_bytes = 0;  // do not look again
+    return false;
+  }
+  give_up(id);
+  // Room for it has just been made; if another thread was faster, a replay brings the value back.
+  if (ledger == nullptr || !packed->count_in(*ledger)) return true;
+  value.packed = packed;
+  ++packs;
+  packed_bytes += value.bytes - packed->bytes();
+  return true;
+}
+
 void Tape::release_kept(Value& value) {
   std::optional<memory::FrozenPlain> frozen;
   if (value.absent || value.extra) frozen.emplace();  // plain would hold it on, or does not have it

@@ -31,6 +31,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "record/operator_info.h"
+#include "record/packing.h"
 #include "record/tensor_view.h"
 
 namespace remat {
@@ -67,7 +68,10 @@ struct Value {
   bool extra = false;         ///< `kept` is for replays alone: plain's account does not have it
   bool lost = false;          ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;        ///< saved, and given up: plain would hold it now
+  uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
   uint64_t checksum = 0;      ///< of the contents when given up (verify mode) or last watched; 0: not taken
+  std::shared_ptr<const Packed>
+      packed;  ///< the contents: instead of a replay, or beside `kept` to spare a second packing
 
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
 };
@@ -167,6 +171,9 @@ class Tape {
 
   /// Gives up the memory of `value`; it can be recomputed. The caller makes sure that only the tape holds it.
   void give_up(ValueId value);
+  /// Gives it up like give_up(), and holds it packed from now on. False, and nothing has happened, if its contents
+  /// cannot be packed.
+  bool pack(ValueId value);
   /// From now on nobody reports writes: takes checksums of what is in a user's hands.
   void stop_watching();
   /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
@@ -200,9 +207,11 @@ class Tape {
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
   bool verify = false;
+  bool pack_values = true;
   /// For lack of memory values in a user's hands became leaves: with more they could be dropped.
   bool forgot_living = false;
   // Counts for the report.
+  int64_t packs = 0, packed_bytes = 0;
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
   double replay_seconds = 0;
   ska::flat_hash_map<const OperatorInfo*, ReplayCost> replayed;

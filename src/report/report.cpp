@@ -42,6 +42,8 @@ std::string to_text(const StepReport& r) {
                                    "  (with code, stacks, libraries' scratch space and memory kept for reuse)");
   row("saved values", std::to_string(r.values_saved) + ", " + format_bytes(r.held_replaced_bytes));
   row("dropped", std::to_string(r.values_dropped) + " times, " + format_bytes(r.dropped_bytes));
+  if (r.values_packed > 0)
+    row("packed", std::to_string(r.values_packed) + " times, freed " + format_bytes(r.packed_bytes));
   row("operators",
       std::to_string(r.operators_recorded) + " recorded, " + std::to_string(r.operators_replayed) + " replayed");
   row("records", format_bytes(r.record_bytes));
@@ -63,7 +65,8 @@ std::string to_json(const StepReport& r) {
       << ", \"held_replaced_bytes\": " << r.held_replaced_bytes
       << ", \"resident_peak_bytes\": " << r.resident_peak_bytes << ", \"operators_recorded\": " << r.operators_recorded
       << ", \"values_saved\": " << r.values_saved << ", \"values_dropped\": " << r.values_dropped
-      << ", \"dropped_bytes\": " << r.dropped_bytes << ", \"operators_replayed\": " << r.operators_replayed
+      << ", \"dropped_bytes\": " << r.dropped_bytes << ", \"values_packed\": " << r.values_packed
+      << ", \"packed_bytes\": " << r.packed_bytes << ", \"operators_replayed\": " << r.operators_replayed
       << ", \"forward_seconds\": " << r.forward_seconds << ", \"recompute_seconds\": " << r.recompute_seconds
       << ", \"step_seconds\": " << r.step_seconds << ", \"replayed\": [";
   const char* separator = "";

@@ -46,6 +46,7 @@ class Replay {
       plan();
     }
     const Recorder::Suspension unseen;
+    if (operations_.empty()) unpack();
     for (const OperationId id : operations_) {
       const memory::FrozenPlain frozen;
       run_operation(id);
@@ -67,6 +68,7 @@ class Replay {
     const uint32_t stamp = tape_.next_visit();
     std::vector<ValueId> missing = {target_};
     want(target_);  // the caller's
+    if (tape_.values[target_].packed) return;
     while (!missing.empty()) {
       const ValueId id = missing.back();
       missing.pop_back();
@@ -81,7 +83,7 @@ class Replay {
         if (!want(t.value)) return;
         const StoragePtr alive = tape_.alive(t.value);
         if (!alive) {
-          missing.push_back(t.value);
+          if (!tape_.values[t.value].packed) missing.push_back(t.value);
         } else if (!tape_.values[t.value].kept) {
           held_.at(t.value).storage = alive;
         }
@@ -98,8 +100,28 @@ class Replay {
     return first;
   }
 
+  /// The target is held packed.
+  void unpack() {
+    const memory::FrozenPlain frozen;
+    std::shared_ptr<const Packed> packed;
+    size_t bytes = 0;
+    {
+      const std::lock_guard lock(tape_.mutex);
+      packed = tape_.values[target_].packed;
+      bytes = static_cast<size_t>(tape_.values[target_].bytes);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                               c10::GetAllocator(c10::kCPU), /*resizable=*/true);
+    packed->unpack(*storage);
+    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const std::lock_guard lock(tape_.mutex);
+    tape_.replay_seconds += seconds;
+    take(target_, storage, *tape_.operations[tape_.values[target_].producer].info);
+  }
+
   /// Takes hold of an operator's inputs. What was given up since the plan was made is brought back by a replay of its
-  /// own.
+  /// own, and so is what is packed.
   void hold_inputs(OperationId id) {
     std::vector<ValueId> inputs;
     {
@@ -333,13 +355,13 @@ class Replay {
         throw InternalError("[replay] " + operation.info->name +
                             " gave a result of another size than before; please report this");
       }
+      tape_.replayed[operation.info].bytes += value.bytes;
       take(id, source[index], *operation.info);
     }
   }
 
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
     Value& value = tape_.values[id];
-    tape_.replayed[&info].bytes += value.bytes;
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
       throw InternalError("[replay] " + info.name +
                           " gave other bits than before: it is not repeatable here (please report this), or its result "

@@ -88,6 +88,8 @@ void Step::Impl::end() {
   report.values_saved = tape->saved_values;
   report.values_dropped = tape->drops;
   report.dropped_bytes = tape->dropped_bytes;
+  report.values_packed = tape->packs;
+  report.packed_bytes = tape->packed_bytes;
   report.operators_replayed = tape->replays;
   report.recompute_seconds = tape->replay_seconds;
   for (const auto& operation : tape->operations) report.forward_seconds += operation.seconds;
@@ -134,6 +136,7 @@ Step Session::step() {
   auto& ledger = memory::Ledger::of(impl_->options.device);
   step->tape->ledger = &ledger;
   step->tape->verify = impl_->options.verify;
+  step->tape->pack_values = impl_->options.pack;
   ledger.reset_peak();
   ledger.reset_plain();
   const int64_t baseline = ledger.current();

@@ -88,6 +88,7 @@ std::optional<std::string> compare(const Run& plain, const Run& other, const std
     tally.recorded += other.report->operators_recorded;
     tally.replayed += other.report->operators_replayed;
     tally.dropped += other.report->values_dropped;
+    tally.packed += other.report->values_packed;
   }
   // Some in-place operators make cycles in plain PyTorch: a saved tensor that its own history holds.
   // Such a cycle also holds what its saved tensors are replayed from.
@@ -213,9 +214,9 @@ Reference reference(const Program& program, Tally& tally) {
 std::string Tally::to_string() const {
   std::ostringstream out;
   out << programs << " programs (" << threw << " throw), " << runs << " runs, " << refused << " refused, " << recorded
-      << " operators recorded, " << replayed << " replayed, " << dropped << " values dropped, budgets held "
-      << budgets_held << ", refused " << budgets_refused << ", not monotone " << not_monotone << ", worst replay ratio "
-      << worst_replay_ratio << " (seed " << worst_replay_seed << ")\n";
+      << " operators recorded, " << replayed << " replayed, " << dropped << " values dropped, " << packed
+      << " packed, budgets held " << budgets_held << ", refused " << budgets_refused << ", not monotone "
+      << not_monotone << ", worst replay ratio " << worst_replay_ratio << " (seed " << worst_replay_seed << ")\n";
   for (const auto& [text, count] : refusals) out << "  " << count << " x " << text << "\n";
   return out.str();
 }

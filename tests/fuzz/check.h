@@ -19,6 +19,7 @@ struct Tally {
   int64_t recorded = 0;  ///< operators
   int64_t replayed = 0;  ///< operators
   int64_t dropped = 0;   ///< values
+  int64_t packed = 0;    ///< values
   int64_t budgets_held = 0;
   int64_t budgets_refused = 0;
   int64_t not_monotone = 0;       ///< a budget refused where a smaller one held

@@ -67,7 +67,7 @@ TEST(Session, KeepsTheMeasuredPeakUnderEveryBudget) {
     EXPECT_LE(report.peak_bytes, budget);
     expect_same_bits(expected, net.outcome(), std::to_string(percent) + " %");
     EXPECT_EQ(report.plain_peak_bytes, plain.plain_peak_bytes);
-    EXPECT_GT(report.operators_replayed, 0);
+    EXPECT_GT(report.operators_replayed + report.values_packed, 0);
   }
 }
 
