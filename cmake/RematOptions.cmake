@@ -26,8 +26,9 @@ function(remat_target target)
   endif()
   if(REMAT_SANITIZE)
     # The checks that sanitizers insert make GCC 12 see uninitialized variables in std::optional and std::function.
+    # LibTorch's headers have fences, which ThreadSanitizer does not know (-Wtsan).
     target_compile_options(${target} PRIVATE -fsanitize=${REMAT_SANITIZE} -fno-omit-frame-pointer -g
-                           -Wno-maybe-uninitialized)
+                           -Wno-maybe-uninitialized $<$<STREQUAL:${REMAT_SANITIZE},thread>:-Wno-tsan>)
     target_link_options(${target} PRIVATE -fsanitize=${REMAT_SANITIZE})
   endif()
   if(REMAT_MOLD)
