@@ -23,6 +23,7 @@ struct StepReport {
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began
   int64_t peak_bytes = 0;           ///< measured peak of the step
+  int64_t planned_peak_bytes = 0;   ///< predicted by the plan that the step followed to its end; 0: there was none
   int64_t plain_peak_bytes = 0;     ///< what the peak would have been with every saved value kept
   int64_t end_bytes = 0;            ///< alive when the step ended
   int64_t record_bytes = 0;         ///< memory of remat's own records at their largest, generator states included

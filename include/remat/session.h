@@ -9,11 +9,13 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <c10/core/Device.h>
 
 #include <remat/budget.h>
 #include <remat/error.h>
+#include <remat/graph.h>
 #include <remat/report.h>
 
 namespace remat {
@@ -30,6 +32,10 @@ struct SessionOptions {
   /// 64-bit indices in as few bytes as the largest takes, where that is cheaper than to recompute others. Without loss:
   /// every element is looked at. CPU only. Default: on.
   bool pack = true;
+  /// "online": what to give up is decided when memory runs short. Any other name (list_planners() has them): the first
+  /// step does that, later ones follow a plan made from it, for as long as they run the same operators; where they
+  /// depart from it, and where there is no plan within the budget, "online" goes on.
+  std::string planner = "auto";
 };
 
 /// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.
@@ -71,6 +77,10 @@ class Session {
 
   /// The report of the last step that ended. Throws Error before the first.
   const StepReport& report() const;
+
+  /// The graph of the last step that completed. Throws Error before the first, where another session's step was being
+  /// written down at that time (one at a time in a process), and on devices other than the CPU.
+  const Graph& graph() const;
 
   /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.
   std::optional<int64_t> budget_bytes() const;

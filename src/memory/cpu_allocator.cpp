@@ -1,5 +1,6 @@
 #include "memory/cpu_allocator.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -10,6 +11,7 @@
 
 #include <remat/error.h>
 
+#include "memory/allocation_observer.h"
 #include "memory/arena.h"
 #include "memory/cpu_ledger.h"
 
@@ -41,6 +43,16 @@ Block* allocate_block(size_t bytes) noexcept {
   block->bytes = bytes;
   block->region = nullptr;
   return block;
+}
+
+std::atomic<AllocationObserver*> g_observer{nullptr};
+std::mutex g_observer_mutex;  // held while it is told
+
+template <class Tell>
+void tell_observer(Tell&& tell) noexcept {
+  if (g_observer.load(std::memory_order_relaxed) == nullptr) return;
+  const std::lock_guard lock(g_observer_mutex);
+  if (AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed)) tell(*observer);
 }
 
 void report_to_profiler(void* data, int64_t bytes) {
@@ -79,6 +91,7 @@ class CpuAllocator final : public c10::Allocator {
       fail(bytes);
     }
     ledger.confirm(size, alive);
+    tell_observer([&](AllocationObserver& o) { o.allocated(block->data(), size, !FrozenPlain::active()); });
     trim_cache();
     report_to_profiler(block->data(), size);
     return {block->data(), block->data(), &release_block, c10::kCPU};
@@ -94,6 +107,7 @@ void release_block(void* data) noexcept {
   if (data == nullptr) return;
   Block* const block = Block::of(data);
   const auto bytes = static_cast<int64_t>(block->bytes);
+  tell_observer([&](AllocationObserver& o) { o.freed(data, bytes, !FrozenPlain::active()); });
   // Free first: the ledger must never show room that is not there yet.
   if (block->region != nullptr) {
     arena().free(block);
@@ -117,6 +131,17 @@ void install_cpu_allocator() {
     throw Error("[start_accounting] another library holds the place of PyTorch's CPU allocator with a priority above " +
                 std::to_string(kPriority) + "; load remat without it");
   }
+}
+
+bool observe_allocations(AllocationObserver& observer) {
+  AllocationObserver* nobody = nullptr;
+  return g_observer.compare_exchange_strong(nobody, &observer);
+}
+
+void stop_observing(AllocationObserver& observer) {
+  const std::lock_guard lock(g_observer_mutex);
+  AllocationObserver* known = &observer;
+  g_observer.compare_exchange_strong(known, nullptr);
 }
 
 int64_t cached_bytes() noexcept { return arena().cached(); }

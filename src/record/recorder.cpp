@@ -10,6 +10,7 @@
 #include "record/checksum.h"
 #include "record/generator_state.h"
 #include "record/saved_tensor.h"
+#include "record/trace.h"
 
 namespace remat {
 namespace {
@@ -190,6 +191,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   }
   pending.operation.argument_count = static_cast<uint32_t>(tape.arguments.size()) - pending.operation.first_argument;
   pending.after = tape.mark();
+  if (tape.trace != nullptr) tape.trace->operator_begins();
   pending.begin = std::chrono::steady_clock::now();
 }
 
@@ -420,6 +422,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
     tape.erase(pending.before, pending.after);
+    if (tape.trace != nullptr) tape.trace->operator_skipped();
     bind_saved(pending);
     return;
   }
@@ -438,6 +441,8 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   });
   mark_packable(operation, outputs);
   tape.operations.push_back(operation);
+  tape.follow_schedule();
+  if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
   bind_saved(pending);
 }
 

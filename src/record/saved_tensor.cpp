@@ -6,6 +6,7 @@
 
 #include "record/checksum.h"
 #include "record/recorder.h"
+#include "record/trace.h"
 #include "run/replay.h"
 
 namespace remat {
@@ -95,6 +96,7 @@ at::Tensor SavedTensor::call_unpack_hook() {
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
+    if (tape_->trace != nullptr) tape_->trace->used(value_);
     // Written to in place through an alias with a count of its own: plain would read what is there now.
     while (tape_->values[id].successor != kNone) id = tape_->values[id].successor;
     dropped = tape_->alive(id) == nullptr;

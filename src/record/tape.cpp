@@ -8,6 +8,7 @@
 
 #include "memory/ledger.h"
 #include "record/checksum.h"
+#include "record/trace.h"
 
 namespace remat {
 namespace {
@@ -22,8 +23,8 @@ Tape::~Tape() {
     generators.clear();
   }
   for (auto& value : values) release_kept(value);
-  for (const auto& value : values) {
-    if (value.absent && ledger != nullptr) ledger->forget_plain(value.bytes);
+  for (ValueId id = 0; id < values.size(); ++id) {
+    if (values[id].absent) forget_plain(id);
   }
 }
 
@@ -69,6 +70,7 @@ void Tape::rehome(ValueId id, const StoragePtr& storage) {
   values[id].home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   values[id].version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
   by_storage_[storage.get()] = id;
+  if (trace != nullptr && values[id].saved > 0) trace->holds(id, *storage);
 }
 
 void Tape::unhome(ValueId id) {
@@ -139,9 +141,31 @@ void Tape::stop_watching() {
 
 void Tape::retain(ValueId id, const StoragePtr& storage) {
   Value& value = values[id];
+  if (trace != nullptr) trace->holds(id, *storage);
   if (value.kept) return;
   value.kept = storage;
-  if (value.drop && !value.pinned) drop_when_idle(id);
+  if (schedule && id < schedule->plan.fates.size()) value.fate = schedule->plan.fates[id];
+  if ((value.drop || value.fate != Fate::kKeep) && !value.pinned) drop_when_idle(id);
+}
+
+void Tape::follow_schedule() {
+  if (!schedule) return;
+  const auto index = operations.size() - 1;
+  const Operation& operation = operations.back();
+  const Graph& graph = schedule->graph;
+  const auto as_planned = [&] {
+    if (index >= graph.operators.size()) return false;
+    const GraphOperator& planned = graph.operators[index];
+    if (planned.results.size() != operation.value_count) return false;
+    if (std::string_view(operation.info->name).substr(0, operation.info->base_length) != planned.name) return false;
+    for (size_t r = 0; r < planned.results.size(); ++r) {
+      const ValueId made = operation.first_value + static_cast<ValueId>(r);
+      if (planned.results[r] != static_cast<int32_t>(made)) return false;
+      if (graph.values[made].bytes != values[made].bytes) return false;
+    }
+    return true;
+  };
+  if (!as_planned()) schedule.reset();
 }
 
 void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {
@@ -150,6 +174,7 @@ void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {
 }
 
 void Tape::drop_idle() {
+  if (trace != nullptr) trace->find_idle(*this);
   std::erase_if(drop_queue_, [&](ValueId id) {
     if (is_in_use(id)) return false;
     settle(id);
@@ -177,12 +202,18 @@ bool Tape::is_in_use(ValueId id) const {
 void Tape::settle(ValueId id) {
   Value& value = values[id];
   if (!value.kept) return;
-  if (value.drop && recomputable(id) && !value.pinned && !value.anchor) {
+  if ((value.drop || value.fate != Fate::kKeep) && recomputable(id) && !value.pinned && !value.anchor) {
     const bool as_watched = value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;
-    if (as_watched) give_up(id);  // else plain would see what was written since
+    if (!as_watched) return;  // plain would see what was written since
+    const bool by_plan = !value.drop && value.fate == Fate::kPack;
+    if (!by_plan) {
+      give_up(id);
+    } else if (value.element_bytes > 0) {
+      pack(id);
+    }
   } else if (value.saved == 0 && !value.extra) {
     value.extra = true;
-    if (ledger != nullptr) ledger->forget_plain(value.bytes);
+    forget_plain(id);
   }
 }
 
@@ -190,11 +221,16 @@ void Tape::let_go(ValueId id) {
   Value& value = values[id];
   if (value.absent) {
     value.absent = false;
-    if (ledger != nullptr) ledger->forget_plain(value.bytes);
+    forget_plain(id);
   }
   const bool leaf = value.producer == kNone;
   if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) release_kept(value);
   if (value.kept) uncount_when_idle(id);
+}
+
+void Tape::forget_plain(ValueId id) {
+  if (ledger != nullptr) ledger->forget_plain(values[id].bytes);
+  if (trace != nullptr) trace->forgotten(id, values[id].bytes);
 }
 
 void Tape::release_saved(ValueId id, bool was_pending) {

@@ -29,6 +29,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/intrusive_ptr.h>
+#include <remat/plan.h>
 
 #include "record/operator_info.h"
 #include "record/packing.h"
@@ -39,6 +40,8 @@ namespace remat {
 namespace memory {
 class Ledger;
 }
+
+class Trace;
 
 using ValueId = uint32_t;
 using OperationId = uint32_t;
@@ -68,6 +71,7 @@ struct Value {
   bool extra = false;         ///< `kept` is for replays alone: plain's account does not have it
   bool lost = false;          ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;        ///< saved, and given up: plain would hold it now
+  Fate fate = Fate::kKeep;    ///< by the plan that the step follows
   uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
   uint64_t checksum = 0;      ///< of the contents when given up (verify mode) or last watched; 0: not taken
   std::shared_ptr<const Packed>
@@ -104,6 +108,14 @@ struct Operation {
   uint32_t generator = kNone;  ///< in Tape::generators
   uint32_t replays = 0;
   uint32_t visit = 0;  ///< stamp of the last search that met it
+
+  /// What a replay takes.
+  float replay_seconds() const {
+    const bool from_statistics = info->batch_norm && value_count == 3;
+    return from_statistics ? kBatchNormShare * seconds : seconds;
+  }
+  /// A batch normalization that is repeated from its saved statistics: measured on a ResNet-50.
+  static constexpr float kBatchNormShare = 0.2F;
 };
 
 /// What the replays of one operator cost.
@@ -111,6 +123,12 @@ struct ReplayCost {
   int64_t count = 0;
   double seconds = 0;
   int64_t bytes = 0;  ///< of results
+};
+
+/// A plan and the graph that it was made for: followed for as long as the operators are those of the graph.
+struct Schedule {
+  Graph graph;
+  Plan plan;
 };
 
 struct GeneratorRecord {
@@ -152,6 +170,8 @@ class Tape {
   bool may_change_unseen(ValueId value, const at::Tensor& tensor) const;
   /// Can a replay bring it back?
   bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
+  /// Does anything but the tape need the contents where they are?
+  bool is_in_use(ValueId value) const;
   /// The tensors of one operation, as a range over its arguments' tensors.
   template <class Visit>
   void for_each_tensor(const Operation& operation, Visit&& visit) const {
@@ -178,6 +198,8 @@ class Tape {
   void stop_watching();
   /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
   void retain(ValueId value, const StoragePtr& storage);
+  /// Compares the operation just recorded with the schedule's, and gives the schedule up where they differ.
+  void follow_schedule();
   /// Queues a value for dropping as soon as only the tape holds it.
   void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
   /// Queues a value that stays: once only the tape holds it for replays, plain's account shall not have it.
@@ -208,6 +230,8 @@ class Tape {
   memory::Ledger* ledger = nullptr;
   bool verify = false;
   bool pack_values = true;
+  Trace* trace = nullptr;  ///< told what happens
+  std::shared_ptr<const Schedule> schedule;
   /// For lack of memory values in a user's hands became leaves: with more they could be dropped.
   bool forgot_living = false;
   // Counts for the report.
@@ -224,14 +248,14 @@ class Tape {
   /// stamps their operations.
   std::vector<bool> reachable(bool living, uint32_t stamp);
   void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
-  /// Does anything but the tape need the contents where they are?
-  bool is_in_use(ValueId id) const;
   /// What the queues are for.
   void settle(ValueId id);
   /// Lets go of the storage, and takes it from plain's account if it is there and plain would free it now.
   static void release_kept(Value& value);
   /// No saved tensor refers to the value any more.
   void let_go(ValueId id);
+  /// Plain frees it now.
+  void forget_plain(ValueId id);
 
   std::vector<ValueId> drop_queue_;
   std::vector<ValueId> leaf_queue_;

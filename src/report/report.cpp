@@ -36,6 +36,7 @@ std::string to_text(const StepReport& r) {
   row("step", std::to_string(r.step) + (r.completed ? "" : " (did not complete)"));
   row("budget", format_bytes(r.budget_bytes));
   row("measured peak", format_bytes(r.peak_bytes));
+  if (r.planned_peak_bytes > 0) row("planned peak", format_bytes(r.planned_peak_bytes));
   row("plain would peak at", format_bytes(r.plain_peak_bytes));
   row("alive before / after", format_bytes(r.baseline_bytes) + " / " + format_bytes(r.end_bytes));
   row("process resident peak", format_bytes(r.resident_peak_bytes) +
@@ -60,7 +61,8 @@ std::string to_json(const StepReport& r) {
   out.precision(9);
   out << "{\"step\": " << r.step << ", \"completed\": " << (r.completed ? "true" : "false")
       << ", \"budget_bytes\": " << r.budget_bytes << ", \"baseline_bytes\": " << r.baseline_bytes
-      << ", \"peak_bytes\": " << r.peak_bytes << ", \"plain_peak_bytes\": " << r.plain_peak_bytes
+      << ", \"peak_bytes\": " << r.peak_bytes << ", \"planned_peak_bytes\": " << r.planned_peak_bytes
+      << ", \"plain_peak_bytes\": " << r.plain_peak_bytes
       << ", \"end_bytes\": " << r.end_bytes << ", \"record_bytes\": " << r.record_bytes
       << ", \"held_replaced_bytes\": " << r.held_replaced_bytes
       << ", \"resident_peak_bytes\": " << r.resident_peak_bytes << ", \"operators_recorded\": " << r.operators_recorded

@@ -6,20 +6,10 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "plan/costs.h"
+
 namespace remat {
 namespace {
-
-/// What a batch normalization costs when it is repeated from its saved statistics: measured 0.2 on a ResNet-50.
-constexpr double kBatchNormShare = 0.2;
-
-/// Measured on contents that are in no cache: 12 GB/s to pack, 22 GB/s to unpack floats.
-constexpr double kPackSecondsPerByte = 0.08e-9;
-constexpr double kUnpackSecondsPerByte = 0.05e-9;
-
-double replay_seconds(const Operation& operation) {
-  return operation.info->batch_norm && operation.value_count == 3 ? kBatchNormShare * operation.seconds
-                                                                  : operation.seconds;
-}
 
 /// One way to free memory: to give up a value's contents, to pack them, or to give up what was packed.
 struct Option {
@@ -82,7 +72,7 @@ class Prices {
       if (operation.visit == paid_) continue;
       seen_.emplace_back(producer, operation.visit);
       operation.visit = paid_;  // also keeps this walk from coming by twice
-      seconds += replay_seconds(operation);
+      seconds += operation.replay_seconds();
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value != kNone && tape_.alive(t.value) == nullptr) stack_.push_back(t.value);
       });

@@ -371,7 +371,7 @@ class Replay {
     const bool needed = entry != held_.end();
     const StoragePtr alive = tape_.alive(id);
     if (alive) return;
-    if (value.pending > 0 || id == target_) {
+    if ((value.pending > 0 && value.fate != Fate::kDropAgain) || id == target_) {
       tape_.rehome(id, storage);
       if (value.saved > 0 || value.followed) {
         value.extra = !value.absent;  // overwritten since: in plain its bytes are those of the value that came after

@@ -10,16 +10,20 @@
 #include "memory/ledger.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
+#include "record/trace.h"
 #include "run/batch_norm.h"
 #include "run/eviction.h"
+#include "run/step_planner.h"
 
 namespace remat {
 
 struct Session::Impl {
-  explicit Impl(const SessionOptions& given) : options(given), eviction(memory::Ledger::of(given.device)) {}
+  explicit Impl(const SessionOptions& given)
+      : options(given), eviction(memory::Ledger::of(given.device)), planner(given.planner, given.pack) {}
 
   SessionOptions options;
   OnlineEviction eviction;
+  StepPlanner planner;
   StepReport report;
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< of the first step that completed
@@ -43,7 +47,10 @@ struct Step::Impl {
   std::shared_ptr<Session::Impl> session;
   std::shared_ptr<Tape> tape = std::make_shared<Tape>();
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
+  std::unique_ptr<Trace> trace;
   StepReport report;
+  bool scheduled = false;
+  int64_t planned_room = 0;  ///< what the plan takes above the baseline
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   bool ended = false;
@@ -71,6 +78,15 @@ void Step::Impl::end() {
   const std::lock_guard lock(tape->mutex);
   report.completed = std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
+  report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (trace) {
+    tape->trace = nullptr;
+    Graph graph = trace->take(report.baseline_bytes, report.step_seconds - tape->replay_seconds);
+    if (report.completed) session->planner.observe(std::move(graph));
+    trace.reset();
+  }
+  if (tape->schedule) report.planned_peak_bytes = report.baseline_bytes + planned_room;
+  if (scheduled && !tape->schedule) session->planner.surprised();
   if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {
     Recorder::stop();
   } else {  // ended by another thread
@@ -93,7 +109,6 @@ void Step::Impl::end() {
   report.operators_replayed = tape->replays;
   report.recompute_seconds = tape->replay_seconds;
   for (const auto& operation : tape->operations) report.forward_seconds += operation.seconds;
-  report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.replayed = replayed_operators(*tape);
   if (report.completed) {
     auto& known = session->eviction.smallest_known;
@@ -149,6 +164,16 @@ Step Session::step() {
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->enforcement = ledger.enforce(limit, impl_->eviction);
+  if (auto schedule = impl_->planner.schedule(limit - baseline)) {
+    step->scheduled = true;
+    step->planned_room = schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
+    step->tape->schedule = std::move(schedule);
+  }
+  auto trace = std::make_unique<Trace>();
+  if (impl_->planner.wants_trace() && impl_->options.device.is_cpu() && memory::observe_allocations(*trace)) {
+    step->trace = std::move(trace);
+    step->tape->trace = step->trace.get();
+  }
   Recorder::start(step->tape);
   return Step(std::move(step));
 }
@@ -156,6 +181,15 @@ Step Session::step() {
 const StepReport& Session::report() const {
   if (impl_->report.step == 0) throw Error("[session] no step has ended yet; run one before asking for its report");
   return impl_->report;
+}
+
+const Graph& Session::graph() const {
+  if (!impl_->planner.graph()) {
+    throw Error(
+        "[session] there is no graph: no step has completed yet, the planner is \"online\", another "
+        "session's step was being written down at that time, or the device is not the CPU; run a step first");
+  }
+  return *impl_->planner.graph();
 }
 
 std::optional<int64_t> Session::budget_bytes() const {

@@ -32,24 +32,26 @@ struct Setting {
   bool verify = false;
   std::optional<int64_t> budget = {};  ///< bytes above the baseline
   std::vector<ScopeRange> scopes = {};
+  std::string planner = "online";
+  int steps = 1;  ///< of one session; the last one counts
 };
 
-Run run_once(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting) {
-  announce(program, setting.name.c_str());
+Run run_step(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting,
+             std::optional<Session>& session) {
   Run result;
   const int64_t before = memory::current();
   {
     Machine machine(program, parameters);
     machine.with_remat = !setting.plain;
-    std::optional<Session> session;
     std::optional<Step> step;
     memory::reset_peak();
     result.baseline = memory::current();
-    if (setting.session) {
+    if (setting.session && !session) {
       session.emplace(
           SessionOptions{.budget = setting.budget ? Budget::bytes(result.baseline + *setting.budget) : Budget(),
                          .device = c10::kCPU,
-                         .verify = setting.verify});
+                         .verify = setting.verify,
+                         .planner = setting.planner});
     }
     try {
       if (session) step.emplace(session->step());
@@ -66,6 +68,13 @@ Run run_once(const Program& program, const std::vector<ParameterSpec>& parameter
   }
   result.leaked = memory::current() - before;
   return result;
+}
+
+Run run_once(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting) {
+  announce(program, setting.name.c_str());
+  std::optional<Session> session;
+  for (int step = 1; step < setting.steps; ++step) run_step(program, parameters, setting, session);
+  return run_step(program, parameters, setting, session);
 }
 
 /// PyTorch makes some tensors once and keeps them: what leaks has to leak again.
@@ -216,7 +225,8 @@ std::string Tally::to_string() const {
   out << programs << " programs (" << threw << " throw), " << runs << " runs, " << refused << " refused, " << recorded
       << " operators recorded, " << replayed << " replayed, " << dropped << " values dropped, " << packed
       << " packed, budgets held " << budgets_held << ", refused " << budgets_refused << ", not monotone "
-      << not_monotone << ", worst replay ratio " << worst_replay_ratio << " (seed " << worst_replay_seed << ")\n";
+      << not_monotone << ", planned " << planned << " (exactly " << as_planned << ", above " << above_plan
+      << "), worst replay ratio " << worst_replay_ratio << " (seed " << worst_replay_seed << ")\n";
   for (const auto& [text, count] : refusals) out << "  " << count << " x " << text << "\n";
   return out.str();
 }
@@ -238,6 +248,40 @@ std::optional<std::string> check_exact(const Program& program, Tally& tally) {
     if (auto problem = compare(plain, other, setting.name, tally)) return problem;
     if (!accounting) accounting = compare_peaks(plain, other, setting);
     if (other.lower_bound) return setting.name + ": a budget error without a budget";
+  }
+  return accounting;
+}
+
+std::optional<std::string> check_plans(const Program& program, Tally& tally) {
+  const auto [plain, parameters] = reference(program, tally);
+  const int64_t activations = plain.peak - plain.baseline;
+  std::vector<Setting> settings = {
+      {.name = "drop-all, planned", .session = true, .verify = true, .planner = "drop-all", .steps = 2}};
+  for (const int64_t percent : {80, 60, 40}) {
+    settings.push_back({.name = std::to_string(percent) + " %, planned",
+                        .session = true,
+                        .budget = std::max<int64_t>(1, activations * percent / 100),
+                        .planner = "auto",
+                        .steps = 2});
+  }
+  std::optional<std::string> accounting;
+  for (const auto& setting : settings) {
+    const Run other = run(program, parameters, setting);
+    if (auto problem = compare(plain, other, setting.name, tally)) return problem;
+    if (!accounting) accounting = compare_peaks(plain, other, setting);
+    if (setting.budget && other.peak - other.baseline > *setting.budget) {
+      return setting.name + ": the peak, " + std::to_string(other.peak - other.baseline) + ", is above its budget " +
+             std::to_string(*setting.budget);
+    }
+    if (other.lower_bound) {
+      ++tally.budgets_refused;
+    } else if (other.report && other.report->planned_peak_bytes > 0) {
+      ++tally.planned;
+      const int64_t measured = other.report->peak_bytes;
+      const int64_t planned = other.report->planned_peak_bytes;
+      tally.as_planned += measured == planned ? 1 : 0;
+      tally.above_plan += measured > planned ? 1 : 0;
+    }
   }
   return accounting;
 }

@@ -23,6 +23,9 @@ struct Tally {
   int64_t budgets_held = 0;
   int64_t budgets_refused = 0;
   int64_t not_monotone = 0;       ///< a budget refused where a smaller one held
+  int64_t planned = 0;            ///< steps that followed a plan to their end ...
+  int64_t as_planned = 0;         ///< ... with the peak predicted, to the byte ...
+  int64_t above_plan = 0;         ///< ... or a higher one
   double worst_replay_ratio = 0;  ///< replayed operators per recorded one
   uint64_t worst_replay_seed = 0;
   std::map<std::string, int64_t> refusals;  ///< by message without its numbers
@@ -35,6 +38,8 @@ using Check = std::function<std::optional<std::string>(const Program&, Tally&)>;
 
 /// drop_all without a session, a session without pressure, drop_all verified, and policy scopes at random places.
 std::optional<std::string> check_exact(const Program& program, Tally& tally);
+/// The second step of a session, which follows a plan made from the first.
+std::optional<std::string> check_plans(const Program& program, Tally& tally);
 /// Budgets from 90 % of plain's activation peak down to near the smallest that works.
 std::optional<std::string> check_budgets(const Program& program, Tally& tally);
 

@@ -89,6 +89,7 @@ void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t
 class Fuzz : public testing::TestWithParam<int> {};
 
 TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 2000, 5); }
+TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 800, 24); }
 TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 800, 24); }
 
 INSTANTIATE_TEST_SUITE_P(Shards, Fuzz, testing::Range(0, kShards));

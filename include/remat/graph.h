@@ -1,0 +1,89 @@
+// remat/graph.h -- one recorded training step as plain data: what planners read.
+//
+// A graph has the operators of the forward pass in the order in which they ran, the values that they made, and the
+// timeline of the whole step: how plain's memory went up and down, forward and backward, and when each saved value was
+// put away, asked for and freed. From it and a plan the simulator (src/plan/simulate.h) tells the memory and the time
+// of the step to the byte, without running it.
+//
+// No torch, no clock, no files here. docs/formats.md has the JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace remat {
+
+/// Contents that a storage had at one time. Values are numbered in the order in which they came to be.
+struct GraphValue {
+  int64_t bytes = 0;         ///< of its storage
+  int32_t producer = -1;     ///< the operator that made it; -1: a leaf (parameter, input), which is always there
+  int64_t packed_bytes = 0;  ///< what it takes when it is held packed; 0: it cannot be packed
+  bool droppable = false;    ///< saved for backward, and a replay brings the same bits back
+
+  bool operator==(const GraphValue&) const = default;
+};
+
+/// One call of an operator in the forward pass.
+struct GraphOperator {
+  std::string name;                  ///< "aten::addmm"
+  double seconds = 0;                ///< measured in the forward pass
+  double replay_seconds = 0;         ///< what a replay takes: mostly the same
+  int64_t scratch_bytes = 0;         ///< the most that it has allocated at once beyond its results
+  std::vector<int32_t> inputs;       ///< values that it reads, each once; every one older than its results
+  std::vector<int32_t> overwritten;  ///< those of them that it writes to in place: a replay works on a copy
+  std::vector<int32_t> results;      ///< values that it makes
+
+  bool operator==(const GraphOperator&) const = default;
+};
+
+/// Something that happened, and what plain's memory did from then until the next event.
+struct GraphEvent {
+  enum class Kind : uint8_t {
+    kOperator,  ///< operator `index` has run (forward)
+    kIdle,      ///< value `index`: from now on only its saved tensors hold it
+    kUse,       ///< backward asks for value `index`
+    kFree,      ///< plain frees value `index`: its bytes go here, they are no part of `delta`
+    kOther,     ///< nothing of interest; `index` is -1
+  };
+  Kind kind = Kind::kOther;
+  int32_t index = -1;
+  int64_t rise = 0;   ///< bytes that plain's memory rose above its level after the event, at most, until the next one
+  int64_t delta = 0;  ///< bytes that it changed by altogether until then; never above `rise`
+
+  bool operator==(const GraphEvent&) const = default;
+};
+
+struct Graph {
+  static constexpr int kVersion = 1;
+
+  std::vector<GraphValue> values;
+  std::vector<GraphOperator> operators;
+  std::vector<GraphEvent> events;
+  int64_t baseline_bytes = 0;  ///< alive when the step began
+  double step_seconds = 0;     ///< of the whole step without what remat added to it
+
+  /// Empty if the graph is sound, otherwise what is wrong with it. Sound means:
+  /// - every index exists, and no list has one twice;
+  /// - values are numbered by age: operators read only what is older, and overwrite only what they read;
+  /// - each value with a producer is among that operator's results, and in no others; a leaf is not droppable;
+  /// - every operator starts once, in order, and no value has an event before its producer starts;
+  /// - what a plan may give up (droppable, or with packed_bytes) is idle at most once and before it is used, freed at
+  ///   most once, and has no event after that;
+  /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
+  /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.
+  std::string problem() const;
+  bool is_valid() const { return problem().empty(); }
+
+  /// Tells graphs apart by structure: operators, values and order of events, without times and the bytes between.
+  uint64_t fingerprint() const;
+
+  bool operator==(const Graph&) const = default;
+};
+
+/// JSON with the names above; graph_from_json() throws Error on anything that is not a sound graph of this version.
+std::string to_json(const Graph& graph);
+Graph graph_from_json(std::string_view text);
+
+}  // namespace remat

@@ -1,0 +1,22 @@
+// src/memory/allocation_observer.h -- for whoever wants to see every block of CPU memory come and go.
+#pragma once
+
+#include <cstdint>
+
+namespace remat::memory {
+
+/// Called on the thread that allocates or frees, with no lock held but the observers' own. Must not allocate or free
+/// tensors. `plain`: false for what plain PyTorch would not do (FrozenPlain).
+class AllocationObserver {
+ public:
+  virtual ~AllocationObserver() = default;
+  virtual void allocated(const void* data, int64_t bytes, bool plain) noexcept = 0;
+  virtual void freed(const void* data, int64_t bytes, bool plain) noexcept = 0;
+};
+
+/// From now on `observer` is told, if nobody else is: returns whether it is.
+bool observe_allocations(AllocationObserver& observer);
+/// From now on it is not. Waits for a call in progress.
+void stop_observing(AllocationObserver& observer);
+
+}  // namespace remat::memory

@@ -1,0 +1,306 @@
+#include <remat/graph.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace remat {
+namespace {
+
+// All bytes of a graph together, and all times, stay below these. Planners add some of them, some several times over
+// (copies, replays of replays): with room to spare nothing overflows, whatever file the graph came from.
+constexpr uint64_t kMostBytes = uint64_t{1} << 60U;
+constexpr double kMostSeconds = 1e12;
+
+using Indexes = std::vector<int32_t>;
+
+bool exists(int32_t index, size_t count) { return index >= 0 && static_cast<size_t>(index) < count; }
+
+std::string numbered(const char* what, int64_t index) { return std::string(what) + " " + std::to_string(index); }
+
+std::string there_are(size_t count, const char* what) {
+  return "there are " + std::to_string(count) + " " + what + ", numbered from 0";
+}
+
+std::string counts_problem(const Graph& graph) {
+  constexpr size_t most = std::numeric_limits<int32_t>::max();
+  if (graph.values.size() <= most && graph.operators.size() <= most) return {};
+  return std::to_string(graph.values.size()) + " values and " + std::to_string(graph.operators.size()) +
+         " operators are more than an index of 32 bits can tell apart";
+}
+
+std::string values_problem(const Graph& graph) {
+  int32_t latest = -1;  // the producer of the newest value that is no leaf
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const GraphValue& value = graph.values[v];
+    const auto wrong = [v](const std::string& why) { return numbered("value", v) + " " + why; };
+    if (value.bytes < 0) return wrong("has bytes " + std::to_string(value.bytes));
+    if (value.packed_bytes < 0) return wrong("has packed_bytes " + std::to_string(value.packed_bytes));
+    if (value.producer == -1) {
+      if (value.droppable) return wrong("is droppable, but no operator makes it: its producer is -1");
+      continue;
+    }
+    if (!exists(value.producer, graph.operators.size()))
+      return wrong("has producer " + std::to_string(value.producer) + "; " +
+                   there_are(graph.operators.size(), "operators"));
+    if (value.producer < latest)
+      return wrong("has producer " + std::to_string(value.producer) + ", an older value has " + std::to_string(latest) +
+                   "; values are numbered in the order in which they came to be");
+    latest = value.producer;
+  }
+  return {};
+}
+
+/// Goes through the operators in order and remembers who touched each value last, so that each list is checked for
+/// duplicates without a set.
+class OperatorCheck {
+ public:
+  explicit OperatorCheck(const Graph& graph)
+      : graph_(graph),
+        reader_(graph.values.size(), -1),
+        writer_(graph.values.size(), -1),
+        made_(graph.values.size(), false) {}
+
+  std::string problem() {
+    for (int32_t o = 0; o < static_cast<int32_t>(graph_.operators.size()); ++o) {
+      const GraphOperator& op = graph_.operators[o];
+      std::string wrong = inputs_problem(op.inputs, o);
+      if (wrong.empty()) wrong = overwritten_problem(op.overwritten, o);
+      if (wrong.empty()) wrong = results_problem(op, o);
+      if (!wrong.empty()) return numbered("operator", o) + " " + wrong;
+    }
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      if (graph_.values[v].producer >= 0 && !made_[v])
+        return numbered("value", v) + " says that operator " + std::to_string(graph_.values[v].producer) +
+               " makes it, but it is not among that operator's results";
+    }
+    return {};
+  }
+
+ private:
+  std::string inputs_problem(const Indexes& inputs, int32_t o) {
+    for (const int32_t v : inputs) {
+      if (!exists(v, reader_.size())) return numbered("reads value", v) + "; " + there_are(reader_.size(), "values");
+      if (reader_[v] == o) return numbered("has value", v) + " twice among its inputs";
+      if (graph_.values[v].producer >= o)
+        return numbered("reads value", v) + ", which operator " + std::to_string(graph_.values[v].producer) +
+               " has yet to make";
+      reader_[v] = o;
+    }
+    return {};
+  }
+
+  std::string overwritten_problem(const Indexes& overwritten, int32_t o) {
+    for (const int32_t v : overwritten) {
+      if (!exists(v, reader_.size()))
+        return numbered("overwrites value", v) + "; " + there_are(reader_.size(), "values");
+      if (reader_[v] != o) return numbered("overwrites value", v) + ", which is not among its inputs";
+      if (writer_[v] == o) return numbered("has value", v) + " twice among what it overwrites";
+      writer_[v] = o;
+    }
+    return {};
+  }
+
+  std::string results_problem(const GraphOperator& op, int32_t o) {
+    const int32_t newest_input = op.inputs.empty() ? -1 : *std::max_element(op.inputs.begin(), op.inputs.end());
+    for (const int32_t v : op.results) {
+      if (!exists(v, made_.size())) return numbered("makes value", v) + "; " + there_are(made_.size(), "values");
+      if (graph_.values[v].producer != o)
+        return numbered("makes value", v) + ", which says that its producer is " +
+               std::to_string(graph_.values[v].producer);
+      if (made_[v]) return numbered("has value", v) + " twice among its results";
+      if (v < newest_input)
+        return numbered("makes value", v) + " from the newer value " + std::to_string(newest_input) +
+               "; values are numbered in the order in which they came to be";
+      made_[v] = true;
+    }
+    return {};
+  }
+
+  const Graph& graph_;
+  std::vector<int32_t> reader_, writer_;  // the last operator that has the value among its inputs, overwritten
+  std::vector<bool> made_;
+};
+
+std::string operators_problem(const Graph& graph) { return OperatorCheck(graph).problem(); }
+
+/// All bytes and all times of a graph, added up as far as the limits.
+struct Sums {
+  uint64_t bytes = 0;
+  double seconds = 0;
+
+  void add(int64_t count) {  // at most 2^60 + 2^63: never wraps
+    bytes =
+        std::min(bytes + (count < 0 ? -static_cast<uint64_t>(count) : static_cast<uint64_t>(count)), kMostBytes + 1);
+  }
+};
+
+std::string time_problem(const char* name, double seconds) {
+  if (std::isfinite(seconds) && seconds >= 0) return {};
+  return std::string("has ") + name + " " + std::to_string(seconds) + "; a time is finite and not negative";
+}
+
+std::string operator_sizes_problem(const GraphOperator& op) {
+  if (op.scratch_bytes < 0) return "has scratch_bytes " + std::to_string(op.scratch_bytes);
+  std::string wrong = time_problem("seconds", op.seconds);
+  return wrong.empty() ? time_problem("replay_seconds", op.replay_seconds) : wrong;
+}
+
+std::string event_sizes_problem(const GraphEvent& event) {
+  if (event.rise < 0) return "has rise " + std::to_string(event.rise);
+  if (event.delta <= event.rise) return {};
+  return "has delta " + std::to_string(event.delta) + ", which is above its rise " + std::to_string(event.rise);
+}
+
+std::string sizes_problem(const Graph& graph) {
+  if (graph.baseline_bytes < 0) return "the graph has baseline_bytes " + std::to_string(graph.baseline_bytes);
+  if (std::string wrong = time_problem("step_seconds", graph.step_seconds); !wrong.empty()) return "the graph " + wrong;
+  Sums sums;
+  sums.add(graph.baseline_bytes);
+  sums.seconds += graph.step_seconds;
+  for (const GraphValue& value : graph.values) {
+    sums.add(value.bytes);
+    sums.add(value.packed_bytes);
+  }
+  for (size_t o = 0; o < graph.operators.size(); ++o) {
+    const GraphOperator& op = graph.operators[o];
+    if (std::string wrong = operator_sizes_problem(op); !wrong.empty()) return numbered("operator", o) + " " + wrong;
+    sums.add(op.scratch_bytes);
+    sums.seconds += op.seconds + op.replay_seconds;
+  }
+  for (size_t e = 0; e < graph.events.size(); ++e) {
+    const GraphEvent& event = graph.events[e];
+    if (std::string wrong = event_sizes_problem(event); !wrong.empty()) return numbered("event", e) + " " + wrong;
+    sums.add(event.rise);
+    sums.add(event.delta);
+  }
+  if (sums.bytes > kMostBytes) return "the bytes of the graph add up to more than 2^60";
+  if (sums.seconds > kMostSeconds) return "the times of the graph add up to more than 1e12 seconds";
+  return {};
+}
+
+/// Follows the timeline: which operator runs, and what has become of each value.
+class TimelineCheck {
+ public:
+  explicit TimelineCheck(const Graph& graph) : graph_(graph), states_(graph.values.size(), State::kHeld) {}
+
+  std::string problem() {
+    int64_t level = graph_.baseline_bytes;  // of plain's memory
+    for (size_t e = 0; e < graph_.events.size(); ++e) {
+      const GraphEvent& event = graph_.events[e];
+      if (std::string wrong = event_problem(event); !wrong.empty()) return numbered("event", e) + " " + wrong;
+      level += event.delta;
+      if (level < 0) return numbered("event", e) + " leaves plain with " + std::to_string(level) + " bytes";
+    }
+    if (started_ < static_cast<int64_t>(graph_.operators.size()))
+      return "no event starts " + numbered("operator", started_) + "; each starts once, in order";
+    return {};
+  }
+
+ private:
+  enum class State : uint8_t { kHeld, kIdle, kUsed, kFreed };
+
+  std::string event_problem(const GraphEvent& event) {
+    const int32_t index = event.index;
+    switch (event.kind) {
+      case GraphEvent::Kind::kOther:
+        return index == -1 ? std::string() : "is of no kind with an index, but has index " + std::to_string(index);
+      case GraphEvent::Kind::kOperator:
+        if (!exists(index, graph_.operators.size()))
+          return numbered("starts operator", index) + "; " + there_are(graph_.operators.size(), "operators");
+        if (index != started_)
+          return numbered("starts operator", index) + " where operator " + std::to_string(started_) +
+                 " comes next; each starts once, in order";
+        ++started_;
+        return {};
+      case GraphEvent::Kind::kIdle:
+        return value_problem(index, State::kIdle, "makes idle");
+      case GraphEvent::Kind::kUse:
+        return value_problem(index, State::kUsed, "uses");
+      case GraphEvent::Kind::kFree:
+        return value_problem(index, State::kFreed, "frees");
+    }
+    return "has the unknown kind " + std::to_string(static_cast<int>(event.kind));
+  }
+
+  std::string value_problem(int32_t v, State next, const char* does) {
+    const std::string what = numbered("value", v);
+    const auto wrong = [&](const std::string& why) { return std::string(does) + " " + what + why; };
+    if (!exists(v, graph_.values.size())) return wrong("; " + there_are(graph_.values.size(), "values"));
+    const GraphValue& value = graph_.values[v];
+    if (value.producer >= started_)
+      return wrong(" before operator " + std::to_string(value.producer) + " starts, which makes it");
+    // What no plan can give up may come and go as it likes: nobody follows it.
+    if (!value.droppable && value.packed_bytes == 0) return {};
+    State& state = states_[v];
+    if (state == State::kFreed) return wrong(", which has been freed before");
+    if (next == State::kIdle && state == State::kIdle) return wrong(", which is idle already");
+    if (next == State::kIdle && state == State::kUsed) return wrong(", which has been used before");
+    state = next;
+    return {};
+  }
+
+  const Graph& graph_;
+  int64_t started_ = 0;  // operators
+  std::vector<State> states_;
+};
+
+std::string timeline_problem(const Graph& graph) { return TimelineCheck(graph).problem(); }
+
+/// Mixes 64-bit words, one after another, with the finalizer of SplitMix64. Integer arithmetic alone: the same on every
+/// machine. What is written to files must not change; a test holds one result.
+class Mixer {
+ public:
+  void add(uint64_t word) {
+    uint64_t mixed = (state_ ^ word) + 0x9e3779b97f4a7c15U;
+    mixed = (mixed ^ (mixed >> 30U)) * 0xbf58476d1ce4e5b9U;
+    mixed = (mixed ^ (mixed >> 27U)) * 0x94d049bb133111ebU;
+    state_ = mixed ^ (mixed >> 31U);
+  }
+  void add(const Indexes& indexes) {
+    add(indexes.size());
+    for (const int32_t index : indexes) add(static_cast<uint64_t>(index));
+  }
+  void add(const std::string& text) {
+    add(text.size());
+    for (const char c : text) add(static_cast<uint64_t>(static_cast<unsigned char>(c)));
+  }
+  uint64_t result() const { return state_; }
+
+ private:
+  uint64_t state_ = 0;
+};
+
+}  // namespace
+
+std::string Graph::problem() const {
+  for (const auto check : {counts_problem, values_problem, operators_problem, sizes_problem, timeline_problem}) {
+    if (std::string wrong = check(*this); !wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+uint64_t Graph::fingerprint() const {
+  Mixer mixer;
+  mixer.add(values.size());
+  for (const GraphValue& value : values) {
+    mixer.add(static_cast<uint64_t>(value.bytes));
+    mixer.add(static_cast<uint64_t>(value.producer));
+    mixer.add(static_cast<uint64_t>(value.droppable));
+  }
+  mixer.add(operators.size());
+  for (const GraphOperator& op : operators) {
+    mixer.add(op.name);
+    mixer.add(op.inputs);
+    mixer.add(op.overwritten);
+    mixer.add(op.results);
+  }
+  mixer.add(events.size());
+  for (const GraphEvent& event : events) {
+    mixer.add(static_cast<uint64_t>(event.kind));
+    mixer.add(static_cast<uint64_t>(event.index));
+  }
+  return mixer.result();
+}
+
+}  // namespace remat

@@ -1,0 +1,157 @@
+#include <remat/graph.h>
+
+#include <nlohmann/json.hpp>
+
+#include <remat/error.h>
+
+#include "plan/json.h"
+
+namespace remat {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kDocument = "graph";
+constexpr const char* kFormat = "remat-graph";
+
+constexpr const char* kGraphFields[] = {"format", "version",   "baseline_bytes", "step_seconds",
+                                        "values", "operators", "events"};
+constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable"};
+constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
+                                           "inputs", "overwritten", "results"};
+constexpr const char* kEventFields[] = {"kind", "index", "rise", "delta"};
+
+// By GraphEvent::Kind.
+constexpr const char* kKindNames[] = {"operator", "idle", "use", "free", "other"};
+
+GraphValue read_value(const JsonRecord& record) {
+  return {.bytes = record.bytes("bytes"),
+          .producer = record.index("producer"),
+          .packed_bytes = record.bytes("packed_bytes"),
+          .droppable = record.flag("droppable")};
+}
+
+GraphOperator read_operator(const JsonRecord& record) {
+  return {.name = record.text("name"),
+          .seconds = record.seconds("seconds"),
+          .replay_seconds = record.seconds("replay_seconds"),
+          .scratch_bytes = record.bytes("scratch_bytes"),
+          .inputs = record.indexes("inputs"),
+          .overwritten = record.indexes("overwritten"),
+          .results = record.indexes("results")};
+}
+
+GraphEvent::Kind read_kind(const JsonRecord& record) {
+  const std::string& name = record.text("kind");
+  for (size_t kind = 0; kind < std::size(kKindNames); ++kind) {
+    if (name == kKindNames[kind]) return static_cast<GraphEvent::Kind>(kind);
+  }
+  record.refuse("kind", "is none of \"operator\", \"idle\", \"use\", \"free\", \"other\"");
+}
+
+GraphEvent read_event(const JsonRecord& record) {
+  return {.kind = read_kind(record),
+          .index = record.index("index"),
+          .rise = record.bytes("rise"),
+          .delta = record.integer("delta", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())};
+}
+
+template <class Item>
+std::vector<Item> read_list(const JsonRecord& graph, const char* name, JsonRecord::Fields fields, JsonRecord::Form form,
+                            Item (*read)(const JsonRecord&)) {
+  const json& list = graph.list(name);
+  std::vector<Item> items;
+  items.reserve(list.size());
+  JsonPlace place{kDocument, name, 0};
+  for (const json& item : list) {
+    items.push_back(read(JsonRecord(item, place, fields, form)));
+    ++place.index;
+  }
+  return items;
+}
+
+void write_value(std::string& out, const GraphValue& value, const JsonPlace& /*place*/) {
+  out += "{\"bytes\": ";
+  append_json(out, value.bytes);
+  out += ", \"producer\": ";
+  append_json(out, int64_t{value.producer});
+  out += ", \"packed_bytes\": ";
+  append_json(out, value.packed_bytes);
+  out += value.droppable ? ", \"droppable\": true}" : ", \"droppable\": false}";
+}
+
+void write_operator(std::string& out, const GraphOperator& op, const JsonPlace& place) {
+  out += "{\"name\": ";
+  append_json(out, op.name, place, "name");
+  out += ", \"seconds\": ";
+  append_json(out, op.seconds);
+  out += ", \"replay_seconds\": ";
+  append_json(out, op.replay_seconds);
+  out += ", \"scratch_bytes\": ";
+  append_json(out, op.scratch_bytes);
+  out += ", \"inputs\": ";
+  append_json(out, op.inputs);
+  out += ", \"overwritten\": ";
+  append_json(out, op.overwritten);
+  out += ", \"results\": ";
+  append_json(out, op.results);
+  out += '}';
+}
+
+void write_event(std::string& out, const GraphEvent& event, const JsonPlace& /*place*/) {
+  out += std::string("[\"") + kKindNames[static_cast<size_t>(event.kind)] + "\", ";
+  append_json(out, int64_t{event.index});
+  out += ", ";
+  append_json(out, event.rise);
+  out += ", ";
+  append_json(out, event.delta);
+  out += ']';
+}
+
+/// One item a line, so that people and diffs can read them.
+template <class Item>
+void write_list(std::string& out, const char* name, const std::vector<Item>& items,
+                void (*write)(std::string&, const Item&, const JsonPlace&)) {
+  out += std::string(",\n \"") + name + "\": [";
+  JsonPlace place{kDocument, name, 0};
+  for (const Item& item : items) {
+    out += place.index == 0 ? "\n  " : ",\n  ";
+    write(out, item, place);
+    ++place.index;
+  }
+  out += items.empty() ? "]" : "\n ]";
+}
+
+}  // namespace
+
+std::string to_json(const Graph& graph) {
+  // What could not be read again is not written.
+  if (const std::string wrong = graph.problem(); !wrong.empty())
+    throw Error("[graph] " + wrong + "; only a sound graph can be written");
+  std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
+  append_json(out, int64_t{Graph::kVersion});
+  out += ",\n \"baseline_bytes\": ";
+  append_json(out, graph.baseline_bytes);
+  out += ",\n \"step_seconds\": ";
+  append_json(out, graph.step_seconds);
+  write_list(out, "values", graph.values, write_value);
+  write_list(out, "operators", graph.operators, write_operator);
+  write_list(out, "events", graph.events, write_event);
+  return out + "\n}\n";
+}
+
+Graph graph_from_json(std::string_view text) {
+  const json document = parse_document(text, kDocument, kFormat, Graph::kVersion);
+  const JsonRecord record(document, {kDocument}, kGraphFields);
+  using Form = JsonRecord::Form;
+  Graph graph{.values = read_list(record, "values", kValueFields, Form::kObject, read_value),
+              .operators = read_list(record, "operators", kOperatorFields, Form::kObject, read_operator),
+              .events = read_list(record, "events", kEventFields, Form::kArray, read_event),
+              .baseline_bytes = record.bytes("baseline_bytes"),
+              .step_seconds = record.seconds("step_seconds")};
+  if (const std::string wrong = graph.problem(); !wrong.empty())
+    throw Error("[graph] " + wrong + "; the text was changed or is of a faulty recording, record the step again");
+  return graph;
+}
+
+}  // namespace remat

@@ -1,0 +1,48 @@
+// src/plan/greedy.h -- gives values up until the simulated peak is within a budget.
+//
+// Look at the moment of the peak. Of the values that are put away then and not asked for yet, give up the one that adds
+// the fewest seconds to the replays to come for each byte that it frees; packing competes at its own price. The seconds
+// that a loss adds are those of the operators between the value and what is kept that no other loss has paid for yet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/planners.h"
+#include "plan/simulate.h"
+
+namespace remat::planners {
+
+class Greedy {
+ public:
+  Greedy(const Graph& graph, Simulator& simulator, PlannerOptions options);
+
+  /// Values with `droppable`, in order.
+  const std::vector<int32_t>& droppable() const { return droppable_; }
+  /// Changes `fates` until their simulated peak is within the budget, or nothing can be given up at the peak. Returns
+  /// what the simulator says of them.
+  Simulation descend(Fates& fates, int64_t budget);
+
+ private:
+  struct Choice {
+    int32_t value = -1;
+    Fate fate = Fate::kKeep;
+    double price = 0;
+    int64_t freed = 0;
+  };
+
+  bool is_there(const Fates& fates, int32_t value) const;
+  double added_seconds(const Fates& fates, int32_t value, bool pay);
+  Choice cheapest_at(const Fates& fates, size_t event);
+
+  const Graph& graph_;
+  Simulator& simulator_;
+  const PlannerOptions options_;
+  std::vector<int32_t> droppable_;
+  std::vector<size_t> idle_, first_use_;  ///< events, by value
+  std::vector<bool> held_;                ///< saved, droppable or not
+  std::vector<char> paid_;                ///< operators that replays run anyway
+  std::vector<int32_t> stack_, seen_;
+};
+
+}  // namespace remat::planners

@@ -1,0 +1,69 @@
+#include <remat/planner.h>
+
+#include <array>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+
+#include "plan/planners.h"
+#include "plan/simulate.h"
+
+namespace remat {
+namespace {
+
+struct Entry {
+  PlannerInfo info;
+  planners::Fates (*plan)(const Graph&, int64_t, PlannerOptions);
+};
+
+constexpr std::array<Entry, 3> kPlanners = {{
+    {{"auto", "operator by operator, near the optimum, within the budget"}, planners::automatic},
+    {{"keep-all", "nothing is dropped: plain"}, planners::keep_all},
+    {{"drop-all", "every saved value is dropped"}, planners::drop_all},
+}};
+
+}  // namespace
+
+const std::vector<PlannerInfo>& list_planners() {
+  static const std::vector<PlannerInfo> infos = [] {
+    std::vector<PlannerInfo> result;
+    for (const Entry& entry : kPlanners) result.push_back(entry.info);
+    return result;
+  }();
+  return infos;
+}
+
+Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
+  const Simulation simulation = Simulator(graph).run(fates);
+  return {simulation.peak_bytes, simulation.seconds};
+}
+
+Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, PlannerOptions options) {
+  if (const std::string problem = graph.problem(); !problem.empty()) {
+    throw Error("[plan] the graph is not sound: " + problem + "; record it again");
+  }
+  for (const Entry& entry : kPlanners) {
+    if (entry.info.name != planner) continue;
+    Plan plan;
+    plan.planner = planner;
+    plan.graph_fingerprint = graph.fingerprint();
+    plan.budget_bytes = budget_bytes;
+    plan.fates = entry.plan(graph, budget_bytes, options);
+    const Prediction prediction = predict(graph, plan.fates);
+    plan.predicted_peak_bytes = prediction.peak_bytes;
+    plan.predicted_seconds = prediction.seconds;
+    if (prediction.peak_bytes > budget_bytes) {
+      throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_bytes(budget_bytes) +
+                            " (" + std::to_string(budget_bytes) + " bytes); its smallest needs " +
+                            format_bytes(prediction.peak_bytes) + " (" + std::to_string(prediction.peak_bytes) +
+                            " bytes); give at least that, or less work per step",
+                        budget_bytes, prediction.peak_bytes, prediction.peak_bytes);
+    }
+    return plan;
+  }
+  std::string names;
+  for (const PlannerInfo& info : list_planners()) names += (names.empty() ? "" : ", ") + std::string(info.name);
+  throw Error("[plan] there is no planner \"" + std::string(planner) + "\"; there are " + names);
+}
+
+}  // namespace remat

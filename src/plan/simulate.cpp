@@ -1,0 +1,157 @@
+#include "plan/simulate.h"
+
+#include <algorithm>
+
+#include "plan/costs.h"
+
+namespace remat {
+
+Simulator::Simulator(const Graph& graph)
+    : graph_(graph),
+      initial_(graph.values.size(), State::kGone),
+      initial_uses_(graph.values.size(), 0),
+      levels_(graph.events.size(), 0),
+      reads_(graph.values.size(), 0),
+      visited_(graph.operators.size(), 0) {
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].producer < 0) initial_[v] = State::kPresent;
+  }
+  for (const GraphEvent& event : graph.events) {
+    if (event.kind == GraphEvent::Kind::kUse) ++initial_uses_[event.index];
+    // What is neither put away nor freed was not saved: plain is rid of it when the forward pass is over.
+    const bool saved = event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree;
+    if (saved) initial_[event.index] = State::kPresent;
+  }
+}
+
+Simulation Simulator::run(const std::vector<Fate>& fates) {
+  fates_ = &fates;
+  states_ = initial_;
+  uses_ = initial_uses_;
+  has_bits_.assign(graph_.values.size(), false);
+  back_.assign(graph_.values.size(), graph_.events.size());
+  result_ = {};
+  level_ = graph_.baseline_bytes;
+  for (size_t e = 0; e < graph_.events.size(); ++e) {
+    event_ = e;
+    const GraphEvent& event = graph_.events[e];
+    highest_ = level_;
+    switch (event.kind) {
+      case GraphEvent::Kind::kIdle:
+        give_up(event.index, fates[event.index]);
+        break;
+      case GraphEvent::Kind::kUse:
+        use(event.index);
+        break;
+      case GraphEvent::Kind::kFree:
+        free(event.index);
+        break;
+      case GraphEvent::Kind::kOperator:
+      case GraphEvent::Kind::kOther:
+        break;
+    }
+    raise(event.rise);
+    level_ += event.delta;
+    levels_[e] = highest_;
+    if (highest_ > result_.peak_bytes) {
+      result_.peak_bytes = highest_;
+      result_.peak_event = e;
+    }
+  }
+  return result_;
+}
+
+void Simulator::raise(int64_t bytes) { highest_ = std::max(highest_, level_ + bytes); }
+
+void Simulator::give_up(int32_t value, Fate fate) {
+  const GraphValue& v = graph_.values[value];
+  if (fate == Fate::kKeep || !v.droppable) return;
+  level_ -= v.bytes;
+  states_[value] = State::kGone;
+  if (fate != Fate::kPack) return;
+  states_[value] = State::kPacked;
+  has_bits_[value] = true;
+  level_ += v.packed_bytes;
+  result_.seconds += kPackSecondsPerByte * static_cast<double>(v.bytes);
+}
+
+void Simulator::use(int32_t value) {
+  if (states_[value] == State::kPacked) unpack(value);
+  if (states_[value] == State::kGone && graph_.values[value].producer >= 0) replay(value);
+  --uses_[value];
+}
+
+void Simulator::free(int32_t value) {
+  if (states_[value] == State::kPresent) level_ -= graph_.values[value].bytes;
+  if (has_bits_[value]) level_ -= graph_.values[value].packed_bytes;
+  has_bits_[value] = false;
+  states_[value] = State::kGone;
+}
+
+void Simulator::unpack(int32_t value) {
+  level_ += graph_.values[value].bytes;
+  raise(0);
+  states_[value] = State::kPresent;
+  result_.seconds += kUnpackSecondsPerByte * static_cast<double>(graph_.values[value].bytes);
+}
+
+void Simulator::replay(int32_t target) {
+  ++visit_;
+  operators_.clear();
+  missing_.assign(1, target);
+  reads_[target] = 1;  // the caller's
+  while (!missing_.empty()) {
+    const int32_t producer = graph_.values[missing_.back()].producer;
+    missing_.pop_back();
+    if (producer < 0 || visited_[producer] == visit_) continue;
+    visited_[producer] = visit_;
+    operators_.push_back(producer);
+    for (const int32_t input : graph_.operators[producer].inputs) {
+      if (reads_[input]++ == 0 && states_[input] == State::kGone) missing_.push_back(input);
+    }
+  }
+  std::sort(operators_.begin(), operators_.end());
+  // run_operator() may not come back here, so operators_ is safe: inputs are present, packed, or made on the way.
+  for (const int32_t index : operators_) run_operator(index, target);
+  reads_[target] = 0;
+}
+
+bool Simulator::stays(int32_t value, int32_t target) const {
+  if (value == target) return true;
+  return uses_[value] > 0 && graph_.values[value].droppable && (*fates_)[value] != Fate::kDropAgain;
+}
+
+void Simulator::run_operator(int32_t index, int32_t target) {
+  const GraphOperator& op = graph_.operators[index];
+  for (const int32_t input : op.inputs) {
+    if (states_[input] == State::kPacked) unpack(input);
+  }
+  for (const int32_t input : op.overwritten) {
+    // The old contents become the new ones where this replay made them and nobody else reads them.
+    if (states_[input] != State::kTransient || reads_[input] != 1) continue;
+    level_ -= graph_.values[input].bytes;
+    states_[input] = State::kGone;
+  }
+  for (const int32_t made : op.results) level_ += graph_.values[made].bytes;
+  raise(op.scratch_bytes);
+  result_.seconds += op.replay_seconds;
+  ++result_.replays;
+  for (const int32_t made : op.results) {
+    State& state = states_[made];
+    if (state == State::kGone && stays(made, target)) {
+      state = State::kPresent;
+      back_[made] = event_;
+    } else if (state == State::kGone && reads_[made] > 0) {
+      state = State::kTransient;
+    } else {
+      level_ -= graph_.values[made].bytes;
+    }
+  }
+  for (const int32_t input : op.inputs) {
+    if (--reads_[input] > 0 || states_[input] != State::kTransient) continue;
+    level_ -= graph_.values[input].bytes;
+    states_[input] = State::kGone;
+  }
+}
+
+}  // namespace remat

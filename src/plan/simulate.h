@@ -1,0 +1,73 @@
+// src/plan/simulate.h -- the memory and the time of a step under a plan, from the graph alone.
+//
+// Every plan is judged by this one simulator; planners never certify themselves. It does what src/run/replay.cpp does,
+// operator by operator: a change there is a change here.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <remat/graph.h>
+#include <remat/plan.h>
+
+namespace remat {
+
+struct Simulation {
+  int64_t peak_bytes = 0;  ///< baseline included
+  size_t peak_event = 0;   ///< during which it is reached, the first if several
+  double seconds = 0;      ///< of replays, packing and unpacking
+  int64_t replays = 0;     ///< operators
+};
+
+/// Runs a step of a sound graph under one plan after another. Not thread-safe: it keeps its arrays.
+class Simulator {
+ public:
+  explicit Simulator(const Graph& graph);
+
+  /// `fates`: one for each value, as in a valid plan.
+  Simulation run(const std::vector<Fate>& fates);
+
+  /// The highest level during each event of the last run, baseline included.
+  const std::vector<int64_t>& levels() const { return levels_; }
+  /// Was what had been dropped there again at `event` of the last run, before it was asked for?
+  bool was_present(int32_t value, size_t event) const { return back_[value] <= event; }
+
+ private:
+  enum class State : uint8_t {
+    kGone,       ///< a replay must make it
+    kPresent,    ///< alive, for as long as it is saved
+    kPacked,     ///< held packed
+    kTransient,  ///< alive within a replay
+  };
+
+  void give_up(int32_t value, Fate fate);
+  void use(int32_t value);
+  void free(int32_t value);
+  void unpack(int32_t value);
+  void replay(int32_t target);
+  void run_operator(int32_t index, int32_t target);
+  bool stays(int32_t value, int32_t target) const;
+  void raise(int64_t bytes);
+
+  const Graph& graph_;
+  std::vector<State> initial_;  ///< before the forward pass has dropped anything
+  std::vector<int32_t> initial_uses_;
+  std::vector<int64_t> levels_;
+  std::vector<size_t> back_;  ///< by value: the event at which a replay brought it back
+
+  // Of the run in progress.
+  const std::vector<Fate>* fates_ = nullptr;
+  std::vector<State> states_;
+  std::vector<bool> has_bits_;     ///< the packed form is there, beside the contents or instead of them
+  std::vector<int32_t> uses_;      ///< in backward, to come
+  std::vector<int32_t> reads_;     ///< by the replay in progress, to come
+  std::vector<uint32_t> visited_;  ///< operators: the last replay that runs them
+  uint32_t visit_ = 0;
+  std::vector<int32_t> operators_, missing_;
+  size_t event_ = 0;
+  int64_t level_ = 0;
+  int64_t highest_ = 0;  ///< during the event in progress
+  Simulation result_;
+};
+
+}  // namespace remat

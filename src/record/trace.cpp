@@ -1,0 +1,142 @@
+#include "record/trace.h"
+
+#include <algorithm>
+
+namespace remat {
+
+Trace::Trace() { graph_.events.emplace_back(); }
+Trace::~Trace() { memory::stop_observing(*this); }
+
+void Trace::change(int64_t bytes) {
+  GraphEvent& event = graph_.events.back();
+  event.delta += bytes;
+  event.rise = std::max(event.rise, event.delta);
+  level_ += bytes;
+  for (Window& window : windows_) window.peak = std::max(window.peak, level_);
+}
+
+void Trace::add(GraphEvent::Kind kind, int32_t index) { graph_.events.push_back({kind, index, 0, 0}); }
+
+void Trace::allocated(const void* data, int64_t bytes, bool plain) noexcept {
+  const std::lock_guard lock(mutex_);
+  homes_.erase(data);
+  if (plain) change(bytes);
+}
+
+void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto home = homes_.find(data);
+  if (home == homes_.end()) {
+    if (plain) change(-bytes);
+    return;
+  }
+  const ValueId value = home->second;
+  homes_.erase(home);
+  if (plain) release(value);
+}
+
+void Trace::release(ValueId value) {
+  if (stages_[value] == Stage::kFreed) return;
+  stages_[value] = Stage::kFreed;
+  level_ -= graph_.values[value].bytes;
+  add(GraphEvent::Kind::kFree, static_cast<int32_t>(value));
+}
+
+void Trace::forgotten(ValueId value, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (value < stages_.size() && stages_[value] != Stage::kUnsaved) {
+    release(value);
+  } else {
+    change(-bytes);
+  }
+}
+
+void Trace::operator_begins() {
+  const std::lock_guard lock(mutex_);
+  windows_.push_back({level_, level_});
+}
+
+void Trace::operator_skipped() {
+  const std::lock_guard lock(mutex_);
+  if (!windows_.empty()) windows_.pop_back();
+}
+
+void Trace::operator_ended(const Tape& tape, OperationId index) {
+  const std::lock_guard lock(mutex_);
+  const Operation& operation = tape.operations[index];
+  GraphOperator op;
+  op.name = operation.info->base_name();
+  op.seconds = operation.seconds;
+  op.replay_seconds = operation.replay_seconds();
+  if (!windows_.empty()) {
+    op.scratch_bytes = std::max<int64_t>(0, windows_.back().peak - level_);
+    windows_.pop_back();
+  }
+  const auto first_result = static_cast<int32_t>(operation.first_value);
+  tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t argument) {
+    if (t.value == kNone) return;
+    const auto add_to = [&](std::vector<int32_t>& ids) {
+      const auto id = static_cast<int32_t>(t.value);
+      if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    };
+    add_to(op.inputs);
+    if (operation.info->writes(argument - operation.first_argument)) add_to(op.overwritten);
+  });
+  for (size_t v = graph_.values.size(); v < tape.values.size(); ++v) {
+    const Value& value = tape.values[v];
+    GraphValue& known = graph_.values.emplace_back();
+    known.bytes = value.bytes;
+    if (value.producer == index) known.producer = static_cast<int32_t>(index);
+  }
+  stages_.resize(graph_.values.size(), Stage::kUnsaved);
+  for (int32_t v = first_result; v < first_result + operation.value_count; ++v) op.results.push_back(v);
+  graph_.operators.resize(index);  // those between were not recorded
+  graph_.operators.push_back(std::move(op));
+  add(GraphEvent::Kind::kOperator, static_cast<int32_t>(index));
+}
+
+void Trace::holds(ValueId value, const c10::StorageImpl& storage) {
+  const std::lock_guard lock(mutex_);
+  if (value >= stages_.size()) return;
+  homes_[storage.data()] = value;
+  if (stages_[value] != Stage::kUnsaved) return;
+  stages_[value] = Stage::kSaved;
+  saved_.push_back(value);
+}
+
+void Trace::find_idle(const Tape& tape) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(saved_, [&](ValueId id) {
+    if (stages_[id] != Stage::kSaved) return true;
+    if (tape.is_in_use(id)) return false;
+    const Value& value = tape.values[id];
+    stages_[id] = Stage::kIdle;
+    GraphValue& known = graph_.values[id];
+    const bool there = value.kept || value.absent;  // not overwritten since
+    known.droppable = there && tape.recomputable(id) && !value.pinned && !value.anchor && value.saved > 0;
+    if (value.packed) known.packed_bytes = value.packed->bytes();
+    if (value.kept && value.element_bytes > 0) {
+      if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
+        known.packed_bytes = packed->bytes();
+      }
+    }
+    add(GraphEvent::Kind::kIdle, static_cast<int32_t>(id));
+    return true;
+  });
+}
+
+void Trace::used(ValueId value) {
+  const std::lock_guard lock(mutex_);
+  if (value >= stages_.size() || stages_[value] == Stage::kUnsaved || stages_[value] == Stage::kFreed) return;
+  stages_[value] = Stage::kUsed;
+  add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
+}
+
+Graph Trace::take(int64_t baseline_bytes, double step_seconds) {
+  memory::stop_observing(*this);
+  graph_.baseline_bytes = baseline_bytes;
+  graph_.step_seconds = step_seconds;
+  return std::move(graph_);
+}
+
+}  // namespace remat

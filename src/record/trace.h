@@ -1,0 +1,67 @@
+// src/record/trace.h -- writes a step's Graph while the step runs.
+//
+// Two sources: the allocator tells every block that comes and goes, the tape tells what operators ran and what became
+// of saved values. Only what is in plain's account counts (memory::FrozenPlain), so that the graph is that of plain
+// also where the step ran under pressure.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include <c10/util/flat_hash_map.h>
+#include <remat/graph.h>
+
+#include "memory/allocation_observer.h"
+#include "record/tape.h"
+
+namespace remat {
+
+/// One step of one thread. Thread-safe: other threads' allocations may come in at any time.
+class Trace final : public memory::AllocationObserver {
+ public:
+  Trace();
+  ~Trace() override;
+
+  void allocated(const void* data, int64_t bytes, bool plain) noexcept override;
+  void freed(const void* data, int64_t bytes, bool plain) noexcept override;
+
+  // The rest is called with the tape's mutex held.
+
+  /// An operator is about to run. Calls nest.
+  void operator_begins();
+  /// It has run, and is `tape.operations[index]`.
+  void operator_ended(const Tape& tape, OperationId index);
+  /// It has run, and was not recorded.
+  void operator_skipped();
+  /// `storage` holds a value that was saved.
+  void holds(ValueId value, const c10::StorageImpl& storage);
+  /// Looks for saved values that nobody else holds any more.
+  void find_idle(const Tape& tape);
+  void used(ValueId value);
+  /// Takes back a free that only the account knows: Ledger::forget_plain().
+  void forgotten(ValueId value, int64_t bytes);
+
+  /// The graph of the step, which is over. May be called once.
+  Graph take(int64_t baseline_bytes, double step_seconds);
+
+ private:
+  enum class Stage : uint8_t { kUnsaved, kSaved, kIdle, kUsed, kFreed };
+  struct Window {
+    int64_t begin = 0, peak = 0;
+  };
+
+  void change(int64_t bytes);
+  void add(GraphEvent::Kind kind, int32_t index);
+  void release(ValueId value);
+
+  std::mutex mutex_;
+  Graph graph_;
+  std::vector<Stage> stages_;   ///< by value
+  std::vector<ValueId> saved_;  ///< in stage kSaved
+  ska::flat_hash_map<const void*, ValueId> homes_;
+  std::vector<Window> windows_;
+  int64_t level_ = 0;
+};
+
+}  // namespace remat

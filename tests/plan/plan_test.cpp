@@ -1,0 +1,58 @@
+#include <remat/plan.h>
+
+#include <gtest/gtest.h>
+
+#include "plan/sample_graph.h"
+
+namespace remat {
+namespace {
+
+Plan sample_plan() {
+  return {.planner = "test",
+          .graph_fingerprint = sample_graph().fingerprint(),
+          .budget_bytes = 600,
+          .predicted_peak_bytes = 592,
+          .predicted_seconds = 0.25,
+          .fates = {Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kPack, Fate::kDropAgain}};
+}
+
+TEST(Plan, FitsItsGraph) {
+  EXPECT_EQ(sample_plan().problem(sample_graph()), "");
+  EXPECT_TRUE(sample_plan().is_valid(sample_graph()));
+  Plan empty;
+  empty.graph_fingerprint = Graph().fingerprint();
+  EXPECT_EQ(empty.problem(Graph()), "");
+}
+
+TEST(Plan, RefusesAnotherGraph) {
+  Plan plan = sample_plan();
+  plan.graph_fingerprint = 0xab;
+  EXPECT_EQ(plan.problem(Graph()),
+            "the plan is for the graph with fingerprint 00000000000000ab, this graph has 238275bc38fcbe91");
+  EXPECT_FALSE(plan.is_valid(sample_graph()));
+}
+
+TEST(Plan, RefusesAnotherNumberOfValues) {
+  Plan plan = sample_plan();
+  plan.fates.pop_back();
+  EXPECT_EQ(plan.problem(sample_graph()), "the plan has 4 fates, the graph has 5 values");
+  plan.fates.resize(6);
+  EXPECT_EQ(plan.problem(sample_graph()), "the plan has 6 fates, the graph has 5 values");
+}
+
+TEST(Plan, RefusesWhatCannotBeDoneToAValue) {
+  const auto problem = [](size_t value, Fate fate) {
+    Plan plan = sample_plan();
+    plan.fates[value] = fate;
+    return plan.problem(sample_graph());
+  };
+  EXPECT_EQ(problem(1, Fate::kDrop), "value 1 is to be dropped, but the graph says that it is not droppable");
+  EXPECT_EQ(problem(3, Fate::kDropAgain), "value 3 is to be dropped, but the graph says that it is not droppable");
+  EXPECT_EQ(problem(2, Fate::kPack), "value 2 is to be packed, but the graph gives it packed_bytes 0");
+  EXPECT_EQ(problem(0, static_cast<Fate>(4)), "value 0 has the unknown fate 4");
+  EXPECT_EQ(problem(3, Fate::kKeep), "");
+  EXPECT_EQ(problem(4, Fate::kPack), "");
+}
+
+}  // namespace
+}  // namespace remat
