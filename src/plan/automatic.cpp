@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kTrials = 40'000;
 constexpr int64_t kMostOperatorTrials = 20'000'000;
 constexpr int kRungs = 8;
+constexpr int kMoreRounds = 3;  ///< where nothing fits yet
 
 /// Steele, Lea and Flood 2014: the same numbers on every machine.
 class SplitMix {
@@ -55,6 +56,7 @@ class Automatic {
       best = better(better(std::move(greedy), std::move(afresh), limit), std::move(best), limit);
       anneal(best, limit, rung == kRungs ? trials / 2 : trials / 2 / (kRungs - 1));
     }
+    for (int more = 0; more < kMoreRounds && best.run.peak_bytes > budget; ++more) anneal(best, budget, trials);
     settle(best, budget);
     return best.fates;
   }
@@ -73,8 +75,8 @@ class Automatic {
   }
 
   double cost(const Simulation& run, int64_t limit) const {
-    // All of plain's activations in excess would cost as much as two steps.
-    const double seconds_per_byte = 2 * scale_ / static_cast<double>(activations_);
+    // All of plain's activations in excess would cost as much as six forward passes.
+    const double seconds_per_byte = 6 * scale_ / static_cast<double>(activations_);
     return run.seconds + seconds_per_byte * static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
   }
 

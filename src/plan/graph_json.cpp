@@ -1,5 +1,8 @@
 #include <remat/graph.h>
 
+#include <iterator>
+#include <limits>
+
 #include <nlohmann/json.hpp>
 
 #include <remat/error.h>

@@ -118,7 +118,6 @@ TEST(Graph, SizesAndTimesThatAreNone) {
 }
 
 TEST(Graph, SumsThatWouldOverflow) {
-  // One of the summands at a time, and each beyond the limit by one byte with what the others have.
   const char* const too_many = "the bytes of the graph add up to more than 2^60";
   expect_problems({
       {[](Graph& g) { g.baseline_bytes = kMost; }, too_many},
@@ -127,11 +126,8 @@ TEST(Graph, SumsThatWouldOverflow) {
       {[](Graph& g) { g.operators[0].scratch_bytes = kMost; }, too_many},
       {[](Graph& g) { g.events[5].rise = kMost; }, too_many},
       {[](Graph& g) { g.events[5].delta = kLeast; }, too_many},
-      {[](Graph& g) {
-         for (auto& value : g.values) value.bytes = kMost;  // wraps to something small if added up in 64 bits
-         for (auto& event : g.events) event.delta = kLeast;
-       },
-       too_many},
+      {[](Graph& g) { g.events[5].delta = g.events[6].delta = kLeast; }, too_many},  // 2^64: nothing, in 64 bits
+      {[](Graph& g) { g.step_seconds = 2e12; }, "the times of the graph add up to more than 1e12 seconds"},
       {[](Graph& g) { g.operators[0].seconds = 6e11, g.operators[1].replay_seconds = 6e11; },
        "the times of the graph add up to more than 1e12 seconds"},
       {[](Graph& g) { g.operators[0].seconds = g.operators[1].seconds = std::numeric_limits<double>::max(); },

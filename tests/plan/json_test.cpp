@@ -73,7 +73,7 @@ TEST(Json, GraphsComeBack) {
 
 TEST(Json, PlansComeBack) {
   Plan large = sample_plan();
-  for (int i = 0; i < 50'000; ++i) large.fates.push_back(static_cast<Fate>(i * i % 7 % 4));
+  for (int i = 0; i < 50'000; ++i) large.fates.push_back(static_cast<Fate>(i % 7 % 4));
   for (const Plan& plan : {Plan(), sample_plan(), large}) EXPECT_EQ(plan_from_json(to_json(plan)), plan);
 }
 
