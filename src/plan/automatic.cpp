@@ -6,6 +6,7 @@
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "plan/greedy.h"
 #include "plan/planners.h"
@@ -15,10 +16,10 @@ namespace remat::planners {
 namespace {
 
 /// Simulations in all, for each operator of the graph: this sets the planning time.
-constexpr int64_t kTrials = 40'000;
+constexpr int64_t kTrials = 120'000;
 constexpr int64_t kMostOperatorTrials = 20'000'000;
-constexpr int kRungs = 8;
-constexpr int kMoreRounds = 3;  ///< where nothing fits yet
+constexpr int kRungs = 24;  ///< with annealing
+constexpr int kSteps = 4;   ///< between two of them, greedy choices alone
 
 /// Steele, Lea and Flood 2014: the same numbers on every machine.
 class SplitMix {
@@ -36,42 +37,70 @@ class SplitMix {
   uint64_t state_ = 1;
 };
 
+/// Fates that nothing else found beats in both memory and time, by peak.
+class Frontier {
+ public:
+  struct Point {
+    double seconds = 0;
+    Fates fates;
+  };
+
+  /// The fastest within `limit`; null if nothing fits.
+  const Point* within(int64_t limit) const {
+    const auto next = points_.upper_bound(limit);
+    return next == points_.begin() ? nullptr : &std::prev(next)->second;
+  }
+  /// The one with the lowest peak.
+  const Point& lowest() const { return points_.begin()->second; }
+
+  void offer(const Simulation& run, const Fates& fates) {
+    const Point* const known = within(run.peak_bytes);
+    if (known != nullptr && known->seconds <= run.seconds) return;
+    auto beaten = points_.lower_bound(run.peak_bytes);
+    while (beaten != points_.end() && beaten->second.seconds >= run.seconds) beaten = points_.erase(beaten);
+    points_[run.peak_bytes] = {run.seconds, fates};
+  }
+
+ private:
+  std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
+};
+
 class Automatic {
  public:
   Automatic(const Graph& graph, PlannerOptions options)
       : graph_(graph), options_(options), simulator_(graph), greedy_(graph, simulator_, options) {}
 
-  Fates plan(int64_t budget) {
-    Found best{Fates(graph_.values.size(), Fate::kKeep), {}};
-    best.run = simulator_.run(best.fates);
-    const int64_t top = best.run.peak_bytes;
-    if (top <= budget || greedy_.droppable().empty()) return best.fates;
+  /// Does not depend on any budget, so that all budgets get their plans from one curve.
+  Frontier explore() {
+    const Fates keep(graph_.values.size(), Fate::kKeep);
+    const int64_t top = try_out(keep).peak_bytes;
+    if (greedy_.droppable().empty()) return frontier_;
     const int64_t trials = std::min(kTrials, kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
-    for (int rung = 1; rung <= kRungs; ++rung) {
-      const int64_t limit = top - (top - budget) * rung / kRungs;
-      Found greedy{best.fates, {}};
-      greedy.run = greedy_.descend(greedy.fates, limit);
-      Found afresh{Fates(graph_.values.size(), Fate::kKeep), {}};
-      afresh.run = greedy_.descend(afresh.fates, limit);
-      best = better(better(std::move(greedy), std::move(afresh), limit), std::move(best), limit);
-      anneal(best, limit, rung == kRungs ? trials / 2 : trials / 2 / (kRungs - 1));
+    const int64_t room = top - graph_.baseline_bytes;
+    for (int rung = 1; rung < kRungs * kSteps; ++rung) {
+      const int64_t limit = top - room * rung / (kRungs * kSteps);
+      Fates afresh = keep;
+      frontier_.offer(greedy_.descend(afresh, limit), afresh);
+      Fates onward = start(limit);
+      frontier_.offer(greedy_.descend(onward, limit), onward);
+      if (rung % kSteps != 0) continue;
+      anneal(start(limit), limit, trials / kRungs);
+      settle(start(limit), limit);
+      if (frontier_.within(limit) == nullptr) break;
     }
-    for (int more = 0; more < kMoreRounds && best.run.peak_bytes > budget; ++more) anneal(best, budget, trials);
-    settle(best, budget);
-    return best.fates;
+    return frontier_;
   }
 
  private:
-  struct Found {
-    Fates fates;
-    Simulation run;
-  };
+  Simulation try_out(const Fates& fates) {
+    const Simulation run = simulator_.run(fates);
+    frontier_.offer(run, fates);
+    return run;
+  }
 
-  /// What fits, and in less time; else what comes closer to fit.
-  static Found better(Found a, Found b, int64_t limit) {
-    const auto excess = [&](const Found& f) { return std::max<int64_t>(0, f.run.peak_bytes - limit); };
-    if (excess(a) != excess(b)) return excess(a) < excess(b) ? a : b;
-    return a.run.seconds <= b.run.seconds ? a : b;
+  const Fates& start(int64_t limit) const {
+    const Frontier::Point* const known = frontier_.within(limit);
+    return known != nullptr ? known->fates : frontier_.lowest().fates;
   }
 
   double cost(const Simulation& run, int64_t limit) const {
@@ -120,22 +149,16 @@ class Automatic {
     for (size_t i = first; i < end; ++i) change(fates, droppable[i], fate);
   }
 
-  void anneal(Found& found, int64_t limit, int64_t trials) {
-    Fates fates = found.fates;
-    double now = cost(found.run, limit);
+  void anneal(Fates fates, int64_t limit, int64_t trials) {
+    double now = cost(try_out(fates), limit);
     for (int64_t trial = 0; trial < trials; ++trial) {
       const double cooled = static_cast<double>(trial) / static_cast<double>(trials);
       const double temperature = kHot * scale_ * std::pow(kCold / kHot, cooled);
       changes_.clear();
       random_.below(kRunOdds) == 0 ? change_run(fates) : change_some(fates);
-      const Simulation run = simulator_.run(fates);
-      const double then = cost(run, limit);
+      const double then = cost(try_out(fates), limit);
       if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
         now = then;
-        const bool first_fit = run.peak_bytes <= limit && found.run.peak_bytes > limit;
-        const bool faster = run.peak_bytes <= limit && run.seconds < found.run.seconds;
-        const bool closer = found.run.peak_bytes > limit && run.peak_bytes < found.run.peak_bytes;
-        if (first_fit || faster || closer) found = {fates, run};
       } else {
         for (size_t c = changes_.size(); c-- > 0;) fates[changes_[c].first] = changes_[c].second;
       }
@@ -143,19 +166,18 @@ class Automatic {
   }
 
   /// Gives back what fits, and brings back once what need not be brought back again.
-  void settle(Found& found, int64_t limit) {
-    for (const Fate wanted : {Fate::kKeep, Fate::kDrop}) {
-      for (const int32_t v : greedy_.droppable()) {
-        const Fate before = found.fates[v];
+  void settle(Fates fates, int64_t limit) {
+    Simulation best = simulator_.run(fates);
+    for (const int32_t v : greedy_.droppable()) {
+      for (const Fate wanted : {Fate::kKeep, Fate::kDrop}) {
+        const Fate before = fates[v];
         if (before == Fate::kKeep || (wanted == Fate::kDrop && before != Fate::kDropAgain)) continue;
-        found.fates[v] = wanted;
-        const Simulation run = simulator_.run(found.fates);
-        const bool no_worse =
-            run.peak_bytes <= std::max(limit, found.run.peak_bytes) && run.seconds <= found.run.seconds;
-        if (no_worse) {
-          found.run = run;
+        fates[v] = wanted;
+        const Simulation run = try_out(fates);
+        if (run.peak_bytes <= limit && run.seconds <= best.seconds) {
+          best = run;
         } else {
-          found.fates[v] = before;
+          fates[v] = before;
         }
       }
     }
@@ -170,6 +192,7 @@ class Automatic {
   Simulator simulator_;
   Greedy greedy_;
   SplitMix random_;
+  Frontier frontier_;
   std::vector<std::pair<int32_t, Fate>> changes_;  ///< of the trial in progress: what was there before
   double scale_ = forward_seconds();
   int64_t activations_ = saved_bytes();
@@ -189,7 +212,9 @@ class Automatic {
 }  // namespace
 
 Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  return Automatic(graph, options).plan(budget_bytes);
+  const Frontier frontier = Automatic(graph, options).explore();
+  const Frontier::Point* const found = frontier.within(budget_bytes);
+  return found != nullptr ? found->fates : frontier.lowest().fates;
 }
 
 }  // namespace remat::planners

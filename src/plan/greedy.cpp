@@ -9,6 +9,10 @@ namespace {
 
 /// So that of values that cost nothing the larger goes first.
 constexpr double kLeastSeconds = 1e-7;
+/// A price that rose by less is not put back in the queue.
+constexpr double kTolerance = 1.0001;
+/// Operators that a search for a price looks at: behind them it is high enough.
+constexpr size_t kMostSeen = 2000;
 
 }  // namespace
 
@@ -41,7 +45,7 @@ double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
   double seconds = 0;
   stack_.assign(1, value);
   seen_.clear();
-  while (!stack_.empty()) {
+  while (!stack_.empty() && seen_.size() < kMostSeen) {
     const int32_t producer = graph_.values[stack_.back()].producer;
     stack_.pop_back();
     if (producer < 0 || paid_[producer] != 0) continue;
@@ -59,26 +63,55 @@ double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
   return seconds;
 }
 
-Greedy::Choice Greedy::cheapest_at(const Fates& fates, size_t event) {
+/// The cheaper way to give up a value; its `value` is -1 where there is none.
+Greedy::Choice Greedy::choice_of(const Fates& fates, int32_t v) {
   Choice best;
-  const auto consider = [&](int32_t v, Fate fate, double seconds, int64_t freed) {
+  const auto consider = [&](Fate fate, double seconds, int64_t freed) {
     if (freed <= 0) return;
     const double price = (seconds + kLeastSeconds) / static_cast<double>(freed);
     if (best.value < 0 || price < best.price) best = {v, fate, price, freed};
   };
-  for (const int32_t v : droppable_) {
-    if (idle_[v] > event || first_use_[v] <= event) continue;
-    const GraphValue& value = graph_.values[v];
-    if (fates[v] == Fate::kKeep) {
-      consider(v, Fate::kDrop, added_seconds(fates, v, false), value.bytes);
-      if (!options_.pack || value.packed_bytes == 0) continue;
+  const GraphValue& value = graph_.values[v];
+  if (fates[v] == Fate::kKeep) {
+    consider(Fate::kDrop, added_seconds(fates, v, false), value.bytes);
+    if (options_.pack && value.packed_bytes > 0) {
       const double seconds = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes);
-      consider(v, Fate::kPack, seconds, value.bytes - value.packed_bytes);
-    } else if (fates[v] == Fate::kPack) {
-      consider(v, Fate::kDrop, added_seconds(fates, v, false), value.packed_bytes);
+      consider(Fate::kPack, seconds, value.bytes - value.packed_bytes);
     }
+  } else if (fates[v] == Fate::kPack) {
+    consider(Fate::kDrop, added_seconds(fates, v, false), value.packed_bytes);
   }
   return best;
+}
+
+/// Gives up the cheapest of what is put away at `event`, until `excess` bytes are free. False if there is nothing.
+bool Greedy::give_up(Fates& fates, size_t event, int64_t excess) {
+  const auto dearer = [](const Choice& a, const Choice& b) {
+    return a.price != b.price ? a.price > b.price : a.value > b.value;
+  };
+  std::vector<Choice> heap;
+  for (const int32_t v : droppable_) {
+    if (idle_[v] > event || first_use_[v] <= event) continue;
+    if (const Choice choice = choice_of(fates, v); choice.value >= 0) heap.push_back(choice);
+  }
+  std::make_heap(heap.begin(), heap.end(), dearer);
+  const bool any = !heap.empty();
+  while (excess > 0 && !heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), dearer);
+    // What was given up meanwhile may have changed its price. (A price that fell is found out late; the annealing mends
+    // what that costs.)
+    heap.back() = choice_of(fates, heap.back().value);
+    if (heap.size() > 1 && heap.back().price > heap.front().price * kTolerance) {
+      std::push_heap(heap.begin(), heap.end(), dearer);
+      continue;
+    }
+    const Choice choice = heap.back();
+    heap.pop_back();
+    fates[choice.value] = choice.fate;
+    if (choice.fate == Fate::kDrop) added_seconds(fates, choice.value, /*pay=*/true);
+    excess -= choice.freed;
+  }
+  return any;
 }
 
 Simulation Greedy::descend(Fates& fates, int64_t budget) {
@@ -88,18 +121,9 @@ Simulation Greedy::descend(Fates& fates, int64_t budget) {
   }
   for (;;) {
     const Simulation now = simulator_.run(fates);
-    int64_t excess = now.peak_bytes - budget;
+    const int64_t excess = now.peak_bytes - budget;
     if (excess <= 0) return now;
-    bool any = false;
-    while (excess > 0) {
-      const Choice choice = cheapest_at(fates, now.peak_event);
-      if (choice.value < 0) break;
-      any = true;
-      fates[choice.value] = choice.fate;
-      if (choice.fate == Fate::kDrop) added_seconds(fates, choice.value, /*pay=*/true);
-      excess -= choice.freed;
-    }
-    if (!any) return now;
+    if (!give_up(fates, now.peak_event, excess)) return now;
   }
 }
 

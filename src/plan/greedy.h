@@ -33,7 +33,8 @@ class Greedy {
 
   bool is_there(const Fates& fates, int32_t value) const;
   double added_seconds(const Fates& fates, int32_t value, bool pay);
-  Choice cheapest_at(const Fates& fates, size_t event);
+  Choice choice_of(const Fates& fates, int32_t value);
+  bool give_up(Fates& fates, size_t event, int64_t excess);
 
   const Graph& graph_;
   Simulator& simulator_;

@@ -10,17 +10,26 @@ Simulator::Simulator(const Graph& graph)
     : graph_(graph),
       initial_(graph.values.size(), State::kGone),
       initial_uses_(graph.values.size(), 0),
-      levels_(graph.events.size(), 0),
       reads_(graph.values.size(), 0),
       visited_(graph.operators.size(), 0) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].producer < 0) initial_[v] = State::kPresent;
   }
-  for (const GraphEvent& event : graph.events) {
-    if (event.kind == GraphEvent::Kind::kUse) ++initial_uses_[event.index];
+  changes_.emplace_back();
+  for (size_t e = 0; e < graph.events.size(); ++e) {
+    const GraphEvent& event = graph.events[e];
+    const bool idle = event.kind == GraphEvent::Kind::kIdle, free = event.kind == GraphEvent::Kind::kFree;
+    const bool use = event.kind == GraphEvent::Kind::kUse;
+    if (use) ++initial_uses_[event.index];
     // What is neither put away nor freed was not saved: plain is rid of it when the forward pass is over.
-    const bool saved = event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree;
-    if (saved) initial_[event.index] = State::kPresent;
+    if (idle || free) initial_[event.index] = State::kPresent;
+    if (free || ((idle || use) && graph.values[event.index].droppable)) {
+      changes_.push_back({e, event.kind, event.index, event.rise, event.delta});
+    } else {
+      Change& last = changes_.back();
+      last.rise = std::max(last.rise, last.delta + event.rise);
+      last.delta += event.delta;
+    }
   }
 }
 
@@ -32,30 +41,28 @@ Simulation Simulator::run(const std::vector<Fate>& fates) {
   back_.assign(graph_.values.size(), graph_.events.size());
   result_ = {};
   level_ = graph_.baseline_bytes;
-  for (size_t e = 0; e < graph_.events.size(); ++e) {
-    event_ = e;
-    const GraphEvent& event = graph_.events[e];
+  for (const Change& change : changes_) {
+    event_ = change.event;
     highest_ = level_;
-    switch (event.kind) {
+    switch (change.kind) {
       case GraphEvent::Kind::kIdle:
-        give_up(event.index, fates[event.index]);
+        give_up(change.value, fates[change.value]);
         break;
       case GraphEvent::Kind::kUse:
-        use(event.index);
+        use(change.value);
         break;
       case GraphEvent::Kind::kFree:
-        free(event.index);
+        free(change.value);
         break;
       case GraphEvent::Kind::kOperator:
       case GraphEvent::Kind::kOther:
         break;
     }
-    raise(event.rise);
-    level_ += event.delta;
-    levels_[e] = highest_;
+    raise(change.rise);
+    level_ += change.delta;
     if (highest_ > result_.peak_bytes) {
       result_.peak_bytes = highest_;
-      result_.peak_event = e;
+      result_.peak_event = event_;
     }
   }
   return result_;

@@ -27,8 +27,6 @@ class Simulator {
   /// `fates`: one for each value, as in a valid plan.
   Simulation run(const std::vector<Fate>& fates);
 
-  /// The highest level during each event of the last run, baseline included.
-  const std::vector<int64_t>& levels() const { return levels_; }
   /// Was what had been dropped there again at `event` of the last run, before it was asked for?
   bool was_present(int32_t value, size_t event) const { return back_[value] <= event; }
 
@@ -49,10 +47,18 @@ class Simulator {
   bool stays(int32_t value, int32_t target) const;
   void raise(int64_t bytes);
 
+  /// An event that changes what is there, with what plain's memory does until the next such event.
+  struct Change {
+    size_t event = 0;
+    GraphEvent::Kind kind = GraphEvent::Kind::kOther;
+    int32_t value = -1;
+    int64_t rise = 0, delta = 0;
+  };
+
   const Graph& graph_;
+  std::vector<Change> changes_;
   std::vector<State> initial_;  ///< before the forward pass has dropped anything
   std::vector<int32_t> initial_uses_;
-  std::vector<int64_t> levels_;
   std::vector<size_t> back_;  ///< by value: the event at which a replay brought it back
 
   // Of the run in progress.
