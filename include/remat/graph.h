@@ -68,7 +68,7 @@ struct Graph {
   /// - every index exists, and no list has one twice;
   /// - values are numbered by age: operators read only what is older, and overwrite only what they read;
   /// - each value with a producer is among that operator's results, and in no others; a leaf is not droppable;
-  /// - every operator starts once, in order, and no value has an event before its producer starts;
+  /// - every operator runs once, in order, and no value has an event before its producer has run;
   /// - what a plan may give up (droppable, or with packed_bytes) is idle at most once and before it is used, freed at
   ///   most once, and has no event after that;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;

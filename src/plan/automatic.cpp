@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t kTrials = 120'000;
 constexpr int64_t kMostOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
-constexpr int kSteps = 4;   ///< between two of them, greedy choices alone
+constexpr int kMoreRounds = 4;
+constexpr int kSteps = 4;  ///< between two of them, greedy choices alone
 
 /// Steele, Lea and Flood 2014: the same numbers on every machine.
 class SplitMix {
@@ -87,6 +88,13 @@ class Automatic {
       anneal(start(limit), limit, trials / kRungs);
       settle(start(limit), limit);
       if (frontier_.within(limit) == nullptr) break;
+    }
+    // How low does it go?
+    for (int round = 0; round < kMoreRounds; ++round) {
+      const int64_t lowest = simulator_.run(frontier_.lowest().fates).peak_bytes;
+      const int64_t limit = lowest - 1 - (lowest - graph_.baseline_bytes) / 64;
+      anneal(frontier_.lowest().fates, limit, trials / kRungs);
+      settle(frontier_.lowest().fates, simulator_.run(frontier_.lowest().fates).peak_bytes);
     }
     return frontier_;
   }

@@ -179,7 +179,7 @@ std::string sizes_problem(const Graph& graph) {
   return {};
 }
 
-/// Follows the timeline: which operator runs, and what has become of each value.
+/// Follows the timeline: which operators have run, and what has become of each value.
 class TimelineCheck {
  public:
   explicit TimelineCheck(const Graph& graph) : graph_(graph), states_(graph.values.size(), State::kHeld) {}
@@ -189,11 +189,12 @@ class TimelineCheck {
     for (size_t e = 0; e < graph_.events.size(); ++e) {
       const GraphEvent& event = graph_.events[e];
       if (std::string wrong = event_problem(event); !wrong.empty()) return numbered("event", e) + " " + wrong;
+      if (event.kind == GraphEvent::Kind::kFree) level -= graph_.values[event.index].bytes;
       level += event.delta;
       if (level < 0) return numbered("event", e) + " leaves plain with " + std::to_string(level) + " bytes";
     }
-    if (started_ < static_cast<int64_t>(graph_.operators.size()))
-      return "no event starts " + numbered("operator", started_) + "; each starts once, in order";
+    if (run_ < static_cast<int64_t>(graph_.operators.size()))
+      return "no event runs " + numbered("operator", run_) + "; each runs once, in order";
     return {};
   }
 
@@ -207,11 +208,11 @@ class TimelineCheck {
         return index == -1 ? std::string() : "is of no kind with an index, but has index " + std::to_string(index);
       case GraphEvent::Kind::kOperator:
         if (!exists(index, graph_.operators.size()))
-          return numbered("starts operator", index) + "; " + there_are(graph_.operators.size(), "operators");
-        if (index != started_)
-          return numbered("starts operator", index) + " where operator " + std::to_string(started_) +
-                 " comes next; each starts once, in order";
-        ++started_;
+          return numbered("runs operator", index) + "; " + there_are(graph_.operators.size(), "operators");
+        if (index != run_)
+          return numbered("runs operator", index) + " where operator " + std::to_string(run_) +
+                 " comes next; each runs once, in order";
+        ++run_;
         return {};
       case GraphEvent::Kind::kIdle:
         return value_problem(index, State::kIdle, "makes idle");
@@ -228,8 +229,8 @@ class TimelineCheck {
     const auto wrong = [&](const std::string& why) { return std::string(does) + " " + what + why; };
     if (!exists(v, graph_.values.size())) return wrong("; " + there_are(graph_.values.size(), "values"));
     const GraphValue& value = graph_.values[v];
-    if (value.producer >= started_)
-      return wrong(" before operator " + std::to_string(value.producer) + " starts, which makes it");
+    if (value.producer >= run_)
+      return wrong(" before operator " + std::to_string(value.producer) + " has run, which makes it");
     // What no plan can give up may come and go as it likes: nobody follows it.
     if (!value.droppable && value.packed_bytes == 0) return {};
     State& state = states_[v];
@@ -241,7 +242,7 @@ class TimelineCheck {
   }
 
   const Graph& graph_;
-  int64_t started_ = 0;  // operators
+  int64_t run_ = 0;  // operators
   std::vector<State> states_;
 };
 

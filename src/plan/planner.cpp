@@ -57,7 +57,7 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
                             " (" + std::to_string(budget_bytes) + " bytes); its smallest needs " +
                             format_bytes(prediction.peak_bytes) + " (" + std::to_string(prediction.peak_bytes) +
                             " bytes); give at least that, or less work per step",
-                        budget_bytes, prediction.peak_bytes, prediction.peak_bytes);
+                        budget_bytes, graph.baseline_bytes, prediction.peak_bytes);
     }
     return plan;
   }

@@ -145,7 +145,8 @@ void Simulator::run_operator(int32_t index, int32_t target) {
   ++result_.replays;
   for (const int32_t made : op.results) {
     State& state = states_[made];
-    if (state == State::kGone && stays(made, target)) {
+    const bool absent = state == State::kGone || state == State::kPacked;
+    if (absent && stays(made, target)) {
       state = State::kPresent;
       back_[made] = event_;
     } else if (state == State::kGone && reads_[made] > 0) {

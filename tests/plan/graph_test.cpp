@@ -142,17 +142,17 @@ TEST(Graph, SumsThatWouldOverflow) {
 
 TEST(Graph, TimelinesThatCannotHaveHappened) {
   expect_problems({
-      {[](Graph& g) { g.events[0].index = 3; }, "event 0 starts operator 3; there are 3 operators, numbered from 0"},
+      {[](Graph& g) { g.events[0].index = 3; }, "event 0 runs operator 3; there are 3 operators, numbered from 0"},
       {[](Graph& g) { g.events[0].index = 1; },
-       "event 0 starts operator 1 where operator 0 comes next; each starts once, in order"},
+       "event 0 runs operator 1 where operator 0 comes next; each runs once, in order"},
       {[](Graph& g) { g.events[4].index = 1; },
-       "event 4 starts operator 1 where operator 2 comes next; each starts once, in order"},
-      {[](Graph& g) { g.events.resize(4); }, "no event starts operator 2; each starts once, in order"},
+       "event 4 runs operator 1 where operator 2 comes next; each runs once, in order"},
+      {[](Graph& g) { g.events.resize(4); }, "no event runs operator 2; each runs once, in order"},
       {[](Graph& g) { g.events[5].index = 0; }, "event 5 is of no kind with an index, but has index 0"},
       {[](Graph& g) { g.events[5].kind = static_cast<Kind>(5); }, "event 5 has the unknown kind 5"},
       {[](Graph& g) { g.events[1].index = 5; }, "event 1 makes idle value 5; there are 5 values, numbered from 0"},
       {[](Graph& g) { g.events[8].index = -1; }, "event 8 frees value -1; there are 5 values, numbered from 0"},
-      {[](Graph& g) { g.events[1].index = 3; }, "event 1 makes idle value 3 before operator 1 starts, which makes it"},
+      {[](Graph& g) { g.events[1].index = 3; }, "event 1 makes idle value 3 before operator 1 has run, which makes it"},
       {[](Graph& g) { g.events[6].index = 2; }, "event 6 makes idle value 2, which is idle already"},
       {[](Graph& g) { g.events[6].index = 3; }, "event 6 makes idle value 3, which is idle already"},
       {[](Graph& g) { std::swap(g.events[6].kind, g.events[7].kind); },
@@ -163,7 +163,7 @@ TEST(Graph, TimelinesThatCannotHaveHappened) {
        },
        "event 9 makes idle value 4, which has been freed before"},
       {[](Graph& g) { g.events[13].index = 2; }, "event 13 frees value 2, which has been freed before"},
-      {[](Graph& g) { g.baseline_bytes = 10, g.events[8].delta = -300; }, "event 8 leaves plain with -98 bytes"},
+      {[](Graph& g) { g.baseline_bytes = 10, g.events[8].delta = -300; }, "event 8 leaves plain with -162 bytes"},
   });
 }
 

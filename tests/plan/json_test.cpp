@@ -200,7 +200,7 @@ TEST(Json, RefusesWhatIsNoJson) {
   EXPECT_EQ(plan_message("{\n \"format\": \"remat-plan\",\n !"),
             "[plan] no JSON at line 3, column 2 (byte 29 of 29)" + remedy);
   EXPECT_EQ(graph_with("0.25", "1e400"),
-            "[graph] a number too large for a double at line 14, column 42 (byte 519 of 1237)" + remedy);
+            "[graph] a number too large for a double at line 14, column 42 (byte 519 of 1231)" + remedy);
   for (const char* text : {"graph", "{", "[1, 2", "{\"format\": \"remat-graph\"", "\"\xff\"", "nan", "'a'", "{,}",
                            "// comment\n{}", "\"open"}) {
     EXPECT_NE(graph_message(text).find("[graph] no JSON at line "), std::string::npos) << text;

@@ -20,9 +20,9 @@ inline Graph sample_graph() {
                      {"aten::mul_", 1e-7, 2e-7, 0, {3, 1}, {3}, {4}}};
   graph.events = {{Kind::kOperator, 0, 80, 64}, {Kind::kIdle, 2, 0, 0},     {Kind::kOperator, 1, 64, 64},
                   {Kind::kIdle, 3, 0, 0},       {Kind::kOperator, 2, 0, 0}, {Kind::kOther, -1, 128, 0},
-                  {Kind::kIdle, 4, 0, 0},       {Kind::kUse, 4, 64, 64},    {Kind::kFree, 4, 0, -64},
+                  {Kind::kIdle, 4, 0, 0},       {Kind::kUse, 4, 64, 64},    {Kind::kFree, 4, 0, 0},
                   {Kind::kUse, 3, 0, 0},        {Kind::kUse, 2, 0, 0},      {Kind::kUse, 2, 0, 0},
-                  {Kind::kFree, 2, 0, -64},     {Kind::kFree, 3, 0, -64}};
+                  {Kind::kFree, 2, 0, 0},       {Kind::kFree, 3, 0, 0}};
   return graph;
 }
 
@@ -43,7 +43,7 @@ inline Graph chain_graph(int32_t length) {
   }
   for (int32_t v = length; v > 0; --v) {
     graph.events.push_back({Kind::kUse, v, 128, 0});
-    graph.events.push_back({Kind::kFree, v, 0, -graph.values[v].bytes});
+    graph.events.push_back({Kind::kFree, v, 0, 0});
   }
   return graph;
 }

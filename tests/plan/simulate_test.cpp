@@ -1,0 +1,184 @@
+#include "plan/simulate.h"
+
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "plan/costs.h"
+#include "random_graph.h"
+
+namespace remat::test {
+namespace {
+
+/// The same step, told plainly: what is alive is a set, and its bytes are added up anew at every moment.
+class NaiveStep {
+ public:
+  NaiveStep(const Graph& graph, const std::vector<Fate>& fates) : graph_(graph), fates_(fates) {}
+
+  Simulation run() {
+    other_ = graph_.baseline_bytes;
+    std::set<int32_t> saved;
+    for (const auto& event : graph_.events) {
+      if (event.kind == GraphEvent::Kind::kIdle) saved.insert(event.index);
+      if (event.kind == GraphEvent::Kind::kUse) ++uses_[event.index];
+    }
+    // Plain's level counts every value that is saved from the moment it was made: what is gone is taken off.
+    for (const auto& event : graph_.events) {
+      const int32_t v = event.index;
+      if (event.kind == GraphEvent::Kind::kIdle) put_away(v);
+      if (event.kind == GraphEvent::Kind::kUse) ask(v);
+      if (event.kind == GraphEvent::Kind::kFree) {
+        other_ -= graph_.values[size_t(v)].bytes;
+        dropped_.erase(v);
+        bits_.erase(v);
+        freed_.insert(v);
+      }
+      look(event.rise);
+      other_ += event.delta;
+    }
+    return result_;
+  }
+
+ private:
+  int64_t level() const {
+    int64_t bytes = other_;
+    for (const int32_t v : dropped_) bytes -= graph_.values[size_t(v)].bytes;
+    for (const int32_t v : bits_) bytes += graph_.values[size_t(v)].packed_bytes;
+    for (const int32_t v : replayed_) bytes += graph_.values[size_t(v)].bytes;
+    return bytes;
+  }
+  void look(int64_t extra) { result_.peak_bytes = std::max(result_.peak_bytes, level() + extra); }
+
+  void put_away(int32_t v) {
+    const Fate fate = fates_[size_t(v)];
+    if (fate == Fate::kKeep || !graph_.values[size_t(v)].droppable) return;
+    dropped_.insert(v);
+    if (fate != Fate::kPack) return;
+    bits_.insert(v);
+    result_.seconds += kPackSecondsPerByte * double(graph_.values[size_t(v)].bytes);
+  }
+
+  void ask(int32_t v) {
+    bring_back(v);
+    --uses_[v];
+  }
+
+  bool is_there(int32_t v) const {
+    if (graph_.values[size_t(v)].producer < 0 || replayed_.count(v) > 0) return true;
+    return graph_.values[size_t(v)].droppable && dropped_.count(v) == 0 && freed_.count(v) == 0;
+  }
+
+  void unpack(int32_t v) {
+    dropped_.erase(v);
+    look(0);
+    result_.seconds += kUnpackSecondsPerByte * double(graph_.values[size_t(v)].bytes);
+  }
+
+  void bring_back(int32_t target) {
+    if (is_there(target)) return;
+    if (bits_.count(target) > 0) return unpack(target);
+    std::set<int32_t> operators;
+    find(target, operators);
+    while (!operators.empty()) {
+      const int32_t o = *operators.begin();
+      operators.erase(operators.begin());
+      run(o, target, operators);
+    }
+  }
+
+  void find(int32_t v, std::set<int32_t>& operators) const {
+    if (is_there(v) || bits_.count(v) > 0) return;
+    const int32_t producer = graph_.values[size_t(v)].producer;
+    if (!operators.insert(producer).second) return;
+    for (const int32_t input : graph_.operators[size_t(producer)].inputs) find(input, operators);
+  }
+
+  bool read_by(const std::set<int32_t>& operators, int32_t v) const {
+    for (const int32_t o : operators) {
+      const auto& inputs = graph_.operators[size_t(o)].inputs;
+      if (std::find(inputs.begin(), inputs.end(), v) != inputs.end()) return true;
+    }
+    return false;
+  }
+
+  void run(int32_t o, int32_t target, const std::set<int32_t>& to_come) {
+    const GraphOperator& op = graph_.operators[size_t(o)];
+    for (const int32_t input : op.inputs) {
+      if (bits_.count(input) > 0 && dropped_.count(input) > 0) unpack(input);
+    }
+    for (const int32_t input : op.overwritten) {
+      if (!read_by(to_come, input)) replayed_.erase(input);  // its storage becomes the result's
+    }
+    int64_t made = 0;
+    for (const int32_t v : op.results) made += graph_.values[size_t(v)].bytes;
+    look(made + op.scratch_bytes);
+    result_.seconds += op.replay_seconds;
+    ++result_.replays;
+    for (const int32_t v : op.results) {
+      if (is_there(v)) continue;
+      const bool again = fates_[size_t(v)] == Fate::kDropAgain;
+      if (v == target || (graph_.values[size_t(v)].droppable && uses_[v] > 0 && !again)) {
+        dropped_.erase(v);
+      } else if (read_by(to_come, v)) {
+        replayed_.insert(v);
+      }
+    }
+    for (const int32_t input : op.inputs) {
+      if (!read_by(to_come, input)) replayed_.erase(input);
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<Fate>& fates_;
+  int64_t other_ = 0;
+  std::set<int32_t> dropped_, bits_, freed_;
+  std::set<int32_t> replayed_;  ///< alive in the replay in progress alone
+  std::map<int32_t, int> uses_;
+  Simulation result_;
+};
+
+std::vector<Fate> random_fates(const Graph& graph, std::mt19937& random) {
+  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
+  for (size_t v = 0; v < fates.size(); ++v) {
+    if (!graph.values[v].droppable) continue;
+    fates[v] = static_cast<Fate>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
+  }
+  return fates;
+}
+
+TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
+  std::mt19937 random(1);
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    const Graph graph = RandomGraph(seed).make(3 + static_cast<int>(seed % 30));
+    ASSERT_EQ(graph.problem(), "") << seed;
+    Simulator simulator(graph);
+    for (int i = 0; i < 10; ++i) {
+      const auto fates = random_fates(graph, random);
+      const Simulation expected = NaiveStep(graph, fates).run();
+      const Simulation simulated = simulator.run(fates);
+      ASSERT_EQ(simulated.peak_bytes, expected.peak_bytes) << "graph " << seed << ", fates " << i;
+      ASSERT_EQ(simulated.replays, expected.replays) << "graph " << seed << ", fates " << i;
+      ASSERT_NEAR(simulated.seconds, expected.seconds, 1e-9) << "graph " << seed << ", fates " << i;
+    }
+  }
+}
+
+TEST(Simulator, HasPlainsPeakWhereEverythingIsKept) {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    const Graph graph = RandomGraph(seed).make(20);
+    int64_t level = graph.baseline_bytes, peak = level;
+    for (const auto& event : graph.events) {
+      if (event.kind == GraphEvent::Kind::kFree) level -= graph.values[static_cast<size_t>(event.index)].bytes;
+      peak = std::max(peak, level + event.rise);
+      level += event.delta;
+    }
+    const Simulation run = Simulator(graph).run(std::vector<Fate>(graph.values.size(), Fate::kKeep));
+    EXPECT_EQ(run.peak_bytes, peak);
+    EXPECT_EQ(run.seconds, 0);
+    EXPECT_EQ(run.replays, 0);
+  }
+}
+
+}  // namespace
+}  // namespace remat::test
