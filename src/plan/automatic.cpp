@@ -6,8 +6,8 @@
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
+#include "plan/frontier.h"
 #include "plan/greedy.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
@@ -15,14 +15,15 @@
 namespace remat::planners {
 namespace {
 
-/// Simulations in all, for each operator of the graph: this sets the planning time.
+/// Simulations in all: this sets the planning time.
 constexpr int64_t kTrials = 120'000;
+constexpr int64_t kTrialsPerValue = 1000;
 constexpr int64_t kMostOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
 constexpr int kMoreRounds = 4;
 constexpr int kSteps = 4;  ///< between two of them, greedy choices alone
 
-/// Steele, Lea and Flood 2014: the same numbers on every machine.
+/// Steele, Lea and Flood 2014. Always the same numbers.
 class SplitMix {
  public:
   uint64_t next() {
@@ -38,34 +39,6 @@ class SplitMix {
   uint64_t state_ = 1;
 };
 
-/// Fates that nothing else found beats in both memory and time, by peak.
-class Frontier {
- public:
-  struct Point {
-    double seconds = 0;
-    Fates fates;
-  };
-
-  /// The fastest within `limit`; null if nothing fits.
-  const Point* within(int64_t limit) const {
-    const auto next = points_.upper_bound(limit);
-    return next == points_.begin() ? nullptr : &std::prev(next)->second;
-  }
-  /// The one with the lowest peak.
-  const Point& lowest() const { return points_.begin()->second; }
-
-  void offer(const Simulation& run, const Fates& fates) {
-    const Point* const known = within(run.peak_bytes);
-    if (known != nullptr && known->seconds <= run.seconds) return;
-    auto beaten = points_.lower_bound(run.peak_bytes);
-    while (beaten != points_.end() && beaten->second.seconds >= run.seconds) beaten = points_.erase(beaten);
-    points_[run.peak_bytes] = {run.seconds, fates};
-  }
-
- private:
-  std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
-};
-
 class Automatic {
  public:
   Automatic(const Graph& graph, PlannerOptions options)
@@ -76,7 +49,9 @@ class Automatic {
     const Fates keep(graph_.values.size(), Fate::kKeep);
     const int64_t top = try_out(keep).peak_bytes;
     if (greedy_.droppable().empty()) return frontier_;
-    const int64_t trials = std::min(kTrials, kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
+    const int64_t trials =
+        std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()),
+                  kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1)});
     const int64_t room = top - graph_.baseline_bytes;
     for (int rung = 1; rung < kRungs * kSteps; ++rung) {
       const int64_t limit = top - room * rung / (kRungs * kSteps);
@@ -219,8 +194,10 @@ class Automatic {
 
 }  // namespace
 
+Frontier explore(const Graph& graph, PlannerOptions options) { return Automatic(graph, options).explore(); }
+
 Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  const Frontier frontier = Automatic(graph, options).explore();
+  const Frontier frontier = explore(graph, options);
   const Frontier::Point* const found = frontier.within(budget_bytes);
   return found != nullptr ? found->fates : frontier.lowest().fates;
 }

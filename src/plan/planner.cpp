@@ -38,28 +38,31 @@ Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
   return {simulation.peak_bytes, simulation.seconds};
 }
 
+Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates) {
+  const Prediction prediction = predict(graph, fates);
+  if (prediction.peak_bytes > budget_bytes) {
+    throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_bytes(budget_bytes) + " (" +
+                          std::to_string(budget_bytes) + " bytes); its smallest needs " +
+                          format_bytes(prediction.peak_bytes) + " (" + std::to_string(prediction.peak_bytes) +
+                          " bytes); give at least that, or less work per step",
+                      budget_bytes, graph.baseline_bytes, prediction.peak_bytes);
+  }
+  return {.planner = std::string(planner),
+          .graph_fingerprint = graph.fingerprint(),
+          .budget_bytes = budget_bytes,
+          .predicted_peak_bytes = prediction.peak_bytes,
+          .predicted_seconds = prediction.seconds,
+          .fates = std::move(fates)};
+}
+
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, PlannerOptions options) {
   if (const std::string problem = graph.problem(); !problem.empty()) {
     throw Error("[plan] the graph is not sound: " + problem + "; record it again");
   }
   for (const Entry& entry : kPlanners) {
-    if (entry.info.name != planner) continue;
-    Plan plan;
-    plan.planner = planner;
-    plan.graph_fingerprint = graph.fingerprint();
-    plan.budget_bytes = budget_bytes;
-    plan.fates = entry.plan(graph, budget_bytes, options);
-    const Prediction prediction = predict(graph, plan.fates);
-    plan.predicted_peak_bytes = prediction.peak_bytes;
-    plan.predicted_seconds = prediction.seconds;
-    if (prediction.peak_bytes > budget_bytes) {
-      throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_bytes(budget_bytes) +
-                            " (" + std::to_string(budget_bytes) + " bytes); its smallest needs " +
-                            format_bytes(prediction.peak_bytes) + " (" + std::to_string(prediction.peak_bytes) +
-                            " bytes); give at least that, or less work per step",
-                        budget_bytes, graph.baseline_bytes, prediction.peak_bytes);
+    if (entry.info.name == planner) {
+      return finished_plan(graph, budget_bytes, planner, entry.plan(graph, budget_bytes, options));
     }
-    return plan;
   }
   std::string names;
   for (const PlannerInfo& info : list_planners()) names += (names.empty() ? "" : ", ") + std::string(info.name);

@@ -17,3 +17,10 @@ Fates drop_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options)
 Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 
 }  // namespace remat::planners
+
+namespace remat {
+
+/// A plan of these fates, judged by the simulator. Throws BudgetError where it does not fit.
+Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates);
+
+}  // namespace remat

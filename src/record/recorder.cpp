@@ -321,6 +321,7 @@ void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::I
   pending.suspect_random = !pending.info->random;
   pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
   tape_->generators.push_back(capture_generator(generator));
+  if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));
 }
 
 void Recorder::before_write(const at::Tensor& tensor) {
@@ -354,6 +355,7 @@ void Recorder::save_leaf(ValueId leaf) {
       value.kept = copy_of(*original);
       value.extra = true;
       value.lost = false;
+      if (tape.trace != nullptr) tape.trace->held(value.bytes);
     } catch (...) {  // no room for the copy: a replay that needs it will say so
     }
   }
@@ -375,6 +377,8 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     if (!same_state(tape.generators[pending.operation.generator])) {
       pending.suspect_random = false;  // it does draw random numbers
     } else {
+      const auto bytes = static_cast<int64_t>(tape.generators[pending.operation.generator].state.nbytes());
+      if (tape.trace != nullptr) tape.trace->held(-bytes);
       tape.generators[pending.operation.generator] = GeneratorRecord();
       pending.operation.generator = kNone;
     }
@@ -441,7 +445,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   });
   mark_packable(operation, outputs);
   tape.operations.push_back(operation);
-  tape.follow_schedule();
+  tape.follow_schedules();
   if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
   bind_saved(pending);
 }

@@ -144,28 +144,45 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
   if (trace != nullptr) trace->holds(id, *storage);
   if (value.kept) return;
   value.kept = storage;
-  if (schedule && id < schedule->plan.fates.size()) value.fate = schedule->plan.fates[id];
-  if ((value.drop || value.fate != Fate::kKeep) && !value.pinned) drop_when_idle(id);
+  if (value.drop && !value.pinned) drop_when_idle(id);
+  set_fate(id);
 }
 
-void Tape::follow_schedule() {
-  if (!schedule) return;
-  const auto index = operations.size() - 1;
-  const Operation& operation = operations.back();
-  const Graph& graph = schedule->graph;
-  const auto as_planned = [&] {
-    if (index >= graph.operators.size()) return false;
-    const GraphOperator& planned = graph.operators[index];
-    if (planned.results.size() != operation.value_count) return false;
-    if (std::string_view(operation.info->name).substr(0, operation.info->base_length) != planned.name) return false;
-    for (size_t r = 0; r < planned.results.size(); ++r) {
-      const ValueId made = operation.first_value + static_cast<ValueId>(r);
-      if (planned.results[r] != static_cast<int32_t>(made)) return false;
-      if (graph.values[made].bytes != values[made].bytes) return false;
+void Tape::set_fate(ValueId id) {
+  Value& value = values[id];
+  if (schedules.empty() || id >= schedules.front()->plan.fates.size()) return;
+  value.fate = schedules.front()->plan.fates[id];
+  if (value.fate != Fate::kKeep && !value.pinned && !value.drop) drop_when_idle(id);
+}
+
+bool Tape::is_as_planned(size_t index, const Graph& graph) const {
+  if (index >= graph.operators.size()) return false;
+  const Operation& operation = operations[index];
+  const GraphOperator& planned = graph.operators[index];
+  if (planned.results.size() != operation.value_count) return false;
+  if (operation.info == nullptr) return true;  // let go of since
+  if (std::string_view(operation.info->name).substr(0, operation.info->base_length) != planned.name) return false;
+  for (size_t r = 0; r < planned.results.size(); ++r) {
+    const ValueId made = operation.first_value + static_cast<ValueId>(r);
+    if (planned.results[r] != static_cast<int32_t>(made)) return false;
+    if (values[made].producer == index && graph.values[made].bytes != values[made].bytes) return false;
+  }
+  return true;
+}
+
+void Tape::follow_schedules() {
+  if (schedules.empty() || is_as_planned(operations.size() - 1, schedules.front()->graph)) return;
+  const auto fits = [&](const auto& schedule) {
+    for (size_t index = 0; index < operations.size(); ++index) {
+      if (!is_as_planned(index, schedule->graph)) return false;
     }
     return true;
   };
-  if (!as_planned()) schedule.reset();
+  schedules.erase(schedules.begin(), std::find_if(schedules.begin() + 1, schedules.end(), fits));
+  if (schedules.empty()) return;
+  for (ValueId id = 0; id < values.size(); ++id) {
+    if (values[id].saved > 0 && values[id].kept) set_fate(id);
+  }
 }
 
 void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {

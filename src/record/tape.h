@@ -198,8 +198,9 @@ class Tape {
   void stop_watching();
   /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
   void retain(ValueId value, const StoragePtr& storage);
-  /// Compares the operation just recorded with the schedule's, and gives the schedule up where they differ.
-  void follow_schedule();
+  /// Compares the operation just recorded with the schedule's. Where they differ, goes on with the next schedule that
+  /// has all operations so far, if any.
+  void follow_schedules();
   /// Queues a value for dropping as soon as only the tape holds it.
   void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
   /// Queues a value that stays: once only the tape holds it for replays, plain's account shall not have it.
@@ -231,7 +232,8 @@ class Tape {
   bool verify = false;
   bool pack_values = true;
   Trace* trace = nullptr;  ///< told what happens
-  std::shared_ptr<const Schedule> schedule;
+  /// The first is followed. The others are what the step may turn out to be instead.
+  std::vector<std::shared_ptr<const Schedule>> schedules;
   /// For lack of memory values in a user's hands became leaves: with more they could be dropped.
   bool forgot_living = false;
   // Counts for the report.
@@ -252,6 +254,10 @@ class Tape {
   void settle(ValueId id);
   /// Lets go of the storage, and takes it from plain's account if it is there and plain would free it now.
   static void release_kept(Value& value);
+  /// Is the operation the one that `graph` has in its place?
+  bool is_as_planned(size_t index, const Graph& graph) const;
+  /// What the schedule wants to become of a saved value.
+  void set_fate(ValueId id);
   /// No saved tensor refers to the value any more.
   void let_go(ValueId id);
   /// Plain frees it now.

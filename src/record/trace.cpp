@@ -104,6 +104,11 @@ void Trace::holds(ValueId value, const c10::StorageImpl& storage) {
   saved_.push_back(value);
 }
 
+void Trace::held(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  change(bytes);
+}
+
 void Trace::find_idle(const Tape& tape) {
   const std::lock_guard lock(mutex_);
   std::erase_if(saved_, [&](ValueId id) {

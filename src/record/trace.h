@@ -36,6 +36,8 @@ class Trace final : public memory::AllocationObserver {
   void operator_skipped();
   /// `storage` holds a value that was saved.
   void holds(ValueId value, const c10::StorageImpl& storage);
+  /// The records hold so many bytes of tensors that plain has not: part of every prediction.
+  void held(int64_t bytes);
   /// Looks for saved values that nobody else holds any more.
   void find_idle(const Tape& tape);
   void used(ValueId value);

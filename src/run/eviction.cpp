@@ -95,6 +95,12 @@ constexpr std::chrono::milliseconds kLongestWait{200};
 /// Replays per recorded operator after which a step is given up: it would crawl.
 constexpr int64_t kMostReplays = 20;
 
+using TapeLock = std::unique_lock<std::recursive_timed_mutex>;
+
+/// Another thread's tape may wait for this one's; its values are not worth a deadlock. (By the system's clock, because
+/// ThreadSanitizer of GCC 12 does not know the call that waits by the steady one.)
+TapeLock lock_for_a_while(Tape& tape) { return {tape.mutex, std::chrono::system_clock::now() + kLongestWait}; }
+
 bool may_be_given_up(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
   return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1;
@@ -186,8 +192,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
-    // Another thread's tape may wait for this one's; its values are not worth a deadlock.
-    const std::unique_lock lock(tape->mutex, kLongestWait);
+    const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
     if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
@@ -196,7 +201,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   if (freed > 0) return true;
   // Nothing left to drop: at last, what the records hold in vain.
   for (const auto& tape : tapes) {
-    const std::unique_lock lock(tape->mutex, kLongestWait);
+    const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
     if (tape->collect_to_free()) return true;
   }
@@ -208,7 +213,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
 int64_t OnlineEviction::lower_bound(int64_t request) {
   int64_t bytes = ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request);
   for (const auto& tape : living_tapes()) {
-    const std::unique_lock lock(tape->mutex, kLongestWait);
+    const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock() || tape->forgot_living) return baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];

@@ -49,8 +49,6 @@ struct Step::Impl {
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
   std::unique_ptr<Trace> trace;
   StepReport report;
-  bool scheduled = false;
-  int64_t planned_room = 0;  ///< what the plan takes above the baseline
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   bool ended = false;
@@ -85,8 +83,13 @@ void Step::Impl::end() {
     if (report.completed) session->planner.observe(std::move(graph));
     trace.reset();
   }
-  if (tape->schedule) report.planned_peak_bytes = report.baseline_bytes + planned_room;
-  if (scheduled && !tape->schedule) session->planner.surprised();
+  if (const auto* const schedule = tape->schedules.empty() ? nullptr : tape->schedules.front().get();
+      schedule != nullptr && schedule->graph.operators.size() == tape->operations.size()) {
+    report.planned_peak_bytes =
+        report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
+  } else if (report.completed) {
+    session->planner.surprised();
+  }
   if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {
     Recorder::stop();
   } else {  // ended by another thread
@@ -164,11 +167,7 @@ Step Session::step() {
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->enforcement = ledger.enforce(limit, impl_->eviction);
-  if (auto schedule = impl_->planner.schedule(limit - baseline)) {
-    step->scheduled = true;
-    step->planned_room = schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
-    step->tape->schedule = std::move(schedule);
-  }
+  step->tape->schedules = impl_->planner.schedules(limit - baseline);
   auto trace = std::make_unique<Trace>();
   if (impl_->planner.wants_trace() && impl_->options.device.is_cpu() && memory::observe_allocations(*trace)) {
     step->trace = std::move(trace);
@@ -184,7 +183,7 @@ const StepReport& Session::report() const {
 }
 
 const Graph& Session::graph() const {
-  if (!impl_->planner.graph()) {
+  if (impl_->planner.graph() == nullptr) {
     throw Error(
         "[session] there is no graph: no step has completed yet, the planner is \"online\", another "
         "session's step was being written down at that time, or the device is not the CPU; run a step first");

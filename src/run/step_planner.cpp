@@ -11,11 +11,24 @@ namespace {
 
 /// Steps whose times are looked at. The first is often slow: nothing is in any cache yet.
 constexpr size_t kSamples = 4;
+constexpr size_t kMostKnown = 8;
 
-double median(std::vector<double> numbers) {
+double median(std::vector<double>& numbers) {
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
   std::nth_element(numbers.begin(), middle, numbers.end());
   return *middle;
+}
+
+void use_medians(Graph& graph, const std::vector<std::vector<double>>& samples) {
+  std::vector<double> seen;
+  for (size_t o = 0; o < graph.operators.size(); ++o) {
+    seen.clear();
+    for (const auto& sample : samples) seen.push_back(sample[o]);
+    GraphOperator& op = graph.operators[o];
+    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
+    op.seconds = median(seen);
+    op.replay_seconds = share * op.seconds;
+  }
 }
 
 }  // namespace
@@ -30,46 +43,64 @@ StepPlanner::StepPlanner(std::string planner, bool pack) : planner_(std::move(pl
   throw Error("[session] there is no planner \"" + planner_ + "\"; there are " + names);
 }
 
-bool StepPlanner::wants_trace() const { return planner_ != "online" && samples_.size() < kSamples; }
+bool StepPlanner::wants_trace() const {
+  if (planner_ == "online") return false;
+  return surprised_ || known_.empty() || known_.front().samples.size() < kSamples;
+}
 
 void StepPlanner::observe(Graph graph) {
   const uint64_t fingerprint = graph.fingerprint();
-  if (!graph_ || fingerprint != fingerprint_) samples_.clear();
+  auto step = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.fingerprint == fingerprint; });
+  if (step == known_.end()) {
+    surprised_ = false;
+    if (known_.size() == kMostKnown) known_.pop_back();
+    step = known_.emplace(known_.end());
+    step->fingerprint = fingerprint;
+  }
+  std::rotate(known_.begin(), step, step + 1);
+  KnownStep& seen = known_.front();
   std::vector<double> seconds;
   for (const GraphOperator& op : graph.operators) seconds.push_back(op.seconds);
-  samples_.push_back(std::move(seconds));
-  graph_ = std::move(graph);
-  fingerprint_ = fingerprint;
-  use_medians();
-  planned_room_.reset();
+  const bool same_memory = seen.graph.events == graph.events && seen.graph.baseline_bytes == graph.baseline_bytes;
+  seen.graph = std::move(graph);
+  if (seen.samples.size() < kSamples) seen.samples.push_back(std::move(seconds));
+  use_medians(seen.graph, seen.samples);
+  // After 1, 2 and 4 steps the times are worth a new plan.
+  const bool news = !same_memory || (seen.samples.size() & (seen.samples.size() - 1)) == 0;
+  if (!news) return;
+  seen.frontier.reset();
+  seen.room.reset();
 }
 
-void StepPlanner::use_medians() {
-  std::vector<double> seen;
-  for (size_t o = 0; o < graph_->operators.size(); ++o) {
-    seen.clear();
-    for (const auto& sample : samples_) seen.push_back(sample[o]);
-    GraphOperator& op = graph_->operators[o];
-    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
-    op.seconds = median(seen);
-    op.replay_seconds = share * op.seconds;
-  }
-}
-
-std::shared_ptr<const Schedule> StepPlanner::schedule(int64_t room) {
-  if (planner_ == "online" || !graph_) return nullptr;
-  if (planned_room_ == room) return schedule_;
-  planned_room_ = room;
-  schedule_ = nullptr;
-  const int64_t budget = graph_->baseline_bytes + room;
-  const std::vector<Fate> keep(graph_->values.size(), Fate::kKeep);
-  if (planner_ == "auto" && predict(*graph_, keep).peak_bytes <= budget) return nullptr;
+void StepPlanner::plan(KnownStep& step, int64_t room) const {
+  if (step.room == room) return;
+  step.room = room;
+  step.schedule = nullptr;
+  const int64_t budget = step.graph.baseline_bytes + room;
   try {
-    schedule_ =
-        std::make_shared<const Schedule>(Schedule{*graph_, make_plan(*graph_, budget, planner_, {.pack = pack_})});
+    Plan plan;
+    if (planner_ == "auto") {
+      if (!step.frontier) step.frontier = planners::explore(step.graph, {.pack = pack_});
+      const auto* const point = step.frontier->within(budget);
+      if (point == nullptr) return;
+      plan = finished_plan(step.graph, budget, planner_, point->fates);
+    } else {
+      plan = make_plan(step.graph, budget, planner_, {.pack = pack_});
+    }
+    step.schedule = std::make_shared<const Schedule>(Schedule{step.graph, std::move(plan)});
   } catch (const BudgetError&) {  // what decides when memory runs short may still find a way
   }
-  return schedule_;
+}
+
+std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room) {
+  std::vector<std::shared_ptr<const Schedule>> result;
+  for (KnownStep& step : known_) {
+    // What was seen once among others may never come again: not worth planning.
+    if (step.samples.size() < 2 && known_.size() > 1) continue;
+    plan(step, room);
+    if (step.schedule) result.push_back(step.schedule);
+  }
+  return result;
 }
 
 }  // namespace remat

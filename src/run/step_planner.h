@@ -9,40 +9,48 @@
 
 #include <remat/graph.h>
 
+#include "plan/frontier.h"
 #include "record/tape.h"
 
 namespace remat {
 
+/// Knows several different steps (shapes, control flow), so that a loop may alternate between them.
 class StepPlanner {
  public:
   /// `planner`: a name that make_plan() knows, or "online" for no plans. Throws Error for any other.
   StepPlanner(std::string planner, bool pack);
 
-  /// Should the next step be traced? Until the times of its operators are known well enough, and again after a step
-  /// that was not as expected.
+  /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
+  /// not one of those known.
   bool wants_trace() const;
   /// A step has completed, and this is its graph.
   void observe(Graph graph);
-  /// A step has departed from its schedule, or passed what was planned for it.
-  void surprised() { samples_.clear(); }
+  /// A step was none of those known.
+  void surprised() { surprised_ = true; }
 
-  /// What to follow within `room` bytes above the baseline; null where nothing need be dropped, nothing is known yet or
-  /// no plan fits.
-  std::shared_ptr<const Schedule> schedule(int64_t room);
+  /// What to follow within `room` bytes above the baseline, one for each known step that has a plan, the last step's
+  /// first.
+  std::vector<std::shared_ptr<const Schedule>> schedules(int64_t room);
 
-  /// The graph of the last step that was observed, with the medians of the times seen.
-  const std::optional<Graph>& graph() const { return graph_; }
+  /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
+  const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:
-  void use_medians();
+  struct KnownStep {
+    Graph graph;
+    uint64_t fingerprint = 0;
+    std::vector<std::vector<double>> samples;  ///< one for each observed step: seconds of its operators
+    std::optional<planners::Frontier> frontier;
+    std::shared_ptr<const Schedule> schedule;
+    std::optional<int64_t> room;  ///< that `schedule` is for
+  };
+
+  void plan(KnownStep& step, int64_t room) const;
 
   std::string planner_;
   bool pack_;
-  std::optional<Graph> graph_;
-  uint64_t fingerprint_ = 0;
-  std::vector<std::vector<double>> samples_;  ///< one for each observed step: seconds of its operators
-  std::shared_ptr<const Schedule> schedule_;
-  std::optional<int64_t> planned_room_;  ///< what `schedule_` was made for
+  bool surprised_ = false;
+  std::vector<KnownStep> known_;  ///< the last observed first
 };
 
 }  // namespace remat

@@ -1,0 +1,223 @@
+// Sessions whose steps follow plans.
+#include "run/step_planner.h"
+
+#include <cmath>
+
+#include <remat/planner.h>
+
+#include "support/compare.h"
+
+namespace remat::test {
+namespace {
+
+namespace nn = torch::nn;
+
+/// A chain of layers with dropout; depth and batch may change from step to step.
+struct Loop {
+  static constexpr int64_t kWidth = 64;
+  nn::Sequential layers;
+  int64_t batch = 256;
+  size_t depth = 12;
+
+  Loop() {
+    torch::manual_seed(3);
+    for (int i = 0; i < 16; ++i) layers->push_back(nn::Linear(kWidth, kWidth));
+  }
+
+  Outcome step() {
+    torch::manual_seed(5);
+    layers->zero_grad();
+    auto x = torch::randn({batch, kWidth}).requires_grad_();
+    at::Tensor h = x;
+    for (size_t i = 0; i < depth; ++i) {
+      h = torch::dropout(torch::gelu(layers->ptr<nn::LinearImpl>(i)->forward(h)), 0.1, true);
+    }
+    const auto loss = h.pow(2).mean();
+    loss.backward();
+    Outcome outcome;
+    outcome.add("loss", loss);
+    outcome.add("x", x.grad());
+    outcome.add_module(*layers);
+    outcome.add_generator();
+    return outcome;
+  }
+
+  /// A step of the session; the same bits as plain, or the test fails. What comes back outlives the step, which ends
+  /// before.
+  StepReport in(Session& session) {
+    const Outcome plain = step();
+    torch::manual_seed(5);
+    Step guard = session.step();
+    Outcome outcome = step();
+    StepReport report = guard.end();
+    expect_same_bits(plain, outcome, "step " + std::to_string(report.step));
+    EXPECT_LE(report.peak_bytes, report.budget_bytes) << report.step;
+    return report;
+  }
+
+  /// Plain's activation peak, as a step of a session without a budget measures it.
+  StepReport measure() {
+    Session session;
+    in(session);
+    return in(session);
+  }
+};
+
+Budget share_of(const StepReport& plain, int percent) {
+  return Budget::bytes(plain.baseline_bytes + plain.plain_activation_peak_bytes() * percent / 100);
+}
+
+TEST(PlannedSteps, PeakWhereThePlanSaid) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  for (const int percent : {80, 60, 45}) {
+    Session session({.budget = share_of(plain, percent)});
+    EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+    for (int i = 0; i < 5; ++i) {
+      const StepReport report = loop.in(session);
+      ASSERT_GT(report.planned_peak_bytes, 0) << percent << " %, step " << report.step;
+      const auto difference = static_cast<double>(report.peak_bytes - report.planned_peak_bytes);
+      EXPECT_LE(std::abs(difference), 0.01 * static_cast<double>(plain.plain_activation_peak_bytes()))
+          << percent << " %, step " << report.step;
+      EXPECT_GT(report.values_dropped, 0);
+    }
+  }
+}
+
+TEST(PlannedSteps, AGraphTellsPlainsPeak) {
+  Loop loop;
+  Session session;
+  const StepReport report = loop.in(session);
+  const Graph& graph = session.graph();
+  EXPECT_EQ(graph.problem(), "");
+  EXPECT_EQ(graph.baseline_bytes, report.baseline_bytes);
+  const auto predicted = predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep));
+  EXPECT_EQ(predicted.peak_bytes, report.peak_bytes);
+  EXPECT_EQ(graph_from_json(to_json(graph)), graph);
+}
+
+TEST(PlannedSteps, AGraphOfAStepUnderPressureIsThatOfPlain) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session free_session, tight_session({.budget = share_of(plain, 50)});
+  loop.in(free_session);
+  const StepReport tight = loop.in(tight_session);
+  EXPECT_GT(tight.values_dropped, 0);
+  const Graph& a = free_session.graph();
+  const Graph& b = tight_session.graph();
+  EXPECT_EQ(a.events.size(), b.events.size());
+  EXPECT_EQ(a.fingerprint(), b.fingerprint());
+  const std::vector<Fate> keep(a.values.size(), Fate::kKeep);
+  EXPECT_EQ(predict(a, keep).peak_bytes, predict(b, keep).peak_bytes);
+}
+
+TEST(PlannedSteps, DepartFromThePlanAndStayWithinTheBudget) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60)});
+  for (int i = 0; i < 3; ++i) loop.in(session);
+  loop.depth = 9;
+  EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+  loop.depth = 12;
+  loop.batch = 200;
+  EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+  loop.batch = 256;
+  EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
+}
+
+TEST(PlannedSteps, AlternateBetweenPlans) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60)});
+  int planned = 0;
+  for (int i = 0; i < 12; ++i) {
+    loop.depth = i % 2 == 0 ? 12 : 11;
+    planned += loop.in(session).planned_peak_bytes > 0 ? 1 : 0;
+  }
+  EXPECT_GE(planned, 6);
+  for (int i = 0; i < 4; ++i) {
+    loop.depth = i % 2 == 0 ? 12 : 11;
+    EXPECT_GT(loop.in(session).planned_peak_bytes, 0) << i;
+  }
+}
+
+TEST(PlannedSteps, ShapesThatNeverComeAgain) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60)});
+  for (int i = 0; i < 12; ++i) {
+    loop.batch = 256 - 3 * i;
+    loop.in(session);
+  }
+}
+
+TEST(PlannedSteps, SurviveAnExceptionInTheMiddle) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60)});
+  for (int i = 0; i < 2; ++i) loop.in(session);
+  const int64_t before = memory::current();
+  try {
+    const Step step = session.step();
+    auto h = torch::randn({loop.batch, Loop::kWidth}).requires_grad_();
+    for (size_t i = 0; i < 5; ++i) h = torch::gelu(loop.layers->ptr<nn::LinearImpl>(i)->forward(h));
+    throw std::runtime_error("no more data");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(memory::current(), before);
+  EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
+}
+
+TEST(PlannedSteps, FollowAnyPlanner) {
+  Loop loop;
+  Session session({.planner = "drop-all"});
+  loop.in(session);
+  const StepReport report = loop.in(session);
+  EXPECT_GT(report.planned_peak_bytes, 0);
+  EXPECT_GE(report.values_dropped, report.values_saved / 2);
+}
+
+TEST(PlannedSteps, AreNoneWithTheOnlinePlanner) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60), .planner = "online"});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+  EXPECT_THROW(session.graph(), Error);
+}
+
+TEST(PlannedSteps, UnknownPlannersAreRefused) {
+  try {
+    const Session session({.planner = "best"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[session] there is no planner \"best\"; there are online, auto, keep-all, drop-all");
+  }
+}
+
+TEST(PlannedSteps, PercentBudgetsArePlannedFromTheSecondStepOn) {
+  Loop loop;
+  Session session({.budget = Budget::percent(60)});
+  EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
+}
+
+TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
+  StepPlanner planner("auto", true);
+  Graph graph;
+  graph.values.push_back({.bytes = 8, .producer = 0});
+  graph.operators.emplace_back().name = "aten::op";
+  graph.operators[0].results = {0};
+  graph.events.push_back({GraphEvent::Kind::kOperator, 0, 8, 8});
+  for (const double seconds : {9.0, 1.0, 2.0, 1.5}) {
+    EXPECT_TRUE(planner.wants_trace());
+    graph.operators[0].seconds = graph.operators[0].replay_seconds = seconds;
+    planner.observe(graph);
+  }
+  EXPECT_FALSE(planner.wants_trace());
+  EXPECT_EQ(planner.graph()->operators[0].seconds, 2.0);
+  planner.surprised();
+  EXPECT_TRUE(planner.wants_trace());
+}
+
+}  // namespace
+}  // namespace remat::test
