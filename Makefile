@@ -73,7 +73,7 @@ tidy: $(STAMP)  ## Run clang-tidy on every file
 	@cmake --preset $@ --log-level=WARNING > /dev/null
 	@cmake --build --preset $@ -j $(JOBS)
 
-bench: build  ## Measure time and memory against plain, into bench/results (about 20 minutes)
+bench: build  ## Measure time and memory against plain, into bench/results (about 30 minutes)
 	@bench/run.py --build $(BUILD)
 
 table: bench-table  ## Put the newest measurements into README.md

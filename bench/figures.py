@@ -5,7 +5,7 @@ import subprocess
 
 from worker import StepError, Worker, compare, interleave
 
-SHARES = (90, 70, 50, 40, 30)
+SHARES = (70, 50, 40, 35, 25)
 
 
 class Bench:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what remat costs and saves; writes bench/results/<date>-<figure>.json. See README.md for the table.
 
-  bench/run.py [FIGURE ...] [--pairs 11] [--batch gpt=2 ...] [--build build/release] [--out bench/results]
+  bench/run.py [FIGURE ...] [--pairs 9] [--batch gpt=2 ...] [--build build/release] [--out bench/results]
 
 Two variants are compared in interleaved pairs after warm-up; a ratio is the median of the pairs' ratios, and of the
 pairs those count during which other processes took the least of the machine. With --batch (to try the script, not to

@@ -62,15 +62,15 @@ std::string to_json(const StepReport& r) {
   out << "{\"step\": " << r.step << ", \"completed\": " << (r.completed ? "true" : "false")
       << ", \"budget_bytes\": " << r.budget_bytes << ", \"baseline_bytes\": " << r.baseline_bytes
       << ", \"peak_bytes\": " << r.peak_bytes << ", \"planned_peak_bytes\": " << r.planned_peak_bytes
-      << ", \"plain_peak_bytes\": " << r.plain_peak_bytes
-      << ", \"end_bytes\": " << r.end_bytes << ", \"record_bytes\": " << r.record_bytes
-      << ", \"held_replaced_bytes\": " << r.held_replaced_bytes
+      << ", \"plain_peak_bytes\": " << r.plain_peak_bytes << ", \"end_bytes\": " << r.end_bytes
+      << ", \"record_bytes\": " << r.record_bytes << ", \"held_replaced_bytes\": " << r.held_replaced_bytes
       << ", \"resident_peak_bytes\": " << r.resident_peak_bytes << ", \"operators_recorded\": " << r.operators_recorded
       << ", \"values_saved\": " << r.values_saved << ", \"values_dropped\": " << r.values_dropped
       << ", \"dropped_bytes\": " << r.dropped_bytes << ", \"values_packed\": " << r.values_packed
       << ", \"packed_bytes\": " << r.packed_bytes << ", \"operators_replayed\": " << r.operators_replayed
       << ", \"forward_seconds\": " << r.forward_seconds << ", \"recompute_seconds\": " << r.recompute_seconds
-      << ", \"step_seconds\": " << r.step_seconds << ", \"replayed\": [";
+      << ", \"planning_seconds\": " << r.planning_seconds << ", \"step_seconds\": " << r.step_seconds
+      << ", \"replayed\": [";
   const char* separator = "";
   for (const auto& op : r.replayed) {
     out << separator << "{\"name\": " << quoted(op.name) << ", \"count\": " << op.count

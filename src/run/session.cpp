@@ -79,7 +79,8 @@ void Step::Impl::end() {
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (trace) {
     tape->trace = nullptr;
-    Graph graph = trace->take(report.baseline_bytes, report.step_seconds - tape->replay_seconds);
+    Graph graph =
+        trace->take(report.baseline_bytes, report.step_seconds - report.planning_seconds - tape->replay_seconds);
     if (report.completed) session->planner.observe(std::move(graph));
     trace.reset();
   }
@@ -167,7 +168,9 @@ Step Session::step() {
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->enforcement = ledger.enforce(limit, impl_->eviction);
+  const auto planning = std::chrono::steady_clock::now();
   step->tape->schedules = impl_->planner.schedules(limit - baseline);
+  step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   auto trace = std::make_unique<Trace>();
   if (impl_->planner.wants_trace() && impl_->options.device.is_cpu() && memory::observe_allocations(*trace)) {
     step->trace = std::move(trace);
