@@ -79,8 +79,8 @@ void Step::Impl::end() {
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (trace) {
     tape->trace = nullptr;
-    Graph graph =
-        trace->take(report.baseline_bytes, report.step_seconds - report.planning_seconds - tape->replay_seconds);
+    Graph graph = trace->take(report.baseline_bytes + tape->adopted_bytes,
+                              report.step_seconds - report.planning_seconds - tape->replay_seconds);
     if (report.completed) session->planner.observe(std::move(graph));
     trace.reset();
   }
