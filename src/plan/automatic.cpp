@@ -16,12 +16,13 @@ namespace remat::planners {
 namespace {
 
 /// Simulations in all: this sets the planning time.
-constexpr int64_t kTrials = 120'000;
+constexpr int64_t kTrials = 60'000;
 constexpr int64_t kTrialsPerValue = 1000;
 constexpr int64_t kMostOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
 constexpr int kMoreRounds = 4;
-constexpr int kSteps = 4;  ///< between two of them, greedy choices alone
+constexpr size_t kManyOperators = 5000;  ///< from here on without those
+constexpr int kSteps = 4;                ///< between two of them, greedy choices alone
 
 /// Steele, Lea and Flood 2014. Always the same numbers.
 class SplitMix {
@@ -49,19 +50,19 @@ class Automatic {
     const Fates keep(graph_.values.size(), Fate::kKeep);
     const int64_t top = try_out(keep).peak_bytes;
     if (greedy_.droppable().empty()) return frontier_;
-    const int64_t trials =
-        std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()),
-                  kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1)});
+    const int64_t trials = std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()),
+                                     kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1)});
     const int64_t room = top - graph_.baseline_bytes;
-    for (int rung = 1; rung < kRungs * kSteps; ++rung) {
-      const int64_t limit = top - room * rung / (kRungs * kSteps);
+    const int steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
+    for (int rung = 1; rung < kRungs * steps; ++rung) {
+      const int64_t limit = top - room * rung / (kRungs * steps);
       Fates afresh = keep;
       frontier_.offer(greedy_.descend(afresh, limit), afresh);
       Fates onward = start(limit);
       frontier_.offer(greedy_.descend(onward, limit), onward);
-      if (rung % kSteps != 0) continue;
+      if (rung % steps != 0) continue;
       anneal(start(limit), limit, trials / kRungs);
-      settle(start(limit), limit);
+      settle(start(limit), limit, trials / kRungs);
       if (frontier_.within(limit) == nullptr) break;
     }
     // How low does it go?
@@ -69,7 +70,7 @@ class Automatic {
       const int64_t lowest = simulator_.run(frontier_.lowest().fates).peak_bytes;
       const int64_t limit = lowest - 1 - (lowest - graph_.baseline_bytes) / 64;
       anneal(frontier_.lowest().fates, limit, trials / kRungs);
-      settle(frontier_.lowest().fates, simulator_.run(frontier_.lowest().fates).peak_bytes);
+      settle(frontier_.lowest().fates, simulator_.run(frontier_.lowest().fates).peak_bytes, trials / kRungs);
     }
     return frontier_;
   }
@@ -149,13 +150,17 @@ class Automatic {
   }
 
   /// Gives back what fits, and brings back once what need not be brought back again.
-  void settle(Fates fates, int64_t limit) {
+  void settle(Fates fates, int64_t limit, int64_t trials) {
     Simulation best = simulator_.run(fates);
-    for (const int32_t v : greedy_.droppable()) {
+    const auto& droppable = greedy_.droppable();
+    const size_t first = random_.below(droppable.size());
+    for (size_t i = 0; i < droppable.size() && trials > 0; ++i) {
+      const int32_t v = droppable[(first + i) % droppable.size()];
       for (const Fate wanted : {Fate::kKeep, Fate::kDrop}) {
         const Fate before = fates[v];
         if (before == Fate::kKeep || (wanted == Fate::kDrop && before != Fate::kDropAgain)) continue;
         fates[v] = wanted;
+        --trials;
         const Simulation run = try_out(fates);
         if (run.peak_bytes <= limit && run.seconds <= best.seconds) {
           best = run;
