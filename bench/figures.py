@@ -5,7 +5,7 @@ import subprocess
 
 from worker import StepError, Worker, compare, interleave
 
-SHARES = {"gpt": (70, 50, 40, 25), "resnet": (70, 50, 35, 25), "mlp": (70, 50, 35, 25)}
+SHARES = {"gpt": (50, 40, 25), "resnet": (50, 35, 25), "mlp": (50, 35)}
 
 
 class Bench:

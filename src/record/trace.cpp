@@ -1,6 +1,7 @@
 #include "record/trace.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace remat {
 
@@ -36,8 +37,9 @@ void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
 }
 
 void Trace::release(ValueId value) {
-  if (stages_[value] == Stage::kFreed) return;
-  stages_[value] = Stage::kFreed;
+  const Stage before = std::exchange(stages_[value], Stage::kFreed);
+  if (before == Stage::kFreed || before == Stage::kDropped) return;
+  if (before == Stage::kBack) return change(-graph_.values[value].bytes);
   level_ -= graph_.values[value].bytes;
   add(GraphEvent::Kind::kFree, static_cast<int32_t>(value));
 }
@@ -118,7 +120,13 @@ void Trace::find_idle(const Tape& tape) {
     stages_[id] = Stage::kIdle;
     GraphValue& known = graph_.values[id];
     const bool there = value.kept || value.absent;  // not overwritten since
-    known.droppable = there && tape.recomputable(id) && !value.pinned && !value.anchor && value.saved > 0;
+    const bool droppable = there && tape.recomputable(id) && !value.pinned && !value.anchor && value.saved > 0;
+    if (droppable && value.drop) {
+      stages_[id] = Stage::kDropped;
+      change(-known.bytes);
+      return true;
+    }
+    known.droppable = droppable;
     if (value.packed) known.packed_bytes = value.packed->bytes();
     if (value.kept && value.element_bytes > 0) {
       if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
@@ -133,6 +141,11 @@ void Trace::find_idle(const Tape& tape) {
 void Trace::used(ValueId value) {
   const std::lock_guard lock(mutex_);
   if (value >= stages_.size() || stages_[value] == Stage::kUnsaved || stages_[value] == Stage::kFreed) return;
+  if (stages_[value] == Stage::kBack) return;
+  if (stages_[value] == Stage::kDropped) {
+    stages_[value] = Stage::kBack;
+    return change(graph_.values[value].bytes);
+  }
   stages_[value] = Stage::kUsed;
   add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
 }

@@ -77,7 +77,8 @@ void Step::Impl::end() {
   report.completed = std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (trace) {
+  const bool traced = trace != nullptr;
+  if (traced) {
     tape->trace = nullptr;
     Graph graph = trace->take(report.baseline_bytes + tape->adopted_bytes,
                               report.step_seconds - report.planning_seconds - tape->replay_seconds);
@@ -88,7 +89,7 @@ void Step::Impl::end() {
       schedule != nullptr && schedule->graph.operators.size() == tape->operations.size()) {
     report.planned_peak_bytes =
         report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
-  } else if (report.completed) {
+  } else if (report.completed && !traced) {
     session->planner.surprised();
   }
   if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {

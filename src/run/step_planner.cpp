@@ -45,14 +45,15 @@ StepPlanner::StepPlanner(std::string planner, bool pack) : planner_(std::move(pl
 
 bool StepPlanner::wants_trace() const {
   if (planner_ == "online") return false;
-  return surprised_ || known_.empty() || known_.front().samples.size() < kSamples;
+  return to_look_for_ > 0 || known_.empty() || known_.front().samples.size() < kSamples;
 }
 
 void StepPlanner::observe(Graph graph) {
   const uint64_t fingerprint = graph.fingerprint();
   auto step = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.fingerprint == fingerprint; });
+  to_look_for_ = std::max(0, to_look_for_ - 1);
   if (step == known_.end()) {
-    surprised_ = false;
+    to_look_for_ = 0;
     if (known_.size() == kMostKnown) known_.pop_back();
     step = known_.emplace(known_.end());
     step->fingerprint = fingerprint;
@@ -63,10 +64,11 @@ void StepPlanner::observe(Graph graph) {
   for (const GraphOperator& op : graph.operators) seconds.push_back(op.seconds);
   const bool same_memory = seen.graph.events == graph.events && seen.graph.baseline_bytes == graph.baseline_bytes;
   seen.graph = std::move(graph);
-  if (seen.samples.size() < kSamples) seen.samples.push_back(std::move(seconds));
+  const bool more = seen.samples.size() < kSamples;
+  if (more) seen.samples.push_back(std::move(seconds));
   use_medians(seen.graph, seen.samples);
   // After 1, 2 and 4 steps the times are worth a new plan.
-  const bool news = !same_memory || (seen.samples.size() & (seen.samples.size() - 1)) == 0;
+  const bool news = !same_memory || (more && (seen.samples.size() & (seen.samples.size() - 1)) == 0);
   if (!news) return;
   seen.frontier.reset();
   seen.room.reset();

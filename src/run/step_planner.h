@@ -25,8 +25,8 @@ class StepPlanner {
   bool wants_trace() const;
   /// A step has completed, and this is its graph.
   void observe(Graph graph);
-  /// A step was none of those known.
-  void surprised() { surprised_ = true; }
+  /// A step that was not traced was none of those known.
+  void surprised() { to_look_for_ = 8; }
 
   /// What to follow within `room` bytes above the baseline, one for each known step that has a plan, the last step's
   /// first.
@@ -49,7 +49,7 @@ class StepPlanner {
 
   std::string planner_;
   bool pack_;
-  bool surprised_ = false;
+  int to_look_for_ = 0;           ///< steps to trace in search of one that surprised
   std::vector<KnownStep> known_;  ///< the last observed first
 };
 

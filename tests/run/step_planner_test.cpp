@@ -2,6 +2,7 @@
 #include "run/step_planner.h"
 
 #include <cmath>
+#include <optional>
 
 #include <remat/planner.h>
 
@@ -18,6 +19,7 @@ struct Loop {
   nn::Sequential layers;
   int64_t batch = 256;
   size_t depth = 12;
+  bool policy = false;  ///< keep_compute over the forward pass
 
   Loop() {
     torch::manual_seed(3);
@@ -29,9 +31,12 @@ struct Loop {
     layers->zero_grad();
     auto x = torch::randn({batch, kWidth}).requires_grad_();
     at::Tensor h = x;
+    std::optional<PolicyScope> scope;
+    if (policy) scope.emplace(Policy::keep_compute());
     for (size_t i = 0; i < depth; ++i) {
       h = torch::dropout(torch::gelu(layers->ptr<nn::LinearImpl>(i)->forward(h)), 0.1, true);
     }
+    scope.reset();
     const auto loss = h.pow(2).mean();
     loss.backward();
     Outcome outcome;
@@ -192,6 +197,37 @@ TEST(PlannedSteps, UnknownPlannersAreRefused) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "[session] there is no planner \"best\"; there are online, auto, keep-all, drop-all");
   }
+}
+
+TEST(PlannedSteps, ArePlannedOnceTheirTimesAreKnown) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60)});
+  int plans = 0;
+  for (int i = 0; i < 12; ++i) plans += loop.in(session).planning_seconds > 1e-3 ? 1 : 0;
+  EXPECT_GE(plans, 1);
+  EXPECT_LE(plans, 4);  // after one, two and four steps, and where the first one's memory was another
+  EXPECT_LT(loop.in(session).planning_seconds, 1e-3);
+}
+
+/// What a policy drops is not the plan's to drop: it needs to drop little more, or nothing.
+TEST(PlannedSteps, CountWithWhatAPolicyDrops) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  const auto replays_in = [&](Session& session) {
+    loop.policy = true;
+    for (int i = 0; i < 2; ++i) loop.in(session);
+    const StepReport report = loop.in(session);
+    loop.policy = false;
+    return report;
+  };
+  Session free_session;
+  const StepReport alone = replays_in(free_session);
+  Session session({.budget = Budget::bytes(alone.peak_bytes + 4096)});
+  const StepReport planned = replays_in(session);
+  EXPECT_GT(planned.planned_peak_bytes, 0);
+  EXPECT_LT(alone.peak_bytes, plain.peak_bytes);
+  EXPECT_EQ(planned.operators_replayed, alone.operators_replayed);
 }
 
 TEST(PlannedSteps, PercentBudgetsArePlannedFromTheSecondStepOn) {
