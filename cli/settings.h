@@ -21,8 +21,8 @@ struct TrainSettings {
   ModelSettings model;
   std::string data;
   std::string budget = "device";
-  std::string planner = "online";
-  bool plain = false;  ///< without remat
+  std::string planner = "auto";  ///< or "online", or another of list_planners()
+  bool plain = false;            ///< without remat
 
   int64_t steps = 100;
   int64_t batch = 8;

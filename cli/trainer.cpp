@@ -129,7 +129,7 @@ Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optio
   impl_->model->train();
   impl_->optimizer =
       std::make_unique<torch::optim::AdamW>(impl_->model->parameters(), torch::optim::AdamWOptions(settings.lr));
-  if (budget) impl_->session.emplace(SessionOptions{.budget = *budget});
+  if (budget) impl_->session.emplace(SessionOptions{.budget = *budget, .planner = settings.planner});
 }
 
 Trainer::~Trainer() = default;

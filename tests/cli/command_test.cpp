@@ -1,39 +1,28 @@
-// The command as a user meets it: exit codes, messages, files.
-#include <algorithm>
+// Training as a user of the command meets it: exit codes, messages, files.
 #include <filesystem>
 #include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/run_command.h"
-#include "cli/temporary_directory.h"
+#include "cli/command_fixture.h"
 
 namespace remat::cli {
 namespace {
 
+using test::expect_failure;
+using test::holds;
 using test::Outcome;
 using test::read_all;
-using test::run_command;
 using test::Setting;
 using Words = std::vector<std::string>;
 
-::testing::AssertionResult holds(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "the text is\n" << text << "\nand does not hold\n" << part;
-}
-
-class CommandTest : public ::testing::Test {
+class CommandTest : public test::CommandFixture {
  protected:
   CommandTest() {
     std::string text;
     for (int i = 0; text.size() < 20000; ++i) text += "the " + std::to_string(i * i % 997) + " of ";
     directory_.write("text", text);
-  }
-
-  Outcome run(Words words, Setting setting = {}) const {
-    setting.directory = directory_.path("");
-    return run_command(words, setting);
   }
 
   // A GPT so small that a step takes milliseconds.
@@ -48,10 +37,6 @@ class CommandTest : public ::testing::Test {
     return words;
   }
 
-  bool exists(const std::string& name) const { return std::filesystem::exists(directory_.path(name)); }
-
-  nlohmann::json json(const std::string& name) const { return nlohmann::json::parse(read_all(directory_.path(name))); }
-
   // The bits of every loss in a JSON file, by step.
   std::map<int64_t, uint32_t> losses(const std::string& name) const {
     std::map<int64_t, uint32_t> bits;
@@ -60,15 +45,10 @@ class CommandTest : public ::testing::Test {
     return bits;
   }
 
-  // One line `remat: [where] what happened; what to do`, nothing else.
-  static void expect_failure(const Outcome& outcome, int code, const std::string& part) {
-    EXPECT_EQ(outcome.code, code);
-    EXPECT_TRUE(holds(outcome.err, part));
-    EXPECT_EQ(outcome.err.rfind("remat: [", 0), 0u) << outcome.err;
-    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  // What the plan that the last step followed says; 0 where it followed none.
+  int64_t last_planned_peak(const std::string& name) const {
+    return json(name).at("steps").back().at("report").at("planned_peak_bytes");
   }
-
-  test::TemporaryDirectory directory_;
 };
 
 TEST_F(CommandTest, TrainsAndSaysSo) {
@@ -91,6 +71,37 @@ TEST_F(CommandTest, ABudgetDoesNotChangeTheLosses) {
   EXPECT_EQ(train({"--steps", "5", "--plain", "--json", "plain.json"}).code, 0);
   EXPECT_EQ(train({"--steps", "5", "--budget", "60%", "--json", "remat.json"}).code, 0);
   EXPECT_EQ(losses("plain.json"), losses("remat.json"));
+}
+
+TEST_F(CommandTest, ThePlannerAskedForDecides) {
+  const Words budget = {"--steps", "3", "--budget", "60%", "--json", "run.json", "--planner"};
+  for (const auto& [planner, plans] : {std::pair{"online", false}, std::pair{"auto", true}}) {
+    auto words = budget;
+    words.emplace_back(planner);
+    EXPECT_EQ(train(words).code, 0);
+    EXPECT_EQ(last_planned_peak("run.json") > 0, plans) << planner;
+    words.insert(words.end(), {"--json", "compare.json"});
+    const auto outcome = run(with_model("compare", words));
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    const auto steps = json("compare.json").at("remat").at("steps");
+    EXPECT_EQ(steps.back().at("report").at("planned_peak_bytes") > 0, plans) << planner;
+  }
+}
+
+// It decides nothing of the losses.
+TEST_F(CommandTest, ACheckpointContinuesWithAnotherPlanner) {
+  const Words common = {"--budget", "60%", "--checkpoint", "a.ckpt", "--json", "run.json"};
+  auto words = common;
+  words.insert(words.end(), {"--steps", "3", "--planner", "online"});
+  EXPECT_EQ(train(words).code, 0);
+  words = common;
+  words.insert(words.end(), {"--steps", "6", "--planner", "auto", "--resume"});
+  const auto resumed = train(words);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(train({"--steps", "6", "--plain", "--json", "plain.json"}).code, 0);
+  auto plain = losses("plain.json");
+  for (int64_t step = 1; step <= 3; ++step) plain.erase(step);
+  EXPECT_EQ(losses("run.json"), plain);
 }
 
 // Bits and data position over a break: the same losses as in one go.

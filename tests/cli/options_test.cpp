@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <remat/planner.h>
+
 #include "cli/expect_error.h"
 #include "cli/temporary_directory.h"
 
@@ -70,11 +72,23 @@ TEST(OptionsTest, EveryOptionArrives) {
             R"({"batch":5,"dropout":0.25,"heads":6,"layers":3,"lr":0.002,"model":"gpt","seed":9,"seq":20,"width":48})");
   EXPECT_EQ(settings.steps, 7);
   EXPECT_EQ(settings.budget, "1.5GiB");
+  EXPECT_EQ(settings.planner, "online");
   EXPECT_EQ(settings.json, "j");
   EXPECT_EQ(settings.checkpoint, "c");
   EXPECT_EQ(settings.checkpoint_every, 2);
   EXPECT_TRUE(settings.plain);
   EXPECT_TRUE(settings.resume);
+}
+
+TEST(OptionsTest, ThePlannerIsOnlineOrAnyInTheList) {
+  EXPECT_EQ(settings_of({}).planner, "auto");
+  EXPECT_EQ(settings_of({"--planner", "online"}).planner, "online");
+  for (const auto& planner : list_planners()) {
+    EXPECT_EQ(settings_of({"--planner", std::string(planner.name)}).planner, planner.name);
+    EXPECT_EQ(parse_options({"compare", "--data", "t", "--planner", std::string(planner.name)}).settings.planner,
+              planner.name);
+  }
+  EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--planner", "magic"}), "online,auto,"));
 }
 
 TEST(OptionsTest, NonsenseIsAUsageErrorThatNamesIt) {

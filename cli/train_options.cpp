@@ -1,0 +1,117 @@
+#include "cli/train_options.h"
+
+#include <fstream>
+
+#include <remat/budget.h>
+#include <remat/planner.h>
+
+#include "cli/option_adder.h"
+#include "cli/options.h"
+
+namespace remat::cli {
+namespace {
+
+void add_model_options(OptionAdder& add, TrainOptions& options) {
+  auto& model = options.settings.model;
+  add.group("What to train");
+  add.file("--data", options.settings.data, "Text to learn from, read as bytes");
+  add.choice("--model", model.kind, {"gpt", "mlp"},
+             "gpt: predict every next byte. mlp: predict the byte after a window");
+  add.count("--layers", model.layers, "Blocks");
+  add.count("--width", model.width, "Numbers per position");
+  add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)");
+  add.count("--seq", options.seq, "Bytes of context (gpt: 128, mlp: 32)");
+  add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt)")
+      ->check(range(0.0, 0.999))
+      ->type_name("P");
+}
+
+void add_planner_option(OptionAdder& add, TrainSettings& settings) {
+  std::vector<std::string> names = {"online"};
+  std::string text =
+      "Who decides what to recompute. online: under pressure, step by step. The others plan all\n"
+      "steps after the first:";
+  for (const PlannerInfo& info : list_planners()) {
+    names.emplace_back(info.name);
+    text += "\n" + names.back() + ": " + std::string(info.description);
+  }
+  add.choice("--planner", settings.planner, names, text);
+}
+
+std::string quote(const std::string& word) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
+
+void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
+  auto& settings = options.settings;
+  OptionAdder add(app);
+  add_model_options(add, options);
+
+  add.group("How");
+  add.count("--steps", settings.steps, "Steps in all, those before a resume included");
+  add.count("--batch", options.batch, "Examples per step (gpt: 8, mlp: 1024)");
+  add.add("--lr", settings.lr, "Learning rate of AdamW")->check(range(1e-12, 1e3))->type_name("RATE");
+  add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")->type_name("N");
+
+  add.group("Memory");
+  add.add("--budget", settings.budget,
+          "The most memory for tensors, parameters included: 2GiB, 1500MB;\n40% of the peak that activations have "
+          "without remat; or device, all there is")
+      ->type_name("BYTES");
+  add_planner_option(add, settings);
+  if (train) add.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
+
+  add.group("Files");
+  if (train) {
+    add.file("--checkpoint", settings.checkpoint, "Save the training here, to continue it later");
+    add.add("--checkpoint-every", settings.checkpoint_every, "Save after every N steps; 0: only at the end")
+        ->check(range(int64_t{0}, int64_t{1} << 40))
+        ->type_name("N");
+    add.flag("--resume", settings.resume, "Continue from the checkpoint; every loss has the bits it would have had");
+  }
+  add.file("--json", settings.json, "Write settings and every step's results here");
+  add.file("--config", options.config,
+           "Options as JSON, {\"layers\": 12, \"budget\": \"40%\"}; the command line comes first");
+}
+
+std::vector<std::string> config_arguments(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw UsageError("[config] cannot read '" + path + "'; check the path");
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  if (!json.is_object()) throw UsageError("[config] '" + path + "' is not a JSON object; write {\"layers\": 12, ...}");
+  std::vector<std::string> arguments;
+  for (const auto& [name, value] : json.items()) {
+    if (value.is_structured() || value.is_null()) {
+      throw UsageError("[config] '" + name + "' in '" + path + "' must be a string, a number, true or false; mend it");
+    }
+    arguments.push_back("--" + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  return arguments;
+}
+
+TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments) {
+  auto settings = options.settings;
+  const bool gpt = settings.model.kind == "gpt";
+  settings.batch = options.batch.value_or(gpt ? 8 : 1024);
+  settings.model.seq = options.seq.value_or(gpt ? 128 : 32);
+  settings.command_line = "remat";
+  for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
+  if (settings.data.empty()) throw UsageError("[options] --data is missing; name a text file");
+  if (gpt && settings.model.width % settings.model.heads != 0) {
+    throw UsageError("[options] --width " + std::to_string(settings.model.width) + " is not a multiple of --heads " +
+                     std::to_string(settings.model.heads) + "; change one of them");
+  }
+  if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
+    throw UsageError("[options] --resume and --checkpoint-every need a file; name it with --checkpoint");
+  }
+  parse_budget(settings.budget);
+  return settings;
+}
+
+}  // namespace remat::cli

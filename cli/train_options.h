@@ -1,0 +1,33 @@
+// cli/train_options.h -- the options of `remat train` and `remat compare`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/settings.h"
+
+namespace CLI {
+class App;
+}
+
+namespace remat::cli {
+
+struct TrainOptions {
+  TrainSettings settings;
+  std::optional<int64_t> batch, seq;  ///< what may be left out and whose default depends on the model
+  std::string config;
+};
+
+/// `train`: for `remat train`, which has more of them than `remat compare`. The app refers to `options`.
+void add_train_options(CLI::App& app, TrainOptions& options, bool train);
+
+/// The file {"layers": 12, "plain": true} as "--layers=12 --plain=true": the same checks and messages as on the command
+/// line. Throws UsageError.
+std::vector<std::string> config_arguments(const std::string& path);
+
+/// Fills in what depends on other options. Throws UsageError where they contradict each other.
+TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments);
+
+}  // namespace remat::cli
