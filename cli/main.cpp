@@ -9,6 +9,8 @@
 #include "cli/compare.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
+#include "cli/plan.h"
+#include "cli/record.h"
 #include "cli/train.h"
 
 namespace {
@@ -25,18 +27,31 @@ int fail(int code, const std::string& message) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+int run(const remat::cli::Command& command) {
+  using namespace remat::cli;
+  if (command.kind != Command::Kind::kPrint) catch_signals();
+  switch (command.kind) {
+    case Command::Kind::kPrint:
+      std::fputs(command.text.c_str(), stdout);
+      return 0;
+    case Command::Kind::kTrain:
+      return run_train(command.settings);
+    case Command::Kind::kCompare:
+      return run_compare(command.settings);
+    case Command::Kind::kRecord:
+      return run_record(command.record);
+    case Command::Kind::kPlan:
+      return run_plan(command.plan);
+  }
+  return kFailure;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   using namespace remat::cli;
   try {
-    const auto command = parse_options({words + 1, words + count});
-    if (command.kind == Command::Kind::kPrint) {
-      std::fputs(command.text.c_str(), stdout);
-      return 0;
-    }
-    catch_signals();
-    return command.kind == Command::Kind::kTrain ? run_train(command.settings) : run_compare(command.settings);
+    return run(parse_options({words + 1, words + count}));
   } catch (const UsageError& error) {
     return fail(kUsage, error.what());
   } catch (const remat::BudgetError& error) {

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/plan_options.h"
 #include "cli/train_options.h"
 
 namespace remat::cli {
@@ -41,10 +42,15 @@ Command parse_options(const std::vector<std::string>& arguments) {
   auto* train = app.add_subcommand("train", "Train a model on a text, within a budget");
   auto* compare =
       app.add_subcommand("compare", "Train twice, plain and within a budget, and compare time, memory and bits");
+  auto* record = app.add_subcommand("record", "Write down what a training step does, as a graph for `remat plan`");
+  auto* plan = app.add_subcommand("plan", "Plan a recorded step within a budget: what it will take, and what it costs");
   for (auto* subcommand : {train, compare}) {
     subcommand->footer(std::string(kText) + kExitCodes);
     add_train_options(*subcommand, training, /*train=*/subcommand == train);
   }
+  for (auto* subcommand : {record, plan}) subcommand->footer(kExitCodes);
+  add_record_options(*record, command.record);
+  add_plan_options(*plan, command.plan);
 
   const auto parse = [&](std::vector<std::string> words) {
     std::ranges::reverse(words);  // CLI11 takes them from the back
@@ -72,8 +78,16 @@ Command parse_options(const std::vector<std::string>& arguments) {
     throw UsageError("[options] " + std::string(error.what()) + "; see: remat " +
                      (parsed != nullptr ? parsed->get_name() + " " : "") + "--help");
   }
-  command.kind = train->parsed() ? Command::Kind::kTrain : Command::Kind::kCompare;
-  command.settings = finish_train_options(training, arguments);
+  if (record->parsed()) {
+    command.kind = Command::Kind::kRecord;
+    check_record_options(command.record);
+  } else if (plan->parsed()) {
+    command.kind = Command::Kind::kPlan;
+    check_plan_options(command.plan);
+  } else {
+    command.kind = train->parsed() ? Command::Kind::kTrain : Command::Kind::kCompare;
+    command.settings = finish_train_options(training, arguments);
+  }
   return command;
 }
 

@@ -18,9 +18,11 @@ class UsageError : public Error {
 };
 
 struct Command {
-  enum class Kind { kPrint, kTrain, kCompare };
+  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan };
   Kind kind = Kind::kPrint;
-  TrainSettings settings;
+  TrainSettings settings;  ///< kTrain, kCompare
+  RecordSettings record;
+  PlanSettings plan;
   std::string text;  ///< kPrint: what to print (help, version)
 };
 

@@ -37,6 +37,25 @@ struct TrainSettings {
   std::string command_line;  ///< as typed, to say how to resume
 };
 
+struct RecordSettings {
+  std::string model;  ///< a task of the zoo
+  std::string out;    ///< the file for the graph
+  std::string budget = "device";
+  int64_t steps = 3;
+  int64_t batch = 0;  ///< 0: the task's usual one
+};
+
+struct PlanSettings {
+  std::string graph;   ///< the file to read
+  std::string budget;  ///< empty: not given
+  std::string planner = "auto";
+  bool pack = true;
+  bool all = false;   ///< every planner
+  std::string out;    ///< files to write; empty: none
+  std::string curve;  ///< its extension decides the format
+  std::string json;
+};
+
 /// The settings that decide the loss of every step: two runs that agree here and in their text give the same bits,
 /// whatever their budgets.
 nlohmann::json decisive(const TrainSettings& settings);

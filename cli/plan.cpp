@@ -1,0 +1,150 @@
+#include "cli/plan.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/interrupt.h"
+#include "cli/json_file.h"
+#include "cli/output_file.h"
+#include "cli/table.h"
+
+namespace remat::cli {
+namespace {
+
+constexpr const char* kUsualBudget = "50%";
+
+// Bytes in a file's name that are no UTF-8 have no place in JSON and SVG.
+std::string utf8(const std::string& text) {
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+// --curve alone asks for no single budget.
+bool wants_budget(const PlanSettings& settings) {
+  return settings.curve.empty() || !settings.budget.empty() || settings.all || !settings.out.empty();
+}
+
+nlohmann::json or_null(std::optional<double> number) { return number ? nlohmann::json(*number) : nlohmann::json(); }
+
+nlohmann::json attempt_json(const Graph& graph, const PlainStep& plain, const Attempt& attempt) {
+  nlohmann::json json = {{"planner", attempt.planner},
+                         {"within_budget", attempt.plan.has_value()},
+                         {"planning_seconds", attempt.planning_seconds}};
+  if (attempt.plan) {
+    const Plan& plan = *attempt.plan;
+    const auto counts = count_fates(graph, plan);
+    json.update({{"predicted_peak_bytes", plan.predicted_peak_bytes},
+                 {"activation_percent", or_null(plain.activation_percent(plan.predicted_peak_bytes))},
+                 {"predicted_seconds", plan.predicted_seconds},
+                 {"extra_percent", or_null(plain.extra_percent(plan.predicted_seconds))},
+                 {"kept", counts.kept},
+                 {"dropped", counts.dropped},
+                 {"dropped_again", counts.dropped_again},
+                 {"packed", counts.packed}});
+  } else if (attempt.smallest_peak_bytes) {
+    json["smallest_peak_bytes"] = *attempt.smallest_peak_bytes;
+  } else {
+    json["error"] = utf8(attempt.message);
+  }
+  return json;
+}
+
+class PlanCommand {
+ public:
+  explicit PlanCommand(const PlanSettings& settings)
+      : settings_(settings), graph_(read_graph(settings.graph)), plain_(graph_) {
+    json_ = {{"command", "plan"},
+             {"graph", utf8(settings.graph)},
+             {"planner", settings.planner},
+             {"pack", settings.pack},
+             {"baseline_bytes", plain_.baseline_bytes},
+             {"plain_peak_bytes", plain_.peak_bytes},
+             {"step_seconds", plain_.seconds}};
+  }
+
+  int run() {
+    std::printf("%s: %s operators, %s values to decide on; plain takes %s, %s of it above the baseline, in %s\n",
+                settings_.graph.c_str(), format_count(static_cast<int64_t>(graph_.operators.size())).c_str(),
+                format_count(count_choices(graph_)).c_str(), format_bytes(plain_.peak_bytes).c_str(),
+                format_bytes(plain_.activation_bytes()).c_str(), format_seconds(plain_.seconds).c_str());
+    std::fflush(stdout);  // planning may take a while
+    std::exception_ptr error;
+    if (wants_budget(settings_)) error = plan_budget();
+    if (!settings_.curve.empty() && interrupted() == 0) plan_curve();
+    if (interrupted() != 0) return 128 + interrupted();
+    write_json(settings_.json, json_);
+    if (error) std::rethrow_exception(error);
+    return 0;
+  }
+
+ private:
+  // Why the planner asked for has no plan, where others are shown nevertheless.
+  std::exception_ptr plan_budget() {
+    const auto text = settings_.budget.empty() ? kUsualBudget : settings_.budget;
+    const int64_t budget = plain_.bytes_of(Budget::parse(text));
+    std::vector<std::string> planners;
+    if (settings_.all) {
+      for (const PlannerInfo& info : list_planners()) planners.emplace_back(info.name);
+    } else {
+      planners.push_back(settings_.planner);
+    }
+    std::vector<Attempt> attempts;
+    Attempt asked;
+    auto list = nlohmann::json::array();
+    for (const auto& planner : planners) {
+      if (interrupted() != 0) return nullptr;
+      attempts.push_back(attempt(planner, budget));
+      list.push_back(attempt_json(graph_, plain_, attempts.back()));
+      if (planner == settings_.planner) asked = attempts.back();
+    }
+    json_.update({{"budget", text}, {"budget_bytes", budget}, {"plans", std::move(list)}});
+    if (settings_.all) {
+      std::printf("\n%s", planners_table(graph_, plain_, budget, attempts).c_str());
+    } else if (asked.plan) {
+      std::printf("\n%s", plan_table(graph_, plain_, asked).c_str());
+    } else {
+      std::rethrow_exception(asked.error);
+    }
+    if (asked.plan) write_output(settings_.out, to_json(*asked.plan), "out");
+    return asked.error;
+  }
+
+  Attempt attempt(const std::string& planner, int64_t budget) const {
+    return try_plan(graph_, budget, planner, {.pack = settings_.pack});
+  }
+
+  void plan_curve() {
+    const auto plan_for = [&](int64_t budget) { return attempt(settings_.planner, budget); };
+    const Curve curve = make_curve(plain_, settings_.planner, plan_for, [] { return interrupted() != 0; });
+    if (interrupted() != 0) return;
+    std::printf("\n%s", curve_table(curve, plain_).c_str());
+    json_["curve"] = to_json(curve.points, plain_);
+    if (settings_.curve.ends_with(".svg")) {
+      write_output(settings_.curve, to_svg(curve, plain_, utf8(std::filesystem::path(settings_.graph).filename())),
+                   "curve");
+    } else {
+      const nlohmann::json file = {{"graph", utf8(settings_.graph)},          {"planner", settings_.planner},
+                                   {"baseline_bytes", plain_.baseline_bytes}, {"plain_peak_bytes", plain_.peak_bytes},
+                                   {"step_seconds", plain_.seconds},          {"points", json_["curve"]}};
+      write_output(settings_.curve, file.dump(1) + '\n', "curve");
+    }
+  }
+
+  const PlanSettings& settings_;
+  const Graph graph_;
+  const PlainStep plain_;
+  nlohmann::json json_;
+};
+
+}  // namespace
+
+int run_plan(const PlanSettings& settings) {
+  check_output_path(settings.out, "out");
+  check_output_path(settings.curve, "curve");
+  check_json_path(settings.json);
+  return PlanCommand(settings).run();
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,28 @@
+// cli/plan.h -- `remat plan`. Needs no torch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/curve.h"
+#include "cli/planning.h"
+#include "cli/settings.h"
+
+namespace remat::cli {
+
+/// Plans a recorded step, prints what that gives and writes the files asked for. Returns the exit code: 0, or 128 + a
+/// signal's number, and then no further file is written. Throws BudgetError where settings.planner finds no plan.
+int run_plan(const PlanSettings& settings);
+
+// What it prints.
+
+/// One plan: figure by figure.
+std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt& attempt);
+/// Several planners: a row each. Those that cannot plan the graph at all are explained below the table.
+std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t budget_bytes,
+                           const std::vector<Attempt>& attempts);
+/// A row for each budget.
+std::string curve_table(const Curve& curve, const PlainStep& plain);
+
+}  // namespace remat::cli

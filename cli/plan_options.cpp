@@ -1,0 +1,95 @@
+#include "cli/plan_options.h"
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <remat/budget.h>
+#include <remat/planner.h>
+
+#include "cli/option_adder.h"
+#include "cli/options.h"
+#include "cli/recording.h"
+
+namespace remat::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file that a path stands for; empty for what is no file to lose, as /dev/null.
+std::string file_of(const std::string& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  if (path.empty() || (fs::exists(status) && !fs::is_regular_file(status))) return {};
+  return fs::weakly_canonical(fs::absolute(path), ignored).string();
+}
+
+// The second to be written would take the place of the first, or of the graph.
+void check_different_files(const PlanSettings& settings) {
+  const std::vector<std::pair<std::string, std::string>> paths = {
+      {"the graph", settings.graph}, {"--out", settings.out}, {"--curve", settings.curve}, {"--json", settings.json}};
+  for (size_t one = 0; one < paths.size(); ++one) {
+    for (size_t other = one + 1; other < paths.size(); ++other) {
+      const auto file = file_of(paths[one].second);
+      if (file.empty() || file != file_of(paths[other].second)) continue;
+      throw UsageError("[options] " + paths[one].first + " and " + paths[other].first + " are the same file '" +
+                       paths[other].second + "'; give another path for one of them");
+    }
+  }
+}
+
+}  // namespace
+
+void add_record_options(CLI::App& app, RecordSettings& settings) {
+  OptionAdder add(app);
+  add.word("MODEL", settings.model, "The model of the zoo whose training step to record")
+      ->check(CLI::IsMember(recordable_models()));
+  add.file("--out", settings.out, "Write the graph here, as JSON")->required();
+  add.count("--steps", settings.steps,
+            "Steps to run; the times of operators are the medians of the first of them, 4 at most");
+  app.add_option("--batch", settings.batch, "Examples per step (gpt: 8, mlp: 2048, resnet: 16)")
+      ->check(range(int64_t{1}, int64_t{1} << 40))
+      ->type_name("N");
+  add.add("--budget", settings.budget,
+          "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure")
+      ->type_name("BYTES");
+}
+
+void add_plan_options(CLI::App& app, PlanSettings& settings) {
+  OptionAdder add(app);
+  std::vector<std::string> names;
+  std::string text = "Who decides what to recompute:";
+  for (const PlannerInfo& info : list_planners()) {
+    names.emplace_back(info.name);
+    text += "\n" + names.back() + ": " + std::string(info.description);
+  }
+  add.word("GRAPH", settings.graph, "A recorded step, from `remat record` or remat::to_json()")->type_name("FILE");
+  app.add_option("--budget", settings.budget,
+                 "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations "
+                 "have without remat. 50% where neither this nor --curve is given")
+      ->type_name("BYTES");
+  add.choice("--planner", settings.planner, names, text);
+  app.add_flag_callback(
+      "--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
+  add.flag("--all", settings.all, "Compare all planners; the exit code is that of --planner");
+  add.group("Files");
+  add.file("--out", settings.out, "Write the plan here, as JSON");
+  add.file("--curve", settings.curve,
+           "Plan for budgets of 100%, 95%, 90% and so on, and write them to a .json or .svg");
+  add.file("--json", settings.json, "Write all figures here");
+}
+
+void check_record_options(const RecordSettings& settings) { parse_budget(settings.budget); }
+
+void check_plan_options(const PlanSettings& settings) {
+  if (!settings.budget.empty() && parse_budget(settings.budget).kind() == Budget::Kind::kDeviceLimit) {
+    throw UsageError("[options] --budget " + settings.budget +
+                     " means nothing for a graph, which is of no device; give bytes (2GiB) or a share (40%)");
+  }
+  if (!settings.curve.empty() && !settings.curve.ends_with(".json") && !settings.curve.ends_with(".svg")) {
+    throw UsageError("[options] --curve '" + settings.curve + "' is no .json or .svg; give a path that ends in one");
+  }
+  check_different_files(settings);
+}
+
+}  // namespace remat::cli

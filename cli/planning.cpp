@@ -1,0 +1,107 @@
+#include "cli/planning.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include <remat/error.h>
+
+namespace remat::cli {
+namespace {
+
+bool is_choice(const GraphValue& value) { return value.droppable || value.packed_bytes > 0; }
+
+}  // namespace
+
+Graph read_graph(const std::string& path) {
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
+    throw Error("[graph] '" + path + "' is a directory; give the file that `remat record` wrote");
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) {
+    throw Error("[graph] cannot read '" + path + "' (" + std::strerror(errno) +
+                "); give the file that `remat record` wrote");
+  }
+  try {
+    return graph_from_json(text.view());
+  } catch (const Error& error) {
+    std::string what = error.what();
+    if (what.starts_with("[graph] ")) what.erase(0, 8);
+    throw Error("[graph] '" + path + "': " + what);
+  }
+}
+
+PlainStep::PlainStep(const Graph& graph)
+    : baseline_bytes(graph.baseline_bytes),
+      peak_bytes(predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep)).peak_bytes),
+      seconds(graph.step_seconds) {}
+
+std::optional<double> PlainStep::activation_percent(int64_t peak) const {
+  if (activation_bytes() <= 0) return std::nullopt;
+  return 100 * static_cast<double>(peak - baseline_bytes) / static_cast<double>(activation_bytes());
+}
+
+std::optional<double> PlainStep::extra_percent(double extra) const {
+  if (seconds <= 0) return std::nullopt;
+  return 100 * extra / seconds;
+}
+
+int64_t PlainStep::bytes_of(const Budget& budget) const {
+  if (budget.kind() == Budget::Kind::kBytes) return budget.byte_count();
+  // As a session takes it.
+  return baseline_bytes + static_cast<int64_t>(static_cast<double>(activation_bytes()) * budget.share() / 100);
+}
+
+int64_t count_choices(const Graph& graph) {
+  int64_t count = 0;
+  for (const GraphValue& value : graph.values) count += is_choice(value) ? 1 : 0;
+  return count;
+}
+
+FateCounts count_fates(const Graph& graph, const Plan& plan) {
+  FateCounts counts;
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    if (!is_choice(graph.values[v])) continue;
+    switch (plan.fates[v]) {
+      case Fate::kKeep:
+        ++counts.kept;
+        break;
+      case Fate::kDrop:
+        ++counts.dropped;
+        break;
+      case Fate::kDropAgain:
+        ++counts.dropped_again;
+        break;
+      case Fate::kPack:
+        ++counts.packed;
+        break;
+    }
+  }
+  return counts;
+}
+
+Attempt try_plan(const Graph& graph, int64_t budget_bytes, const std::string& planner, PlannerOptions options) {
+  Attempt attempt;
+  attempt.planner = planner;
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    attempt.plan = make_plan(graph, budget_bytes, planner, options);
+  } catch (const BudgetError& error) {
+    attempt.smallest_peak_bytes = error.smallest_known_bytes();
+    attempt.error = std::current_exception();
+    attempt.message = error.what();
+  } catch (const Error& error) {
+    attempt.error = std::current_exception();
+    attempt.message = error.what();
+  }
+  attempt.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return attempt;
+}
+
+}  // namespace remat::cli

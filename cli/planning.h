@@ -1,0 +1,59 @@
+// cli/planning.h -- plans for one graph and what they cost beside plain: what `remat plan` shows.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include <remat/budget.h>
+#include <remat/graph.h>
+#include <remat/plan.h>
+#include <remat/planner.h>
+
+namespace remat::cli {
+
+/// Reads a file with the JSON of a graph. Throws Error that names it.
+Graph read_graph(const std::string& path);
+
+/// What the step takes where nothing is given up: the measure of every plan.
+struct PlainStep {
+  explicit PlainStep(const Graph& graph);
+
+  int64_t baseline_bytes;
+  int64_t peak_bytes;
+  double seconds;
+
+  int64_t activation_bytes() const { return peak_bytes - baseline_bytes; }
+  /// What `peak` bytes, baseline included, are of the activation peak; nothing where there is none.
+  std::optional<double> activation_percent(int64_t peak) const;
+  /// What `extra` seconds are of the step; nothing where it has no time.
+  std::optional<double> extra_percent(double extra) const;
+
+  /// `budget` in bytes, baseline included. Bytes or a percentage, no device limit.
+  int64_t bytes_of(const Budget& budget) const;
+};
+
+/// Values that a plan may give up: those that can be dropped or packed.
+int64_t count_choices(const Graph& graph);
+
+/// What becomes of them.
+struct FateCounts {
+  int64_t kept = 0, dropped = 0, dropped_again = 0, packed = 0;
+};
+FateCounts count_fates(const Graph& graph, const Plan& plan);
+
+/// What became of asking one planner for a plan.
+struct Attempt {
+  std::string planner;
+  std::optional<Plan> plan;
+  std::optional<int64_t> smallest_peak_bytes;  ///< no plan: what the planner's smallest needs, where that is known
+  std::exception_ptr error;                    ///< no plan: why
+  std::string message;                         ///< the error's
+  double planning_seconds = 0;
+};
+
+/// Catches Error, BudgetError included: a plan that fails is a result too.
+Attempt try_plan(const Graph& graph, int64_t budget_bytes, const std::string& planner, PlannerOptions options);
+
+}  // namespace remat::cli

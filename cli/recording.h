@@ -1,0 +1,30 @@
+// cli/recording.h -- runs training steps of the zoo, and hands over the graph of what they did.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/graph.h>
+
+#include "cli/settings.h"
+
+namespace remat::cli {
+
+/// The models whose steps can be recorded.
+std::vector<std::string> recordable_models();
+
+struct Recording {
+  Graph graph;               ///< times are medians: of operators over the steps that were traced, of the step over all
+  int64_t batch = 0;         ///< examples per step
+  int64_t values_saved = 0;  ///< by autograd, each once
+};
+
+/// Runs forward and backward `settings.steps` times. Gradients exist before the first step, so that the peak above the
+/// baseline is that of activations. Nothing where `stop`, which is asked before every step, says so. Throws Error for a
+/// model or a budget that cannot be, BudgetError where the steps do not fit it.
+std::optional<Recording> record_steps(const RecordSettings& settings, const std::function<bool()>& stop);
+
+}  // namespace remat::cli

@@ -1,0 +1,89 @@
+#include "cli/chart.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/expect_error.h"
+#include "cli/xml_problem.h"
+
+namespace remat::cli {
+namespace {
+
+using test::holds;
+
+Chart sample_chart() {
+  return {.title = "a graph",
+          .x_label = "memory",
+          .y_label = "time",
+          .points = {{100, 0, "plain"}, {50, 10, "half"}, {25, 40, "quarter"}}};
+}
+
+// The check itself must be able to fail.
+TEST(XmlProblemTest, FindsWhatIsWrong) {
+  EXPECT_EQ(test::xml_problem("<a b=\"1\">x &amp; y<c/></a>\n"), "");
+  for (const char* wrong :
+       {"<a>", "<a></b>", "<a/><b/>", "<a b=1/>", "<a b=\"1\"c=\"2\"/>", "<a>&</a>", "<a>&nbsp;</a>", "<a b=\"<\"/>",
+        "x<a/>", "", "<a/>x", "<a></a></a>", "<a", "<a b=\"&x\"/>", "<>x</>"}) {
+    EXPECT_NE(test::xml_problem(wrong), "") << wrong;
+  }
+}
+
+TEST(ChartTest, IsWellFormed) {
+  EXPECT_EQ(test::xml_problem(to_svg(sample_chart())), "");
+  EXPECT_EQ(test::xml_problem(to_svg(Chart{})), "");
+}
+
+TEST(ChartTest, HasTitleLabelsAndTicks) {
+  const auto svg = to_svg(sample_chart());
+  EXPECT_TRUE(holds(svg, "<title>a graph</title>"));
+  EXPECT_TRUE(holds(svg, ">memory</text>"));
+  EXPECT_TRUE(holds(svg, ">time</text>"));
+  for (const auto* tick : {">0<", ">20<", ">40<", ">60<", ">80<", ">100<", ">10<", ">30<"}) {
+    EXPECT_TRUE(holds(svg, tick));
+  }
+}
+
+// The plot is from (64, 344) for (0, 0) to (616, 40) for 100 and the last tick, here 40.
+TEST(ChartTest, PointsAreWhereTheAxesSay) {
+  const auto svg = to_svg(sample_chart());
+  EXPECT_TRUE(holds(svg, "points=\"616,344 340,268 202,40\""));
+  EXPECT_TRUE(holds(svg, "cx=\"616\" cy=\"344\" r=\"4\"><title>plain</title></circle>"));
+  EXPECT_TRUE(holds(svg, "cx=\"340\" cy=\"268\" r=\"4\"><title>half</title></circle>"));
+}
+
+TEST(ChartTest, TheAxisEndsAboveTheHighestPoint) {
+  auto chart = sample_chart();
+  chart.points.back().y = 41;
+  EXPECT_TRUE(holds(to_svg(chart), ">60<"));
+  chart.points.back().y = 0.3;
+  chart.points[1].y = 0.1;
+  EXPECT_TRUE(holds(to_svg(chart), ">0.3<"));
+}
+
+TEST(ChartTest, AFlatLineIsDrawnAtTheBottom) {
+  const auto svg = to_svg(Chart{.title = "", .x_label = "", .y_label = "", .points = {{100, 0, ""}, {90, 0, ""}}});
+  EXPECT_TRUE(holds(svg, "points=\"616,344 560.8,344\""));
+  EXPECT_EQ(test::xml_problem(svg), "");
+}
+
+TEST(ChartTest, AnyTextIsEscaped) {
+  auto chart = sample_chart();
+  chart.title = "<a> & \"b\"\x01.json";
+  chart.points[0].tooltip = "</title>";
+  const auto svg = to_svg(chart);
+  EXPECT_EQ(test::xml_problem(svg), "");
+  EXPECT_TRUE(holds(svg, "&lt;a&gt; &amp; \"b\"?.json"));
+  EXPECT_TRUE(holds(svg, "<title>&lt;/title&gt;</title>"));
+}
+
+TEST(ChartTest, TicksAreRoundAndFew) {
+  EXPECT_DOUBLE_EQ(tick_distance(100, 5), 20);
+  EXPECT_DOUBLE_EQ(tick_distance(101, 5), 50);
+  EXPECT_DOUBLE_EQ(tick_distance(40, 5), 10);
+  EXPECT_DOUBLE_EQ(tick_distance(0.3, 5), 0.1);
+  EXPECT_DOUBLE_EQ(tick_distance(26, 5), 10);
+  EXPECT_DOUBLE_EQ(tick_distance(5, 5), 1);
+  EXPECT_DOUBLE_EQ(tick_distance(1, 5), 0.2);
+}
+
+}  // namespace
+}  // namespace remat::cli
