@@ -77,8 +77,10 @@ def text(results):
         parts.append("\n".join(lines) + "\n")
     latest = max(results.values(), key=lambda result: result["date"])
     versions = latest["versions"]
-    parts.append(f"{latest['date']}, commit {versions['commit']}, LibTorch {versions['torch']}, {versions['compiler']}, "
-                 f"{versions['cpu']}, {versions['cores']} cores; medians of {latest['protocol']['pairs']} interleaved pairs.\n")
+    each = ", ".join(f"{figure}: {result['versions']['commit']}, {result['protocol']['pairs']} pairs"
+                     for figure, result in results.items())
+    parts.append(f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
+                 f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n")
     return "\n".join(parts)
 
 
