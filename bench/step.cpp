@@ -6,7 +6,6 @@
 //     budget BYTES | percent P    a session under a budget; P of the activation peak that `plain` last measured
 //     keep_compute | drop_all     a policy over the whole forward pass
 //     keep_within P               keep_compute in a session under `percent P`
-//     graph FILE                  `record`, and writes the step's graph
 //     about                       no step: versions and threads
 //
 // A step is forward and backward, no optimizer. Gradient buffers exist before it and are zero: the peak above the
@@ -18,7 +17,6 @@
 #include <sys/resource.h>
 
 #include <ctime>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -62,7 +60,6 @@ struct Command {
   double number = 0;
   bool fresh = false;
   bool unpacked = false;
-  std::string file;
 
   explicit Command(const std::string& line) : text(line) {
     std::istringstream words(line);
@@ -70,7 +67,6 @@ struct Command {
     if ((variant == "budget" || variant == "percent" || variant == "keep_within") && !(words >> number && number > 0)) {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
-    if (variant == "graph" && !(words >> file)) throw Error("[bench_step] \"" + line + "\" lacks the name of a file");
     for (std::string word; words >> word;) {
       if (word != "fresh" && word != "unpacked") {
         throw Error("[bench_step] \"" + line + "\": unknown word \"" + word + "\"; see the top of bench/step.cpp");
@@ -161,7 +157,6 @@ class Worker {
     });
     result["report"] = nlohmann::json::parse(remat::to_json(session.report()));
     result["activation_peak_bytes"] = session.report().activation_peak_bytes();
-    if (command.variant == "graph") std::ofstream(command.file) << remat::to_json(session.graph());
     return result;
   }
 
@@ -179,8 +174,7 @@ class Worker {
       const double extra = static_cast<double>(plain) * command.number / 100;
       return remat::Budget::bytes(remat::memory::current() + static_cast<int64_t>(extra));
     }
-    if (command.variant != "record" && command.variant != "graph" && command.variant != "keep_compute" &&
-        command.variant != "drop_all") {
+    if (command.variant != "record" && command.variant != "keep_compute" && command.variant != "drop_all") {
       throw Error("[bench_step] unknown command \"" + command.text + "\"; see the top of bench/step.cpp");
     }
     return {};

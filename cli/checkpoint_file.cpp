@@ -16,6 +16,8 @@
 
 #include <remat/error.h>
 
+#include "cli/output_file.h"
+
 namespace remat::cli {
 namespace {
 
@@ -208,9 +210,7 @@ size_t CheckpointReader::read_file(size_t offset, void* data, size_t size) const
 }
 
 void check_checkpoint_path(const std::string& path) {
-  std::error_code ignored;
-  const auto status = fs::status(path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
+  if (is_special_file(path)) {
     throw Error("[checkpoint] '" + path + "' is not a regular file; give another path with --checkpoint");
   }
   CheckpointWriter trial(path, {});  // removed again: it is never committed

@@ -14,11 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A regular file is written beside its place and then moved there; a device or a pipe can only be written to.
-std::string first_path(const std::string& path) {
-  std::error_code ignored;
-  const auto status = fs::status(path, ignored);
-  return fs::exists(status) && !fs::is_regular_file(status) ? path : path + ".part";
-}
+std::string first_path(const std::string& path) { return is_special_file(path) ? path : path + ".part"; }
 
 [[noreturn]] void fail(const std::string& path, const std::string& option) {
   throw Error("[" + option + "] cannot write '" + path + "' (" + std::strerror(errno) + "); give another path with --" +
@@ -34,6 +30,12 @@ std::string first_path(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_special_file(const std::string& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
 
 void check_output_path(const std::string& path, const std::string& option) {
   if (path.empty()) return;

@@ -5,6 +5,9 @@
 
 namespace remat::cli {
 
+/// A device or a pipe: it can only be written to, and holds nothing to lose.
+bool is_special_file(const std::string& path);
+
 /// Throws Error unless a file could be written at `path` now: called before the work, not after. `option`: who named
 /// the path, as in "json"; messages begin with [json] and point at --json. An empty path is fine.
 void check_output_path(const std::string& path, const std::string& option);

@@ -9,6 +9,7 @@
 
 #include "cli/option_adder.h"
 #include "cli/options.h"
+#include "cli/output_file.h"
 #include "cli/recording.h"
 
 namespace remat::cli {
@@ -18,9 +19,8 @@ namespace fs = std::filesystem;
 
 // The file that a path stands for; empty for what is no file to lose, as /dev/null.
 std::string file_of(const std::string& path) {
+  if (path.empty() || is_special_file(path)) return {};
   std::error_code ignored;
-  const auto status = fs::status(path, ignored);
-  if (path.empty() || (fs::exists(status) && !fs::is_regular_file(status))) return {};
   return fs::weakly_canonical(fs::absolute(path), ignored).string();
 }
 

@@ -67,10 +67,10 @@ class Automatic {
     }
     // How low does it go?
     for (int round = 0; round < kMoreRounds; ++round) {
-      const int64_t lowest = simulator_.run(frontier_.lowest().fates).peak_bytes;
+      const int64_t lowest = frontier_.lowest_peak();
       const int64_t limit = lowest - 1 - (lowest - graph_.baseline_bytes) / 64;
       anneal(frontier_.lowest().fates, limit, trials / kRungs);
-      settle(frontier_.lowest().fates, simulator_.run(frontier_.lowest().fates).peak_bytes, trials / kRungs);
+      settle(frontier_.lowest().fates, frontier_.lowest_peak(), trials / kRungs);
     }
     return frontier_;
   }

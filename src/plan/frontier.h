@@ -23,8 +23,9 @@ class Frontier {
     const auto next = points_.upper_bound(limit);
     return next == points_.begin() ? nullptr : &std::prev(next)->second;
   }
-  /// The one with the lowest peak. There must be one.
+  /// The one with the lowest peak, and that peak. There must be one.
   const Point& lowest() const { return points_.begin()->second; }
+  int64_t lowest_peak() const { return points_.begin()->first; }
 
   void offer(const Simulation& run, const Fates& fates) {
     const Point* const known = within(run.peak_bytes);

@@ -38,11 +38,9 @@ Simulation Simulator::run(const std::vector<Fate>& fates) {
   states_ = initial_;
   uses_ = initial_uses_;
   has_bits_.assign(graph_.values.size(), false);
-  back_.assign(graph_.values.size(), graph_.events.size());
   result_ = {};
   level_ = graph_.baseline_bytes;
   for (const Change& change : changes_) {
-    event_ = change.event;
     highest_ = level_;
     switch (change.kind) {
       case GraphEvent::Kind::kIdle:
@@ -62,7 +60,7 @@ Simulation Simulator::run(const std::vector<Fate>& fates) {
     level_ += change.delta;
     if (highest_ > result_.peak_bytes) {
       result_.peak_bytes = highest_;
-      result_.peak_event = event_;
+      result_.peak_event = change.event;
     }
   }
   return result_;
@@ -148,7 +146,6 @@ void Simulator::run_operator(int32_t index, int32_t target) {
     const bool absent = state == State::kGone || state == State::kPacked;
     if (absent && stays(made, target)) {
       state = State::kPresent;
-      back_[made] = event_;
     } else if (state == State::kGone && reads_[made] > 0) {
       state = State::kTransient;
     } else {

@@ -27,9 +27,6 @@ class Simulator {
   /// `fates`: one for each value, as in a valid plan.
   Simulation run(const std::vector<Fate>& fates);
 
-  /// Was what had been dropped there again at `event` of the last run, before it was asked for?
-  bool was_present(int32_t value, size_t event) const { return back_[value] <= event; }
-
  private:
   enum class State : uint8_t {
     kGone,       ///< a replay must make it
@@ -59,7 +56,6 @@ class Simulator {
   std::vector<Change> changes_;
   std::vector<State> initial_;  ///< before the forward pass has dropped anything
   std::vector<int32_t> initial_uses_;
-  std::vector<size_t> back_;  ///< by value: the event at which a replay brought it back
 
   // Of the run in progress.
   const std::vector<Fate>* fates_ = nullptr;
@@ -70,7 +66,6 @@ class Simulator {
   std::vector<uint32_t> visited_;  ///< operators: the last replay that runs them
   uint32_t visit_ = 0;
   std::vector<int32_t> operators_, missing_;
-  size_t event_ = 0;
   int64_t level_ = 0;
   int64_t highest_ = 0;  ///< during the event in progress
   Simulation result_;

@@ -172,10 +172,12 @@ Step Session::step() {
   const auto planning = std::chrono::steady_clock::now();
   step->tape->schedules = impl_->planner.schedules(limit - baseline);
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
-  auto trace = std::make_unique<Trace>();
-  if (impl_->planner.wants_trace() && impl_->options.device.is_cpu() && memory::observe_allocations(*trace)) {
-    step->trace = std::move(trace);
-    step->tape->trace = step->trace.get();
+  if (impl_->planner.wants_trace() && impl_->options.device.is_cpu()) {
+    auto trace = std::make_unique<Trace>();
+    if (memory::observe_allocations(*trace)) {
+      step->trace = std::move(trace);
+      step->tape->trace = step->trace.get();
+    }
   }
   Recorder::start(step->tape);
   return Step(std::move(step));

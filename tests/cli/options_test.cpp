@@ -6,22 +6,16 @@
 
 #include "cli/expect_error.h"
 #include "cli/temporary_directory.h"
+#include "cli/usage_error.h"
 
 namespace remat::cli {
 namespace {
 
+using test::usage_error_of;
+
 TrainSettings settings_of(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"train", "--data", "text"});
   return parse_options(arguments).settings;
-}
-
-std::string usage_error_of(const std::vector<std::string>& arguments) {
-  try {
-    parse_options(arguments);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "(no usage error)";
 }
 
 TEST(OptionsTest, DefaultsDependOnTheModel) {

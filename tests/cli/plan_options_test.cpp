@@ -7,21 +7,13 @@
 #include "cli/expect_error.h"
 #include "cli/options.h"
 #include "cli/temporary_directory.h"
+#include "cli/usage_error.h"
 
 namespace remat::cli {
 namespace {
 
 using test::holds;
-
-// What `remat` says to wrong usage; other errors pass.
-std::string usage_error_of(const std::vector<std::string>& arguments) {
-  try {
-    parse_options(arguments);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "(no usage error)";
-}
+using test::usage_error_of;
 
 TEST(PlanOptionsTest, RecordHasDefaults) {
   const auto command = parse_options({"record", "mlp", "--out", "g.json"});
