@@ -1,4 +1,5 @@
 """What is measured: one function per figure, which returns its rows. Targets are what README's table promises."""
+import ctypes.util
 import json
 import statistics
 import subprocess
@@ -14,8 +15,8 @@ class Bench:
     def __init__(self, build, protocol, models):
         self.build, self.protocol, self.models = build, protocol, models
 
-    def worker(self, model, *arguments):
-        return Worker(self.build, self.models.get(model, model), *arguments)
+    def worker(self, model, *arguments, **options):
+        return Worker(self.build, self.models.get(model, model), *arguments, **options)
 
     def against_plain(self, model, command):
         """`command` against plain, each in a process of its own, so that neither pays for the other's use of memory: a
@@ -57,12 +58,19 @@ def operator(bench):
 
 
 def allocator(bench):
-    """Plain steps: a process with remat's allocator against one with PyTorch's own. Gradients are allocated anew."""
+    """Plain steps: a process with remat's allocator, or jemalloc keeping its pages, against one with PyTorch's own.
+    Gradients are allocated anew."""
+    others = {"remat": lambda model: bench.worker(model)}
+    if jemalloc := ctypes.util.find_library("jemalloc"):
+        kept = {"LD_PRELOAD": jemalloc, "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
+        others["jemalloc"] = lambda model: bench.worker(model, "stock", environment=kept)
     rows = []
     for model in ("resnet", "gpt", "mlp"):
-        with bench.worker(model, "stock") as stock, bench.worker(model) as ours:
-            pairs = interleave(bench.protocol, lambda: stock.run("plain fresh"), lambda: ours.run("plain fresh"))
-            rows.append({"model": bench.models.get(model, model), "command": "plain fresh"} | compare(pairs))
+        for name, start in others.items():
+            with bench.worker(model, "stock") as stock, start(model) as other:
+                pairs = interleave(bench.protocol, lambda: stock.run("plain fresh"), lambda: other.run("plain fresh"))
+            row = {"model": bench.models.get(model, model), "command": "plain fresh", "allocator": name}
+            rows.append(row | compare(pairs))
     return rows
 
 

@@ -69,8 +69,9 @@ def text(results):
     if rows:
         parts.append(table(["model", "variant", "time x plain (range)", "activation peak", "over budget", "gradients"], rows))
     if "allocator" in results:
-        parts.append(table(["plain steps", "time x PyTorch's allocator (range)", "page faults per step"],
-                           [[MODELS[row["model"]], ratio(row), "{:.0f} -> {:.0f}".format(*row["page_faults"])]
+        parts.append(table(["plain steps", "allocator", "time x PyTorch's allocator (range)", "page faults per step"],
+                           [[MODELS[row["model"]], row["allocator"], ratio(row),
+                             "{:.0f} -> {:.0f}".format(*row["page_faults"])]
                             for row in results["allocator"]["rows"]]))
     lines = list(other_lines(results))
     if lines:

@@ -51,7 +51,7 @@ def summary(row):
         return f"{row['model']} {row['command']}: {row['error']}"
     if "record_cost_seconds" in row:
         return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
-    text = (f"{row['model']} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
+    text = (f"{row['model']} {row.get('allocator', '')} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
             f"foreign {row['foreign']:.2f})")
     if "activation_peak_bytes" in row:
         text += f", peak {100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"

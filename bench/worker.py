@@ -16,10 +16,10 @@ class StepError(Exception):
 class Worker:
     """One bench_step process; its threads sleep while another process computes."""
 
-    def __init__(self, build, model, *arguments):
-        self.process = subprocess.Popen(
-            [build / "bench" / "bench_step", model, *arguments], text=True, bufsize=1,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+    def __init__(self, build, model, *arguments, environment=None):
+        environment = os.environ | {"OMP_WAIT_POLICY": "passive"} | (environment or {})
+        self.process = subprocess.Popen([build / "bench" / "bench_step", model, *arguments], text=True, bufsize=1,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def run(self, command):
         """What bench_step prints for `command`. `foreign`: CPU that all other processes used meanwhile, in cores."""
