@@ -93,4 +93,15 @@ def packing(bench):
     return [bench.against_plain("gpt", f"percent {share} unpacked") | {"share": share} for share in (50, 25)]
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing)}
+def planning(bench):
+    """How long `auto` plans a transformer's step on one core, by its number of operators, and in how much memory."""
+    rows = []
+    for operators in (500, 1000, 2500, 5000, 10000, 25000):
+        program = [bench.build / "bench" / "bench_planning", str(operators)]
+        runs = [json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+                for _ in range(bench.protocol.pairs)]
+        rows.append(sorted(runs, key=lambda run: run["planning_seconds"])[len(runs) // 2])
+    return rows
+
+
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning)}

@@ -4,6 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from plot import log_log
+
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
 MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "resnet": "ResNet-50, 128 x 128, batch 16",
@@ -59,6 +61,11 @@ def other_lines(results):
               for row in results.get("recording", {"rows": []})["rows"] if "record_share" in row]
     if shares:
         yield f"- records, in percent of the saved values that they stand for: {', '.join(shares)}"
+    planned = [f"{row['operators']:,}: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.1f} MB"
+               for row in results.get("planning", {"rows": []})["rows"]]
+    if planned:
+        yield (f"- `auto` plans a transformer's step, by operators: {'; '.join(planned)} "
+               "([plot](docs/planning.svg); one core)")
 
 
 def text(results):
@@ -92,7 +99,11 @@ def main():
     if page.count(BEGIN) != 1 or page.count(END) != 1:
         sys.exit(f"readme_table: {readme} needs the lines {BEGIN.strip()} and {END}, once each")
     before, rest = page.split(BEGIN)
-    readme.write_text(before + BEGIN + text(newest(folder)) + END + rest.split(END)[1])
+    results = newest(folder)
+    readme.write_text(before + BEGIN + text(results) + END + rest.split(END)[1])
+    if "planning" in results:
+        points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
+        (readme.parent / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
 
 
 if __name__ == "__main__":

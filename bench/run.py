@@ -51,6 +51,8 @@ def summary(row):
         return f"{row['model']} {row['command']}: {row['error']}"
     if "record_cost_seconds" in row:
         return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
+    if "planning_seconds" in row:
+        return f"{row['operators']} operators: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.0f} MB"
     text = (f"{row['model']} {row.get('allocator', '')} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
             f"foreign {row['foreign']:.2f})")
     if "activation_peak_bytes" in row:

@@ -1,8 +1,5 @@
 #include "cli/recording.h"
 
-#include <algorithm>
-#include <chrono>
-
 #include <torch/torch.h>
 
 #include <remat/memory.h>
@@ -11,16 +8,6 @@
 #include "zoo/task.h"
 
 namespace remat::cli {
-namespace {
-
-double median(std::vector<double> numbers) {
-  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
-}
-
-}  // namespace
-
 std::vector<std::string> recordable_models() { return zoo::task_names(); }
 
 std::optional<Recording> record_steps(const RecordSettings& settings, const std::function<bool()>& stop) {
@@ -28,20 +15,14 @@ std::optional<Recording> record_steps(const RecordSettings& settings, const std:
   const auto task = zoo::make_task(settings.model, settings.batch);
   for (auto& parameter : task.model->parameters()) parameter.mutable_grad() = at::zeros_like(parameter);
   Session session({.budget = Budget::parse(settings.budget)});
-  std::vector<double> seconds;
   for (int64_t i = 0; i < settings.steps; ++i) {
     if (stop()) return std::nullopt;
     task.model->zero_grad(/*set_to_none=*/false);
-    auto step = session.step();  // plans, where there is a budget: no part of the step's time
-    const auto begin = std::chrono::steady_clock::now();
+    auto step = session.step();
     task.loss().backward();
-    const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    seconds.push_back(whole - step.end().recompute_seconds);
+    step.end();
   }
-  Recording recording{session.graph(), task.input.size(0), session.report().values_saved};
-  // As for the operators: the session's graph has the time of its last step, which may have been disturbed.
-  recording.graph.step_seconds = median(std::move(seconds));
-  return recording;
+  return Recording{session.graph(), task.input.size(0), session.report().values_saved};
 }
 
 }  // namespace remat::cli

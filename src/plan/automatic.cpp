@@ -18,7 +18,7 @@ namespace {
 /// Simulations in all: this sets the planning time.
 constexpr int64_t kTrials = 60'000;
 constexpr int64_t kTrialsPerValue = 1000;
-constexpr int64_t kMostOperatorTrials = 20'000'000;
+constexpr int64_t kMostOperatorTrials = 8'000'000;
 constexpr int kRungs = 24;  ///< with annealing
 constexpr int kMoreRounds = 4;
 constexpr size_t kManyOperators = 5000;  ///< from here on without those
@@ -171,7 +171,7 @@ class Automatic {
     }
   }
 
-  static constexpr double kHot = 1e-2, kCold = 1e-4;  ///< of the forward pass's time, at the start and the end
+  static constexpr double kHot = 3e-2, kCold = 1e-4;  ///< of the forward pass's time, at the start and the end
   static constexpr int64_t kNear = 10;
   static constexpr uint64_t kRunOdds = 16;
 

@@ -22,22 +22,24 @@ Greedy::Greedy(const Graph& graph, Simulator& simulator, PlannerOptions options)
       options_(options),
       idle_(graph.values.size(), graph.events.size()),
       first_use_(graph.values.size(), graph.events.size()),
-      held_(graph.values.size(), false),
+      free_(graph.values.size(), 0),
       paid_(graph.operators.size(), 0) {
   for (size_t e = graph.events.size(); e-- > 0;) {
     const GraphEvent& event = graph.events[e];
     if (event.kind == GraphEvent::Kind::kIdle) idle_[event.index] = e;
     if (event.kind == GraphEvent::Kind::kUse || event.kind == GraphEvent::Kind::kFree) first_use_[event.index] = e;
-    if (event.kind == GraphEvent::Kind::kFree || event.kind == GraphEvent::Kind::kIdle) held_[event.index] = true;
+    if (event.kind == GraphEvent::Kind::kFree) free_[event.index] = e;
+    if (event.kind == GraphEvent::Kind::kIdle && free_[event.index] == 0) free_[event.index] = graph.events.size();
   }
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].droppable) droppable_.push_back(static_cast<int32_t>(v));
   }
 }
 
-bool Greedy::is_there(const Fates& fates, int32_t value) const {
+/// Can a replay at `event` read it?
+bool Greedy::is_there(const Fates& fates, int32_t value, size_t event) const {
   if (graph_.values[value].producer < 0) return true;
-  return held_[value] && (fates[value] == Fate::kKeep || fates[value] == Fate::kPack);
+  return free_[value] > event && (fates[value] == Fate::kKeep || fates[value] == Fate::kPack);
 }
 
 /// Seconds of the operators that bring `value` back, those paid for left out. With `pay` they are paid for from now on.
@@ -54,7 +56,7 @@ double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
     const GraphOperator& op = graph_.operators[producer];
     seconds += op.replay_seconds;
     for (const int32_t input : op.inputs) {
-      if (!is_there(fates, input)) stack_.push_back(input);
+      if (!is_there(fates, input, first_use_[value])) stack_.push_back(input);
     }
   }
   if (!pay) {

@@ -31,7 +31,7 @@ class Greedy {
     int64_t freed = 0;
   };
 
-  bool is_there(const Fates& fates, int32_t value) const;
+  bool is_there(const Fates& fates, int32_t value, size_t event) const;
   double added_seconds(const Fates& fates, int32_t value, bool pay);
   Choice choice_of(const Fates& fates, int32_t value);
   bool give_up(Fates& fates, size_t event, int64_t excess);
@@ -41,7 +41,7 @@ class Greedy {
   const PlannerOptions options_;
   std::vector<int32_t> droppable_;
   std::vector<size_t> idle_, first_use_;  ///< events, by value
-  std::vector<bool> held_;                ///< saved, droppable or not
+  std::vector<size_t> free_;              ///< the same; 0: never saved
   std::vector<char> paid_;                ///< operators that replays run anyway
   std::vector<int32_t> stack_, seen_;
 };

@@ -19,18 +19,6 @@ double median(std::vector<double>& numbers) {
   return *middle;
 }
 
-void use_medians(Graph& graph, const std::vector<std::vector<double>>& samples) {
-  std::vector<double> seen;
-  for (size_t o = 0; o < graph.operators.size(); ++o) {
-    seen.clear();
-    for (const auto& sample : samples) seen.push_back(sample[o]);
-    GraphOperator& op = graph.operators[o];
-    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
-    op.seconds = median(seen);
-    op.replay_seconds = share * op.seconds;
-  }
-}
-
 }  // namespace
 
 StepPlanner::StepPlanner(std::string planner, bool pack) : planner_(std::move(planner)), pack_(pack) {
@@ -48,6 +36,22 @@ bool StepPlanner::wants_trace() const {
   return to_look_for_ > 0 || known_.empty() || known_.front().samples.size() < kSamples;
 }
 
+void StepPlanner::use_medians(Graph& graph, const std::vector<StepTimes>& samples) {
+  std::vector<double> seen;
+  const auto median_of = [&](auto seconds) {
+    seen.clear();
+    for (const StepTimes& sample : samples) seen.push_back(seconds(sample));
+    return median(seen);
+  };
+  graph.step_seconds = median_of([](const StepTimes& sample) { return sample.step; });
+  for (size_t o = 0; o < graph.operators.size(); ++o) {
+    GraphOperator& op = graph.operators[o];
+    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
+    op.seconds = median_of([o](const StepTimes& sample) { return sample.operators[o]; });
+    op.replay_seconds = share * op.seconds;
+  }
+}
+
 void StepPlanner::observe(Graph graph) {
   const uint64_t fingerprint = graph.fingerprint();
   auto step = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.fingerprint == fingerprint; });
@@ -60,12 +64,12 @@ void StepPlanner::observe(Graph graph) {
   }
   std::rotate(known_.begin(), step, step + 1);
   KnownStep& seen = known_.front();
-  std::vector<double> seconds;
-  for (const GraphOperator& op : graph.operators) seconds.push_back(op.seconds);
+  StepTimes times{.operators = {}, .step = graph.step_seconds};
+  for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
   const bool same_memory = seen.graph.events == graph.events && seen.graph.baseline_bytes == graph.baseline_bytes;
   seen.graph = std::move(graph);
   const bool more = seen.samples.size() < kSamples;
-  if (more) seen.samples.push_back(std::move(seconds));
+  if (more) seen.samples.push_back(std::move(times));
   use_medians(seen.graph, seen.samples);
   // After 1, 2 and 4 steps the times are worth a new plan.
   const bool news = !same_memory || (more && (seen.samples.size() & (seen.samples.size() - 1)) == 0);

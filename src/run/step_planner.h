@@ -36,15 +36,20 @@ class StepPlanner {
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:
+  struct StepTimes {
+    std::vector<double> operators;  ///< seconds
+    double step = 0;
+  };
   struct KnownStep {
     Graph graph;
     uint64_t fingerprint = 0;
-    std::vector<std::vector<double>> samples;  ///< one for each observed step: seconds of its operators
+    std::vector<StepTimes> samples;  ///< one for each observed step
     std::optional<planners::Frontier> frontier;
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
   };
 
+  static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
   void plan(KnownStep& step, int64_t room) const;
 
   std::string planner_;

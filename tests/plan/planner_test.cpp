@@ -8,6 +8,7 @@
 
 #include <remat/error.h>
 
+#include "plan/greedy.h"
 #include "plan/simulate.h"
 #include "random_graph.h"
 #include "sample_graph.h"
@@ -121,6 +122,43 @@ TEST(Auto, GivesTheSamePlanByteForByte) {
   const std::string first = to_json(make_plan(graph, budget));
   EXPECT_EQ(to_json(make_plan(graph, budget)), first);
   EXPECT_EQ(to_json(make_plan(graph_from_json(to_json(graph)), budget)), first);
+}
+
+TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
+  // Two results that cost a pass over a product's. One product is alive until backward needs the pass again, the other
+  // is freed in the forward pass, so that what looks as cheap costs 100 times as much.
+  using Kind = GraphEvent::Kind;
+  Graph graph;
+  graph.step_seconds = 1;
+  graph.values = {{100, -1}};
+  const auto run = [&](int32_t input, double seconds, bool droppable) {
+    const auto index = static_cast<int32_t>(graph.operators.size());
+    const auto made = static_cast<int32_t>(graph.values.size());
+    graph.values.push_back({100, index, 0, droppable});
+    graph.operators.push_back({"aten::op", seconds, seconds, 0, {input}, {}, {made}});
+    graph.events.push_back({Kind::kOperator, index, 100, 100});
+    return made;
+  };
+  const int32_t freed_product = run(0, 0.1, false);
+  const int32_t dear = run(freed_product, 0.001, true);
+  graph.events.push_back({Kind::kIdle, dear, 0, 0});
+  graph.events.push_back({Kind::kIdle, freed_product, 0, 0});
+  graph.events.push_back({Kind::kFree, freed_product, 0, 0});
+  const int32_t held_product = run(0, 0.1, false);
+  const int32_t cheap = run(held_product, 0.001, true);
+  graph.events.push_back({Kind::kIdle, held_product, 0, 0});
+  graph.events.push_back({Kind::kIdle, cheap, 0, 0});
+  graph.events.push_back({Kind::kOther, -1, 150, 0});  // the peak, when all of it is put away
+  for (const int32_t v : {cheap, held_product, dear}) {
+    graph.events.push_back({Kind::kUse, v, 0, 0});
+    graph.events.push_back({Kind::kFree, v, 0, 0});
+  }
+  ASSERT_EQ(graph.problem(), "");
+  Simulator simulator(graph);
+  planners::Fates fates(graph.values.size(), Fate::kKeep);
+  planners::Greedy(graph, simulator, {}).descend(fates, plain_peak(graph) - 100);
+  EXPECT_EQ(fates[static_cast<size_t>(cheap)], Fate::kDrop);
+  EXPECT_EQ(fates[static_cast<size_t>(dear)], Fate::kKeep);
 }
 
 TEST(Auto, PacksOnlyWhereAllowed) {

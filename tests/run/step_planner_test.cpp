@@ -247,10 +247,12 @@ TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
   for (const double seconds : {9.0, 1.0, 2.0, 1.5}) {
     EXPECT_TRUE(planner.wants_trace());
     graph.operators[0].seconds = graph.operators[0].replay_seconds = seconds;
+    graph.step_seconds = 10 * seconds;
     planner.observe(graph);
   }
   EXPECT_FALSE(planner.wants_trace());
   EXPECT_EQ(planner.graph()->operators[0].seconds, 2.0);
+  EXPECT_EQ(planner.graph()->step_seconds, 20.0);
   planner.surprised();
   EXPECT_TRUE(planner.wants_trace());
 }
