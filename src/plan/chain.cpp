@@ -1,6 +1,8 @@
 #include "plan/chain.h"
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 #include <utility>
 
 namespace remat::planners {
@@ -18,11 +20,14 @@ std::vector<int32_t> last_readers(const Graph& graph) {
 
 /// Fates with more replays than this are not even simulated.
 constexpr int64_t kMostReplays = 3'000'000;
+/// What is held from later runs on is not told apart.
+constexpr int32_t kLatestRun = 4;
 
 }  // namespace
 
 Cuts::Cuts(const Graph& graph)
     : kept_bytes_(graph.operators.size() + 2, 0),
+      kept_seconds_(graph.operators.size() + 2, 0),
       lost_seconds_(graph.operators.size() + 2, 0),
       lost_(graph.operators.size() + 2, 0),
       seconds_(graph.operators.size() + 1, 0),
@@ -52,12 +57,16 @@ Cuts::Cuts(const Graph& graph)
       return saved[input] ? !graph.values[input].droppable : rooted[input];
     });
     if (last[v] <= value.producer) continue;
-    if (saved[v] && value.droppable) add(v, kept_bytes_, static_cast<double>(value.bytes));
+    if (saved[v] && value.droppable) {
+      add(v, kept_bytes_, static_cast<double>(value.bytes));
+      add(v, kept_seconds_, remaking[v]);
+    }
     if (!saved[v] && rooted[v]) add(v, lost_seconds_, remaking[v]);
     if (!saved[v] && !rooted[v]) add(v, lost_, 1);
   }
   for (size_t place = 1; place < lost_.size(); ++place) {
     kept_bytes_[place] += kept_bytes_[place - 1];
+    kept_seconds_[place] += kept_seconds_[place - 1];
     lost_seconds_[place] += lost_seconds_[place - 1];
     lost_[place] += lost_[place - 1];
   }
@@ -67,14 +76,22 @@ std::vector<int32_t> Cuts::divide(int64_t blocks, Measure measure) const {
   const std::vector<double>& before = measure == Measure::kSeconds ? seconds_ : bytes_;
   const auto operators = static_cast<int32_t>(before.size()) - 1;
   std::vector<int32_t> cuts = {0};
+  if (operators > 0 && blocks > std::count(lost_.begin() + 1, lost_.begin() + operators, 0)) {
+    for (int32_t place = 1; place < operators; ++place) {
+      if (lost_[place] == 0) cuts.push_back(place);
+    }
+    cuts.push_back(operators);
+    return cuts;
+  }
   const double share = before.back() / static_cast<double>(blocks);
   int32_t place = 1;
   for (int64_t b = 1; b < blocks; ++b) {
     const double target = share * static_cast<double>(b);
     while (place < operators && before[place] < target - share / 2) ++place;
     int32_t best = -1;
+    const auto rank = [&](int32_t p) { return std::tuple(width(p), -kept_seconds_[p], std::abs(before[p] - target)); };
     for (; place < operators && before[place] < target + share / 2; ++place) {
-      if (lost_[place] == 0 && (best < 0 || width(place) < width(best))) best = place;
+      if (lost_[place] == 0 && (best < 0 || rank(place) < rank(best))) best = place;
     }
     if (best >= 0) cuts.push_back(best);
   }
@@ -128,11 +145,12 @@ int32_t held_from(const ChainSchedule& schedule, const Chain::Value& value) {
 
 }  // namespace
 
-Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, int64_t again_from) {
+Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again) {
   Fates fates(graph.values.size(), Fate::kKeep);
   for (const Chain::Value& value : chain.values) {
     const int32_t run = held_from(schedule, value);
-    if (run > 0) fates[value.id] = run > 1 && value.bytes >= again_from ? Fate::kDropAgain : Fate::kDrop;
+    const bool dropped_again = run >= again.from_run && value.bytes >= again.from_bytes;
+    if (run > 0) fates[value.id] = dropped_again ? Fate::kDropAgain : Fate::kDrop;
   }
   return fates;
 }
@@ -140,8 +158,11 @@ Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& sche
 void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const ChainSchedule& schedule) {
   std::vector<int64_t> later(chain.seconds.size(), 0);
   int64_t later_values = 0, later_bytes = 0;
+  int32_t latest = 0;
   for (const Chain::Value& value : chain.values) {
-    if (held_from(schedule, value) < 2) continue;
+    const int32_t run = held_from(schedule, value);
+    latest = std::max(latest, run);
+    if (run < 2) continue;
     ++later[value.block];
     ++later_values;
     later_bytes += value.bytes;
@@ -152,8 +173,10 @@ void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const
   for (size_t b = 0; b < later.size(); ++b)
     replays += schedule.runs[b] * (chain.cuts[b + 1] - chain.cuts[b]) * (1 + later[b]);
   if (replays > kMostReplays) return;
-  candidates.offer(fates_of(graph, chain, schedule, later_bytes / later_values));
-  candidates.offer(fates_of(graph, chain, schedule, 0));
+  for (int32_t run = 2; run <= std::min(latest, kLatestRun); ++run) {
+    candidates.offer(fates_of(graph, chain, schedule, {run, later_bytes / later_values}));
+    candidates.offer(fates_of(graph, chain, schedule, {run, 0}));
+  }
 }
 
 }  // namespace remat::planners

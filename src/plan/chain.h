@@ -29,12 +29,14 @@ class Cuts {
   /// Seconds to make again what crosses there and cannot be kept.
   double lost_seconds(int32_t place) const { return lost_seconds_[place]; }
   /// At most `blocks` blocks with about the same replay seconds, or bytes of droppable results, each. A cut goes to the
-  /// narrowest place that is at most half a block away. Ascending, with 0 and the number of operators at the ends.
+  /// narrowest place that is at most half a block away (of such, where what is kept took longest to make, then the
+  /// nearest); where there are no more places, to each of them. Ascending, with 0 and the number of operators at the
+  /// ends.
   std::vector<int32_t> divide(int64_t blocks, Measure measure) const;
 
  private:
-  std::vector<double> kept_bytes_, lost_seconds_;  ///< by place
-  std::vector<int64_t> lost_;                      ///< values that make it no place to cut
+  std::vector<double> kept_bytes_, kept_seconds_, lost_seconds_;  ///< by place
+  std::vector<int64_t> lost_;                                     ///< values that make it no place to cut
   double bytes_per_second_ = 0;
   std::vector<double> seconds_, bytes_;  ///< before each place
 };
@@ -73,12 +75,20 @@ struct ChainSchedule {
   std::vector<int32_t> runs;    ///< of each block in all
 };
 
-/// Held from run 0 is Fate::kKeep, held from run 1 is Fate::kDrop. Later runs cannot be said: values of at least
-/// `again_from` bytes get kDropAgain, which is not held before the value itself is asked for, the others kDrop.
-Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, int64_t again_from = INT64_MAX);
+/// Which values are not held before they are asked for themselves, since it cannot be said that they are held from the
+/// second replay on, or a later one: those of at least so many bytes that the schedule holds from this run on, or
+/// later.
+struct Again {
+  int32_t from_run = ChainSchedule::kNever;
+  int64_t from_bytes = 0;
+};
 
-/// Offers the fates that come closest to `schedule`: with kDrop for all that is held later, for none, and for small
-/// values alone.
+/// Held from run 0 is Fate::kKeep, held from run 1 is Fate::kDrop. Of the others `again` is Fate::kDropAgain, the rest
+/// kDrop. `again.from_run` is at least 2.
+Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again = {});
+
+/// Offers the fates that come closest to `schedule`: with all that is held later dropped again, with none of it, and
+/// with what is large or late.
 void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const ChainSchedule& schedule);
 
 }  // namespace remat::planners

@@ -1,8 +1,10 @@
 // The planner `rotor`, after Herrmann, Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains: how to
 // train deep neural networks with limited memory": a dynamic programme over a chain of blocks.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "plan/candidates.h"
@@ -13,8 +15,9 @@
 namespace remat::planners {
 namespace {
 
-/// Time grows with the cube of the blocks, memory with their square.
-constexpr int64_t kMostBlocks = 80;
+/// Time grows with the cube of the blocks, memory with their square. Fewer blocks make worse chains, but the replays
+/// that their schedules ask for are more often such as plans can express.
+constexpr std::array<int64_t, 3> kBlocks = {96, 48, 24};
 constexpr int32_t kSlots = 256;
 
 /// The least seconds to go through blocks `first` to `last` and back with a number of memory slots, where the state
@@ -53,8 +56,9 @@ class Programme {
   }
 
   void solve(size_t first, size_t last) {
-    // All that the first block makes is held from now on.
-    const int32_t made = blocks_.inside[first];
+    // All that the first block makes is held from now on. What crosses the end of the last block is held anyway, or has
+    // been used and freed.
+    const int32_t made = first == last ? blocks_.tail_inside[first] : blocks_.inside[first];
     for (int32_t m = made + blocks_.other[first]; m <= kSlots; ++m) {
       const double seconds =
           first == last ? blocks_.tail_seconds[first] : blocks_.seconds[first] + at(first + 1, last)[m - made];
@@ -68,8 +72,8 @@ class Programme {
       const double at_once = forward + blocks_.tail_seconds[next - 1];
       forward += blocks_.seconds[next - 1];
       least = std::max(least, blocks_.forward_other[next - 1]);
+      all = std::max(all, all_made + blocks_.tail_inside[next - 1] + blocks_.other[next - 1]);
       all_made += blocks_.inside[next - 1];
-      all = std::max(all, all_made + blocks_.other[next - 1]);
       const int32_t held = blocks_.state(first, next);
       const double* const after = at(next, last);
       const double* const before = at(first, next - 1);
@@ -117,23 +121,29 @@ ChainSchedule Programme::schedule(int32_t slots) const {
   return schedule;
 }
 
+/// The programme knows memory roughly, the simulator to the byte: all amounts are tried.
+void offer_all(Candidates& candidates, const Graph& graph, const Chain& chain, const Programme& programme) {
+  for (int32_t slots = 0; slots <= kSlots && !candidates.exhausted(); ++slots) {
+    if (!std::isfinite(programme.seconds(slots))) continue;
+    if (slots > 0 && programme.seconds(slots) == programme.seconds(slots - 1)) continue;
+    offer(candidates, graph, chain, programme.schedule(slots));
+  }
+}
+
 }  // namespace
 
 Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   const Cuts cuts(graph);
   const std::vector<bool> packed = options.pack ? cheaper_packed(graph) : std::vector<bool>();
-  for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
-    const Chain chain(graph, cuts.divide(kMostBlocks, measure), packed);
-    const RotorBlocks blocks(graph, cuts, chain, kSlots);
-    for (const bool nested : {false, true}) {
-      const Programme programme(blocks, nested);
-      // The programme knows memory roughly, the simulator to the byte: all amounts are tried.
-      for (int32_t slots = 0; slots <= kSlots && !candidates.exhausted(); ++slots) {
-        if (!std::isfinite(programme.seconds(slots))) continue;
-        if (slots > 0 && programme.seconds(slots) == programme.seconds(slots - 1)) continue;
-        offer(candidates, graph, chain, programme.schedule(slots));
-      }
+  std::set<std::vector<int32_t>> tried;
+  for (const int64_t count : kBlocks) {
+    for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
+      const auto [places, first] = tried.insert(cuts.divide(count, measure));
+      if (!first || candidates.exhausted()) continue;
+      const Chain chain(graph, *places, packed);
+      const RotorBlocks blocks(graph, cuts, chain, kSlots);
+      for (const bool nested : {false, true}) offer_all(candidates, graph, chain, Programme(blocks, nested));
     }
   }
   return candidates.best();

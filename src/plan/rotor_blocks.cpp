@@ -6,33 +6,52 @@
 namespace remat::planners {
 namespace {
 
-/// The most that plain's memory has besides droppable values that are put away, above the baseline.
+/// The most that plain's memory has above the baseline besides droppable values, by block.
 struct OtherBytes {
-  std::vector<int64_t> forward, backward;  ///< by block
+  std::vector<int64_t> dropped;  ///< forward, where what is droppable goes when it is put away
+  std::vector<int64_t> held;     ///< forward and backward, where it is counted elsewhere as soon as it is made
 };
 
-OtherBytes other_bytes(const Graph& graph, const std::vector<int32_t>& block_of, size_t blocks) {
-  OtherBytes other{std::vector<int64_t>(blocks, 0), std::vector<int64_t>(blocks, 0)};
-  std::vector<bool> put_away(graph.values.size(), false);
-  int64_t level = 0;
+OtherBytes other_bytes(const Graph& graph, const Chain& chain) {
+  enum class Where : uint8_t { kNowhere, kMade, kPutAway };
+  std::vector<Where> where(graph.values.size(), Where::kNowhere);
+  OtherBytes other{std::vector<int64_t>(chain.seconds.size(), 0), std::vector<int64_t>(chain.seconds.size(), 0)};
+  int64_t level = 0;  // without what is put away
+  int64_t made = 0;   // bytes of what is about to be put away
   int32_t block = 0;
   bool forward = true;
   for (const GraphEvent& event : graph.events) {
     const bool of_value = event.kind != GraphEvent::Kind::kOperator && event.index >= 0;
-    const bool droppable = of_value && graph.values[event.index].droppable;
-    if (event.kind == GraphEvent::Kind::kUse) forward = false;
-    if (event.kind == GraphEvent::Kind::kOperator) block = block_of[event.index];
-    if (event.kind == GraphEvent::Kind::kUse && droppable) block = block_of[graph.values[event.index].producer];
-    if (event.kind == GraphEvent::Kind::kIdle && droppable) {
-      put_away[event.index] = true;
-      level -= graph.values[event.index].bytes;
+    const GraphValue value = of_value ? graph.values[event.index] : GraphValue();
+    switch (event.kind) {
+      case GraphEvent::Kind::kOperator:
+        block = chain.block_of[event.index];
+        for (const int32_t v : graph.operators[event.index].results) {
+          if (!graph.values[v].droppable) continue;
+          where[v] = Where::kMade;
+          made += graph.values[v].bytes;
+        }
+        break;
+      case GraphEvent::Kind::kIdle:
+        if (!value.droppable) break;
+        level -= value.bytes;
+        made -= value.bytes;
+        where[event.index] = Where::kPutAway;
+        break;
+      case GraphEvent::Kind::kUse:
+        forward = false;
+        if (value.droppable) block = chain.block_of[value.producer];
+        break;
+      case GraphEvent::Kind::kFree:
+        if (where[event.index] != Where::kPutAway) level -= value.bytes;
+        if (where[event.index] == Where::kMade) made -= value.bytes;
+        where[event.index] = Where::kNowhere;
+        break;
+      case GraphEvent::Kind::kOther:
+        break;
     }
-    if (event.kind == GraphEvent::Kind::kFree) {
-      if (!put_away[event.index]) level -= graph.values[event.index].bytes;
-      put_away[event.index] = false;
-    }
-    std::vector<int64_t>& most = forward ? other.forward : other.backward;
-    most[block] = std::max(most[block], level + event.rise);
+    if (forward) other.dropped[block] = std::max(other.dropped[block], level + event.rise);
+    other.held[block] = std::max(other.held[block], level + event.rise - made);
     level += event.delta;
   }
   return other;
@@ -50,9 +69,10 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
   const auto in_slots = [&](int64_t bytes) {
     return static_cast<int32_t>(std::lround(std::max(0.0, static_cast<double>(bytes)) / slot));
   };
-  std::vector<int64_t> made(count, 0), crossing(count * count, 0);
+  std::vector<int64_t> made(count, 0), stay(count, 0), crossing(count * count, 0);
   for (const Chain::Value& value : chain.values) {
     made[value.block] += value.bytes;
+    if (value.end == value.block) stay[value.block] += value.bytes;
     for (int32_t b = value.block; b < value.end; ++b) crossing[value.block * count + b + 1] += value.bytes;
   }
   // From what each block made to what it and all later ones made.
@@ -60,12 +80,13 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
     for (size_t next = 0; next < count; ++next) crossing[first * count + next] += crossing[(first + 1) * count + next];
   }
   for (const int64_t bytes : crossing) states_.push_back(in_slots(bytes));
-  const OtherBytes others = other_bytes(graph, chain.block_of, count);
+  const OtherBytes others = other_bytes(graph, chain);
   for (size_t b = 0; b < count; ++b) {
     lost_seconds.push_back(cuts.lost_seconds(chain.cuts[b]));
     inside.push_back(in_slots(made[b]));
-    forward_other.push_back(in_slots(others.forward[b]));
-    other.push_back(in_slots(std::max(others.forward[b], others.backward[b])));
+    tail_inside.push_back(in_slots(stay[b]));
+    forward_other.push_back(in_slots(others.dropped[b]));
+    other.push_back(in_slots(others.held[b]));
   }
 }
 

@@ -20,8 +20,9 @@ struct RotorBlocks {
   std::vector<double> tail_seconds;    ///< of a replay where the state at the end is held
   std::vector<double> lost_seconds;    ///< to make again what a replay from its beginning needs and no checkpoint has
   std::vector<int32_t> inside;         ///< droppable values that it makes
+  std::vector<int32_t> tail_inside;    ///< those that do not cross its end
   std::vector<int32_t> forward_other;  ///< the most that plain has besides saved values while the block runs forward
-  std::vector<int32_t> other;          ///< the same, forward and backward
+  std::vector<int32_t> other;          ///< forward and backward, besides what the block makes
 
  private:
   std::vector<int32_t> states_;  ///< by first block and the one after the checkpoint

@@ -36,7 +36,7 @@ class BruteForce {
     }
     return least;
   }
-  int64_t lowest_peak() const { return found_.begin()->first; }
+  int64_t lowest_peak() const { return found_.empty() ? INT64_MAX : found_.begin()->first; }
 
  private:
   void look(size_t next) {
