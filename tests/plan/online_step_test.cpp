@@ -34,16 +34,18 @@ TEST(OnlineStep, GivesUpTheCheapestPerByteFirst) {
 }
 
 TEST(OnlineStep, WhatReplaysRunAnywayIsFree) {
-  // The large value is given up first; then its input costs nothing more than itself.
   StepBuilder builder;
-  const int32_t a = builder.saved({0}, 1000, 10);
-  const int32_t b = builder.saved({builder.lost({0}, 20)}, 1000, 1);
-  const int32_t large = builder.saved({builder.lost({a}, 15)}, 10'000, 1);
-  builder.saved({large, b}, 1000, 50);
-  builder.saved({large}, 1000, 50);
+  const int32_t shared = builder.lost({0}, 15);
+  const int32_t large = builder.saved({shared}, 100'000, 1);
+  const int32_t small = builder.saved({shared}, 1000, 1);
+  const int32_t other = builder.saved({0}, 1000, 5);
+  builder.saved({0}, 1000, 50);
   const Graph graph = builder.graph();
-  const Fates fates = OnlineStep(graph, {}).run(4000);
+  // The large value costs least per byte. With it gone, `shared` is made again in any case.
+  const Fates fates = OnlineStep(graph, {}).run(2000);
   EXPECT_EQ(fates[static_cast<size_t>(large)], Fate::kDrop);
+  EXPECT_EQ(fates[static_cast<size_t>(small)], Fate::kDrop);
+  EXPECT_EQ(fates[static_cast<size_t>(other)], Fate::kKeep);
 }
 
 TEST(OnlineStep, PacksWhereThatIsCheaperAndAllowed) {

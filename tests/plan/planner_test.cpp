@@ -115,7 +115,7 @@ bool check_plan(const Graph& graph, int64_t budget, std::string_view planner, Pl
   } catch (const BudgetError& error) {
     const int64_t smallest = error.smallest_known_bytes().value_or(0);
     EXPECT_GT(smallest, budget);
-    EXPECT_EQ(make_plan(graph, smallest, planner, options).predicted_peak_bytes, smallest);
+    EXPECT_LE(make_plan(graph, smallest, planner, options).predicted_peak_bytes, smallest);
     return false;
   }
 }
