@@ -43,6 +43,16 @@ TEST(Cuts, AreNotWhereSomethingCrossesThatCannotBeKept) {
   EXPECT_EQ(cuts.width(2), 10 + 3 * 30.0 / 7);
 }
 
+TEST(Cuts, AreNotThereEvenIfItIsNarrow) {
+  StepBuilder step;
+  const int32_t a = step.saved({0}, 10);
+  const int32_t b = step.saved({step.lost({a})}, 10);
+  step.saved({b}, 10);
+  const Cuts cuts(step.graph());
+  EXPECT_EQ(cuts.width(2), 0);
+  EXPECT_EQ(cuts.divide(2, Cuts::Measure::kSeconds), (Places{0, 1, 4}));
+}
+
 TEST(Chain, KnowsWhatReplaysOfItsBlocksRun) {
   StepBuilder step;
   const int32_t a = step.saved({0}, 10, 1);
