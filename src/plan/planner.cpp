@@ -16,10 +16,17 @@ struct Entry {
   planners::Fates (*plan)(const Graph&, int64_t, PlannerOptions);
 };
 
-constexpr std::array<Entry, 3> kPlanners = {{
+constexpr std::array<Entry, 10> kPlanners = {{
     {{"auto", "operator by operator, near the optimum, within the budget"}, planners::automatic},
     {{"keep-all", "nothing is dropped: plain"}, planners::keep_all},
     {{"drop-all", "every saved value is dropped"}, planners::drop_all},
+    {{"segments", "runs of operators are replayed from what crosses between them (Chen et al.)"}, planners::segments},
+    {{"articulation-memory", "keeps values that all paths go through"}, planners::articulation_memory},
+    {{"articulation-speed", "keeps the results of products and convolutions"}, planners::articulation_speed},
+    {{"selective", "keeps the results of products, convolutions and attention"}, planners::selective},
+    {{"revolve", "a chain of equal steps, replayed several times (Griewank and Walther)"}, planners::revolve},
+    {{"rotor", "a chain of blocks, the optimum for it by a dynamic programme (Herrmann et al.)"}, planners::rotor},
+    {{"online", "the cheapest per byte is given up when memory runs short, as at run time"}, planners::online},
 }};
 
 }  // namespace

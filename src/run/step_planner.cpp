@@ -27,7 +27,7 @@ StepPlanner::StepPlanner(std::string planner, bool pack, std::optional<Plan> giv
   std::string names = "online";
   for (const PlannerInfo& info : list_planners()) {
     if (info.name == planner_) return;
-    names += ", " + std::string(info.name);
+    if (info.name != "online") names += ", " + std::string(info.name);
   }
   throw Error("[session] there is no planner \"" + planner_ + "\"; there are " + names);
 }

@@ -75,7 +75,7 @@ TEST(PlanOptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
 
   EXPECT_TRUE(holds(usage_error_of({"plan"}), "GRAPH is required; see: remat plan --help"));
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "h"}), "h"));
-  EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--planner", "online"}), "online not in {auto,"));
+  EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--planner", "magic"}), "magic not in {auto,"));
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--budget", "140%"}), "140"));
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--budget", "device"}), "[options] --budget device means nothing"));
   EXPECT_TRUE(
