@@ -1,0 +1,386 @@
+"""How good plans are: the exact optimum of small graphs, and a proven lower bound of large ones.
+
+Both are about one budget and the plan language of docs/formats.md, as src/plan/simulate.cpp judges it. What the lower
+bound is and why it is one: docs/algorithms.md, "The oracle". It needs highspy (pip install highspy==1.15.*).
+
+  bench/oracle.py GRAPH --budget 40 [--groups 20] [--seconds 60] [--plan PLAN]
+"""
+import argparse
+import json
+import math
+from dataclasses import dataclass
+
+from step_model import AGAIN, DROP, GONE, KEEP, PACK, PACK_SECONDS, UNPACK_SECONDS, Graph, Step, Undecided, simulate
+
+try:
+    import highspy
+except ImportError:  # the exact search needs none
+    highspy = None
+
+
+# ---- The exact optimum: every plan, in the order in which a step comes to the decisions. ----
+
+class SearchTooLong(Exception):
+    """More nodes than allowed."""
+
+
+class ExactSearch:
+    """The step is run until the fate of a value matters; then each choice goes on from a copy of the step there. A
+    branch ends where it passes the budget or cannot become faster than the best."""
+
+    def __init__(self, graph, budget, seconds=math.inf, most_nodes=10**7):
+        self.graph, self.budget, self.most_nodes = graph, budget, most_nodes
+        self.seconds, self.fates, self.nodes = seconds, None, 0
+        # What would be left of the budget after each event if all that is put away took nothing.
+        levels, _ = graph.plain_levels()
+        self.left = [budget - level - event[2] for level, event in zip(levels, graph.events)]
+        for v in graph.droppable:
+            for e in away(graph, v):
+                self.left[e] += graph.bytes[v]
+
+    def run(self):
+        """The fewest seconds within the budget, less than `seconds` of the constructor, and fates that take them; fates
+        are None where there are none."""
+        self._go_on(Step(self.graph, [None] * len(self.graph.values)), 0)
+        return self.seconds, self.fates
+
+    def _go_on(self, step, e):
+        self.nodes += 1
+        if self.nodes > self.most_nodes:
+            raise SearchTooLong(f"[oracle] {self.most_nodes} nodes were not enough")
+        while e < len(self.graph.events):
+            before = step.copy()
+            try:
+                step.event(e)
+            except Undecided as open_:
+                return self._branch(before, e, open_)
+            if step.peak > self.budget or step.seconds + self._to_come(step) >= self.seconds - 1e-12:
+                return None
+            e += 1
+        self.seconds = step.seconds
+        self.fates = [fate if fate in (AGAIN, PACK, KEEP) else KEEP if fate is None else DROP for fate in step.fates]
+        return None
+
+    def _branch(self, step, e, open_):
+        for choice in open_.choices:
+            next_ = step.copy()
+            next_.fates[open_.value] = choice
+            taken = {KEEP: self.graph.bytes[open_.value], PACK: self.graph.packed_bytes[open_.value]}.get(choice, 0)
+            events = away(self.graph, open_.value) if taken else ()
+            for event in events:
+                self.left[event] -= taken
+            if all(self.left[event] >= 0 for event in events):
+                self._go_on(next_, e)
+            for event in events:
+                self.left[event] += taken
+
+    def _to_come(self, step):
+        """Seconds that any choice from here on takes at least: what is gone and will be asked for is replayed, and what
+        that reads and is gone as well."""
+        wanted = [v for v in self.graph.droppable if step.states[v] == GONE and step.uses[v] > 0]
+        # Its first operator may run before: what is gone now stays gone until one of these replays makes it.
+        seen = set()
+        while wanted:
+            producer = self.graph.producer[wanted.pop()]
+            if producer < 0 or producer in seen:
+                continue
+            seen.add(producer)
+            wanted.extend(i for i in self.graph.operators[producer]["inputs"] if step.states[i] == GONE)
+        return sum(self.graph.operators[o]["replay_seconds"] for o in seen)
+
+
+def away(graph, v):
+    """The events at which `v` takes nothing if it is dropped and comes back as late as it may."""
+    if graph.idle[v] is None:
+        return range(0)
+    ends = [e for e in (graph.freed[v], *graph.uses[v][:1]) if e is not None]
+    return range(graph.idle[v], min(ends, default=len(graph.events)))
+
+
+# ---- The lower bound: a mixed-integer program that every plan within the budget satisfies. ----
+
+class Program:
+    """A mixed-integer program as it is written down: columns between 0 and 1, rows of (column, factor)."""
+
+    def __init__(self):
+        self.costs, self.fixed, self.rows = [], {}, []
+
+    def column(self, cost=0.0):
+        self.costs.append(cost)
+        return len(self.costs) - 1
+
+    def at_most(self, terms, bound):
+        """The sum of factor * column is at most `bound`."""
+        self.rows.append((bound, terms))
+
+    def solve(self, seconds, threads=1):
+        """The proven bound, and the best solution as a list or None."""
+        solver = highspy.Highs()
+        for option, value in (("output_flag", False), ("time_limit", float(seconds)), ("threads", threads),
+                              ("mip_rel_gap", 1e-4)):
+            solver.setOptionValue(option, value)
+        count = len(self.costs)
+        for c in range(count):
+            solver.addVar(self.fixed.get(c, 0.0), self.fixed.get(c, 1.0))
+        solver.changeColsCost(count, list(range(count)), self.costs)
+        solver.changeColsIntegrality(count, list(range(count)), [highspy.HighsVarType.kInteger] * count)
+        for bound, terms in self.rows:
+            merged = {}
+            for column, factor in terms:
+                merged[column] = merged.get(column, 0.0) + factor
+            solver.addRow(-highspy.kHighsInf, bound, len(merged), list(merged), list(merged.values()))
+        solver.run()
+        status, info = solver.getModelStatus(), solver.getInfo()
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return math.inf, None
+        solution = list(solver.getSolution().col_value) if info.primal_solution_status == 2 else None
+        return info.mip_dual_bound, solution
+
+
+@dataclass
+class Bound:
+    seconds: float  # no plan within the budget takes fewer; inf: there is none
+    fates: list = None  # of the program's best solution: a hint at a good plan, which may not fit
+
+
+class Relaxation:
+    """The program for one graph and budget. Backward's first uses of values are the moments at which something may be
+    replayed; `groups` runs of moments are told apart. Within a group an operator is paid for once, and what comes back
+    takes no memory before the next group: fewer groups are solved faster, more are tighter."""
+
+    def __init__(self, graph, budget, groups=1, ignored_bytes=0):
+        self.graph, self.budget = graph, budget
+        self.program = Program()
+        self.unit = max(1, graph.plain_peak() - graph.baseline_bytes)  # rows are in shares of this
+        self.scale = 100 / max(graph.step_seconds, 1e-12)  # costs are in percent of the step
+        # What is smaller counts as dropped and as there, for nothing: below any plan.
+        self.small = {v for v in graph.droppable if graph.bytes[v] < ignored_bytes}
+        self.choices = [v for v in graph.droppable if v not in self.small]
+        self.first_use = [uses[0] if uses else None for uses in graph.uses]
+        self._group_moments(groups)
+        self._add_fates()
+        self.candidates = [self._candidates(g) for g in range(len(self.moments))]
+        cost = [self.scale * operator["replay_seconds"] for operator in graph.operators]
+        self.run = [{o: self.program.column(cost[o]) for o in sorted(found)} for found in self.candidates]
+        self._add_returns()
+        for g in range(len(self.moments)):
+            self._add_inputs(g)
+        self._add_memory()
+        for g in range(len(self.moments)):
+            self._add_working_sets(g)
+
+    def solve(self, seconds=60.0):
+        bound, solution = self.program.solve(seconds)
+        # Solvers work to tolerances: 1e-6 for rows (memory is given that much more), and less than this for costs.
+        safe = bound if math.isinf(bound) else max(0.0, bound * (1 - 1e-5) - 1e-6) / self.scale
+        return Bound(safe, solution and self._fates(solution))
+
+    def _fates(self, solution):
+        fates = [KEEP] * len(self.graph.values)
+        for v in self.choices:
+            if solution[self.dropped[v]] > 0.5:
+                fates[v] = DROP
+            elif v in self.packed and solution[self.packed[v]] > 0.5:
+                fates[v] = PACK
+        return fates
+
+    # ---- moments
+
+    def _group_moments(self, groups):
+        moments = sorted({self.first_use[v] for v in self.graph.droppable if self.first_use[v] is not None})
+        count = min(groups, len(moments))
+        self.moments = [moments[len(moments) * g // count:len(moments) * (g + 1) // count] for g in range(count)]
+        self.group_of = {e: g for g, events in enumerate(self.moments) for e in events}
+
+    def _last_group(self, v):
+        """In which `v` is asked for first: until then it may be gone."""
+        use = self.first_use[v]
+        return len(self.moments) - 1 if use is None else self.group_of[use]
+
+    # ---- columns
+
+    def _add_fates(self):
+        graph, program = self.graph, self.program
+        self.dropped, self.packed = {}, {}
+        for v in self.choices:
+            self.dropped[v] = program.column()
+            if graph.idle[v] is None:  # never put away: there, or from the start gone
+                program.fixed[self.dropped[v]] = 0.0 if graph.held(v) else 1.0
+            elif graph.packed_bytes[v] > 0:
+                # A replay of its producer for another result's sake may spare the unpacking.
+                alone = len(graph.operators[graph.producer[v]]["results"]) == 1
+                seconds = PACK_SECONDS + (UNPACK_SECONDS if alone and graph.uses[v] else 0)
+                self.packed[v] = program.column(self.scale * seconds * graph.bytes[v])
+                program.at_most([(self.dropped[v], 1), (self.packed[v], 1)], 1)
+
+    def _status(self, v, g):
+        """What every plan has of `v` at the moments of a group: "gone", "there", or "open"; "choice" where it is gone
+        if it is dropped and has not come back."""
+        graph, first, last = self.graph, self.moments[g][0], self.moments[g][-1]
+        if graph.producer[v] < 0:
+            return "there"
+        if not graph.held(v) and v not in self.dropped:
+            return "gone" if v not in self.small else "open"
+        freed = graph.freed[v]
+        if freed is not None and freed < first:
+            return "gone" if v not in self.small else "open"
+        if v in self.small:
+            return "open"
+        whole = freed is None or freed > last
+        if v not in self.dropped or (graph.idle[v] is None and graph.held(v)):
+            return "there" if whole else "open"
+        if graph.idle[v] is not None and graph.idle[v] > first:
+            return "there" if graph.idle[v] > last and whole else "open"
+        if g > self._last_group(v):
+            return "there" if whole else "open"
+        return "choice"
+
+    def _candidates(self, g):
+        """The operators that a replay at the moments of a group may run."""
+        found = set()
+        search = [v for v in self.graph.droppable if self.first_use[v] in self.moments[g]]
+        while search:
+            producer = self.graph.producer[search.pop()]
+            if producer < 0 or producer in found:
+                continue
+            found.add(producer)
+            search.extend(i for i in self.graph.operators[producer]["inputs"] if self._status(i, g) != "there")
+        return found
+
+    def _add_returns(self):
+        """back[v][g]: dropped `v` has come back in a group before g."""
+        self.back = {}
+        for v in self.choices:
+            self.back[v] = {}
+            if self.first_use[v] is None:
+                continue  # what nobody asks for never stays
+            dropped, producer, last = self.dropped[v], self.graph.producer[v], self._last_group(v)
+            for g in range(1, last + 1):
+                ways = [column for column in (self.back[v].get(g - 1), self.run[g - 1].get(producer)) if column is not None]
+                if not ways:
+                    continue
+                self.back[v][g] = back = self.program.column()
+                self.program.at_most([(back, 1), (dropped, -1)], 0)
+                self.program.at_most([(back, 1), *((way, -1) for way in ways)], 0)
+            ways = [column for column in (self.back[v].get(last), self.run[last].get(producer)) if column is not None]
+            self.program.at_most([(dropped, 1), *((way, -1) for way in ways)], 0)
+
+    # ---- rows
+
+    def _add_inputs(self, g):
+        """What a replayed operator reads is there, or is replayed too."""
+        for o, column in self.run[g].items():
+            for i in self.graph.operators[o]["inputs"]:
+                status = self._status(i, g)
+                if status not in ("gone", "choice"):
+                    continue
+                terms = [(column, 1), (self.run[g][self.graph.producer[i]], -1)]
+                if status == "gone":
+                    self.program.at_most(terms, 0)
+                else:
+                    terms.append((self.dropped[i], 1))
+                    if g in self.back[i]:
+                        terms.append((self.back[i][g], -1))
+                    self.program.at_most(terms, 1)
+
+    def _add_memory(self):
+        """At every event the budget holds, if what is dropped comes back no earlier than it must."""
+        graph = self.graph
+        levels, _ = graph.plain_levels()
+        strictest = {}  # rows differ in their terms; of those with the same the highest level counts
+        for e, (_, _, rise, _) in enumerate(graph.events):
+            g = max((i for i, events in enumerate(self.moments) if events[0] <= e), default=None)
+            level = levels[e] + rise - sum(graph.bytes[v] for v in self.small if e in away(graph, v))
+            terms = []
+            for v in self.choices:
+                if e in away(graph, v):
+                    terms.append((self.dropped[v], -graph.bytes[v]))
+                    if g in self.back[v]:
+                        terms.append((self.back[v][g], graph.bytes[v]))
+                    if v in self.packed:
+                        terms.append((self.packed[v], graph.packed_bytes[v] - graph.bytes[v]))
+                elif v in self.packed and graph.idle[v] < e and (graph.freed[v] is None or e < graph.freed[v]):
+                    terms.append((self.packed[v], graph.packed_bytes[v]))
+            if level + sum(max(0, factor) for _, factor in terms) > self.budget:
+                key = tuple(terms)
+                strictest[key] = max(level, strictest.get(key, 0))
+        for terms, level in strictest.items():
+            self._within_budget(terms, level)
+
+    def _within_budget(self, terms, level):
+        # 2e-6: more than what a solver lets a row be violated by.
+        self.program.at_most([(column, factor / self.unit) for column, factor in terms],
+                             (self.budget - level) / self.unit + 2e-6)
+
+    def _add_working_sets(self, g):
+        """While a replay runs an operator, its inputs and results are there beside what is held."""
+        graph, first, last = self.graph, self.moments[g][0], self.moments[g][-1]
+        _, before = graph.plain_levels()
+
+        def unused(v):
+            return self.first_use[v] is None or self.first_use[v] >= first
+
+        def at(v, e):
+            return graph.idle[v] is not None and graph.idle[v] < e and (graph.freed[v] is None or graph.freed[v] > e)
+
+        # Without what may be away or come back during the group.
+        floor = min(before[e] - sum(graph.bytes[v] for v in graph.droppable if unused(v) and at(v, e))
+                    for e in self.moments[g])
+        throughout = [v for v in self.choices if at(v, first) and at(v, last)]
+        for o, column in self.run[g].items():
+            operator = graph.operators[o]
+            level = floor + operator["scratch_bytes"] + sum(graph.bytes[v] for v in operator["results"])
+            inputs = set(operator["inputs"]) - set(operator["overwritten"])
+            level += sum(graph.bytes[i] for i in inputs if self._status(i, g) == "gone")
+            terms = []
+            for v in throughout:
+                if v in self.packed:
+                    terms.append((self.packed[v], graph.packed_bytes[v]))
+                if not unused(v):
+                    continue
+                level += graph.bytes[v]
+                if v in inputs:
+                    continue
+                terms.append((self.dropped[v], -graph.bytes[v]))
+                if v in self.packed:
+                    terms.append((self.packed[v], -graph.bytes[v]))
+                if g in self.back[v]:
+                    terms.append((self.back[v][g], graph.bytes[v]))
+            excess = level + sum(max(0, factor) for _, factor in terms) - self.budget
+            if excess > 0:  # otherwise it fits whatever is held
+                self._within_budget([*terms, (column, excess)], level - excess)
+
+
+def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0):
+    """Seconds that no plan of `graph` within `budget` bytes falls below."""
+    return Relaxation(graph, budget, groups, ignored_bytes).solve(seconds)
+
+
+def share_of_peak(graph, percent):
+    """The budget that leaves a share of plain's activation peak, as `remat plan --budget 40%` takes it."""
+    return graph.baseline_bytes + int((graph.plain_peak() - graph.baseline_bytes) * percent / 100)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("graph")
+    parser.add_argument("--budget", type=float, required=True, help="percent of plain's activation peak")
+    parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for the solver (default: %(default)s)")
+    parser.add_argument("--ignored", type=int, default=0, help="values of fewer bytes are left out")
+    parser.add_argument("--plan", help="a plan file to compare with")
+    args = parser.parse_args()
+    graph = Graph.read(args.graph)
+    budget = share_of_peak(graph, args.budget)
+    bound = lower_bound(graph, budget, args.groups, args.seconds, args.ignored)
+    print(f"no plan takes fewer than {bound.seconds:.6g} seconds, {100 * bound.seconds / graph.step_seconds:.3f} % of the step")
+    if bound.fates:
+        print("the bound's fates:", simulate(graph, bound.fates), "budget", budget)
+    if args.plan:
+        with open(args.plan, encoding="utf-8") as file:
+            result = simulate(graph, graph.fates_from(json.load(file)["fates"]))
+        print("the plan:", result, f"{100 * result.seconds / graph.step_seconds:.3f} % of the step")
+
+
+if __name__ == "__main__":
+    main()
