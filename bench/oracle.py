@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import dataclass
 
-from step_model import AGAIN, DROP, GONE, KEEP, PACK, PACK_SECONDS, UNPACK_SECONDS, Graph, Step, Undecided, simulate
+from step_model import AGAIN, DROP, GONE, KEEP, PACK, PACK_SECONDS, PRESENT, UNPACK_SECONDS, Graph, Step, Undecided, simulate
 
 try:
     import highspy
@@ -113,8 +113,15 @@ class Program:
         """The sum of factor * column is at most `bound`."""
         self.rows.append((bound, terms))
 
-    def solve(self, seconds, threads=1):
-        """The proven bound, and the best solution as a list or None."""
+    def violation(self, point):
+        """By how much the worst row is passed."""
+        return max((sum(factor * point[c] for c, factor in terms) - bound for bound, terms in self.rows), default=0.0)
+
+    def cost(self, point):
+        return sum(cost * value for cost, value in zip(self.costs, point))
+
+    def solve(self, seconds, start=None, threads=1):
+        """The proven bound, and the best solution as a list or None. `start`: a solution."""
         solver = highspy.Highs()
         for option, value in (("output_flag", False), ("time_limit", float(seconds)), ("threads", threads),
                               ("mip_rel_gap", 1e-4)):
@@ -129,6 +136,10 @@ class Program:
             for column, factor in terms:
                 merged[column] = merged.get(column, 0.0) + factor
             solver.addRow(-highspy.kHighsInf, bound, len(merged), list(merged), list(merged.values()))
+        if start is not None:
+            solution = highspy.HighsSolution()
+            solution.col_value = start
+            solver.setSolution(solution)
         solver.run()
         status, info = solver.getModelStatus(), solver.getInfo()
         if status == highspy.HighsModelStatus.kInfeasible:
@@ -169,9 +180,11 @@ class Relaxation:
         for g in range(len(self.moments)):
             self._add_working_sets(g)
 
-    def solve(self, seconds=60.0):
-        bound, solution = self.program.solve(seconds)
-        # Solvers work to tolerances: 1e-6 for rows (memory is given that much more), and less than this for costs.
+    def solve(self, seconds=60.0, plan=None):
+        """`plan`: fates that fit the budget, where the solver starts."""
+        bound, solution = self.program.solve(seconds, plan and self.point(plan))
+        # A solver's tolerances let it accept more than the rows allow, which is below all plans; costs are off by less
+        # than this.
         safe = bound if math.isinf(bound) else max(0.0, bound * (1 - 1e-5) - 1e-6) / self.scale
         return Bound(safe, solution and self._fates(solution))
 
@@ -179,10 +192,41 @@ class Relaxation:
         fates = [KEEP] * len(self.graph.values)
         for v in self.choices:
             if solution[self.dropped[v]] > 0.5:
-                fates[v] = DROP
+                fates[v] = AGAIN if self._passes_by(v, solution) else DROP
             elif v in self.packed and solution[self.packed[v]] > 0.5:
                 fates[v] = PACK
         return fates
+
+    def _passes_by(self, v, solution):
+        """Whether a replay makes `v` before its use and it does not stay."""
+        runs = (self.run[g].get(self.graph.producer[v]) for g in range(self._last_group(v)))
+        backs = (self.back[v].get(g + 1) for g in range(self._last_group(v)))
+        return any(run is not None and solution[run] > 0.5 and (back is None or solution[back] < 0.5)
+                   for run, back in zip(runs, backs))
+
+    def point(self, fates):
+        """What the columns are for a plan. If it fits the budget, all rows hold and its costs are at most its seconds."""
+        point = [0.0] * len(self.program.costs)
+        for v in self.choices:
+            put_away = v in self.graph.droppable and self.graph.idle[v] is not None
+            gone = fates[v] in (DROP, AGAIN) if put_away else not self.graph.held(v)
+            point[self.dropped[v]] = float(gone)
+            if v in self.packed:
+                point[self.packed[v]] = float(fates[v] == PACK)
+        step, g = Step(self.graph, fates), -1
+        for e in range(len(self.graph.events)):
+            if g + 1 < len(self.moments) and self.moments[g + 1][0] == e:
+                g += 1
+                for v, columns in self.back.items():
+                    if g in columns and point[self.dropped[v]]:
+                        point[columns[g]] = float(step.states[v] == PRESENT)
+            if e in self.group_of:
+                v = self.graph.events[e][1]
+                if step.states[v] == GONE:
+                    for o in step.missing_operators(v):
+                        point[self.run[g][o]] = 1.0
+            step.event(e)
+        return point
 
     # ---- moments
 
@@ -289,7 +333,7 @@ class Relaxation:
         levels, _ = graph.plain_levels()
         strictest = {}  # rows differ in their terms; of those with the same the highest level counts
         for e, (_, _, rise, _) in enumerate(graph.events):
-            g = max((i for i, events in enumerate(self.moments) if events[0] <= e), default=None)
+            g = sum(events[-1] <= e for events in self.moments)  # groups that are over
             level = levels[e] + rise - sum(graph.bytes[v] for v in self.small if e in away(graph, v))
             terms = []
             for v in self.choices:
@@ -307,10 +351,18 @@ class Relaxation:
         for terms, level in strictest.items():
             self._within_budget(terms, level)
 
-    def _within_budget(self, terms, level):
-        # 2e-6: more than what a solver lets a row be violated by.
-        self.program.at_most([(column, factor / self.unit) for column, factor in terms],
-                             (self.budget - level) / self.unit + 2e-6)
+    def _within_budget(self, terms, level, switch=None):
+        """The terms and the level are at most the budget; with `switch`, a column, where that is 1."""
+        # Sums of multiples of `step` within the budget are within the next multiple below it: then a solver's tolerance
+        # does not let a plan through that is a few bytes too large.
+        step = math.gcd(*(factor for _, factor in terms)) or 1
+        most = (self.budget - level) // step * step
+        if switch is not None:
+            excess = sum(max(0, factor) for _, factor in terms) - most
+            if excess <= 0:
+                return
+            terms, most = [*terms, (switch, excess)], most + excess
+        self.program.at_most([(column, factor / self.unit) for column, factor in terms], most / self.unit + 1e-9)
 
     def _add_working_sets(self, g):
         """While a replay runs an operator, its inputs and results are there beside what is held."""
@@ -344,16 +396,16 @@ class Relaxation:
                 terms.append((self.dropped[v], -graph.bytes[v]))
                 if v in self.packed:
                     terms.append((self.packed[v], -graph.bytes[v]))
-                if g in self.back[v]:
-                    terms.append((self.back[v][g], graph.bytes[v]))
-            excess = level + sum(max(0, factor) for _, factor in terms) - self.budget
-            if excess > 0:  # otherwise it fits whatever is held
-                self._within_budget([*terms, (column, excess)], level - excess)
+                # One moment: its replay runs in order, so what it has brought back by now is there.
+                brought = g + 1 if first == last and graph.producer[v] < o and g < self._last_group(v) else g
+                if brought in self.back[v]:
+                    terms.append((self.back[v][brought], graph.bytes[v]))
+            self._within_budget(terms, level, switch=column)
 
 
-def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0):
-    """Seconds that no plan of `graph` within `budget` bytes falls below."""
-    return Relaxation(graph, budget, groups, ignored_bytes).solve(seconds)
+def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0, plan=None):
+    """Seconds that no plan of `graph` within `budget` bytes falls below. `plan`: fates that fit, to start from."""
+    return Relaxation(graph, budget, groups, ignored_bytes).solve(seconds, plan)
 
 
 def share_of_peak(graph, percent):
@@ -372,14 +424,17 @@ def main():
     args = parser.parse_args()
     graph = Graph.read(args.graph)
     budget = share_of_peak(graph, args.budget)
-    bound = lower_bound(graph, budget, args.groups, args.seconds, args.ignored)
+    plan = None
+    if args.plan:
+        with open(args.plan, encoding="utf-8") as file:
+            plan = graph.fates_from(json.load(file)["fates"])
+        result = simulate(graph, plan)
+        print("the plan:", result, f"{100 * result.seconds / graph.step_seconds:.3f} % of the step")
+        plan = plan if result.peak_bytes <= budget else None
+    bound = lower_bound(graph, budget, args.groups, args.seconds, args.ignored, plan)
     print(f"no plan takes fewer than {bound.seconds:.6g} seconds, {100 * bound.seconds / graph.step_seconds:.3f} % of the step")
     if bound.fates:
         print("the bound's fates:", simulate(graph, bound.fates), "budget", budget)
-    if args.plan:
-        with open(args.plan, encoding="utf-8") as file:
-            result = simulate(graph, graph.fates_from(json.load(file)["fates"]))
-        print("the plan:", result, f"{100 * result.seconds / graph.step_seconds:.3f} % of the step")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,24 @@ class LowerBound(unittest.TestCase):
         # A bound of 0 would pass all that.
         self.assertGreater(tight, 0.7 * 5 * GRAPHS)
 
+    def test_holds_for_every_plan_that_fits(self):
+        """The proof, row by row: a plan that fits, written as the program's columns, breaks none and costs no more."""
+        draw = random.Random(2)
+        graphs = [random_graph(seed, 3 + seed % 30) for seed in range(GRAPHS)] + [blocks(3, 1), chain(12, 1)]
+        for number, graph in enumerate(graphs):
+            for share in (1, 0.5, 0.2):
+                fates = [KEEP] * len(graph.values)
+                for v in graph.droppable:
+                    if draw.random() < share:
+                        fates[v] = draw.choice([DROP, DROP, AGAIN] + [PACK] * (graph.packed_bytes[v] > 0))
+                result = simulate(graph, fates)
+                for groups, ignored in itertools.product((1, 4, 100), (0, 300)):
+                    with self.subTest(graph=number, share=share, groups=groups, ignored=ignored):
+                        relaxation = oracle.Relaxation(graph, result.peak_bytes, groups, ignored)
+                        point = relaxation.point(fates)
+                        self.assertLessEqual(relaxation.program.violation(point), 1e-9)
+                        self.assertLessEqual(relaxation.program.cost(point), relaxation.scale * result.seconds + 1e-9)
+
     def test_more_groups_are_no_looser(self):
         graph = blocks(2, 1)
         budget = oracle.share_of_peak(graph, 40)
