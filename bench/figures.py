@@ -104,4 +104,13 @@ def planning(bench):
     return rows
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning)}
+def gap(bench):
+    """Seconds of auto's plans against the exact optimum of small graphs, and a proven lower bound of the models'."""
+    import gap as plans  # needs highspy, which the other figures do without
+
+    planner = plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap")
+    batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
+    return [*plans.model_rows(planner, batches, seconds=300), *plans.small_rows(planner)]
+
+
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning, gap)}

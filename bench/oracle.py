@@ -8,6 +8,7 @@ bound is and why it is one: docs/algorithms.md, "The oracle". It needs highspy (
 import argparse
 import json
 import math
+import time
 from dataclasses import dataclass
 
 from step_model import AGAIN, DROP, GONE, KEEP, PACK, PACK_SECONDS, PRESENT, UNPACK_SECONDS, Graph, Step, Undecided, simulate
@@ -157,7 +158,8 @@ class Bound:
 class Relaxation:
     """The program for one graph and budget. Backward's first uses of values are the moments at which something may be
     replayed; `groups` runs of moments are told apart. Within a group an operator is paid for once, and what comes back
-    takes no memory before the next group: fewer groups are solved faster, more are tighter."""
+    takes no memory before the next group: fewer groups are solved faster, more are tighter. `groups`: how many of the
+    same length, or the events at which they start."""
 
     def __init__(self, graph, budget, groups=1, ignored_bytes=0):
         self.graph, self.budget = graph, budget
@@ -232,8 +234,16 @@ class Relaxation:
 
     def _group_moments(self, groups):
         moments = sorted({self.first_use[v] for v in self.graph.droppable if self.first_use[v] is not None})
-        count = min(groups, len(moments))
-        self.moments = [moments[len(moments) * g // count:len(moments) * (g + 1) // count] for g in range(count)]
+        if isinstance(groups, int):
+            count = min(groups, len(moments))
+            starts = {moments[len(moments) * g // count] for g in range(count)}
+        else:
+            starts = set(groups)
+        self.moments = []
+        for e in moments:
+            if e in starts or not self.moments:
+                self.moments.append([])
+            self.moments[-1].append(e)
         self.group_of = {e: g for g, events in enumerate(self.moments) for e in events}
 
     def _last_group(self, v):
@@ -306,6 +316,8 @@ class Relaxation:
                 self.back[v][g] = back = self.program.column()
                 self.program.at_most([(back, 1), (dropped, -1)], 0)
                 self.program.at_most([(back, 1), *((way, -1) for way in ways)], 0)
+                if g - 1 in self.back[v]:  # what has come back stays
+                    self.program.at_most([(self.back[v][g - 1], 1), (back, -1)], 0)
             ways = [column for column in (self.back[v].get(last), self.run[last].get(producer)) if column is not None]
             self.program.at_most([(dropped, 1), *((way, -1) for way in ways)], 0)
 
@@ -367,7 +379,7 @@ class Relaxation:
     def _add_working_sets(self, g):
         """While a replay runs an operator, its inputs and results are there beside what is held."""
         graph, first, last = self.graph, self.moments[g][0], self.moments[g][-1]
-        _, before = graph.plain_levels()
+        after, before = graph.plain_levels()
 
         def unused(v):
             return self.first_use[v] is None or self.first_use[v] >= first
@@ -376,13 +388,20 @@ class Relaxation:
             return graph.idle[v] is not None and graph.idle[v] < e and (graph.freed[v] is None or graph.freed[v] > e)
 
         # Without what may be away or come back during the group.
-        floor = min(before[e] - sum(graph.bytes[v] for v in graph.droppable if unused(v) and at(v, e))
-                    for e in self.moments[g])
+        def without(level, e):
+            return level - sum(graph.bytes[v] for v in graph.droppable if unused(v) and at(v, e))
+
+        floor = min(without(before[e], e) for e in self.moments[g])
+        # The rows of _add_memory hold what needs no more than this anyway.
+        looked_after = max(without(after[e] + graph.events[e][2], e) for e in range(first, last + 1))
         throughout = [v for v in self.choices if at(v, first) and at(v, last)]
         for o, column in self.run[g].items():
             operator = graph.operators[o]
             level = floor + operator["scratch_bytes"] + sum(graph.bytes[v] for v in operator["results"])
             inputs = set(operator["inputs"]) - set(operator["overwritten"])
+            most = level + sum(graph.bytes[i] for i in inputs)
+            if most <= looked_after:
+                continue
             level += sum(graph.bytes[i] for i in inputs if self._status(i, g) == "gone")
             terms = []
             for v in throughout:
@@ -401,6 +420,55 @@ class Relaxation:
                 if brought in self.back[v]:
                     terms.append((self.back[v][brought], graph.bytes[v]))
             self._within_budget(terms, level, switch=column)
+
+
+    # ---- refinement
+
+    def finer_groups(self, fates, most=4):
+        """The starts of groups that tell apart what this relaxation did not: the moments of its fates that pass the
+        budget by most, or else those that run again what their group has run."""
+        starts = {events[0] for events in self.moments}
+        moments = [e for events in self.moments for e in events]
+        step, now, runs, wrong = Step(self.graph, fates), -1, set(), []
+        for e, (kind, v, _, _) in enumerate(self.graph.events):
+            if now + 1 < len(moments) and moments[now + 1] == e:
+                now += 1
+                runs = set() if e in starts else runs
+            again = set()
+            if kind == "use" and step.states[v] == GONE:
+                again = runs.intersection(operators := step.missing_operators(v))
+                runs.update(operators)
+            step.peak = 0
+            step.event(e)
+            around = set(moments[max(0, now - 1):now + 2]) - starts if now >= 0 else set()
+            if around and (step.peak > self.budget or again):
+                wrong.append((max(0, step.peak - self.budget), len(again), sorted(around)))
+        for _, _, around in sorted(wrong, reverse=True)[:most]:
+            starts.update(around)
+        return starts
+
+
+def refined_bound(graph, budget, seconds=60.0, ignored_bytes=0, plan=None, groups=4):
+    """The best bound of a row of relaxations, each finer where the one before was wrong about its own solution. Its
+    fates are those of the fastest plan that came by and fits, `plan` included, or None."""
+    best, fastest, deadline = 0.0, math.inf, time.monotonic() + seconds
+    if plan is not None:
+        fastest = simulate(graph, plan).seconds
+    while (left := deadline - time.monotonic()) > 1:
+        relaxation = Relaxation(graph, budget, groups, ignored_bytes)
+        limit = max(1.0, left / 2)
+        bound = relaxation.solve(limit, plan)
+        best = max(best, bound.seconds)
+        if bound.fates is None:
+            break
+        result = simulate(graph, bound.fates)
+        if result.peak_bytes <= budget and result.seconds < fastest:
+            plan, fastest = bound.fates, result.seconds
+        finer = relaxation.finer_groups(bound.fates)
+        if len(finer) == len(relaxation.moments) or fastest * (1 - 1e-4) <= best:
+            break
+        groups = finer
+    return Bound(best, plan)
 
 
 def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0, plan=None):
