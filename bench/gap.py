@@ -77,9 +77,8 @@ def model_rows(planner, batches, seconds):
             bound = oracle.refined_bound(graph, budget, seconds, IGNORED_BYTES.get(model, 0), fates)
             auto = None if fates is None else simulate(graph, fates).seconds
             row = {"model": model, "share": share, "reference": "lower bound"} | compared(graph, auto, bound.seconds)
-            if bound.fates is not None:
-                best = simulate(graph, bound.fates).seconds
-                row |= {"best_known_seconds": best, "best_known_gap_percent": 100 * (best - bound.seconds) / graph.step_seconds}
+            if bound.fates not in (None, fates):
+                row |= {"better_seconds": simulate(graph, bound.fates).seconds, "better_fates": oracle.lists_of(bound.fates)}
             yield row
 
 
@@ -94,5 +93,5 @@ def small_rows(planner):
                 continue  # nothing fits
             row = {"model": "small", "graph": name, "share": share, "reference": "optimum"}
             if better is not None:
-                row["better_fates"] = {v: better[v] for v in graph.droppable}
+                row |= {"better_seconds": optimum, "better_fates": oracle.lists_of(better)}
             yield row | compared(graph, auto, optimum)

@@ -3,7 +3,7 @@
 Both are about one budget and the plan language of docs/formats.md, as src/plan/simulate.cpp judges it. What the lower
 bound is and why it is one: docs/algorithms.md, "The oracle". It needs highspy (pip install highspy==1.15.*).
 
-  bench/oracle.py GRAPH --budget 40 [--groups 20] [--seconds 60] [--plan PLAN]
+  bench/oracle.py GRAPH --budget 40 [--seconds 60] [--plan PLAN] [--out BETTER]
 """
 import argparse
 import json
@@ -122,7 +122,7 @@ class Program:
         return sum(cost * value for cost, value in zip(self.costs, point))
 
     def solve(self, seconds, start=None, threads=1):
-        """The proven bound, and the best solution as a list or None. `start`: a solution."""
+        """The proven bound, the best solution as a list or None, whether it is optimal. `start`: a solution."""
         solver = highspy.Highs()
         for option, value in (("output_flag", False), ("time_limit", float(seconds)), ("threads", threads),
                               ("mip_rel_gap", 1e-4)):
@@ -144,15 +144,16 @@ class Program:
         solver.run()
         status, info = solver.getModelStatus(), solver.getInfo()
         if status == highspy.HighsModelStatus.kInfeasible:
-            return math.inf, None
+            return math.inf, None, True
         solution = list(solver.getSolution().col_value) if info.primal_solution_status == 2 else None
-        return info.mip_dual_bound, solution
+        return info.mip_dual_bound, solution, status == highspy.HighsModelStatus.kOptimal
 
 
 @dataclass
 class Bound:
     seconds: float  # no plan within the budget takes fewer; inf: there is none
     fates: list = None  # of the program's best solution: a hint at a good plan, which may not fit
+    solved: bool = False  # no more time would raise it
 
 
 class Relaxation:
@@ -184,11 +185,11 @@ class Relaxation:
 
     def solve(self, seconds=60.0, plan=None):
         """`plan`: fates that fit the budget, where the solver starts."""
-        bound, solution = self.program.solve(seconds, plan and self.point(plan))
+        bound, solution, solved = self.program.solve(seconds, plan and self.point(plan))
         # A solver's tolerances let it accept more than the rows allow, which is below all plans; costs are off by less
         # than this.
-        safe = bound if math.isinf(bound) else max(0.0, bound * (1 - 1e-5) - 1e-6) / self.scale
-        return Bound(safe, solution and self._fates(solution))
+        safe = bound if bound == math.inf else max(0.0, bound * (1 - 1e-5) - 1e-6) / self.scale
+        return Bound(safe, solution and self._fates(solution), solved)
 
     def _fates(self, solution):
         fates = [KEEP] * len(self.graph.values)
@@ -451,24 +452,29 @@ class Relaxation:
 def refined_bound(graph, budget, seconds=60.0, ignored_bytes=0, plan=None, groups=4):
     """The best bound of a row of relaxations, each finer where the one before was wrong about its own solution. Its
     fates are those of the fastest plan that came by and fits, `plan` included, or None."""
-    best, fastest, deadline = 0.0, math.inf, time.monotonic() + seconds
+    best, fastest, deadline = Bound(-1.0), math.inf, time.monotonic() + seconds
     if plan is not None:
         fastest = simulate(graph, plan).seconds
+    coarser, again = groups, False
     while (left := deadline - time.monotonic()) > 1:
         relaxation = Relaxation(graph, budget, groups, ignored_bytes)
-        limit = max(1.0, left / 2)
-        bound = relaxation.solve(limit, plan)
-        best = max(best, bound.seconds)
-        if bound.fates is None:
+        bound = relaxation.solve(left if again else left / 2, plan)
+        gained = bound.seconds > best.seconds
+        best = max(best, bound, key=lambda one: one.seconds)
+        if bound.fates is not None:
+            result = simulate(graph, bound.fates)
+            if result.peak_bytes <= budget and result.seconds < fastest:
+                plan, fastest = bound.fates, result.seconds
+        if again or bound.fates is None or fastest * (1 - 1e-4) <= best.seconds:
             break
-        result = simulate(graph, bound.fates)
-        if result.peak_bytes <= budget and result.seconds < fastest:
-            plan, fastest = bound.fates, result.seconds
         finer = relaxation.finer_groups(bound.fates)
-        if len(finer) == len(relaxation.moments) or fastest * (1 - 1e-4) <= best:
+        if gained and len(finer) > len(relaxation.moments):
+            coarser, groups = groups, finer
+        elif bound.solved:
             break
-        groups = finer
-    return Bound(best, plan)
+        else:  # finer is too hard; the rest of the time is for what went well
+            groups, again = groups if gained else coarser, True
+    return Bound(max(0.0, best.seconds), plan)
 
 
 def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0, plan=None):
@@ -481,28 +487,40 @@ def share_of_peak(graph, percent):
     return graph.baseline_bytes + int((graph.plain_peak() - graph.baseline_bytes) * percent / 100)
 
 
+def lists_of(fates):
+    """As a plan file has them."""
+    return {fate: [v for v, one in enumerate(fates) if one == fate] for fate in (DROP, AGAIN, PACK, KEEP)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graph")
     parser.add_argument("--budget", type=float, required=True, help="percent of plain's activation peak")
-    parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60.0, help="for the solver (default: %(default)s)")
     parser.add_argument("--ignored", type=int, default=0, help="values of fewer bytes are left out")
-    parser.add_argument("--plan", help="a plan file to compare with")
+    parser.add_argument("--plan", help="a plan file to compare with, where the solver starts")
+    parser.add_argument("--out", help="write the fates of the fastest plan that came by here")
     args = parser.parse_args()
     graph = Graph.read(args.graph)
     budget = share_of_peak(graph, args.budget)
+
+    def tell(what, seconds):
+        print(f"{what} {seconds:.6g} seconds, {100 * seconds / graph.step_seconds:.3f} % of the step")
+
     plan = None
     if args.plan:
         with open(args.plan, encoding="utf-8") as file:
             plan = graph.fates_from(json.load(file)["fates"])
         result = simulate(graph, plan)
-        print("the plan:", result, f"{100 * result.seconds / graph.step_seconds:.3f} % of the step")
+        tell("the plan takes", result.seconds)
         plan = plan if result.peak_bytes <= budget else None
-    bound = lower_bound(graph, budget, args.groups, args.seconds, args.ignored, plan)
-    print(f"no plan takes fewer than {bound.seconds:.6g} seconds, {100 * bound.seconds / graph.step_seconds:.3f} % of the step")
+    bound = refined_bound(graph, budget, args.seconds, args.ignored, plan)
+    tell("no plan takes less than", bound.seconds)
     if bound.fates:
-        print("the bound's fates:", simulate(graph, bound.fates), "budget", budget)
+        tell("the fastest known plan takes", simulate(graph, bound.fates).seconds)
+    if bound.fates and args.out:
+        with open(args.out, "w", encoding="utf-8") as file:
+            json.dump(lists_of(bound.fates), file)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""The oracle's own tests. Needs highspy for the bounds (pip install highspy==1.15.*), and REMAT, the command, to compare
-the simulators; what is missing is skipped.
-
-  tests/bench/oracle_test.py [--graphs 100]
+"""The oracle's own tests. Needs highspy for the bounds (pip install highspy==1.15.*), and the command (REMAT: its path) to
+compare the simulators; what is missing is skipped. REMAT_ORACLE_GRAPHS: how many random graphs.
 """
 import itertools
 import json
@@ -20,10 +18,10 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import oracle  # noqa: E402
 from small_graphs import blocks, chain, random_graph  # noqa: E402
-from step_model import AGAIN, DROP, KEEP, PACK, PACK_SECONDS, UNPACK_SECONDS, Graph, simulate  # noqa: E402
+from step_model import AGAIN, DROP, KEEP, PACK, simulate  # noqa: E402
 
 REMAT = Path(os.environ.get("REMAT", ROOT / "build/release/cli/remat"))
-GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 60))
+GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 20))
 
 
 def every_plan(graph):
@@ -103,6 +101,25 @@ class LowerBound(unittest.TestCase):
                         self.assertLessEqual(relaxation.program.violation(point), 1e-9)
                         self.assertLessEqual(relaxation.program.cost(point), relaxation.scale * result.seconds + 1e-9)
 
+    def test_refined_bounds_lie_between(self):
+        for graph, share in ((blocks(1, 1), 85), (blocks(2, 0), 55), (chain(8, 0), 80)):
+            budget = oracle.share_of_peak(graph, share)
+            optimum, fates = oracle.ExactSearch(graph, budget).run()
+            with self.subTest(share=share, optimum=optimum):
+                self.assertIsNotNone(fates)
+                coarse = oracle.lower_bound(graph, budget, 1)
+                refined = oracle.refined_bound(graph, budget, 20, plan=fates, groups=1)
+                self.assertGreaterEqual(refined.seconds, coarse.seconds)
+                self.assertLessEqual(refined.seconds, optimum)
+                self.assertGreater(refined.seconds, 0.9 * optimum)
+                result = simulate(graph, refined.fates)
+                self.assertLessEqual(result.peak_bytes, budget)
+                self.assertAlmostEqual(result.seconds, optimum, delta=1e-9)
+
+    def test_says_that_nothing_fits(self):
+        graph = blocks(1, 1)
+        self.assertEqual(oracle.refined_bound(graph, graph.baseline_bytes).seconds, math.inf)
+
     def test_more_groups_are_no_looser(self):
         graph = blocks(2, 1)
         budget = oracle.share_of_peak(graph, 40)
@@ -140,4 +157,4 @@ class Simulator(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
