@@ -110,7 +110,8 @@ def gap(bench):
 
     planner = plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap")
     batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
-    return [*plans.model_rows(planner, batches, seconds=60), *plans.small_rows(planner)]
+    seconds = min(60, 7 * bench.protocol.pairs)  # for each bound: fewer pairs are a trial
+    return [*plans.model_rows(planner, batches, seconds), *plans.small_rows(planner)]
 
 
 FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning, gap)}

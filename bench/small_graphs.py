@@ -29,8 +29,9 @@ class Recorder:
 
     def graph(self):
         seconds = 3 * sum(operator["seconds"] for operator in self.operators)
-        return Graph({"format": "remat-graph", "version": 1, "baseline_bytes": self.baseline, "step_seconds": seconds,
-                      "values": self.values, "operators": self.operators, "events": self.events})
+        return Graph({"format": "remat-graph", "version": 2, "baseline_bytes": self.baseline, "parameter_bytes": 0,
+                      "gradient_bytes": 0, "step_seconds": seconds, "values": self.values, "operators": self.operators,
+                      "events": self.events})
 
 
 def random_graph(seed, operators):

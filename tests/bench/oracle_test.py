@@ -21,7 +21,7 @@ from small_graphs import blocks, chain, random_graph  # noqa: E402
 from step_model import AGAIN, DROP, KEEP, PACK, simulate  # noqa: E402
 
 REMAT = Path(os.environ.get("REMAT", ROOT / "build/release/cli/remat"))
-GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 20))
+GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 60))
 
 
 def every_plan(graph):
