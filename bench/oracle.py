@@ -211,8 +211,7 @@ class Relaxation:
         """What the columns are for a plan. If it fits the budget, all rows hold and its costs are at most its seconds."""
         point = [0.0] * len(self.program.costs)
         for v in self.choices:
-            put_away = v in self.graph.droppable and self.graph.idle[v] is not None
-            gone = fates[v] in (DROP, AGAIN) if put_away else not self.graph.held(v)
+            gone = fates[v] in (DROP, AGAIN) if self.graph.idle[v] is not None else not self.graph.held(v)
             point[self.dropped[v]] = float(gone)
             if v in self.packed:
                 point[self.packed[v]] = float(fates[v] == PACK)

@@ -65,6 +65,8 @@ def random_graph(seed, operators):
                 held.append(v)
                 if chance(95):
                     step.event("idle", v)
+        if held and chance(15):  # as where a gradient is taken within the forward pass
+            step.event("use", draw.choice(held), scratch=draw.randrange(300))
     for operator in reversed(step.operators):
         for v in operator["inputs"]:
             if v in held and chance(60):
