@@ -43,7 +43,7 @@ def random_graph(seed, operators):
 
     step = Recorder([100 + draw.randrange(100) for _ in range(2)], 1000 + draw.randrange(1000))
     step.event("other", -1, scratch=draw.randrange(50))
-    held = []  # what plain keeps beyond the forward pass, droppable or not
+    held, busy = [], []  # what plain keeps beyond the forward pass, droppable or not; what is still to be put away
     for o in range(operators):
         inputs = [len(step.values) - 1]
         for percent, reach in ((40, 6), (20, len(step.values))):
@@ -64,9 +64,12 @@ def random_graph(seed, operators):
             if step.values[v]["droppable"] or chance(30):
                 held.append(v)
                 if chance(95):
-                    step.event("idle", v)
-        if held and chance(15):  # as where a gradient is taken within the forward pass
-            step.event("use", draw.choice(held), scratch=draw.randrange(300))
+                    busy.append(v)
+        for v in [v for v in busy if o == operators - 1 or chance(70)]:
+            busy.remove(v)
+            step.event("idle", v)
+        if idle := [v for v in held if v not in busy and chance(5)]:  # a gradient within the forward pass
+            step.event("use", draw.choice(idle), scratch=draw.randrange(300))
     for operator in reversed(step.operators):
         for v in operator["inputs"]:
             if v in held and chance(60):
