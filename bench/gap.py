@@ -61,8 +61,9 @@ class Planner:
 
 
 def compared(graph, auto, reference):
-    """Seconds of auto's plan, or None, against those that no plan falls below."""
-    row = {"step_seconds": graph.step_seconds, "auto_seconds": auto, "reference_seconds": reference}
+    """Seconds of auto's plan, or None, against those that no plan falls below; null in the file: nothing fits."""
+    row = {"step_seconds": graph.step_seconds, "auto_seconds": auto,
+           "reference_seconds": None if math.isinf(reference) else reference}
     if auto is not None:
         row["gap_percent"] = 100 * (auto - reference) / graph.step_seconds
     return row

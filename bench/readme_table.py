@@ -71,7 +71,7 @@ def other_lines(results):
 def gap_rows(rows):
     """Planned by `auto` against the oracle's figure: how much of a step it could be faster at most."""
     def percent(row, key):
-        return f"{100 * row[key] / row['step_seconds']:.2f} %"
+        return "nothing fits" if row[key] is None else f"{100 * row[key] / row['step_seconds']:.2f} %"
 
     for row in rows:
         if row["model"] in MODELS:
