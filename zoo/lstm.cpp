@@ -45,7 +45,7 @@ class Lstm : public Model {
 
   at::Tensor forward(at::Tensor tokens) override {
     const auto embedded = at::dropout(tokens_(tokens.t()), dropout_, is_training());
-    return output_(run_blocks(embedded)).transpose(0, 1);
+    return output_(run_blocks(embedded).transpose(0, 1));
   }
 
  private:

@@ -10,7 +10,7 @@ namespace remat::zoo {
 struct LstmConfig {
   int64_t layers = 2;
   int64_t width = 512;
-  int64_t vocab = 2048;
+  int64_t vocab = 1024;
   double dropout = 0.2;  ///< on the embeddings and on the output of each layer; 0 <= dropout < 1
 };
 

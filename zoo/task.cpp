@@ -88,7 +88,7 @@ constexpr Recipe kRecipes[] = {
     {{"bert", 8, "BERT-base that classifies texts of 128 tokens, dropout 0.1, also inside attention"}, bert_task},
     {{"deep", 1024, "100 residual blocks of width 256"}, deep_task},
     {{"gpt", 8, "12 layers of width 512, 256 tokens, vocabulary 8192, dropout 0.1"}, gpt_task},
-    {{"lstm", 64, "2 layers of width 512, 96 tokens, vocabulary 2048, dropout 0.2"}, lstm_task},
+    {{"lstm", 64, "2 layers of width 512, 96 tokens, vocabulary 1024, dropout 0.2"}, lstm_task},
     {{"mlp", 2048, "40 layers of width 1024"}, mlp_task},
     {{"resnet", 16, "ResNet-50 on 128 x 128 pixels"}, resnet_task},
     {{"unet", 16, "U-Net of width 32, 4 levels, on 128 x 128 pixels"}, unet_task},

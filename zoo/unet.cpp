@@ -23,7 +23,10 @@ class DoubleConvolution : public torch::nn::Module {
     register_module("norm2", norm2_);
   }
 
-  at::Tensor forward(const at::Tensor& x) { return norm2_(conv2_(norm1_(conv1_(x)).relu_())).relu_(); }
+  at::Tensor forward(at::Tensor x) {
+    x = norm1_(conv1_(x)).relu_();  // the large input is held no longer than it is needed
+    return norm2_(conv2_(x)).relu_();
+  }
 
  private:
   static torch::nn::Conv2dOptions options(int64_t in, int64_t out) {
@@ -62,8 +65,9 @@ class UNet : public Model {
     }
     x = run(bottom_, std::move(x));
     for (size_t i = 0; i < decoders_.size(); ++i) {
-      x = run(decoders_[i], at::cat({skips.back(), ups_[i](x)}, /*dim=*/1));
+      x = at::cat({skips.back(), ups_[i](x)}, /*dim=*/1);
       skips.pop_back();
+      x = run(decoders_[i], std::move(x));
     }
     return classify_(x);
   }
@@ -76,7 +80,7 @@ class UNet : public Model {
   }
 
   at::Tensor run(const Unit& unit, at::Tensor x) const {
-    return run_block([unit](const at::Tensor& h) { return unit->forward(h); }, std::move(x));
+    return run_block([unit](at::Tensor h) { return unit->forward(std::move(h)); }, std::move(x));
   }
 
   std::vector<Unit> encoders_, decoders_;
