@@ -7,7 +7,8 @@ import sys
 
 from worker import StepError, Worker, compare, interleave
 
-SHARES = {"gpt": (50, 40, 25), "resnet": (50, 35, 25), "mlp": (50, 35)}
+SHARES = {"gpt": (50, 40, 25), "bert": (50, 40, 25), "resnet": (50, 35, 25), "unet": (50, 35), "lstm": (50, 35),
+          "mlp": (50, 35), "deep": (50, 25)}
 
 
 class Bench:

@@ -8,8 +8,10 @@ from plot import log_log
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
-MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "resnet": "ResNet-50, 128 x 128, batch 16",
-          "mlp": "MLP, 40 x 1024, batch 2048"}
+MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "bert": "BERT-base, batch 8 x 128",
+          "resnet": "ResNet-50, 128 x 128, batch 16", "unet": "U-Net, 128 x 128, batch 16",
+          "lstm": "LSTM, 2 x 512, batch 64 x 96", "mlp": "MLP, 40 x 1024, batch 2048",
+          "deep": "100 residual blocks of 256, batch 1024"}
 
 
 def newest(folder):

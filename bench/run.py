@@ -17,7 +17,7 @@ from figures import FIGURES, Bench
 from machine import ROOT, describe
 from worker import Protocol, Worker
 
-MODELS = ("gpt", "resnet", "mlp")
+MODELS = ("gpt", "bert", "resnet", "unet", "lstm", "mlp", "deep")
 
 
 def arguments():
