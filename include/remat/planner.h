@@ -23,7 +23,8 @@ struct PlannerOptions {
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner = "auto",
                PlannerOptions options = {});
 
-/// What a step of `graph` would take under `fates`, one for each value: the prediction in every plan.
+/// What a step of `graph` would take under `fates`, one for each value: the prediction in every plan. Throws Error if
+/// the graph is not sound, or the fates are not what Plan::problem() asks of them.
 struct Prediction {
   int64_t peak_bytes = 0;  ///< baseline included
   double seconds = 0;      ///< of replays, packing and unpacking

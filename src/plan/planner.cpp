@@ -40,13 +40,34 @@ const std::vector<PlannerInfo>& list_planners() {
   return infos;
 }
 
-Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
+namespace {
+
+Prediction predict_sound(const Graph& graph, const std::vector<Fate>& fates) {
   const Simulation simulation = Simulator(graph).run(fates);
   return {simulation.peak_bytes, simulation.seconds};
 }
 
+void check_sound(const Graph& graph) {
+  if (const std::string problem = graph.problem(); !problem.empty()) {
+    throw Error("[plan] the graph is not sound: " + problem + "; record it again");
+  }
+}
+
+}  // namespace
+
+Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
+  check_sound(graph);
+  Plan plan;
+  plan.graph_fingerprint = graph.fingerprint();
+  plan.fates = fates;
+  if (const std::string problem = plan.problem(graph); !problem.empty()) {
+    throw Error("[plan] cannot predict: " + problem + "; give one fate for each value, as Plan::problem() asks");
+  }
+  return predict_sound(graph, fates);
+}
+
 Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates) {
-  const Prediction prediction = predict(graph, fates);
+  const Prediction prediction = predict_sound(graph, fates);
   if (prediction.peak_bytes > budget_bytes) {
     const auto in_bytes = [](int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
     const Floor floor = floor_of(graph);
@@ -65,9 +86,7 @@ Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view pl
 }
 
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, PlannerOptions options) {
-  if (const std::string problem = graph.problem(); !problem.empty()) {
-    throw Error("[plan] the graph is not sound: " + problem + "; record it again");
-  }
+  check_sound(graph);
   for (const Entry& entry : kPlanners) {
     if (entry.info.name == planner) {
       return finished_plan(graph, budget_bytes, planner, entry.plan(graph, budget_bytes, options));

@@ -275,6 +275,26 @@ TEST(Planner, RefusesUnknownNamesAndBadGraphs) {
   EXPECT_EQ(message("auto"), "[plan] the graph is not sound: value 0 has bytes -1; record it again");
 }
 
+TEST(Planner, PredictionsRefuseFatesThatDoNotSuitAndBadGraphs) {
+  Graph graph = sample_graph();
+  const auto message = [&](const std::vector<Fate>& fates) {
+    try {
+      predict(graph, fates);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
+  EXPECT_EQ(message(fates), "");
+  EXPECT_NE(message({}).find("the plan has 0 fates"), std::string::npos) << message({});
+  fates[0] = Fate::kDrop;  // a leaf
+  EXPECT_NE(message(fates).find("value 0 is to be dropped"), std::string::npos) << message(fates);
+  fates[0] = Fate::kKeep;
+  graph.events.front().index = 1 << 30;
+  EXPECT_NE(message(fates).find("the graph is not sound"), std::string::npos) << message(fates);
+}
+
 TEST(Planner, DescribesEachPlannerOnce) {
   std::map<std::string_view, int> names;
   for (const PlannerInfo& info : list_planners()) {
