@@ -24,7 +24,7 @@ class Transformer {
     int32_t x = leaf();
     const auto goal = static_cast<size_t>(operators);
     while (graph_.operators.size() < goal) x = layer(x);
-    for (const auto [use, value] : backward_) {
+    for (const auto& [use, value] : backward_) {
       event(use ? GraphEvent::Kind::kUse : GraphEvent::Kind::kFree, value, use ? kActivation : 0, 0);
     }
     graph_.step_seconds *= 3;

@@ -59,6 +59,7 @@ class PlanCommand {
              {"graph", utf8(settings.graph)},
              {"planner", settings.planner},
              {"pack", settings.pack},
+             {"refine", settings.refine},
              {"baseline_bytes", plain_.baseline_bytes},
              {"plain_peak_bytes", plain_.peak_bytes},
              {"floor_bytes", floor_.peak_bytes},
@@ -116,7 +117,7 @@ class PlanCommand {
   }
 
   Attempt attempt(const std::string& planner, int64_t budget) const {
-    return try_plan(graph_, budget, planner, {.pack = settings_.pack});
+    return try_plan(graph_, budget, planner, {.pack = settings_.pack, .refine = settings_.refine});
   }
 
   void plan_curve() {

@@ -75,6 +75,9 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
   add.choice("--planner", settings.planner, names, text);
   app.add_flag_callback(
       "--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
+  add.flag("--refine", settings.refine,
+           "auto: search on around the budget, as sessions do once they know a step's times. Then a\nlarger budget may "
+           "get a slower plan, by a little");
   add.flag("--all", settings.all, "Compare all planners; the exit code is that of --planner");
   add.group("Files");
   add.file("--out", settings.out, "Write the plan here, as JSON");

@@ -50,6 +50,7 @@ struct PlanSettings {
   std::string budget;  ///< empty: not given
   std::string planner = "auto";
   bool pack = true;
+  bool refine = false;
   bool all = false;   ///< every planner
   std::string out;    ///< files to write; empty: none
   std::string curve;  ///< its extension decides the format

@@ -15,6 +15,9 @@ namespace remat {
 
 struct PlannerOptions {
   bool pack = true;  ///< plans may hold values packed
+  /// "auto" alone: searches on around this budget, for some tenths of a second more. Then a plan for more memory may be
+  /// slower, by a little, than one for less; without it, never.
+  bool refine = false;
 };
 
 /// Plans a step of `graph` within `budget_bytes`, baseline included. Throws BudgetError with the smallest budget that

@@ -65,9 +65,11 @@ class Step {
 
 /// Keeps the steps of a training loop under a budget.
 ///
-/// A session is used by one thread at a time; several sessions may live at once, each with its own steps, and then the
-/// smallest budget among the steps in progress holds for all. Moving or destroying a session with a step in progress
-/// ends that step's budget but leaves its graphs usable.
+/// A session is used by one thread at a time, and a step should end on the thread where it began: ended by another, it
+/// goes on being recorded until its own thread's next operator. Sessions and steps that were moved from throw Error.
+/// Several sessions may live at once, each with its own steps, and then the smallest budget among the steps in progress
+/// holds for all. Moving or destroying a session with a step in progress ends that step's budget but leaves its graphs
+/// usable.
 class Session {
  public:
   /// Throws Error if the device is not supported or the budget cannot hold.
@@ -83,8 +85,10 @@ class Session {
   /// The report of the last step that ended. Throws Error before the first.
   const StepReport& report() const;
 
-  /// The graph of the last step that completed. Throws Error before the first, where another session's step was being
-  /// written down at that time (one at a time in a process), and on devices other than the CPU.
+  /// The graph of the step written down last, with the medians of the times seen: the session's first steps are, and
+  /// others after one that was like none of those known. Throws Error before the first, with the planner "online" (and
+  /// no plan given), where another session's step was being written down at that time (one at a time in a process), and
+  /// on devices other than the CPU.
   const Graph& graph() const;
 
   /// The plan of the last completed step that followed one to its end. Throws Error if there was none.
@@ -99,6 +103,7 @@ class Session {
  private:
   friend class Step;
   struct Impl;
+  Impl& impl() const;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "plan/frontier.h"
 #include "plan/greedy.h"
+#include "plan/online_step.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -19,6 +20,8 @@ namespace {
 constexpr int64_t kTrials = 60'000;
 constexpr int64_t kTrialsPerValue = 1000;
 constexpr int64_t kMostOperatorTrials = 8'000'000;
+constexpr int64_t kRefiningTrials = 120'000;  ///< of one budget
+constexpr int64_t kMostRefiningOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
 constexpr int kMoreRounds = 4;
 constexpr size_t kManyOperators = 5000;  ///< from here on without those
@@ -52,6 +55,7 @@ class Automatic {
     if (greedy_.droppable().empty()) return frontier_;
     const int64_t trials = std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()),
                                      kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1)});
+    OnlineStep online(graph_, options_);
     const int64_t room = top - graph_.baseline_bytes;
     const int steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
     for (int rung = 1; rung < kRungs * steps; ++rung) {
@@ -60,6 +64,7 @@ class Automatic {
       frontier_.offer(greedy_.descend(afresh, limit), afresh);
       Fates onward = start(limit);
       frontier_.offer(greedy_.descend(onward, limit), onward);
+      if (graph_.operators.size() < kManyOperators) try_out(online.run(limit));
       if (rung % steps != 0) continue;
       anneal(start(limit), limit, trials / kRungs);
       settle(start(limit), limit, trials / kRungs);
@@ -73,6 +78,18 @@ class Automatic {
       settle(frontier_.lowest().fates, frontier_.lowest_peak(), trials / kRungs);
     }
     return frontier_;
+  }
+
+  void refine(Frontier& frontier, int64_t limit) {
+    if (greedy_.droppable().empty()) return;
+    const int64_t trials =
+        std::min(kRefiningTrials, kMostRefiningOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
+    frontier_ = std::move(frontier);
+    for (int half = 0; half < 2; ++half) {
+      anneal(start(limit), limit, trials / 2);
+      settle(start(limit), limit, trials / 2);
+    }
+    frontier = std::move(frontier_);
   }
 
  private:
@@ -201,8 +218,13 @@ class Automatic {
 
 Frontier explore(const Graph& graph, PlannerOptions options) { return Automatic(graph, options).explore(); }
 
+void refine(const Graph& graph, Frontier& frontier, int64_t limit, PlannerOptions options) {
+  Automatic(graph, options).refine(frontier, limit);
+}
+
 Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  const Frontier frontier = explore(graph, options);
+  Frontier frontier = explore(graph, options);
+  if (options.refine) refine(graph, frontier, budget_bytes, options);
   const Frontier::Point* const found = frontier.within(budget_bytes);
   return found != nullptr ? found->fates : frontier.lowest().fates;
 }

@@ -41,5 +41,7 @@ class Frontier {
 
 /// What `auto` chooses from. Does not depend on a budget, so that more of it is never slower.
 Frontier explore(const Graph& graph, PlannerOptions options);
+/// Searches on for what is faster within `limit`.
+void refine(const Graph& graph, Frontier& frontier, int64_t limit, PlannerOptions options);
 
 }  // namespace remat::planners

@@ -81,7 +81,14 @@ c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
 
 }  // namespace
 
-Recorder* Recorder::current() { return t_recorder.get(); }
+Recorder* Recorder::current() {
+  if (t_recorder != nullptr && t_recorder->tape_->closed.load(std::memory_order_relaxed)) {
+    // Another thread has ended the step. An operator that is still running goes first.
+    if (t_recorder->pending_.empty() && t_recorder->suspended_ == 0) stop();
+    return nullptr;
+  }
+  return t_recorder.get();
+}
 
 void Recorder::start(std::shared_ptr<Tape> tape) {
   t_recorder = std::make_unique<Recorder>(std::move(tape));
@@ -366,7 +373,7 @@ void Recorder::save_leaf(ValueId leaf) {
     } catch (...) {  // no room for the copy: a replay that needs it will say so
     }
   }
-  if (value.followed) {
+  if (value.saved > 0) {
     const StoragePtr copy = std::move(value.kept);
     const ValueId after = tape.supersede(leaf, original);
     tape.hold_leaf(after, original);
@@ -454,6 +461,10 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   tape.operations.push_back(operation);
   tape.follow_schedules();
   if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
+  for (ValueId value = first_value; value < tape.values.size(); ++value) {
+    if (tape.values[value].saved > 0)
+      tape.retain(value, tape.values[value].home.lock());  // saved before it was written to
+  }
   bind_saved(pending);
 }
 

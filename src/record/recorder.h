@@ -23,7 +23,7 @@ class SavedTensor;
 
 class Recorder {
  public:
-  /// The recorder of this thread; nullptr while nothing is recorded.
+  /// The recorder of this thread; nullptr while nothing is recorded, and from when another thread closed the tape.
   static Recorder* current();
 
   /// Makes `tape` the one that this thread records on. The caller restores with stop().

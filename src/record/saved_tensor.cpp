@@ -91,14 +91,14 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
 at::Tensor SavedTensor::call_unpack_hook() {
   check_version();
   if (value_ == kNone) return history_free(alias_);
-  ValueId id = value_;
+  ValueId id = kNone;
   bool dropped = false;
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
-    if (tape_->trace != nullptr) tape_->trace->used(value_);
     // Written to in place through an alias with a count of its own: plain would read what is there now.
-    while (tape_->values[id].successor != kNone) id = tape_->values[id].successor;
+    id = tape_->latest(value_);
+    if (tape_->trace != nullptr) tape_->trace->used(id);
     dropped = tape_->alive(id) == nullptr;
   }
   const StoragePtr storage = materialize(*tape_, id);
@@ -106,12 +106,10 @@ at::Tensor SavedTensor::call_unpack_hook() {
   if (dropped && id == value_) check_contents(tensor);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
-  Value& value = tape_->values[value_];
+  Value& value = tape_->values[id];
   if (pending_) {
     pending_ = false;
-    if (--value.pending == 0 && value.drop && !value.pinned && !value.anchor && value_ == id && value.kept) {
-      tape_->drop_when_idle(value_);
-    }
+    if (--value.pending == 0 && value.drop && !value.pinned && !value.anchor && value.kept) tape_->drop_when_idle(id);
   }
   return tensor;
 }

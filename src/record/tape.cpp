@@ -46,8 +46,7 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
 }
 
 ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
-  const bool followed = before != kNone && (values[before].saved > 0 || values[before].followed);
-  const bool was_kept = before != kNone && values[before].kept != nullptr;
+  const bool saved = before != kNone && values[before].saved > 0;
   if (before != kNone) {
     values[before].kept.reset();
     unhome(before);
@@ -58,11 +57,18 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
   value.bytes = static_cast<int64_t>(storage->nbytes());
   value.extent = before != kNone ? values[before].extent : value.bytes;
   by_storage_[storage.get()] = after;
-  // Saved tensors see what is in the storage when they are asked for, as long as their version count allows.
-  if (followed) values[before].successor = after;
-  if (followed && was_kept) value.kept = storage;
-  value.followed = followed;
+  if (saved) {
+    values[before].successor = after;
+    value.saved = std::exchange(values[before].saved, 0);
+    value.pending = std::exchange(values[before].pending, 0);
+    if (trace != nullptr) trace->superseded(before);
+  }
   return after;
+}
+
+ValueId Tape::latest(ValueId id) const {
+  while (values[id].successor != kNone) id = values[id].successor;
+  return id;
 }
 
 void Tape::rehome(ValueId id, const StoragePtr& storage) {
@@ -94,7 +100,7 @@ void Tape::give_up(ValueId id) {
   if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, {0, value.extent});
   ++drops;
   dropped_bytes += value.bytes;
-  value.absent = (value.saved > 0 || value.followed) && !value.extra;
+  value.absent = value.saved > 0 && !value.extra;
   unhome(id);
   release_kept(value);
 }
@@ -213,7 +219,7 @@ void Tape::drop_idle() {
 
 bool Tape::is_in_use(ValueId id) const {
   const Value& value = values[id];
-  return value.kept && (value.kept.use_count() > 1 || value.followed);
+  return value.kept && value.kept.use_count() > 1;
 }
 
 void Tape::settle(ValueId id) {
@@ -250,19 +256,13 @@ void Tape::forget_plain(ValueId id) {
   if (trace != nullptr) trace->forgotten(id, values[id].bytes);
 }
 
-void Tape::release_saved(ValueId id, bool was_pending) {
+void Tape::release_saved(ValueId bound, bool was_pending) {
+  const ValueId id = latest(bound);
   Value& value = values[id];
   --value.saved;
   if (was_pending) --value.pending;
   if (value.saved > 0) return;
-  if (!value.followed) {
-    let_go(id);
-    for (ValueId next = value.successor; next != kNone && values[next].followed; next = values[next].successor) {
-      values[next].followed = false;
-      if (values[next].saved > 0) break;
-      let_go(next);
-    }
-  }
+  let_go(id);
   ++released_since_collect_;
   collect_if_due();
 }

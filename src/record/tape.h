@@ -20,6 +20,7 @@
 // come back here (reclaim). Operators are never run while it is held.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -61,10 +62,9 @@ struct Value {
   uint32_t pending = 0;       ///< of those, not unpacked since it was last made
   uint32_t readers = 0;       ///< recorded operations that read it
   uint32_t wanted = 0;        ///< replays in progress that will read it: given up last
-  ValueId successor = kNone;  ///< what an in-place write made of it
+  ValueId successor = kNone;  ///< what an in-place write made of it, where saved tensors referred to it
   bool data = false;          ///< an operator's result that has no gradient
   bool raw = false;           ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
-  bool followed = false;      ///< the successor of a value that saved tensors refer to: they see it instead
   bool pinned = false;        ///< never given up: keep(), or not exactly repeatable
   bool anchor = false;        ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;          ///< give it up as soon as only the tape holds it
@@ -157,12 +157,15 @@ class Tape {
   /// Makes `storage` the home of a new value.
   ValueId add_value(const StoragePtr& storage, const c10::TensorImpl& seen_through);
   /// `storage`, the home of `before` (kNone: of nothing yet), is written to: makes it the home of a new value and
-  /// returns that.
+  /// returns that. Tensors saved before see what is in the storage when they are asked for, as far as their version
+  /// count allows: from now on they refer to the new value, which the caller must retain() or hold.
   ValueId supersede(ValueId before, const StoragePtr& storage);
   /// Makes `storage` the home of `value` again, after a replay.
   void rehome(ValueId value, const StoragePtr& storage);
   /// The contents of `value` are about to leave its home (written over, or the storage changes size).
   void unhome(ValueId value);
+  /// What saved tensors that were bound to `value` refer to now.
+  ValueId latest(ValueId value) const;
   /// The storage with the contents of `value`, or null where they must be recomputed.
   StoragePtr alive(ValueId value) const;
   /// Do people write to such a tensor through a pointer? Inputs, masks, tables and what is computed from them; not
@@ -229,6 +232,7 @@ class Tape {
   /// From here on values and tensors belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
+  std::atomic<bool> closed{false};  ///< nothing more is recorded
   bool verify = false;
   bool pack_values = true;
   Trace* trace = nullptr;  ///< told what happens

@@ -150,6 +150,11 @@ void Trace::used(ValueId value) {
   add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
 }
 
+void Trace::superseded(ValueId value) {
+  const std::lock_guard lock(mutex_);
+  if (value < stages_.size()) stages_[value] = Stage::kUnsaved;
+}
+
 Graph Trace::take(int64_t baseline_bytes, double step_seconds) {
   memory::stop_observing(*this);
   graph_.baseline_bytes = baseline_bytes;

@@ -41,6 +41,8 @@ class Trace final : public memory::AllocationObserver {
   /// Looks for saved values that nobody else holds any more.
   void find_idle(const Tape& tape);
   void used(ValueId value);
+  /// What saved tensors saw in `value` they see in what was written over it.
+  void superseded(ValueId value);
   /// Takes back a free that only the account knows: Ledger::forget_plain().
   void forgotten(ValueId value, int64_t bytes);
 

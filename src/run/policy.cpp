@@ -48,7 +48,11 @@ PolicyScope::PolicyScope(Policy policy) : impl_(std::make_unique<Impl>()) {
 
 PolicyScope::~PolicyScope() {
   Recorder* const recorder = Recorder::current();
-  if (recorder == nullptr || recorder->tape() != impl_->tape) return;  // the step ended inside the scope
+  if (recorder == nullptr ||
+      recorder->tape() != impl_->tape) {  // the step ended inside the scope, or another thread ends it
+    if (impl_->owns_recorder) impl_->tape->closed = true;
+    return;
+  }
   recorder->pop_scope();
   {
     const std::lock_guard lock(impl_->tape->mutex);

@@ -373,7 +373,7 @@ class Replay {
     if (alive) return;
     if ((value.pending > 0 && value.fate != Fate::kDropAgain) || id == target_) {
       tape_.rehome(id, storage);
-      if (value.saved > 0 || value.followed) {
+      if (value.saved > 0) {
         value.extra = !value.absent;  // overwritten since: in plain its bytes are those of the value that came after
         value.absent = false;
         value.kept = storage;  // until it has been asked for, or memory runs short

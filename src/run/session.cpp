@@ -104,6 +104,7 @@ void Step::Impl::end() {
   if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {
     Recorder::stop();
   } else {  // ended by another thread
+    tape->closed = true;
     tape->collect();
   }
   enforcement.reset();
@@ -127,7 +128,10 @@ void Step::Impl::end() {
   if (report.completed) {
     auto& known = session->eviction.smallest_known;
     known = std::min(known.value_or(report.peak_bytes), report.peak_bytes);
-    if (!session->plain_activation_peak) session->plain_activation_peak = report.plain_activation_peak_bytes();
+    // A step that did nothing is no measure.
+    if (!session->plain_activation_peak && report.plain_activation_peak_bytes() > 0) {
+      session->plain_activation_peak = report.plain_activation_peak_bytes();
+    }
   }
   session->report = report;
 }
@@ -139,6 +143,7 @@ Step::~Step() {
 }
 
 const StepReport& Step::end() {
+  if (!impl_) throw Error("[session] this step was moved from; end the one that it was moved to");
   impl_->end();
   return impl_->report;
 }
@@ -156,7 +161,13 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
+Session::Impl& Session::impl() const {
+  if (!impl_) throw Error("[session] this session was moved from; use the one that it was moved to");
+  return *impl_;
+}
+
 Step Session::step() {
+  impl();
   if (Recorder::current() != nullptr) {
     throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
   }
@@ -193,12 +204,12 @@ Step Session::step() {
 }
 
 const StepReport& Session::report() const {
-  if (impl_->report.step == 0) throw Error("[session] no step has ended yet; run one before asking for its report");
-  return impl_->report;
+  if (impl().report.step == 0) throw Error("[session] no step has ended yet; run one before asking for its report");
+  return impl().report;
 }
 
 const Graph& Session::graph() const {
-  if (impl_->planner.graph() == nullptr) {
+  if (impl().planner.graph() == nullptr) {
     throw Error(
         "[session] there is no graph: no step has completed yet, the planner is \"online\", another "
         "session's step was being written down at that time, or the device is not the CPU; run a step first");
@@ -207,7 +218,7 @@ const Graph& Session::graph() const {
 }
 
 const Plan& Session::plan() const {
-  if (!impl_->followed) {
+  if (!impl().followed) {
     throw Error(
         "[session] no step has followed a plan to its end yet: the first is recorded, and where the budget has no plan "
         "or the planner is \"online\" there is none; run more steps, or give more");
@@ -229,7 +240,7 @@ void Session::save_plan(const std::string& path) const {
 }
 
 std::optional<int64_t> Session::budget_bytes() const {
-  return impl_->limit_for(memory::current(impl_->options.device));
+  return impl().limit_for(memory::current(impl_->options.device));
 }
 
 }  // namespace remat

@@ -119,6 +119,25 @@ TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
   EXPECT_EQ(fates[static_cast<size_t>(dear)], Fate::kKeep);
 }
 
+TEST(Auto, RefinedPlansAreFasterOrTheSame) {
+  int faster = 0;
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    const Graph graph = RandomGraph(seed).make(60);
+    const int64_t lowest = floor_of(graph).peak_bytes;
+    const int64_t budget = lowest + (plain_peak(graph) - lowest) * 2 / 3;
+    try {
+      const Plan plan = make_plan(graph, budget);
+      const Plan refined = make_plan(graph, budget, "auto", {.refine = true});
+      EXPECT_LE(refined.predicted_peak_bytes, budget);
+      EXPECT_LE(refined.predicted_seconds, plan.predicted_seconds);
+      EXPECT_EQ(refined, make_plan(graph, budget, "auto", {.refine = true}));
+      faster += refined.predicted_seconds < plan.predicted_seconds ? 1 : 0;
+    } catch (const BudgetError&) {
+    }
+  }
+  EXPECT_GT(faster, 0);
+}
+
 TEST(Auto, PacksOnlyWhereAllowed) {
   Graph graph = chain_graph(30);
   for (auto& op : graph.operators) op.replay_seconds = 1e-3;

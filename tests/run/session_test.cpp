@@ -104,5 +104,48 @@ TEST(Session, ReleasesEverythingWhenTheStepEnds) {
   EXPECT_EQ(memory::current(), before);
 }
 
+TEST(Session, MovedFromIsAnError) {
+  Session session;
+  Session other = std::move(session);
+  EXPECT_THROW(static_cast<void>(session.step()), Error);
+  EXPECT_THROW(session.report(), Error);
+  EXPECT_THROW(session.graph(), Error);
+  Step step = other.step();
+  Step moved = std::move(step);
+  EXPECT_THROW(step.end(), Error);
+  EXPECT_NO_THROW(moved.end());
+}
+
+TEST(Session, AStepThatDoesNothingIsNoMeasureForAShare) {
+  Net net;
+  Session session({.budget = Budget::percent(60)});
+  session.step().end();
+  EXPECT_FALSE(session.budget_bytes());
+  const auto run = [&] {
+    net.model->zero_grad();
+    auto step = session.step();
+    net.model->forward(net.x).pow(2).mean().backward();
+    return step.end();
+  };
+  run();
+  ASSERT_TRUE(session.budget_bytes());
+  EXPECT_GT(run().values_dropped, 0);
+}
+
+TEST(Session, RefusalsSayWhatWasThereBefore) {
+  Net net;
+  net.run_within({});
+  Session session({.budget = Budget::bytes(memory::current() + 100'000)});
+  try {
+    auto step = session.step();
+    net.model->forward(net.x);
+    FAIL() << "that cannot fit";
+  } catch (const BudgetError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find(" of it since before the step ("), std::string::npos) << what;
+    EXPECT_NE(what.find(" of parameters read so far, "), std::string::npos) << what;
+  }
+}
+
 }  // namespace
 }  // namespace remat::test

@@ -2,6 +2,9 @@
 #include "run/step_planner.h"
 
 #include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <optional>
 
 #include <remat/planner.h>
@@ -114,6 +117,99 @@ TEST(PlannedSteps, AGraphOfAStepUnderPressureIsThatOfPlain) {
   EXPECT_EQ(a.fingerprint(), b.fingerprint());
   const std::vector<Fate> keep(a.values.size(), Fate::kKeep);
   EXPECT_EQ(predict(a, keep).peak_bytes, predict(b, keep).peak_bytes);
+}
+
+/// An LSTM cell over time, by hand: the gates are chunks of one storage, written to in place one after another.
+struct ChunkLoop {
+  at::Tensor input, weight;
+
+  ChunkLoop() {
+    torch::manual_seed(3);
+    weight = torch::randn({64, 256}).requires_grad_();
+    input = torch::randn({12, 128, 64});
+  }
+  Outcome step() {
+    weight.mutable_grad() = at::Tensor();
+    at::Tensor h = at::zeros({128, 64}), c = at::zeros({128, 64});
+    for (int64_t t = 0; t < input.size(0); ++t) {
+      const auto gates = at::mm(input[t] + h, weight).unsafe_chunk(4, 1);
+      c = gates[0].sigmoid_() * c + gates[1].sigmoid_() * gates[2].tanh_();
+      h = gates[3].sigmoid_() * c.tanh();
+    }
+    const auto loss = h.pow(2).mean();
+    loss.backward();
+    Outcome outcome;
+    outcome.add("loss", loss);
+    outcome.add("weight", weight.grad());
+    return outcome;
+  }
+  StepReport in(Session& session, const Outcome& plain) {
+    Step guard = session.step();
+    const Outcome outcome = step();
+    StepReport report = guard.end();
+    expect_same_bits(plain, outcome, "step " + std::to_string(report.step));
+    EXPECT_LE(report.peak_bytes, report.budget_bytes) << report.step;
+    return report;
+  }
+};
+
+TEST(PlannedSteps, ValuesOfOneStorageWrittenToInPlace) {
+  ChunkLoop loop;
+  const Outcome outcome = loop.step();
+  Session free_session;
+  loop.in(free_session, outcome);
+  const StepReport plain = loop.in(free_session, outcome);
+  for (const int percent : {75, 60}) {
+    Session tight_session({.budget = share_of(plain, percent)});
+    EXPECT_GT(loop.in(tight_session, outcome).values_dropped, 0);
+    EXPECT_EQ(tight_session.graph().fingerprint(), free_session.graph().fingerprint());
+    for (int i = 0; i < 3; ++i) {
+      const StepReport report = loop.in(tight_session, outcome);
+      ASSERT_GT(report.planned_peak_bytes, 0) << percent << " %, step " << report.step;
+      const auto difference = static_cast<double>(report.peak_bytes - report.planned_peak_bytes);
+      EXPECT_LE(std::abs(difference), 0.01 * static_cast<double>(plain.plain_activation_peak_bytes())) << percent;
+      EXPECT_LE(report.operators_replayed, 2 * report.operators_recorded);
+    }
+  }
+}
+
+TEST(PlannedSteps, FollowAPlanThatWasSaved) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  const std::string path = testing::TempDir() + "remat-step-planner-test.plan.json";
+  {
+    Session session({.budget = share_of(plain, 60)});
+    EXPECT_THROW(session.save_plan(path), Error) << "no step yet";
+    loop.in(session);
+    EXPECT_THROW(static_cast<void>(session.plan()), Error) << "the first step is recorded";
+    loop.in(session);
+    session.save_plan(path);
+    EXPECT_EQ(session.plan().planner, "auto");
+    EXPECT_THROW(session.save_plan("/nowhere/plan.json"), Error);
+  }
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::remove(path.c_str());
+  Plan plan = plan_from_json(text);
+  plan.planner = "mine";
+  {
+    Session session({.budget = share_of(plain, 60), .planner = "online", .plan = plan});
+    EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+    EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
+    EXPECT_EQ(session.plan().planner, "mine");
+    EXPECT_EQ(session.plan().fates, plan.fates);
+  }
+  {
+    Session session({.budget = share_of(plain, 40), .plan = plan});  // too small for it
+    loop.in(session);
+    EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
+    EXPECT_EQ(session.plan().planner, "auto");
+  }
+  plan.graph_fingerprint += 1;  // another graph's
+  Session session({.budget = share_of(plain, 60), .plan = plan});
+  loop.in(session);
+  loop.in(session);
+  EXPECT_EQ(session.plan().planner, "auto");
 }
 
 TEST(PlannedSteps, DepartFromThePlanAndStayWithinTheBudget) {

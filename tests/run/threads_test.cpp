@@ -2,6 +2,7 @@
 #include "support/compare.h"
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -79,6 +80,29 @@ TEST(Threads, BackwardFromAnotherThread) {
   const Outcome plain = program(false, false);
   expect_same_bits(plain, program(true, false), "during the step");
   expect_same_bits(plain, program(true, true), "after the step");
+}
+
+TEST(Threads, AStepEndedByAnotherThreadLeavesItsOwnFree) {
+  torch::manual_seed(3);
+  auto model = make_model();
+  const auto x = torch::randn({8, 16});
+  Session session;
+  for (int i = 0; i < 3; ++i) {
+    auto step = session.step();
+    auto loss = model->forward(x).pow(2).sum();
+    std::thread([step = std::move(step)]() mutable { step.end(); }).join();
+    loss.backward();
+    loss.reset();
+    const int64_t before = memory::current();
+    for (int plain = 0; plain < 5; ++plain) {
+      auto outside = model->forward(x).pow(2).sum();
+      outside.backward();
+    }
+    EXPECT_EQ(memory::current(), before) << "what no step is for must not be recorded";
+  }
+  auto scope = std::make_unique<PolicyScope>(Policy::drop_all());
+  std::thread([&] { scope.reset(); }).join();
+  EXPECT_NO_THROW(session.step());
 }
 
 TEST(Threads, TwoBackwardsOfOneGraphAtOnce) {
