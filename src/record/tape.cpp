@@ -347,7 +347,9 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
     if (value.extra) release_kept(value);
     if (value.kept) freed.push_back(std::move(value.kept));
     unhome(id);
+    const ValueId successor = value.successor;  // saved tensors may still come by
     value = Value();
+    value.successor = successor;
   }
 }
 
