@@ -39,9 +39,11 @@ int run(const remat::cli::Command& command) {
     case Command::Kind::kCompare:
       return run_compare(command.settings);
     case Command::Kind::kRecord:
-      return run_record(command.record);
+      run_record(command.record);
+      return 0;
     case Command::Kind::kPlan:
-      return run_plan(command.plan);
+      run_plan(command.plan);
+      return 0;
   }
   return kFailure;
 }

@@ -1,0 +1,47 @@
+// Signals that arrive while the command waits for something that may never come.
+#include <sys/stat.h>
+
+#include <remat/graph.h>
+
+#include "cli/command_fixture.h"
+#include "plan/sample_graph.h"
+
+namespace remat::cli {
+namespace {
+
+using test::Outcome;
+using Words = std::vector<std::string>;
+
+class InterruptCommandTest : public test::CommandFixture {
+ protected:
+  InterruptCommandTest() {
+    directory_.write("g.json", to_json(chain_graph(10)));
+    mkfifo(directory_.path("fifo").c_str(), 0600);
+  }
+
+  // The first signal is enough. A machine so slow that the command has not begun to catch signals shows 1000 + signal.
+  void expect_end(const Words& words, int signal) const {
+    const auto outcome = run(words, {.signal = signal, .signal_seconds = 2});
+    EXPECT_TRUE(outcome.code == 128 + signal || outcome.code == 1000 + signal) << outcome.code << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+  }
+};
+
+TEST_F(InterruptCommandTest, EndsTheWaitForAPipeThatNobodyWrites) {
+  expect_end({"plan", "fifo"}, SIGTERM);
+  expect_end({"train", "--data", "fifo"}, SIGINT);
+}
+
+TEST_F(InterruptCommandTest, EndsTheWaitForAPipeThatNobodyReads) {
+  expect_end({"plan", "g.json", "--out", "fifo"}, SIGTERM);
+}
+
+TEST_F(InterruptCommandTest, AProcessSubstitutionIsAFile) {
+  const auto command = "cd " + directory_.path("") + " && bash -c '" REMAT_COMMAND
+                       " plan <(cat g.json) --out >(cat > p.json) > /dev/null; code=$?; wait $!; exit $code'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(json("p.json").at("format"), "remat-plan");
+}
+
+}  // namespace
+}  // namespace remat::cli
