@@ -9,8 +9,8 @@
 
 #include "cli/option_adder.h"
 #include "cli/options.h"
-#include "cli/output_file.h"
 #include "cli/recording.h"
+#include "cli/special_file.h"
 
 namespace remat::cli {
 namespace {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::string file_of(const std::string& path) {
   if (path.empty() || is_special_file(path)) return {};
   std::error_code ignored;
-  return fs::weakly_canonical(fs::absolute(path), ignored).string();
+  return fs::weakly_canonical(fs::absolute(follow_links(path)), ignored).string();
 }
 
 // The second to be written would take the place of the first, or of the graph.

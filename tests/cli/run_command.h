@@ -31,7 +31,7 @@ struct Setting {
   std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
   int signal = 0;
   int signal_seconds = 0;  ///< > 0: send it this long after the start, and kill the command another 20 s later
-  int columns = 0;  ///< > 0: standard output is a terminal of this width
+  int columns = 0;         ///< > 0: standard output is a terminal of this width
 };
 
 // Reads until the other end closes; `seen` is called with all that has arrived so far.
