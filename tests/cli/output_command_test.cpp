@@ -27,6 +27,31 @@ class OutputCommandTest : public test::CommandFixture {
   std::string text(const std::string& name) const { return read_all(directory_.path(name)); }
 };
 
+TEST_F(OutputCommandTest, StandardOutputOnAFullDiskIsAFailure) {
+  directory_.write("text", std::string(2000, 'x'));
+  for (const auto* words : {"--help", "plan --help", "plan g.json", "record mlp --batch 1 --steps 1 --out r.json",
+                            "train --data text --model mlp --layers 1 --width 8 --batch 1 --steps 2"}) {
+    EXPECT_EQ(shell("$remat " + std::string(words) + " > /dev/full"), 1) << words;
+    EXPECT_EQ(text("err").rfind("remat: [output] cannot write to standard output (No space left on device); free", 0),
+              0u)
+        << words << text("err");
+  }
+  EXPECT_TRUE(exists("r.json"));
+}
+
+TEST_F(OutputCommandTest, StandardOutputThatIsClosedIsAFailure) {
+  EXPECT_EQ(shell("$remat plan g.json >&-"), 1);
+  EXPECT_TRUE(holds(text("err"), "remat: [output] cannot write to standard output (Bad file descriptor)"));
+}
+
+TEST_F(OutputCommandTest, AClosedPipeIsNoFailure) {
+  for (const auto* words : {"--help", "plan g.json"}) {
+    EXPECT_EQ(shell("{ sleep 0.2; $remat " + std::string(words) + "; echo $? > code; } | true"), 0);
+    EXPECT_EQ(text("code"), "141\n") << words;
+    EXPECT_EQ(text("err"), "");
+  }
+}
+
 // By a link of its own: where this fails, the machine's /dev/stdout is not what gets replaced.
 TEST_F(OutputCommandTest, StandardOutputInAFileIsWrittenInto) {
   EXPECT_EQ(shell("ln -s /proc/self/fd/1 stdout; { echo before; $remat plan g.json --json stdout; echo after; } > all"),
