@@ -63,7 +63,9 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
     names.emplace_back(info.name);
     text += "\n" + names.back() + ": " + std::string(info.description);
   }
-  add.word("GRAPH", settings.graph, "A recorded step, from `remat record` or remat::to_json()")->type_name("FILE");
+  add.word("GRAPH", settings.graph, "A recorded step, from `remat record` or remat::to_json()")
+      ->check(path_given())
+      ->type_name("FILE");
   app.add_option("--budget", settings.budget,
                  "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations "
                  "have without remat. 50% where neither this nor --curve is given")

@@ -1,6 +1,7 @@
 #include "cli/train_options.h"
 
 #include <fstream>
+#include <limits>
 
 #include <remat/budget.h>
 #include <remat/planner.h>
@@ -57,7 +58,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
   add.count("--batch", options.batch, "Examples per step (gpt: 8, mlp: 1024)");
   add.add("--lr", settings.lr, "Learning rate of AdamW")->check(range(1e-12, 1e3))->type_name("RATE");
-  add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")->type_name("N");
+  add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")
+      ->check(range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->type_name("N");
 
   add.group("Memory");
   add.add("--budget", settings.budget,
