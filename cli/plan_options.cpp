@@ -48,7 +48,7 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
   app.add_option("--batch", settings.batch, "Examples per step (gpt: 8, mlp: 2048, resnet: 16)")
-      ->check(range(int64_t{1}, int64_t{1} << 40))
+      ->check(range(int64_t{1}, kMostBatch))
       ->type_name("N");
   add.add("--budget", settings.budget,
           "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure")

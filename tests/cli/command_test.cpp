@@ -233,6 +233,13 @@ TEST_F(CommandTest, WrongUsageHasItsOwnCode) {
   expect_failure(train({"--config", "nowhere"}), 2, "[config]");
 }
 
+TEST_F(CommandTest, AModelTooLargeForTheMachineIsNotBuilt) {
+  const Words huge = {"--layers", "100000", "--width", "65536"};
+  expect_failure(train(huge), 1, "[train] 100000 layers of width 65536 have ");
+  expect_failure(run(with_model("compare", huge)), 1, "lower --layers or --width");
+  expect_failure(train({"--layers", "1000000000000"}), 2, "--layers: '1000000000000' is not a number from 1 to 100000");
+}
+
 TEST_F(CommandTest, ABudgetThatIsTooSmallHasItsOwnCodeAndLosesNothing) {
   expect_failure(train({"--steps", "2", "--budget", "1kB"}), 3, "[");
   EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);

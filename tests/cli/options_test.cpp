@@ -1,5 +1,7 @@
 #include "cli/options.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include <remat/planner.h>
@@ -104,6 +106,14 @@ TEST(OptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
                                                    "' is not a number from 0 to 18446744073709551615; see: remat"));
   }
   EXPECT_TRUE(holds(error({"--steps", "18446744073709551617"}), "--steps"));
+  for (const auto& [option, most] : std::map<std::string, std::string>{{"--layers", "100000"},
+                                                                       {"--width", "65536"},
+                                                                       {"--heads", "65536"},
+                                                                       {"--seq", "1048576"},
+                                                                       {"--batch", "1048576"},
+                                                                       {"--steps", "1099511627776"}}) {
+    EXPECT_TRUE(holds(error({option, most + "0"}), option + ": '" + most + "0' is not a number from 1 to " + most));
+  }
   EXPECT_TRUE(holds(error({"--model", "rnn"}), "--model"));
   EXPECT_TRUE(holds(error({"--planner", "magic"}), "--planner"));
   EXPECT_TRUE(holds(error({"--budget", "lots"}), "lots"));
