@@ -42,7 +42,8 @@ bool ReplacementFile::open(const std::string& path) {
   }
   const auto prefix = path_ + ".part-" + std::to_string(getpid());
   for (int i = 0; file_ < 0; ++i) {
-    part_ = prefix + (i == 0 ? "" : "-" + std::to_string(i));
+    part_ = prefix;
+    if (i > 0) part_.append("-").append(std::to_string(i));
     file_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_ < 0 && errno != EEXIST) return false;
   }

@@ -27,7 +27,7 @@ TEST(TrainModelTest, AModelThatTheMachineCannotHoldIsRefused) {
   EXPECT_ERROR(check_model_fits(settings, {}, need - 1),
                "[train] 3 layers of width 24 have " + std::to_string(need / 16) + " parameters, which need ");
   EXPECT_ERROR(check_model_fits(settings, {}, need - 1),
-               "(" + std::to_string(need - 1) + " bytes); lower --layers or --width");
+               std::to_string(need - 1) + " bytes); lower --layers or --width");
 }
 
 TEST(TrainModelTest, ABudgetBelowParametersAndGradientsIsRefused) {
