@@ -3,10 +3,12 @@ import ctypes.util
 import json
 import statistics
 import subprocess
+import sys
 
 from worker import StepError, Worker, compare, interleave
 
-SHARES = {"gpt": (50, 40, 25), "resnet": (50, 35, 25), "mlp": (50, 35)}
+SHARES = {"gpt": (50, 40, 25), "bert": (50, 40, 25), "resnet": (50, 35, 25), "unet": (50, 35), "lstm": (50, 35),
+          "mlp": (50, 35), "deep": (50, 25)}
 
 
 class Bench:
@@ -104,4 +106,16 @@ def planning(bench):
     return rows
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning)}
+def gap(bench):
+    """Seconds of auto's plans against the exact optimum of small graphs, and a proven lower bound of the models'."""
+    import gap as plans  # needs highspy, which the other figures do without
+
+    if plans.oracle.highspy is None:
+        sys.exit("bench: the figure gap needs highspy; run: .venv/bin/pip install 'highspy==1.15.*', and that python")
+    planner = plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap")
+    batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
+    seconds = min(60, 7 * bench.protocol.pairs)  # for each bound: fewer pairs are a trial
+    return [*plans.model_rows(planner, batches, seconds), *plans.small_rows(planner)]
+
+
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning, gap)}

@@ -8,8 +8,10 @@ from plot import log_log
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
-MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "resnet": "ResNet-50, 128 x 128, batch 16",
-          "mlp": "MLP, 40 x 1024, batch 2048"}
+MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "bert": "BERT-base, batch 8 x 128",
+          "resnet": "ResNet-50, 128 x 128, batch 16", "unet": "U-Net, 128 x 128, batch 16",
+          "lstm": "LSTM, 2 x 512, batch 64 x 96", "mlp": "MLP, 40 x 1024, batch 2048",
+          "deep": "100 residual blocks of 256, batch 1024"}
 
 
 def newest(folder):
@@ -68,6 +70,24 @@ def other_lines(results):
                "([plot](docs/planning.svg); one core)")
 
 
+def gap_rows(rows):
+    """Planned by `auto` against the oracle's figure: how much of a step it could be faster at most."""
+    def percent(row, key):
+        return "nothing fits" if row[key] is None else f"{100 * row[key] / row['step_seconds']:.2f} %"
+
+    for row in rows:
+        if row["model"] in MODELS:
+            auto = [percent(row, "auto_seconds"), f"{row['gap_percent']:.2f} %"] if "gap_percent" in row else ["no plan", ""]
+            yield [MODELS[row["model"]], f"{row['share']} %", auto[0], percent(row, "reference_seconds"), auto[1]]
+    small = [row for row in rows if row["model"] == "small"]
+    if small:
+        gaps = [row["gap_percent"] for row in small if "gap_percent" in row]
+        optimal = sum(gap < 1e-3 for gap in gaps)
+        yield [f"{len(small)} small graphs and budgets", "70 / 50 / 35 %", f"{optimal} optimal" +
+               (f", {len(small) - len(gaps)} without a plan" if len(gaps) < len(small) else ""), "exact",
+               f"{max(gaps, default=0):.2f} % at most"]
+
+
 def text(results):
     if not results:
         return "Not measured yet.\n"
@@ -80,6 +100,9 @@ def text(results):
                            [[MODELS[row["model"]], row["allocator"], ratio(row),
                              "{:.0f} -> {:.0f}".format(*row["page_faults"])]
                             for row in results["allocator"]["rows"]]))
+    if "gap" in results:
+        parts.append(table(["plans of `auto`, predicted", "budget", "seconds of replays", "no plan takes less than", "gap"],
+                           gap_rows(results["gap"]["rows"])))
     lines = list(other_lines(results))
     if lines:
         parts.append("\n".join(lines) + "\n")

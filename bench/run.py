@@ -17,7 +17,7 @@ from figures import FIGURES, Bench
 from machine import ROOT, describe
 from worker import Protocol, Worker
 
-MODELS = ("gpt", "resnet", "mlp")
+MODELS = ("gpt", "bert", "resnet", "unet", "lstm", "mlp", "deep")
 
 
 def arguments():
@@ -53,6 +53,9 @@ def summary(row):
         return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
     if "planning_seconds" in row:
         return f"{row['operators']} operators: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.0f} MB"
+    if "reference" in row:
+        gap = f"gap {row['gap_percent']:.3f} % of the step" if "gap_percent" in row else "auto found no plan"
+        return f"{row['model']} {row.get('graph', '')} {row['share']} %: {gap}"
     text = (f"{row['model']} {row.get('allocator', '')} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
             f"foreign {row['foreign']:.2f})")
     if "activation_peak_bytes" in row:

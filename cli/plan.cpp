@@ -53,13 +53,15 @@ nlohmann::json attempt_json(const Graph& graph, const PlainStep& plain, const At
 class PlanCommand {
  public:
   explicit PlanCommand(const PlanSettings& settings)
-      : settings_(settings), graph_(read_graph(settings.graph)), plain_(graph_) {
+      : settings_(settings), graph_(read_graph(settings.graph)), plain_(graph_), floor_(floor_of(graph_)) {
     json_ = {{"command", "plan"},
              {"graph", utf8(settings.graph)},
              {"planner", settings.planner},
              {"pack", settings.pack},
              {"baseline_bytes", plain_.baseline_bytes},
              {"plain_peak_bytes", plain_.peak_bytes},
+             {"floor_bytes", floor_.peak_bytes},
+             {"floor", to_text(floor_)},
              {"step_seconds", plain_.seconds}};
   }
 
@@ -68,6 +70,8 @@ class PlanCommand {
                 settings_.graph.c_str(), format_count(static_cast<int64_t>(graph_.operators.size())).c_str(),
                 format_count(count_choices(graph_)).c_str(), format_bytes(plain_.peak_bytes).c_str(),
                 format_bytes(plain_.activation_bytes()).c_str(), format_seconds(plain_.seconds).c_str());
+    std::printf("no plan can do with less than %s: %s\n", format_bytes(floor_.peak_bytes).c_str(),
+                to_text(floor_).c_str());
     std::fflush(stdout);  // planning may take a while
     std::exception_ptr error;
     if (wants_budget(settings_)) error = plan_budget();
@@ -131,6 +135,7 @@ class PlanCommand {
   const PlanSettings& settings_;
   const Graph graph_;
   const PlainStep plain_;
+  const Floor floor_;
   nlohmann::json json_;
 };
 

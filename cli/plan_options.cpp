@@ -42,14 +42,18 @@ void check_different_files(const PlanSettings& settings) {
 
 void add_record_options(CLI::App& app, RecordSettings& settings) {
   OptionAdder add(app);
-  add.word("MODEL", settings.model, "The model of the zoo whose training step to record")
-      ->check(CLI::IsMember(recordable_models()));
+  std::vector<std::string> names;
+  std::string text = "The model of the zoo whose training step to record:", batches = "Examples per step (";
+  for (const RecordableModel& model : recordable_models()) {
+    batches += (names.empty() ? "" : ", ") + model.name + ": " + std::to_string(model.batch);
+    text += "\n" + model.name + ": " + model.description;
+    names.push_back(model.name);
+  }
+  add.word("MODEL", settings.model, text)->check(CLI::IsMember(names));
   add.file("--out", settings.out, "Write the graph here, as JSON")->required();
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
-  app.add_option("--batch", settings.batch, "Examples per step (gpt: 8, mlp: 2048, resnet: 16)")
-      ->check(range(int64_t{1}, kMostBatch))
-      ->type_name("N");
+  app.add_option("--batch", settings.batch, batches + ")")->check(range(int64_t{1}, kMostBatch))->type_name("N");
   add.add("--budget", settings.budget,
           "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure")
       ->type_name("BYTES");

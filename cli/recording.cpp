@@ -9,7 +9,13 @@
 
 namespace remat::cli {
 
-std::vector<std::string> recordable_models() { return zoo::task_names(); }
+std::vector<RecordableModel> recordable_models() {
+  std::vector<RecordableModel> models;
+  for (const auto& task : zoo::list_tasks()) {
+    models.push_back({std::string(task.name), task.batch, std::string(task.description)});
+  }
+  return models;
+}
 
 Recording record_steps(const RecordSettings& settings) {
   memory::start_accounting();  // before the first tensor: parameters count

@@ -11,8 +11,14 @@
 
 namespace remat::cli {
 
+struct RecordableModel {
+  std::string name;
+  int64_t batch = 0;  ///< examples per step, where nothing else is asked for
+  std::string description;
+};
+
 /// The models whose steps can be recorded.
-std::vector<std::string> recordable_models();
+std::vector<RecordableModel> recordable_models();
 
 struct Recording {
   Graph graph;               ///< times are medians: of operators over the steps that were traced, of the step over all

@@ -33,6 +33,7 @@ void add_planner_option(OptionAdder& add, TrainSettings& settings) {
       "Who decides what to recompute. online: under pressure, step by step. The others plan all\n"
       "steps after the first:";
   for (const PlannerInfo& info : list_planners()) {
+    if (info.name == names.front()) continue;  // its plans are what it does anyway
     names.emplace_back(info.name);
     text += "\n" + names.back() + ": " + std::string(info.description);
   }

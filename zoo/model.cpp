@@ -9,8 +9,12 @@ int64_t Model::parameter_count() const {
 }
 
 at::Tensor Model::run_blocks(at::Tensor x) const {
-  for (const auto& block : blocks_) x = runner_ ? runner_(block, std::move(x)) : block(std::move(x));
+  for (const auto& block : blocks_) x = run_block(block, std::move(x));
   return x;
+}
+
+at::Tensor Model::run_block(const Block& block, at::Tensor x) const {
+  return runner_ ? runner_(block, std::move(x)) : block(std::move(x));
 }
 
 }  // namespace remat::zoo

@@ -27,6 +27,9 @@ class Model : public torch::nn::Module {
  protected:
   /// `x` through all blocks, in the order they were added.
   at::Tensor run_blocks(at::Tensor x) const;
+  /// `x` through one block, for models whose blocks do not simply follow each other. A runner may keep a copy of the
+  /// block, so what it captures it must own.
+  at::Tensor run_block(const Block& block, at::Tensor x) const;
   void add_block(Block block) { blocks_.push_back(std::move(block)); }
 
  private:

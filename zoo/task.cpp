@@ -4,9 +4,13 @@
 
 #include <remat/error.h>
 
+#include "zoo/bert.h"
+#include "zoo/deep.h"
 #include "zoo/gpt.h"
+#include "zoo/lstm.h"
 #include "zoo/mlp.h"
 #include "zoo/resnet.h"
+#include "zoo/unet.h"
 
 namespace remat::zoo {
 namespace {
@@ -16,14 +20,45 @@ at::Tensor cross_entropy(const at::Tensor& output, const at::Tensor& target) {
   return at::cross_entropy_loss(output.flatten(0, -2), target.flatten());
 }
 
+// The same where classes are the second dimension and pixels follow.
+at::Tensor pixel_cross_entropy(const at::Tensor& output, const at::Tensor& target) {
+  return at::cross_entropy_loss(output, target);
+}
+
 at::Tensor mean_squared_error(const at::Tensor& output, const at::Tensor& target) {
   return at::mse_loss(output, target);
+}
+
+// Two texts in each example, of 64 tokens at most, and padding.
+Task bert_task(int64_t batch, const at::Generator& random) {
+  constexpr int64_t kSeq = 128;
+  const BertConfig config;
+  const auto tokens = at::randint(0, config.vocab, {batch, kSeq}, random, at::kLong);
+  const auto positions = at::arange(kSeq, at::kLong);
+  const auto types = (positions >= kSeq / 2).to(at::kLong).expand({batch, kSeq});
+  const auto lengths = at::randint(3 * kSeq / 4, kSeq + 1, {batch, 1}, random, at::kLong);
+  const auto mask = (positions < lengths).to(at::kLong);
+  return {"bert", make_bert(config), at::stack({tokens * mask, types * mask, mask}, 1),
+          at::randint(0, config.classes, {batch}, random, at::kLong), cross_entropy};
+}
+
+Task deep_task(int64_t batch, const at::Generator& random) {
+  const DeepConfig config;
+  const auto vectors = [&] { return at::randn({batch, config.width}, random); };
+  return {"deep", make_deep(config), vectors(), vectors(), mean_squared_error};
 }
 
 Task gpt_task(int64_t batch, const at::Generator& random) {
   const GptConfig config;
   const auto tokens = [&] { return at::randint(0, config.vocab, {batch, config.seq}, random, at::kLong); };
   return {"gpt", make_gpt(config), tokens(), tokens(), cross_entropy};
+}
+
+Task lstm_task(int64_t batch, const at::Generator& random) {
+  constexpr int64_t kSeq = 96;
+  const LstmConfig config;
+  const auto tokens = [&] { return at::randint(0, config.vocab, {batch, kSeq}, random, at::kLong); };
+  return {"lstm", make_lstm(config), tokens(), tokens(), cross_entropy};
 }
 
 Task mlp_task(int64_t batch, const at::Generator& random) {
@@ -38,33 +73,48 @@ Task resnet_task(int64_t batch, const at::Generator& random) {
           at::randint(0, config.classes, {batch}, random, at::kLong), cross_entropy};
 }
 
+Task unet_task(int64_t batch, const at::Generator& random) {
+  const UNetConfig config;
+  return {"unet", make_unet(config), at::randn({batch, 3, 128, 128}, random),
+          at::randint(0, config.classes, {batch, 128, 128}, random, at::kLong), pixel_cross_entropy};
+}
+
 struct Recipe {
-  const char* name;
-  int64_t batch;
+  TaskInfo info;
   Task (*make)(int64_t batch, const at::Generator& random);
 };
 
-constexpr Recipe kRecipes[] = {{"gpt", 8, gpt_task}, {"mlp", 2048, mlp_task}, {"resnet", 16, resnet_task}};
+constexpr Recipe kRecipes[] = {
+    {{"bert", 8, "BERT-base that classifies texts of 128 tokens, dropout 0.1, also inside attention"}, bert_task},
+    {{"deep", 1024, "100 residual blocks of width 256"}, deep_task},
+    {{"gpt", 8, "12 layers of width 512, 256 tokens, vocabulary 8192, dropout 0.1"}, gpt_task},
+    {{"lstm", 64, "2 layers of width 512, 96 tokens, vocabulary 1024, dropout 0.2"}, lstm_task},
+    {{"mlp", 2048, "40 layers of width 1024"}, mlp_task},
+    {{"resnet", 16, "ResNet-50 on 128 x 128 pixels"}, resnet_task},
+    {{"unet", 16, "U-Net of width 32, 4 levels, on 128 x 128 pixels"}, unet_task},
+};
 
 }  // namespace
 
+std::vector<TaskInfo> list_tasks() {
+  std::vector<TaskInfo> tasks;
+  for (const auto& recipe : kRecipes) tasks.push_back(recipe.info);
+  return tasks;
+}
+
 Task make_task(std::string_view name, int64_t batch) {
-  for (const auto& recipe : kRecipes) {
-    if (name != recipe.name) continue;
+  std::string names;
+  for (const auto& [info, make] : kRecipes) {
+    names += (names.empty() ? "" : ", ") + std::string(info.name);
+    if (name != info.name) continue;
     if (batch < 0)
       throw Error("[make_task] batch is " + std::to_string(batch) + "; give 1 or more, or 0 for the usual");
     torch::manual_seed(0);
-    auto task = recipe.make(batch > 0 ? batch : recipe.batch, at::detail::createCPUGenerator(/*seed_val=*/1));
+    auto task = make(batch > 0 ? batch : info.batch, at::detail::createCPUGenerator(/*seed_val=*/1));
     task.model->train();
     return task;
   }
-  throw Error("[make_task] there is no task '" + std::string(name) + "'; use gpt, mlp or resnet");
-}
-
-std::vector<std::string> task_names() {
-  std::vector<std::string> names;
-  for (const auto& recipe : kRecipes) names.emplace_back(recipe.name);
-  return names;
+  throw Error("[make_task] there is no task '" + std::string(name) + "'; there are " + names);
 }
 
 }  // namespace remat::zoo

@@ -22,12 +22,17 @@ struct Task {
   at::Tensor loss() const { return criterion(model->forward(input), target); }
 };
 
-/// "gpt" (12 x 512, 256 tokens, vocabulary 8192, dropout 0.1), "mlp" (40 x 1024) or "resnet" (ResNet-50, 128 x 128
-/// pixels). `batch` 0: the usual one (8, 2048, 16). Parameters and data are the same in every call: the default CPU
-/// generator is seeded with 0 on the way. Throws remat::Error for a name that is none of these.
-Task make_task(std::string_view name, int64_t batch = 0);
+struct TaskInfo {
+  std::string_view name;
+  int64_t batch = 0;  ///< the usual one, in examples
+  std::string_view description;
+};
 
-/// The names that make_task() knows.
-std::vector<std::string> task_names();
+/// Every task there is, by name.
+std::vector<TaskInfo> list_tasks();
+
+/// A task of the list; `batch` 0: the usual one. Parameters and data are the same in every call: the default CPU
+/// generator is seeded with 0 on the way. Throws remat::Error for a name that is not in the list.
+Task make_task(std::string_view name, int64_t batch = 0);
 
 }  // namespace remat::zoo

@@ -56,13 +56,15 @@ struct GraphEvent {
 };
 
 struct Graph {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
 
   std::vector<GraphValue> values;
   std::vector<GraphOperator> operators;
   std::vector<GraphEvent> events;
-  int64_t baseline_bytes = 0;  ///< alive when the step began
-  double step_seconds = 0;     ///< of the whole step without what remat added to it
+  int64_t baseline_bytes = 0;   ///< alive when the step began
+  int64_t parameter_bytes = 0;  ///< of it: trainable parameters that the forward pass read
+  int64_t gradient_bytes = 0;   ///< of it: their gradients
+  double step_seconds = 0;      ///< of the whole step without what remat added to it
 
   /// Empty if the graph is sound, otherwise what is wrong with it. Sound means:
   /// - every index exists, and no list has one twice;
@@ -71,6 +73,7 @@ struct Graph {
   /// - every operator runs once, in order, and no value has an event before its producer has run;
   /// - what a plan may give up (droppable, or with packed_bytes) is idle at most once and before it is used, freed at
   ///   most once, and has no event after that;
+  /// - parameters and gradients are not more than the baseline;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.
   std::string problem() const;

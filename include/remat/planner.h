@@ -18,16 +18,37 @@ struct PlannerOptions {
 };
 
 /// Plans a step of `graph` within `budget_bytes`, baseline included. Throws BudgetError with the smallest budget that
-/// the planner found a plan for, Error if the graph is not sound or there is no such planner.
+/// the planner found a plan for and floor_of() as the lower bound, Error if the graph is not sound or there is no such
+/// planner.
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner = "auto",
                PlannerOptions options = {});
 
-/// What a step of `graph` would take under `fates`, one for each value: the prediction in every plan.
+/// What a step of `graph` would take under `fates`, one for each value: the prediction in every plan. Throws Error if
+/// the graph is not sound, or the fates are not what Plan::problem() asks of them.
 struct Prediction {
   int64_t peak_bytes = 0;  ///< baseline included
   double seconds = 0;      ///< of replays, packing and unpacking
 };
 Prediction predict(const Graph& graph, const std::vector<Fate>& fates);
+
+/// The lowest peak that a plan could have, and what it is made of. No budget below it is feasible; the smallest that is
+/// may be larger, since replays take memory too. All in bytes.
+struct Floor {
+  int64_t peak_bytes = 0;       ///< baseline included
+  int64_t parameter_bytes = 0;  ///< alive when the step began: parameters ...
+  int64_t gradient_bytes = 0;   ///< ... their gradients ...
+  int64_t baseline_bytes = 0;   ///< ... and all, optimizer state and inputs included
+  std::string operator_name;    ///< that sets the peak; empty where that is the step's beginning
+  bool backward = false;        ///< in its backward pass
+
+  int64_t activation_bytes() const { return peak_bytes - baseline_bytes; }
+};
+/// Of a sound graph, in linear time.
+Floor floor_of(const Graph& graph);
+/// "98 MiB of parameters, 98 MiB of their gradients, 134 MiB while aten::_log_softmax runs backward".
+std::string to_text(const Floor& floor);
+/// What would help where `budget_bytes` are too few.
+std::string advice(const Floor& floor, int64_t budget_bytes);
 
 /// A planner by name, and what it does in a line.
 struct PlannerInfo {

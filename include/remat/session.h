@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <c10/core/Device.h>
@@ -16,6 +17,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 #include <remat/graph.h>
+#include <remat/plan.h>
 #include <remat/report.h>
 
 namespace remat {
@@ -36,6 +38,9 @@ struct SessionOptions {
   /// step does that, later ones follow a plan made from it, for as long as they run the same operators; where they
   /// depart from it, and where there is no plan within the budget, "online" goes on.
   std::string planner = "auto";
+  /// Followed, in place of one of `planner`'s, in every step that has the graph it was made for (from the second such
+  /// step on: the first is recorded) wherever its predicted peak is within the step's budget. Default: none.
+  std::optional<Plan> plan = {};
 };
 
 /// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.
@@ -81,6 +86,12 @@ class Session {
   /// The graph of the last step that completed. Throws Error before the first, where another session's step was being
   /// written down at that time (one at a time in a process), and on devices other than the CPU.
   const Graph& graph() const;
+
+  /// The plan of the last completed step that followed one to its end. Throws Error if there was none.
+  const Plan& plan() const;
+  /// Writes plan() to a file, as JSON; plan_from_json() reads it. What was at `path` before stays if that fails. Throws
+  /// Error.
+  void save_plan(const std::string& path) const;
 
   /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.
   std::optional<int64_t> budget_bytes() const;

@@ -154,6 +154,16 @@ std::string event_sizes_problem(const GraphEvent& event) {
 
 std::string sizes_problem(const Graph& graph) {
   if (graph.baseline_bytes < 0) return "the graph has baseline_bytes " + std::to_string(graph.baseline_bytes);
+  for (const auto& [name, bytes] :
+       {std::pair{"parameter_bytes", graph.parameter_bytes}, std::pair{"gradient_bytes", graph.gradient_bytes}}) {
+    if (bytes < 0) return std::string("the graph has ") + name + " " + std::to_string(bytes);
+  }
+  if (graph.parameter_bytes > graph.baseline_bytes ||
+      graph.gradient_bytes > graph.baseline_bytes - graph.parameter_bytes) {
+    return "the graph has parameter_bytes " + std::to_string(graph.parameter_bytes) + " and gradient_bytes " +
+           std::to_string(graph.gradient_bytes) + ", together above its baseline_bytes " +
+           std::to_string(graph.baseline_bytes);
+  }
   if (std::string wrong = time_problem("step_seconds", graph.step_seconds); !wrong.empty()) return "the graph " + wrong;
   Sums sums;
   sums.add(graph.baseline_bytes);

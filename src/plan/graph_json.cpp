@@ -17,8 +17,8 @@ using nlohmann::json;
 constexpr const char* kDocument = "graph";
 constexpr const char* kFormat = "remat-graph";
 
-constexpr const char* kGraphFields[] = {"format", "version",   "baseline_bytes", "step_seconds",
-                                        "values", "operators", "events"};
+constexpr const char* kGraphFields[] = {"format", "version", "baseline_bytes", "parameter_bytes", "gradient_bytes",
+                                        "step_seconds", "values", "operators", "events"};
 constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable"};
 constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
                                            "inputs", "overwritten", "results"};
@@ -135,6 +135,10 @@ std::string to_json(const Graph& graph) {
   append_json(out, int64_t{Graph::kVersion});
   out += ",\n \"baseline_bytes\": ";
   append_json(out, graph.baseline_bytes);
+  out += ",\n \"parameter_bytes\": ";
+  append_json(out, graph.parameter_bytes);
+  out += ",\n \"gradient_bytes\": ";
+  append_json(out, graph.gradient_bytes);
   out += ",\n \"step_seconds\": ";
   append_json(out, graph.step_seconds);
   write_list(out, "values", graph.values, write_value);
@@ -151,6 +155,8 @@ Graph graph_from_json(std::string_view text) {
               .operators = read_list(record, "operators", kOperatorFields, Form::kObject, read_operator),
               .events = read_list(record, "events", kEventFields, Form::kArray, read_event),
               .baseline_bytes = record.bytes("baseline_bytes"),
+              .parameter_bytes = record.bytes("parameter_bytes"),
+              .gradient_bytes = record.bytes("gradient_bytes"),
               .step_seconds = record.seconds("step_seconds")};
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[graph] " + wrong + "; the text was changed or is of a faulty recording, record the step again");

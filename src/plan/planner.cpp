@@ -16,10 +16,17 @@ struct Entry {
   planners::Fates (*plan)(const Graph&, int64_t, PlannerOptions);
 };
 
-constexpr std::array<Entry, 3> kPlanners = {{
+constexpr std::array<Entry, 10> kPlanners = {{
     {{"auto", "operator by operator, near the optimum, within the budget"}, planners::automatic},
     {{"keep-all", "nothing is dropped: plain"}, planners::keep_all},
     {{"drop-all", "every saved value is dropped"}, planners::drop_all},
+    {{"segments", "runs of operators are replayed from what crosses between them (Chen et al.)"}, planners::segments},
+    {{"articulation-memory", "keeps values that all paths go through"}, planners::articulation_memory},
+    {{"articulation-speed", "keeps the results of products and convolutions"}, planners::articulation_speed},
+    {{"selective", "keeps the results of products, convolutions and attention"}, planners::selective},
+    {{"revolve", "a chain of equal steps, replayed several times (Griewank and Walther)"}, planners::revolve},
+    {{"rotor", "a chain of blocks, the optimum for it by a dynamic programme (Herrmann et al.)"}, planners::rotor},
+    {{"online", "the cheapest per byte is given up when memory runs short, as at run time"}, planners::online},
 }};
 
 }  // namespace
@@ -33,19 +40,42 @@ const std::vector<PlannerInfo>& list_planners() {
   return infos;
 }
 
-Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
+namespace {
+
+Prediction predict_sound(const Graph& graph, const std::vector<Fate>& fates) {
   const Simulation simulation = Simulator(graph).run(fates);
   return {simulation.peak_bytes, simulation.seconds};
 }
 
+void check_sound(const Graph& graph) {
+  if (const std::string problem = graph.problem(); !problem.empty()) {
+    throw Error("[plan] the graph is not sound: " + problem + "; record it again");
+  }
+}
+
+}  // namespace
+
+Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
+  check_sound(graph);
+  Plan plan;
+  plan.graph_fingerprint = graph.fingerprint();
+  plan.fates = fates;
+  if (const std::string problem = plan.problem(graph); !problem.empty()) {
+    throw Error("[plan] cannot predict: " + problem + "; give one fate for each value, as Plan::problem() asks");
+  }
+  return predict_sound(graph, fates);
+}
+
 Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates) {
-  const Prediction prediction = predict(graph, fates);
+  const Prediction prediction = predict_sound(graph, fates);
   if (prediction.peak_bytes > budget_bytes) {
-    throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_bytes(budget_bytes) + " (" +
-                          std::to_string(budget_bytes) + " bytes); its smallest needs " +
-                          format_bytes(prediction.peak_bytes) + " (" + std::to_string(prediction.peak_bytes) +
-                          " bytes); give at least that, or less work per step",
-                      budget_bytes, graph.baseline_bytes, prediction.peak_bytes);
+    const auto in_bytes = [](int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
+    const Floor floor = floor_of(graph);
+    throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + in_bytes(budget_bytes) +
+                          "; its smallest needs " + in_bytes(prediction.peak_bytes) +
+                          ", and no plan can do with less than " + in_bytes(floor.peak_bytes) + ": " + to_text(floor) +
+                          "; " + advice(floor, budget_bytes),
+                      budget_bytes, floor.peak_bytes, prediction.peak_bytes);
   }
   return {.planner = std::string(planner),
           .graph_fingerprint = graph.fingerprint(),
@@ -56,9 +86,7 @@ Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view pl
 }
 
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, PlannerOptions options) {
-  if (const std::string problem = graph.problem(); !problem.empty()) {
-    throw Error("[plan] the graph is not sound: " + problem + "; record it again");
-  }
+  check_sound(graph);
   for (const Entry& entry : kPlanners) {
     if (entry.info.name == planner) {
       return finished_plan(graph, budget_bytes, planner, entry.plan(graph, budget_bytes, options));

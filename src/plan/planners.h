@@ -15,6 +15,13 @@ using Fates = std::vector<Fate>;
 Fates keep_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 Fates drop_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates articulation_memory(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates articulation_speed(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates selective(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Fates online(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 
 }  // namespace remat::planners
 

@@ -302,6 +302,13 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   id = tape.add_value(held, impl);
   tape.hold_leaf(id, held);
   tape.values[id].scope = root_scope_;
+  if (tensor.is_leaf() && tensor.requires_grad()) {
+    tape.parameter_bytes += tape.values[id].bytes;
+    const at::Tensor& gradient = tensor.grad();
+    if (gradient.defined() && gradient.has_storage()) {
+      tape.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
+    }
+  }
   return id;
 }
 

@@ -239,6 +239,7 @@ class Tape {
   // Counts for the report.
   int64_t packs = 0, packed_bytes = 0;
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
+  int64_t parameter_bytes = 0, gradient_bytes = 0;  ///< of the parameters read so far, and of what they had in grad()
   double replay_seconds = 0;
   ska::flat_hash_map<const OperatorInfo*, ReplayCost> replayed;
 

@@ -1,8 +1,12 @@
 #include <remat/session.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <exception>
+#include <fstream>
 #include <map>
 
 #include <remat/memory.h>
@@ -19,12 +23,13 @@ namespace remat {
 
 struct Session::Impl {
   explicit Impl(const SessionOptions& given)
-      : options(given), eviction(memory::Ledger::of(given.device)), planner(given.planner, given.pack) {}
+      : options(given), eviction(memory::Ledger::of(given.device)), planner(given.planner, given.pack, given.plan) {}
 
   SessionOptions options;
   OnlineEviction eviction;
   StepPlanner planner;
   StepReport report;
+  std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< of the first step that completed
 
@@ -82,11 +87,15 @@ void Step::Impl::end() {
     tape->trace = nullptr;
     Graph graph = trace->take(report.baseline_bytes + tape->adopted_bytes,
                               report.step_seconds - report.planning_seconds - tape->replay_seconds);
+    // Views of one storage count once, and gradients may have come since: never more than there was.
+    graph.parameter_bytes = std::min(tape->parameter_bytes, graph.baseline_bytes);
+    graph.gradient_bytes = std::min(tape->gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
     if (report.completed) session->planner.observe(std::move(graph));
     trace.reset();
   }
   if (const auto* const schedule = tape->schedules.empty() ? nullptr : tape->schedules.front().get();
       schedule != nullptr && schedule->graph.operators.size() == tape->operations.size()) {
+    if (report.completed) session->followed = tape->schedules.front();
     report.planned_peak_bytes =
         report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
   } else if (report.completed && !traced) {
@@ -195,6 +204,28 @@ const Graph& Session::graph() const {
         "session's step was being written down at that time, or the device is not the CPU; run a step first");
   }
   return *impl_->planner.graph();
+}
+
+const Plan& Session::plan() const {
+  if (!impl_->followed) {
+    throw Error(
+        "[session] no step has followed a plan to its end yet: the first is recorded, and where the budget has no plan "
+        "or the planner is \"online\" there is none; run more steps, or give more");
+  }
+  return impl_->followed->plan;
+}
+
+void Session::save_plan(const std::string& path) const {
+  const std::string text = to_json(plan());
+  const std::string beside = path + ".tmp";
+  std::ofstream file(beside, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(beside.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(beside.c_str());
+    throw Error("[session] cannot write the plan to '" + path + "' (" + why + "); give another path");
+  }
 }
 
 std::optional<int64_t> Session::budget_bytes() const {

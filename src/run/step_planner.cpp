@@ -21,18 +21,19 @@ double median(std::vector<double>& numbers) {
 
 }  // namespace
 
-StepPlanner::StepPlanner(std::string planner, bool pack) : planner_(std::move(planner)), pack_(pack) {
+StepPlanner::StepPlanner(std::string planner, bool pack, std::optional<Plan> given)
+    : planner_(std::move(planner)), pack_(pack), given_(std::move(given)) {
   if (planner_ == "online") return;
   std::string names = "online";
   for (const PlannerInfo& info : list_planners()) {
     if (info.name == planner_) return;
-    names += ", " + std::string(info.name);
+    if (info.name != "online") names += ", " + std::string(info.name);
   }
   throw Error("[session] there is no planner \"" + planner_ + "\"; there are " + names);
 }
 
 bool StepPlanner::wants_trace() const {
-  if (planner_ == "online") return false;
+  if (planner_ == "online" && !given_) return false;
   return to_look_for_ > 0 || known_.empty() || known_.front().samples.size() < kSamples;
 }
 
@@ -78,6 +79,18 @@ void StepPlanner::observe(Graph graph) {
   seen.room.reset();
 }
 
+/// The plan that the user gave, if it is for this step and fits.
+std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budget) const {
+  if (!given_ || !given_->is_valid(step.graph)) return std::nullopt;
+  Plan plan = *given_;
+  const Prediction now = predict(step.graph, plan.fates);  // the times and the baseline may be others
+  if (now.peak_bytes > budget) return std::nullopt;
+  plan.budget_bytes = budget;
+  plan.predicted_peak_bytes = now.peak_bytes;
+  plan.predicted_seconds = now.seconds;
+  return plan;
+}
+
 void StepPlanner::plan(KnownStep& step, int64_t room) const {
   if (step.room == room) return;
   step.room = room;
@@ -85,7 +98,11 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
   const int64_t budget = step.graph.baseline_bytes + room;
   try {
     Plan plan;
-    if (planner_ == "auto") {
+    if (auto given = given_plan(step, budget)) {
+      plan = *std::move(given);
+    } else if (planner_ == "online") {
+      return;
+    } else if (planner_ == "auto") {
       if (!step.frontier) step.frontier = planners::explore(step.graph, {.pack = pack_});
       const auto* const point = step.frontier->within(budget);
       if (point == nullptr) return;

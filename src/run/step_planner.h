@@ -17,8 +17,8 @@ namespace remat {
 /// Knows several different steps (shapes, control flow), so that a loop may alternate between them.
 class StepPlanner {
  public:
-  /// `planner`: a name that make_plan() knows, or "online" for no plans. Throws Error for any other.
-  StepPlanner(std::string planner, bool pack);
+  /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
+  StepPlanner(std::string planner, bool pack, std::optional<Plan> given = {});
 
   /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
   /// not one of those known.
@@ -51,9 +51,11 @@ class StepPlanner {
 
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
   void plan(KnownStep& step, int64_t room) const;
+  std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
 
   std::string planner_;
   bool pack_;
+  std::optional<Plan> given_;
   int to_look_for_ = 0;           ///< steps to trace in search of one that surprised
   std::vector<KnownStep> known_;  ///< the last observed first
 };

@@ -105,6 +105,13 @@ TEST(Graph, OperatorsThatCannotHaveRun) {
 TEST(Graph, SizesAndTimesThatAreNone) {
   expect_problems({
       {[](Graph& g) { g.baseline_bytes = -1; }, "the graph has baseline_bytes -1"},
+      {[](Graph& g) { g.parameter_bytes = -1; }, "the graph has parameter_bytes -1"},
+      {[](Graph& g) { g.gradient_bytes = -1; }, "the graph has gradient_bytes -1"},
+      {[](Graph& g) { g.gradient_bytes = 65; },
+       "the graph has parameter_bytes 400 and gradient_bytes 65, together above its baseline_bytes 464"},
+      {[](Graph& g) { g.parameter_bytes = g.gradient_bytes = std::numeric_limits<int64_t>::max(); },
+       "the graph has parameter_bytes 9223372036854775807 and gradient_bytes 9223372036854775807, together above its "
+       "baseline_bytes 464"},
       {[](Graph& g) { g.step_seconds = std::nan(""); },
        "the graph has step_seconds nan; a time is finite and not negative"},
       {[](Graph& g) { g.operators[0].scratch_bytes = -16; }, "operator 0 has scratch_bytes -16"},
@@ -163,7 +170,8 @@ TEST(Graph, TimelinesThatCannotHaveHappened) {
        },
        "event 9 makes idle value 4, which has been freed before"},
       {[](Graph& g) { g.events[13].index = 2; }, "event 13 frees value 2, which has been freed before"},
-      {[](Graph& g) { g.baseline_bytes = 10, g.events[8].delta = -300; }, "event 8 leaves plain with -162 bytes"},
+      {[](Graph& g) { g.baseline_bytes = 10, g.parameter_bytes = g.gradient_bytes = 0, g.events[8].delta = -300; },
+       "event 8 leaves plain with -162 bytes"},
   });
 }
 
@@ -182,6 +190,8 @@ TEST(Graph, FingerprintIsTheSameOnEveryMachine) {
 TEST(Graph, FingerprintLeavesOutTimesAndTheBytesBetween) {
   Graph graph = sample_graph();
   graph.baseline_bytes += 1;
+  graph.parameter_bytes += 1;
+  graph.gradient_bytes -= 1;
   graph.step_seconds += 1;
   graph.values[3].packed_bytes += 1;
   graph.operators[0].seconds += 1;

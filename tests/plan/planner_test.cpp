@@ -1,13 +1,17 @@
 #include <remat/planner.h>
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
+#include <cstdint>
 #include <map>
+#include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
 #include <remat/error.h>
 
+#include "brute_force.h"
 #include "plan/greedy.h"
 #include "plan/simulate.h"
 #include "random_graph.h"
@@ -16,59 +20,13 @@
 namespace remat::test {
 namespace {
 
-int64_t plain_peak(const Graph& graph) {
-  return predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep)).peak_bytes;
-}
-
-/// Every choice there is, tried out. For graphs with a handful of droppable values.
-class BruteForce {
- public:
-  explicit BruteForce(const Graph& graph) : graph_(graph), simulator_(graph), fates_(graph.values.size(), Fate::kKeep) {
-    for (size_t v = 0; v < graph.values.size(); ++v) {
-      if (graph.values[v].droppable) droppable_.push_back(v);
-    }
-    look(0);
-  }
-  size_t choices() const { return droppable_.size(); }
-  /// The least seconds within `budget`; infinite if nothing fits.
-  double least_seconds(int64_t budget) const {
-    double least = INFINITY;
-    for (const auto& [peak, seconds] : found_) {
-      if (peak <= budget) least = std::min(least, seconds);
-    }
-    return least;
-  }
-  int64_t lowest_peak() const { return found_.begin()->first; }
-
- private:
-  void look(size_t next) {
-    if (next == droppable_.size()) {
-      const Simulation run = simulator_.run(fates_);
-      auto& seconds = found_.try_emplace(run.peak_bytes, run.seconds).first->second;
-      seconds = std::min(seconds, run.seconds);
-      return;
-    }
-    for (const Fate fate : {Fate::kKeep, Fate::kDrop, Fate::kDropAgain, Fate::kPack}) {
-      if (fate == Fate::kPack && graph_.values[droppable_[next]].packed_bytes == 0) continue;
-      fates_[droppable_[next]] = fate;
-      look(next + 1);
-    }
-  }
-
-  const Graph& graph_;
-  Simulator simulator_;
-  std::vector<Fate> fates_;
-  std::vector<size_t> droppable_;
-  std::map<int64_t, double> found_;
-};
-
 TEST(Auto, FindsTheOptimumOfSmallGraphs) {
   int optimal = 0, plans = 0;
   double planned = 0, least = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
     const Graph graph = RandomGraph(seed).make(8);
     const BruteForce all(graph);
-    if (all.choices() > 7) continue;
+    if (all.choices() > BruteForce::kMostChoices) continue;
     const int64_t top = plain_peak(graph);
     for (int part = 0; part <= 10; ++part) {
       const int64_t budget = all.lowest_peak() + (top - all.lowest_peak()) * part / 10;
@@ -178,11 +136,112 @@ TEST(Auto, KeepsEverythingWhereThereIsRoom) {
   EXPECT_EQ(plan.predicted_peak_bytes, plain_peak(graph));
 }
 
-TEST(Planner, NothingToDropIsNoTrouble) {
-  Graph graph;
-  graph.baseline_bytes = 10;
-  EXPECT_EQ(make_plan(graph, 10).predicted_peak_bytes, 10);
-  EXPECT_THROW(make_plan(graph, 9), BudgetError);
+/// What must hold of each planner's plan for `budget`. Returns whether there is one.
+bool check_plan(const Graph& graph, int64_t budget, std::string_view planner, PlannerOptions options = {}) {
+  SCOPED_TRACE(std::string(planner) + " within " + std::to_string(budget));
+  try {
+    const Plan plan = make_plan(graph, budget, planner, options);
+    EXPECT_EQ(plan.planner, planner);
+    EXPECT_EQ(plan.problem(graph), "");
+    EXPECT_LE(plan.predicted_peak_bytes, budget);
+    const Prediction prediction = predict(graph, plan.fates);
+    EXPECT_EQ(plan.predicted_peak_bytes, prediction.peak_bytes);
+    EXPECT_EQ(plan.predicted_seconds, prediction.seconds);
+    EXPECT_EQ(make_plan(graph, budget, planner, options), plan);
+    const bool packs = std::count(plan.fates.begin(), plan.fates.end(), Fate::kPack) > 0;
+    EXPECT_FALSE(packs && !options.pack);
+    return true;
+  } catch (const BudgetError& error) {
+    const int64_t smallest = error.smallest_known_bytes().value_or(0);
+    EXPECT_GT(smallest, budget);
+    EXPECT_LE(make_plan(graph, smallest, planner, options).predicted_peak_bytes, smallest);
+    return false;
+  }
+}
+
+TEST(EveryPlanner, KeepsToTheBudgetOrNamesOneThatWorks) {
+  std::map<std::string_view, int> plans;
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    const Graph graph = RandomGraph(seed).make(5 + 7 * static_cast<int>(seed));
+    const int64_t room = plain_peak(graph) - graph.baseline_bytes;
+    for (const PlannerInfo& info : list_planners()) {
+      if (info.name == "auto" && seed > 0) continue;  // it takes longer and has tests of its own
+      for (int part = 0; part <= 10; part += 2) {
+        const int64_t budget = graph.baseline_bytes + room * part / 10;
+        plans[info.name] += check_plan(graph, budget, info.name, {.pack = part % 4 == 0}) ? 1 : 0;
+      }
+    }
+  }
+  // Below 100 % there are plans too.
+  for (const auto planner : {"segments", "revolve", "rotor", "online"}) EXPECT_GT(plans[planner], 24) << planner;
+}
+
+TEST(EveryPlanner, IsNeverBetterThanTheOptimum) {
+  std::map<std::string_view, int> plans;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    const Graph graph = RandomGraph(seed).make(8);
+    const BruteForce all(graph);
+    if (all.choices() > BruteForce::kMostChoices) continue;
+    for (const PlannerInfo& info : list_planners()) {
+      if (info.name == "auto") continue;  // compared above
+      EXPECT_FALSE(check_plan(graph, all.lowest_peak() - 1, info.name));
+      for (int part = 0; part <= 4; ++part) {
+        const int64_t budget = all.lowest_peak() + (plain_peak(graph) - all.lowest_peak()) * part / 4;
+        if (!check_plan(graph, budget, info.name)) continue;
+        ++plans[info.name];
+        EXPECT_GE(make_plan(graph, budget, info.name).predicted_seconds, all.least_seconds(budget) - 1e-9)
+            << info.name << " on graph " << seed;
+      }
+    }
+  }
+  EXPECT_EQ(plans.size(), list_planners().size() - 1);
+}
+
+TEST(EveryPlanner, KeepsEverythingWhereThereIsRoom) {
+  for (const PlannerInfo& info : list_planners()) {
+    if (info.name == "drop-all") continue;
+    for (uint32_t seed = 0; seed < 5; ++seed) {
+      const Graph graph = RandomGraph(seed).make(30);
+      EXPECT_EQ(make_plan(graph, plain_peak(graph), info.name).predicted_seconds, 0) << info.name;
+    }
+  }
+}
+
+TEST(EveryPlanner, CopesWithGraphsThatLeaveNothingToDo) {
+  Graph empty;
+  empty.baseline_bytes = 10;
+  Graph single = chain_graph(1);
+  Graph fixed = chain_graph(20), timeless = chain_graph(20), weightless = chain_graph(20);
+  for (auto& value : fixed.values) value.droppable = false, value.packed_bytes = 0;
+  for (auto& op : timeless.operators) op.seconds = op.replay_seconds = 0;
+  for (auto& value : weightless.values) value.bytes = value.packed_bytes = 0;
+  Graph useless = chain_graph(20);  // nothing is asked for
+  std::erase_if(useless.events, [](const GraphEvent& event) { return event.kind == GraphEvent::Kind::kUse; });
+  for (const Graph* graph : {&empty, &single, &fixed, &timeless, &weightless, &useless}) {
+    ASSERT_EQ(graph->problem(), "");
+    for (const PlannerInfo& info : list_planners()) {
+      EXPECT_TRUE(check_plan(*graph, INT64_MAX, info.name));
+      EXPECT_FALSE(check_plan(*graph, INT64_MIN, info.name));
+      check_plan(*graph, plain_peak(*graph), info.name);
+      check_plan(*graph, (graph->baseline_bytes + plain_peak(*graph)) / 2, info.name);
+    }
+  }
+  for (const PlannerInfo& info : list_planners()) {
+    EXPECT_EQ(make_plan(empty, 10, info.name).predicted_peak_bytes, 10);
+    EXPECT_THROW(make_plan(empty, 9, info.name), BudgetError);
+  }
+}
+
+TEST(EveryPlanner, IsDoneWithLargeGraphsInTime) {
+  const Graph graph = chain_graph(25'000);
+  const int64_t budget = plain_peak(graph) / 2;
+  for (const PlannerInfo& info : list_planners()) {
+    if (info.name == "auto" || info.name == "keep-all" || info.name == "drop-all") continue;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_LE(make_plan(graph, budget, info.name).predicted_peak_bytes, budget) << info.name;
+    // Some take a second; the limit allows for sanitizers. What grows with the square would take minutes.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60)) << info.name;
+  }
 }
 
 TEST(Planner, RefusesWithTheSmallestBudgetThatItKnows) {
@@ -209,17 +268,37 @@ TEST(Planner, RefusesUnknownNamesAndBadGraphs) {
     return std::string();
   };
   EXPECT_EQ(message("auto"), "");
-  EXPECT_EQ(message("best"), "[plan] there is no planner \"best\"; there are auto, keep-all, drop-all");
+  EXPECT_EQ(message("best"),
+            "[plan] there is no planner \"best\"; there are auto, keep-all, drop-all, segments, articulation-memory, "
+            "articulation-speed, selective, revolve, rotor, online");
   graph.values[0].bytes = -1;
   EXPECT_EQ(message("auto"), "[plan] the graph is not sound: value 0 has bytes -1; record it again");
 }
 
-TEST(Planner, EveryPlannerInTheListPlans) {
-  const Graph graph = RandomGraph(4).make(20);
+TEST(Planner, PredictionsRefuseFatesThatDoNotSuitAndBadGraphs) {
+  Graph graph = sample_graph();
+  const auto message = [&](const std::vector<Fate>& fates) {
+    try {
+      predict(graph, fates);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
+  EXPECT_EQ(message(fates), "");
+  EXPECT_NE(message({}).find("the plan has 0 fates"), std::string::npos) << message({});
+  fates[0] = Fate::kDrop;  // a leaf
+  EXPECT_NE(message(fates).find("value 0 is to be dropped"), std::string::npos) << message(fates);
+  fates[0] = Fate::kKeep;
+  graph.events.front().index = 1 << 30;
+  EXPECT_NE(message(fates).find("the graph is not sound"), std::string::npos) << message(fates);
+}
+
+TEST(Planner, DescribesEachPlannerOnce) {
+  std::map<std::string_view, int> names;
   for (const PlannerInfo& info : list_planners()) {
-    const Plan plan = make_plan(graph, 2 * plain_peak(graph), info.name);
-    EXPECT_EQ(plan.planner, info.name);
-    EXPECT_TRUE(plan.is_valid(graph)) << plan.problem(graph);
+    EXPECT_EQ(++names[info.name], 1) << info.name;
     EXPECT_FALSE(info.description.empty());
   }
 }

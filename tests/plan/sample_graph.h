@@ -13,6 +13,8 @@ inline Graph sample_graph() {
   using Kind = GraphEvent::Kind;
   Graph graph;
   graph.baseline_bytes = 464;
+  graph.parameter_bytes = 400;
+  graph.gradient_bytes = 8;
   graph.step_seconds = 0.5;
   graph.values = {{400, -1, 0, false}, {64, -1, 0, false}, {64, 0, 0, true}, {64, 1, 8, false}, {64, 2, 8, true}};
   graph.operators = {{"aten::addmm", 0.25, 0.125, 16, {0, 1}, {}, {2}},

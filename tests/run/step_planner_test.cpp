@@ -195,7 +195,9 @@ TEST(PlannedSteps, UnknownPlannersAreRefused) {
     const Session session({.planner = "best"});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "[session] there is no planner \"best\"; there are online, auto, keep-all, drop-all");
+    EXPECT_STREQ(error.what(),
+                 "[session] there is no planner \"best\"; there are online, auto, keep-all, drop-all, "
+                 "segments, articulation-memory, articulation-speed, selective, revolve, rotor");
   }
 }
 

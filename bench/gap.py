@@ -1,0 +1,98 @@
+"""How far plans are from the best possible ones, by the oracle (oracle.py): rows for the figure `gap`."""
+import json
+import math
+import os
+import subprocess
+
+import oracle
+from small_graphs import blocks, chain, random_graph
+from step_model import Graph, simulate
+
+MODELS, SHARES = ("gpt", "resnet", "mlp"), (50, 40, 35, 25)
+SMALL_SHARES = (70, 50, 35)
+IGNORED_BYTES = {"resnet": 20_000, "gpt": 20_000}  # statistics of normalizations
+
+
+def small_graphs():
+    """Graphs with 6 to 14 values to decide on, by name."""
+    graphs = {f"chain {length}, {seed}": chain(length, seed) for length in (6, 9, 12) for seed in range(4)}
+    graphs |= {f"blocks {count}, {seed}": blocks(count, seed) for count in (1, 2) for seed in range(4)}
+    for seed in range(1000, 1100):
+        graph = random_graph(seed, 8 + seed % 8)
+        if 6 <= len(graph.droppable) <= 14:
+            graphs[f"random {seed}"] = graph
+        if len(graphs) == 40:
+            break
+    return graphs
+
+
+class Planner:
+    """The command, and a folder for graphs and plans."""
+
+    def __init__(self, remat, folder):
+        self.remat, self.folder = remat, folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _run(self, *arguments):
+        environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
+        run = subprocess.run([self.remat, *map(str, arguments)], env=environment, capture_output=True, text=True)
+        if run.returncode not in (0, 3):  # 3: the budget is too small
+            raise RuntimeError(f"[gap] remat {' '.join(map(str, arguments))} ended with code {run.returncode}: {run.stderr}")
+        return run.returncode == 0
+
+    def record(self, model, batch):
+        path = self.folder / f"{model}.json"
+        self._run("record", model, "--out", path, *(["--batch", batch] if batch else []))
+        return Graph.read(path)
+
+    def fates(self, graph, budget):
+        """Of auto's plan; None if it has none. They must take what the command says, or the simulators differ."""
+        path, out = self.folder / "graph.json", self.folder / "plan.json"
+        path.write_text(json.dumps(graph.document))
+        if not self._run("plan", path, "--budget", budget, "--out", out):
+            return None
+        plan = json.loads(out.read_text())
+        fates = graph.fates_from(plan["fates"])
+        result = simulate(graph, fates)
+        if result.peak_bytes != plan["predicted_peak_bytes"] or abs(result.seconds - plan["predicted_seconds"]) > 1e-9:
+            raise RuntimeError(f"[gap] the simulators differ: {result} here, {plan['predicted_peak_bytes']} bytes and "
+                               f"{plan['predicted_seconds']} seconds there; that is a bug, please report it")
+        return fates
+
+
+def compared(graph, auto, reference):
+    """Seconds of auto's plan, or None, against those that no plan falls below; null in the file: nothing fits."""
+    row = {"step_seconds": graph.step_seconds, "auto_seconds": auto,
+           "reference_seconds": None if math.isinf(reference) else reference}
+    if auto is not None:
+        row["gap_percent"] = 100 * (auto - reference) / graph.step_seconds
+    return row
+
+
+def model_rows(planner, batches, seconds):
+    for model in MODELS:
+        graph = planner.record(model, batches.get(model))
+        for share in SHARES:
+            budget = oracle.share_of_peak(graph, share)
+            fates = planner.fates(graph, budget)
+            bound = oracle.refined_bound(graph, budget, seconds, IGNORED_BYTES.get(model, 0), fates)
+            auto = None if fates is None else simulate(graph, fates).seconds
+            row = {"model": model, "share": share, "reference": "lower bound"} | compared(graph, auto, bound.seconds)
+            if bound.fates not in (None, fates):
+                row |= {"better_seconds": simulate(graph, bound.fates).seconds, "better_fates": oracle.lists_of(bound.fates)}
+            yield row
+
+
+def small_rows(planner):
+    for name, graph in small_graphs().items():
+        for share in SMALL_SHARES:
+            budget = oracle.share_of_peak(graph, share)
+            fates = planner.fates(graph, budget)
+            auto = None if fates is None else simulate(graph, fates).seconds
+            optimum, better = oracle.ExactSearch(graph, budget, math.inf if auto is None else auto).run()
+            if math.isinf(optimum):
+                continue  # nothing fits
+            row = {"model": "small", "graph": name, "share": share, "reference": "optimum"}
+            if better is not None:
+                row |= {"better_seconds": optimum, "better_fates": oracle.lists_of(better)}
+            yield row | compared(graph, auto, optimum)

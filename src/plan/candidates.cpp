@@ -1,0 +1,86 @@
+#include "plan/candidates.h"
+
+#include <algorithm>
+
+#include "plan/costs.h"
+
+namespace remat::planners {
+
+std::vector<bool> saved_values(const Graph& graph) {
+  std::vector<bool> saved(graph.values.size(), false);
+  for (const GraphEvent& event : graph.events) {
+    if (event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree) saved[event.index] = true;
+  }
+  return saved;
+}
+
+std::vector<double> remaking_seconds(const Graph& graph) {
+  double all = 0;
+  for (const GraphOperator& op : graph.operators) all += op.replay_seconds;
+  const std::vector<bool> saved = saved_values(graph);
+  std::vector<double> seconds(graph.values.size(), 0);
+  for (const GraphOperator& op : graph.operators) {
+    double sum = op.replay_seconds;
+    for (const int32_t input : op.inputs) {
+      if (graph.values[input].producer >= 0 && !saved[input]) sum += seconds[input];
+    }
+    for (const int32_t made : op.results) seconds[made] = std::min(sum, all);
+  }
+  return seconds;
+}
+
+std::vector<bool> cheaper_packed(const Graph& graph) {
+  const std::vector<double> remaking = remaking_seconds(graph);
+  std::vector<bool> cheaper(graph.values.size(), false);
+  for (size_t v = 0; v < cheaper.size(); ++v) {
+    const GraphValue& value = graph.values[v];
+    if (!value.droppable || value.packed_bytes == 0 || value.packed_bytes >= value.bytes) continue;
+    cheaper[v] = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) < remaking[v];
+  }
+  return cheaper;
+}
+
+Fates only_kept(const Graph& graph, const std::vector<bool>& kept) {
+  Fates fates(graph.values.size(), Fate::kKeep);
+  for (size_t v = 0; v < fates.size(); ++v) {
+    if (graph.values[v].droppable && !kept[v]) fates[v] = Fate::kDrop;
+  }
+  return fates;
+}
+
+Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options)
+    : graph_(graph),
+      budget_(budget),
+      simulator_(graph),
+      packable_(options.pack ? cheaper_packed(graph) : std::vector<bool>()) {
+  plain_peak_ = judge(Fates(graph.values.size(), Fate::kKeep));
+}
+
+int64_t Candidates::judge(const Fates& fates) {
+  const Simulation run = simulator_.run(fates);
+  work_ += static_cast<int64_t>(graph_.events.size()) + 4 * run.replays;
+  frontier_.offer(run, fates);
+  return run.peak_bytes;
+}
+
+Fates Candidates::packed(Fates fates, bool kept_too) const {
+  for (size_t v = 0; v < packable_.size(); ++v) {
+    if (packable_[v] && (kept_too || fates[v] != Fate::kKeep)) fates[v] = Fate::kPack;
+  }
+  return fates;
+}
+
+bool Candidates::offer(const Fates& fates) {
+  int64_t lowest = judge(fates);
+  const Fates of_dropped = packed(fates, false), of_all = packed(fates, true);
+  if (of_dropped != fates) lowest = std::min(lowest, judge(of_dropped));
+  if (of_all != of_dropped) lowest = std::min(lowest, judge(of_all));
+  return lowest <= budget_;
+}
+
+Fates Candidates::best() const {
+  const Frontier::Point* const found = frontier_.within(budget_);
+  return found != nullptr ? found->fates : frontier_.lowest().fates;
+}
+
+}  // namespace remat::planners

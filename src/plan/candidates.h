@@ -1,0 +1,59 @@
+// src/plan/candidates.h -- the fastest of all fates that a planner came up with and that the simulator puts within the
+// budget.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/frontier.h"
+#include "plan/planners.h"
+#include "plan/simulate.h"
+
+namespace remat::planners {
+
+/// Seconds to make each value again from what a plan may keep, by value. Values that are not saved are made again with
+/// it, as often as they are read: where a graph branches the sum may be too high. At most those of all operators.
+std::vector<double> remaking_seconds(const Graph& graph);
+
+/// Values that take less time to pack and unpack than a replay does at the least, by value.
+std::vector<bool> cheaper_packed(const Graph& graph);
+
+/// Values that are saved, droppable or not: they may be there in backward.
+std::vector<bool> saved_values(const Graph& graph);
+
+/// Keeps the values marked, drops all others that can be dropped.
+Fates only_kept(const Graph& graph, const std::vector<bool>& kept);
+
+/// Collects fates. Knows those that keep everything from the start.
+class Candidates {
+ public:
+  /// `budget`: in bytes, baseline included.
+  Candidates(const Graph& graph, int64_t budget, PlannerOptions options);
+
+  /// Has the simulator judge `fates` and, where plans may pack, also with all that is cheaper_packed() packed: of what
+  /// is dropped, and of what is kept as well. True if one of them fits.
+  bool offer(const Fates& fates);
+  /// Simulations take time in proportion to events and replays. Planners stop when so many have been seen that it would
+  /// be felt; counted, not timed, so that plans do not depend on the machine.
+  bool exhausted() const { return work_ > kMostWork; }
+  /// Of the fates that keep everything.
+  int64_t plain_peak() const { return plain_peak_; }
+  /// The fastest that fit, or those with the lowest peak.
+  Fates best() const;
+
+ private:
+  static constexpr int64_t kMostWork = 100'000'000;
+
+  int64_t judge(const Fates& fates);  ///< its peak
+  Fates packed(Fates fates, bool kept_too) const;
+
+  const Graph& graph_;
+  const int64_t budget_;
+  Simulator simulator_;
+  std::vector<bool> packable_;  ///< empty: plans may not pack
+  Frontier frontier_;
+  int64_t work_ = 0;
+  int64_t plain_peak_ = 0;
+};
+
+}  // namespace remat::planners

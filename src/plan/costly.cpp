@@ -1,0 +1,48 @@
+#include "plan/costly.h"
+
+#include <algorithm>
+#include <array>
+
+namespace remat::planners {
+namespace {
+
+constexpr std::array<std::string_view, 10> kProducts = {
+    "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "matmul", "_addmm_activation", "_trilinear", "mv"};
+
+/// "aten::mm.out" is "mm".
+std::string_view base_of(std::string_view name) {
+  if (const size_t colons = name.find("::"); colons != std::string_view::npos) name.remove_prefix(colons + 2);
+  return name.substr(0, name.find('.'));
+}
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+}  // namespace
+
+bool is_product(std::string_view name) {
+  return std::find(kProducts.begin(), kProducts.end(), base_of(name)) != kProducts.end();
+}
+
+bool is_convolution(std::string_view name) {
+  const std::string_view base = base_of(name);
+  return contains(base, "convolution") || base.starts_with("conv1d") || base.starts_with("conv2d") ||
+         base.starts_with("conv3d");
+}
+
+bool is_attention(std::string_view name) {
+  const std::string_view base = base_of(name);
+  return contains(base, "scaled_dot_product") || contains(base, "_attention_forward");
+}
+
+std::vector<bool> results_of(const Graph& graph, bool (*costly)(std::string_view name)) {
+  std::vector<bool> results(graph.values.size(), false);
+  for (const GraphOperator& op : graph.operators) {
+    bool is_result = costly(op.name);
+    for (const int32_t input : op.overwritten) is_result = is_result || results[input];
+    if (!is_result) continue;
+    for (const int32_t made : op.results) results[made] = true;
+  }
+  return results;
+}
+
+}  // namespace remat::planners

@@ -1,0 +1,69 @@
+// src/plan/online_step.h -- a step under the online policy of src/run/eviction.cpp, on the graph.
+//
+// A change there is a change here. What differs: the graph tells how far memory rises between two events, not when, so
+// all that is needed until the next event is given up at once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/planners.h"
+
+namespace remat::planners {
+
+class OnlineStep {
+ public:
+  OnlineStep(const Graph& graph, PlannerOptions options);
+
+  /// What became of each value where no more than `limit` bytes were to be had, baseline included: given up once is
+  /// kDrop, given up again after a replay had brought it back is kDropAgain.
+  Fates run(int64_t limit);
+
+ private:
+  /// One way to free memory.
+  struct Option {
+    enum class Kind : uint8_t { kDrop, kPack, kDropPacked };
+    Kind kind = Kind::kDrop;
+    int32_t value = -1;
+  };
+
+  void use(int32_t value);
+  void free(int32_t value);
+  void unpack(int32_t value);
+  void replay(int32_t target);
+  void run_operator(int32_t index, int32_t target);
+  void end_read(int32_t value);
+  bool is_there(int32_t value) const { return present_[value] || transient_[value]; }
+
+  void make_room(int64_t bytes);
+  void evict(int64_t bytes);
+  std::vector<Option> options() const;
+  int64_t take(const Option& option);
+  double price(const Option& option);
+  double walk(int32_t value, bool pay, bool packed_too = false);
+
+  const Graph& graph_;
+  const bool pack_;
+  std::vector<int32_t> droppable_;
+  std::vector<bool> saved_;
+  std::vector<int32_t> all_uses_;
+
+  // Of the run in progress.
+  Fates fates_;
+  int64_t limit_ = 0, level_ = 0, replays_ = 0, drops_ = 0;
+  int32_t in_use_ = -1;           ///< backward has it in its hands
+  std::vector<bool> idle_;        ///< only saved tensors hold it
+  std::vector<bool> present_;     ///< its contents are alive, or a saved tensor's
+  std::vector<bool> transient_;   ///< its contents are a replay's
+  std::vector<bool> has_bits_;    ///< held packed
+  std::vector<bool> returned_;    ///< a replay brought it back
+  std::vector<int32_t> uses_;     ///< in backward, to come
+  std::vector<int32_t> reads_;    ///< by the replay in progress, to come
+  std::vector<uint32_t> visits_;  ///< operators: the last replay or price that came by
+  uint32_t visit_ = 0;
+  uint32_t paid_ = 0;  ///< the mark of operators that replays will run anyway
+  std::vector<int32_t> operators_, stack_;
+  std::vector<std::pair<int32_t, uint32_t>> seen_;
+};
+
+}  // namespace remat::planners

@@ -1,0 +1,152 @@
+// The planner `rotor`, after Herrmann, Beaumont et al. 2019, "Optimal checkpointing for heterogeneous chains: how to
+// train deep neural networks with limited memory": a dynamic programme over a chain of blocks.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include "plan/candidates.h"
+#include "plan/chain.h"
+#include "plan/planners.h"
+#include "plan/rotor_blocks.h"
+
+namespace remat::planners {
+namespace {
+
+/// Time grows with the cube of the blocks, memory with their square. Fewer blocks make worse chains, but the replays
+/// that their schedules ask for are more often such as plans can express.
+constexpr std::array<int64_t, 3> kBlocks = {96, 48, 24};
+constexpr int32_t kSlots = 256;
+
+/// The least seconds to go through blocks `first` to `last` and back with a number of memory slots, where the state
+/// that they begin with is there.
+class Programme {
+ public:
+  /// `nested`: what is replayed may be replayed in parts again. Otherwise one replay of a part brings all of it back,
+  /// as Fate::kDrop does.
+  Programme(const RotorBlocks& blocks, bool nested)
+      : blocks_(blocks), nested_(nested), count_(static_cast<size_t>(blocks.count())) {
+    seconds_.resize(count_ * count_ * kWidth, kNoWay);
+    choices_.resize(seconds_.size(), kNone);
+    for (size_t length = 1; length <= count_; ++length) {
+      for (size_t first = 0; first + length <= count_; ++first) solve(first, first + length - 1);
+    }
+  }
+
+  /// What `slots` suffice for in the whole chain; infinite if they do not.
+  double seconds(int32_t slots) const { return count_ == 0 ? kNoWay : at(0, count_ - 1)[slots]; }
+  /// How.
+  ChainSchedule schedule(int32_t slots) const;
+
+ private:
+  static constexpr size_t kWidth = kSlots + 1;
+  static constexpr double kNoWay = std::numeric_limits<double>::infinity();
+  static constexpr int16_t kNone = -1;
+  static constexpr int16_t kHold = 0;  ///< all that the first block makes is held; otherwise: blocks to the checkpoint
+
+  const double* at(size_t first, size_t last) const { return &seconds_[(first * count_ + last) * kWidth]; }
+
+  void offer(size_t first, size_t last, int32_t slots, double seconds, int16_t choice) {
+    const size_t place = (first * count_ + last) * kWidth + static_cast<size_t>(slots);
+    if (seconds >= seconds_[place]) return;
+    seconds_[place] = seconds;
+    choices_[place] = choice;
+  }
+
+  void solve(size_t first, size_t last) {
+    // All that the first block makes is held from now on. What crosses the end of the last block is held anyway, or has
+    // been used and freed.
+    const int32_t made = first == last ? blocks_.tail_inside[first] : blocks_.inside[first];
+    for (int32_t m = made + blocks_.other[first]; m <= kSlots; ++m) {
+      const double seconds =
+          first == last ? blocks_.tail_seconds[first] : blocks_.seconds[first] + at(first + 1, last)[m - made];
+      offer(first, last, m, seconds, kHold);
+    }
+    // Or a checkpoint is taken after some blocks, and they run again when the backward pass has come back to it.
+    double forward = 0;
+    int32_t least = 0;
+    int32_t all = 0, all_made = 0;  // to replay the blocks at once
+    for (size_t next = first + 1; next <= last; ++next) {
+      const double at_once = forward + blocks_.tail_seconds[next - 1];
+      forward += blocks_.seconds[next - 1];
+      least = std::max(least, blocks_.forward_other[next - 1]);
+      all = std::max(all, all_made + blocks_.tail_inside[next - 1] + blocks_.other[next - 1]);
+      all_made += blocks_.inside[next - 1];
+      const int32_t held = blocks_.state(first, next);
+      const double* const after = at(next, last);
+      const double* const before = at(first, next - 1);
+      for (int32_t m = std::max(least, held); m <= kSlots; ++m) {
+        const double again = nested_ ? before[m] : m >= all ? at_once : kNoWay;
+        offer(first, last, m, forward + blocks_.lost_seconds[next] + after[m - held] + again,
+              static_cast<int16_t>(next - first));
+      }
+    }
+  }
+
+  const RotorBlocks& blocks_;
+  const bool nested_;
+  const size_t count_;
+  std::vector<double> seconds_;   ///< by first block, last block and slots
+  std::vector<int16_t> choices_;  ///< likewise
+};
+
+ChainSchedule Programme::schedule(int32_t slots) const {
+  struct Part {
+    size_t first, last;
+    int32_t slots;
+    bool at_once;
+  };
+  ChainSchedule schedule(static_cast<int32_t>(count_));
+  std::vector<Part> parts = {{0, count_ - 1, slots, false}};
+  while (!parts.empty()) {
+    const Part part = parts.back();
+    parts.pop_back();
+    const size_t place = (part.first * count_ + part.last) * kWidth + static_cast<size_t>(part.slots);
+    const int16_t choice = part.at_once ? kHold : choices_[place];
+    if (choice == kHold) {
+      schedule.inside[part.first] = schedule.runs[part.first]++;
+      if (part.first == part.last) continue;
+      const int32_t left = part.at_once ? part.slots : part.slots - blocks_.inside[part.first];
+      parts.push_back({part.first + 1, part.last, left, part.at_once});
+      continue;
+    }
+    const size_t next = part.first + static_cast<size_t>(choice);
+    schedule.state[next - 1] = std::min(schedule.state[next - 1], schedule.runs[next - 1]);
+    for (size_t b = part.first; b < next; ++b) ++schedule.runs[b];
+    parts.push_back({part.first, next - 1, part.slots, !nested_});
+    parts.push_back({next, part.last, part.slots - blocks_.state(part.first, next), false});
+  }
+  return schedule;
+}
+
+/// The programme knows memory roughly, the simulator to the byte: all amounts are tried.
+void offer_all(Candidates& candidates, const Graph& graph, const Chain& chain, const Programme& programme) {
+  for (int32_t slots = 0; slots <= kSlots && !candidates.exhausted(); ++slots) {
+    if (!std::isfinite(programme.seconds(slots))) continue;
+    if (slots > 0 && programme.seconds(slots) == programme.seconds(slots - 1)) continue;
+    offer(candidates, graph, chain, programme.schedule(slots));
+  }
+}
+
+}  // namespace
+
+Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Candidates candidates(graph, budget_bytes, options);
+  const Cuts cuts(graph);
+  const std::vector<bool> packed = options.pack ? cheaper_packed(graph) : std::vector<bool>();
+  std::set<std::vector<int32_t>> tried;
+  for (const int64_t count : kBlocks) {
+    for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
+      const auto [places, first] = tried.insert(cuts.divide(count, measure));
+      if (!first || candidates.exhausted()) continue;
+      const Chain chain(graph, *places, packed);
+      const RotorBlocks blocks(graph, cuts, chain, kSlots);
+      for (const bool nested : {false, true}) offer_all(candidates, graph, chain, Programme(blocks, nested));
+    }
+  }
+  return candidates.best();
+}
+
+}  // namespace remat::planners

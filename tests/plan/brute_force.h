@@ -1,0 +1,63 @@
+// tests/plan/brute_force.h -- every choice that there is for a small graph, tried out.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include <remat/planner.h>
+
+#include "plan/simulate.h"
+
+namespace remat::test {
+
+inline int64_t plain_peak(const Graph& graph) {
+  return predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep)).peak_bytes;
+}
+
+/// For graphs with a handful of droppable values.
+class BruteForce {
+ public:
+  explicit BruteForce(const Graph& graph) : graph_(graph), simulator_(graph), fates_(graph.values.size(), Fate::kKeep) {
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      if (graph.values[v].droppable) droppable_.push_back(v);
+    }
+    if (choices() <= kMostChoices) look(0);
+  }
+  static constexpr size_t kMostChoices = 7;  ///< more are not tried
+  size_t choices() const { return droppable_.size(); }
+  /// The least seconds within `budget`; infinite if nothing fits.
+  double least_seconds(int64_t budget) const {
+    double least = INFINITY;
+    for (const auto& [peak, seconds] : found_) {
+      if (peak <= budget) least = std::min(least, seconds);
+    }
+    return least;
+  }
+  int64_t lowest_peak() const { return found_.empty() ? INT64_MAX : found_.begin()->first; }
+
+ private:
+  void look(size_t next) {
+    if (next == droppable_.size()) {
+      const Simulation run = simulator_.run(fates_);
+      auto& seconds = found_.try_emplace(run.peak_bytes, run.seconds).first->second;
+      seconds = std::min(seconds, run.seconds);
+      return;
+    }
+    for (const Fate fate : {Fate::kKeep, Fate::kDrop, Fate::kDropAgain, Fate::kPack}) {
+      if (fate == Fate::kPack && graph_.values[droppable_[next]].packed_bytes == 0) continue;
+      fates_[droppable_[next]] = fate;
+      look(next + 1);
+    }
+  }
+
+  const Graph& graph_;
+  Simulator simulator_;
+  std::vector<Fate> fates_;
+  std::vector<size_t> droppable_;
+  std::map<int64_t, double> found_;
+};
+
+}  // namespace remat::test

@@ -1,0 +1,97 @@
+#include <remat/planner.h>
+
+#include <gtest/gtest.h>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+
+#include "plan/simulate.h"
+#include "random_graph.h"
+#include "sample_graph.h"
+
+namespace remat::test {
+namespace {
+
+TEST(Floor, NoPlanGoesBelowIt) {
+  int reached = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const Graph graph = RandomGraph(seed).make(4 + static_cast<int>(seed % 8));
+    const int64_t floor = floor_of(graph).peak_bytes;
+    Simulator simulator(graph);
+    std::mt19937 random(seed);
+    for (int i = 0; i < 300; ++i) {
+      std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
+      for (size_t v = 0; v < fates.size(); ++v) {
+        if (!graph.values[v].droppable) continue;
+        fates[v] = static_cast<Fate>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
+      }
+      const int64_t peak = simulator.run(fates).peak_bytes;
+      ASSERT_GE(peak, floor) << "seed " << seed;
+      reached += peak == floor ? 1 : 0;
+    }
+  }
+  EXPECT_GT(reached, 0) << "a bound that nothing reaches proves little";
+}
+
+TEST(Floor, IsPlainsPeakWhereNothingCanBeDropped) {
+  Graph graph = RandomGraph(3).make(20);
+  for (GraphValue& value : graph.values) value.droppable = false;
+  EXPECT_EQ(floor_of(graph).peak_bytes, make_plan(graph, INT64_MAX, "keep-all").predicted_peak_bytes);
+}
+
+TEST(Floor, OfAnEmptyGraphIsItsBaseline) {
+  Graph graph;
+  graph.baseline_bytes = 7;
+  EXPECT_EQ(floor_of(graph).peak_bytes, 7);
+  EXPECT_EQ(to_text(floor_of(graph)), "7 B before the step");
+}
+
+TEST(Floor, SaysWhatItIsMadeOfAndWho) {
+  // relu's result and what its backward takes are there at once: 64 bytes, used again with 64 more.
+  const Floor floor = floor_of(sample_graph());
+  EXPECT_EQ(floor.parameter_bytes, 400);
+  EXPECT_EQ(floor.gradient_bytes, 8);
+  EXPECT_EQ(floor.peak_bytes, 464 + floor.activation_bytes());
+  EXPECT_FALSE(floor.operator_name.empty());
+  const Floor other{15 << 20, 4 << 20, 3 << 20, 12 << 20, "aten::mm", true};
+  EXPECT_EQ(to_text(other),
+            "4.00 MiB of parameters, 3.00 MiB of their gradients, 5.00 MiB else before the step (optimizer state, "
+            "inputs), 3.00 MiB while aten::mm runs backward");
+}
+
+TEST(Floor, NamesTheOperatorThatSetsIt) {
+  using Kind = GraphEvent::Kind;
+  Graph graph = chain_graph(5);
+  graph.events.front().rise += 1 << 20;  // until the second operator has run
+  EXPECT_EQ(floor_of(graph).operator_name, "aten::op1");
+  EXPECT_FALSE(floor_of(graph).backward);
+  for (GraphEvent& event : graph.events) {
+    if (event.kind == Kind::kUse && event.index == 3) event.rise += 1 << 21;
+  }
+  EXPECT_EQ(floor_of(graph).operator_name, "aten::op2");
+  EXPECT_TRUE(floor_of(graph).backward);
+}
+
+TEST(Floor, RefusalsNameIt) {
+  const Graph graph = chain_graph(30);
+  const Floor floor = floor_of(graph);
+  try {
+    make_plan(graph, floor.peak_bytes - 1);
+    FAIL() << "there is no such plan";
+  } catch (const BudgetError& error) {
+    EXPECT_EQ(error.lower_bound_bytes(), floor.peak_bytes);
+    EXPECT_NE(std::string(error.what()).find(to_text(floor)), std::string::npos) << error.what();
+  }
+}
+
+TEST(Floor, AdviceGoesByWhatIsTooLarge) {
+  Floor floor;
+  floor.peak_bytes = 1000;
+  floor.baseline_bytes = 600;
+  EXPECT_EQ(advice(floor, 500), "use a smaller model, or an optimizer that holds less; or give more");
+  EXPECT_EQ(advice(floor, 800), "a batch of at most 50% of this one may fit; or give more");
+  EXPECT_EQ(advice(floor, 1000), "give more, or less work per step");
+}
+
+}  // namespace
+}  // namespace remat::test

@@ -1,0 +1,77 @@
+#include "plan/online_step.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "brute_force.h"
+#include "random_graph.h"
+#include "step_builder.h"
+
+namespace remat::test {
+namespace {
+
+using planners::Fates;
+using planners::OnlineStep;
+
+TEST(OnlineStep, GivesUpNothingWithoutNeed) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const Graph graph = RandomGraph(seed).make(30);
+    OnlineStep step(graph, {});
+    EXPECT_EQ(step.run(plain_peak(graph)), Fates(graph.values.size(), Fate::kKeep));
+    EXPECT_NE(step.run(plain_peak(graph) - 1), Fates(graph.values.size(), Fate::kKeep));
+  }
+}
+
+TEST(OnlineStep, GivesUpTheCheapestPerByteFirst) {
+  const Graph graph = plain_chain({{1000, 4}, {1000, 1}, {1000, 4}, {3000, 2}, {1000, 4}, {1000, 4}});
+  OnlineStep step(graph, {});
+  // 2 seconds for 3000 bytes are the best offer, but it comes late.
+  EXPECT_EQ(step.run(7999),
+            (Fates{Fate::kKeep, Fate::kKeep, Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kKeep, Fate::kKeep}));
+  EXPECT_EQ(step.run(5999),
+            (Fates{Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kKeep, Fate::kDrop, Fate::kKeep, Fate::kKeep}));
+}
+
+TEST(OnlineStep, WhatReplaysRunAnywayIsFree) {
+  StepBuilder builder;
+  const int32_t shared = builder.lost({0}, 15);
+  const int32_t large = builder.saved({shared}, 100'000, 1);
+  const int32_t small = builder.saved({shared}, 1000, 1);
+  const int32_t other = builder.saved({0}, 1000, 5);
+  builder.saved({0}, 1000, 50);
+  const Graph graph = builder.graph();
+  // The large value costs least per byte. With it gone, `shared` is made again in any case.
+  const Fates fates = OnlineStep(graph, {}).run(2000);
+  EXPECT_EQ(fates[static_cast<size_t>(large)], Fate::kDrop);
+  EXPECT_EQ(fates[static_cast<size_t>(small)], Fate::kDrop);
+  EXPECT_EQ(fates[static_cast<size_t>(other)], Fate::kKeep);
+}
+
+TEST(OnlineStep, PacksWhereThatIsCheaperAndAllowed) {
+  StepBuilder builder;
+  const int32_t mask = builder.saved({0}, 1 << 20, 1, 1 << 17);
+  builder.saved({mask}, 1 << 20, 1);
+  builder.saved({mask}, 1 << 20, 1);
+  const Graph graph = builder.graph();
+  const int64_t limit = 5 << 19;
+  EXPECT_EQ(OnlineStep(graph, {}).run(limit)[static_cast<size_t>(mask)], Fate::kPack);
+  EXPECT_EQ(OnlineStep(graph, {.pack = false}).run(limit)[static_cast<size_t>(mask)], Fate::kDrop);
+}
+
+TEST(OnlineStep, DropsAgainWhatDoesNotStay) {
+  const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(30, {1000, 1}));
+  const Fates fates = OnlineStep(graph, {}).run(5000);
+  EXPECT_GT(std::count(fates.begin(), fates.end(), Fate::kDropAgain), 3);
+}
+
+TEST(OnlineStep, GivesTheSameTwice) {
+  const Graph graph = RandomGraph(5).make(40);
+  OnlineStep step(graph, {});
+  const Fates first = step.run(plain_peak(graph) * 7 / 10);
+  step.run(plain_peak(graph) / 2);
+  EXPECT_EQ(step.run(plain_peak(graph) * 7 / 10), first);
+}
+
+}  // namespace
+}  // namespace remat::test
