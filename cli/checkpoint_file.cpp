@@ -4,7 +4,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include <fcntl.h>
@@ -16,12 +15,11 @@
 
 #include <remat/error.h>
 
-#include "cli/output_file.h"
+#include "cli/replacement_file.h"
+#include "cli/special_file.h"
 
 namespace remat::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
@@ -61,37 +59,20 @@ class Hash {
   XXH3_state_t* state_;
 };
 
-// rename() is durable only once the directory that holds the name is.
-void sync_directory_of(const std::string& path) {
-  const auto parent = fs::path(path).parent_path();
-  const int directory = open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  fsync(directory);
-  close(directory);
-}
-
 }  // namespace
 
 struct CheckpointWriter::Impl {
-  std::string path, part;
-  int file = -1;
+  ReplacementFile file;
   Hash hash;
   uint64_t payload_size = 0;
-  bool committed = false;
 
   [[noreturn]] void fail(const char* what) {
-    throw Error("[checkpoint] " + std::string(what) + " '" + part + "' failed (" + system_error() +
+    throw Error("[checkpoint] " + std::string(what) + " '" + file.part() + "' failed (" + system_error() +
                 "); an earlier checkpoint is untouched; free some space or give another path with --checkpoint");
   }
 
   void write(const void* data, size_t size) {
-    for (auto next = static_cast<const char*>(data); size > 0;) {
-      const auto written = ::write(file, next, size);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail("writing");
-      next += written;
-      size -= static_cast<size_t>(written);
-    }
+    if (!file.write(data, size)) fail("writing");
   }
 
   void write_hashed(const void* data, size_t size) {
@@ -102,10 +83,7 @@ struct CheckpointWriter::Impl {
 
 CheckpointWriter::CheckpointWriter(const std::string& path, const nlohmann::json& about)
     : impl_(std::make_unique<Impl>()) {
-  impl_->path = path;
-  impl_->part = path + ".part";
-  impl_->file = open(impl_->part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (impl_->file < 0) impl_->fail("opening");
+  if (!impl_->file.open(path)) impl_->fail("opening");
   const auto text = about.dump();
   Header header{{}, kVersion, static_cast<uint32_t>(text.size())};
   std::memcpy(header.begin, kBegin, sizeof kBegin);
@@ -113,10 +91,7 @@ CheckpointWriter::CheckpointWriter(const std::string& path, const nlohmann::json
   impl_->write_hashed(text.data(), text.size());
 }
 
-CheckpointWriter::~CheckpointWriter() {
-  if (impl_->file >= 0) close(impl_->file);
-  if (!impl_->committed) unlink(impl_->part.c_str());
-}
+CheckpointWriter::~CheckpointWriter() = default;
 
 void CheckpointWriter::append(const void* data, size_t size) {
   impl_->write_hashed(data, size);
@@ -128,10 +103,7 @@ void CheckpointWriter::commit() {
   Trailer trailer{impl_->payload_size, hash.low64, hash.high64, {}};
   std::memcpy(trailer.end, kEnd, sizeof kEnd);
   impl_->write(&trailer, sizeof trailer);
-  if (fsync(impl_->file) != 0) impl_->fail("writing");
-  if (rename(impl_->part.c_str(), impl_->path.c_str()) != 0) impl_->fail("putting in its place");
-  impl_->committed = true;
-  sync_directory_of(impl_->path);
+  if (!impl_->file.commit()) impl_->fail("putting in its place");
 }
 
 CheckpointReader::CheckpointReader(const std::string& path) : path_(path) {

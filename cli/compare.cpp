@@ -29,6 +29,7 @@ std::vector<StepResult> train(const TrainSettings& settings, const TextData& dat
   trainer.record_fingerprints();
   parameters = trainer.parameter_count();
   std::vector<StepResult> results;
+  const PoliteStop polite;  // the bar on the terminal is left in order
   run_steps(trainer, settings, budget ? "remat" : "plain", results);
   return results;
 }

@@ -11,15 +11,14 @@ namespace remat::cli {
 
 constexpr int kStepPercent = 5;
 
-Curve make_curve(const PlainStep& plain, const std::string& planner, const PlanFor& plan_for,
-                 const std::function<bool()>& stop) {
+Curve make_curve(const PlainStep& plain, const std::string& planner, const PlanFor& plan_for) {
   if (plain.activation_bytes() <= 0 || plain.seconds <= 0) {
     throw Error("[curve] the graph has an activation peak of " + std::to_string(plain.activation_bytes()) +
                 " bytes and a step of " + format_seconds(plain.seconds) +
                 ", which leaves no percentages; record a whole training step");
   }
   Curve curve{planner, {}, {}};
-  for (int percent = 100; percent > 0 && !stop(); percent -= kStepPercent) {
+  for (int percent = 100; percent > 0; percent -= kStepPercent) {
     const int64_t budget = plain.bytes_of(Budget::percent(percent));
     const Attempt attempt = plan_for(budget);
     if (!attempt.plan) {

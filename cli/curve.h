@@ -30,11 +30,9 @@ struct Curve {
 /// Plans for a budget in bytes: try_plan() with the rest given.
 using PlanFor = std::function<Attempt(int64_t budget_bytes)>;
 
-/// Plans for one budget after the other, until one has no plan or `stop`, which is asked before each, says so; then
-/// carries forward. Throws Error where the graph gives no percentages or the planner cannot plan it at all, BudgetError
-/// where it has no plan for any budget.
-Curve make_curve(const PlainStep& plain, const std::string& planner, const PlanFor& plan_for,
-                 const std::function<bool()>& stop);
+/// Plans for one budget after the other, until one has no plan; then carries forward. Throws Error where the graph
+/// gives no percentages or the planner cannot plan it at all, BudgetError where it has no plan for any budget.
+Curve make_curve(const PlainStep& plain, const std::string& planner, const PlanFor& plan_for);
 
 /// A plan for a smaller budget holds in a larger one too: where it takes less time than the plan made there, it takes
 /// that one's place. So less memory never looks faster. `points`: budgets fall.

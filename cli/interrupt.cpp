@@ -1,27 +1,51 @@
 #include "cli/interrupt.h"
 
+#include <climits>
 #include <csignal>
+#include <cstring>
 #include <initializer_list>
+
+#include <unistd.h>
 
 namespace remat::cli {
 namespace {
 
 volatile std::sig_atomic_t noted_signal = 0;
+volatile std::sig_atomic_t polite_stops = 0;
+volatile std::sig_atomic_t removes = 0;
+char path_to_remove[PATH_MAX];  // a handler may not allocate
 
-void note(int signal) { noted_signal = signal; }
+void handle(int signal) {
+  const bool wait = polite_stops > 0 && (noted_signal == 0 || signal == SIGPIPE);
+  if (!wait) {
+    if (removes != 0) unlink(path_to_remove);
+    _exit(128 + (noted_signal != 0 ? noted_signal : signal));
+  }
+  if (noted_signal == 0) noted_signal = signal;
+}
 
 }  // namespace
 
 void catch_signals() {
   struct sigaction action = {};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-  action.sa_flags = SA_RESTART;  // every further line of progress meets the closed pipe again
-  sigaction(SIGPIPE, &action, nullptr);
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) sigaction(signal, &action, nullptr);
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+PoliteStop::PoliteStop() { polite_stops = polite_stops + 1; }
+PoliteStop::~PoliteStop() { polite_stops = polite_stops - 1; }
+
 int interrupted() { return noted_signal; }
+
+void remove_when_interrupted(const std::string& path) {
+  removes = 0;
+  if (path.size() >= sizeof path_to_remove) return;  // no system call would take it either
+  std::memcpy(path_to_remove, path.c_str(), path.size() + 1);
+  removes = 1;
+}
+
+void keep_when_interrupted() { removes = 0; }
 
 }  // namespace remat::cli

@@ -1,13 +1,32 @@
-// cli/interrupt.h -- a polite stop: the step in progress is finished, then the run saves itself and ends.
+// cli/interrupt.h -- Ctrl-C, termination requests, closed terminals and closed pipes: an end at once where there is
+// nothing to lose, a polite stop in the middle of a training.
 #pragma once
+
+#include <string>
 
 namespace remat::cli {
 
-/// From now on the first Ctrl-C, termination request, closed terminal or closed pipe is only noted; a second Ctrl-C
-/// (or other request) ends the process at once. Writing beyond a file-size limit becomes an ordinary error.
+/// From now on such a signal ends the process at once, with the exit code that tells a shell of it: 128 + its number.
+/// Nothing that waits (for the other end of a pipe, for a large model) can delay it. Writing beyond a file-size limit
+/// becomes an ordinary error.
 void catch_signals();
 
-/// The number of the signal noted, 0 for none. The exit code that tells a shell of it is 128 + this number.
+/// While one of these lives, the first signal is only noted; a second one (but not of a closed pipe, which every
+/// further line of progress meets again) ends the process at once.
+class PoliteStop {
+ public:
+  PoliteStop();
+  ~PoliteStop();
+  PoliteStop(const PoliteStop&) = delete;
+  PoliteStop& operator=(const PoliteStop&) = delete;
+};
+
+/// The number of the signal noted, 0 for none.
 int interrupted();
+
+/// The file that a signal which ends the process removes first, because half of it is of no use. One at a time.
+void remove_when_interrupted(const std::string& path);
+/// No more.
+void keep_when_interrupted();
 
 }  // namespace remat::cli

@@ -1,5 +1,8 @@
 // The command `remat`: exit codes and error messages.
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -15,6 +18,8 @@
 
 namespace {
 
+using remat::cli::interrupted;
+
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr int kBudget = 3;
@@ -23,6 +28,18 @@ int fail(int code, const std::string& message) {
   std::fflush(stdout);
   std::fprintf(stderr, "remat: %s\n", message.c_str());
   return code;
+}
+
+// What was printed must have arrived, or the shell is told. That a pipe was closed is no failure of the command's.
+int finish_output(int code) {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  if (errno == EPIPE || interrupted() == SIGPIPE) return code != 0 ? code : 128 + SIGPIPE;
+  // Where an earlier line was lost, and later ones were not, the reason is gone.
+  const std::string reason = std::strerror(flushed ? EIO : errno);
+  return fail(code != 0 ? code : kFailure, "[output] cannot write to standard output (" + reason +
+                                               "); free some space there, or send it to another place");
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -39,9 +56,11 @@ int run(const remat::cli::Command& command) {
     case Command::Kind::kCompare:
       return run_compare(command.settings);
     case Command::Kind::kRecord:
-      return run_record(command.record);
+      run_record(command.record);
+      return 0;
     case Command::Kind::kPlan:
-      return run_plan(command.plan);
+      run_plan(command.plan);
+      return 0;
   }
   return kFailure;
 }
@@ -51,7 +70,7 @@ int run(const remat::cli::Command& command) {
 int main(int count, char** words) {
   using namespace remat::cli;
   try {
-    return run(parse_options({words + 1, words + count}));
+    return finish_output(run(parse_options({words + 1, words + count})));
   } catch (const UsageError& error) {
     return fail(kUsage, error.what());
   } catch (const remat::BudgetError& error) {

@@ -1,7 +1,9 @@
 // cli/option_adder.h -- adds options to one subcommand, in groups of its help page.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -9,10 +11,25 @@
 
 namespace remat::cli {
 
-/// CLI11's check without the limits in the help page, where they would be noise.
+/// From `least` to `most`, in decimal digits. Unlike CLI11's own check it refuses nan, and what does not fit the type;
+/// and the help page has no limits, which would be noise.
 template <class Number>
 CLI::Validator range(Number least, Number most) {
-  return CLI::Range(least, most).description("");
+  const auto problem = [least, most](const std::string& text) {
+    Number number{};
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc() && rest == end && number >= least && number <= most) return std::string();
+    std::ostringstream message;
+    message << "'" << text << "' is not a number from " << least << " to " << most;
+    return message.str();
+  };
+  return {problem, ""};
+}
+
+/// An empty path would mean that the option is not given.
+inline CLI::Validator path_given() {
+  return {[](const std::string& path) { return path.empty() ? "the path is empty" : std::string(); }, ""};
 }
 
 class OptionAdder {
@@ -26,11 +43,11 @@ class OptionAdder {
     return app_.add_option(name, value, text)->capture_default_str()->group(group_);
   }
   template <class Value>
-  void count(const std::string& name, Value& value, const std::string& text) {
-    add(name, value, text)->check(range(int64_t{1}, int64_t{1} << 40))->type_name("N");
+  void count(const std::string& name, Value& value, const std::string& text, int64_t most = int64_t{1} << 40) {
+    add(name, value, text)->check(range(int64_t{1}, most))->type_name("N");
   }
   CLI::Option* file(const std::string& name, std::string& path, const std::string& text) {
-    return app_.add_option(name, path, text)->type_name("FILE")->group(group_);
+    return app_.add_option(name, path, text)->check(path_given())->type_name("FILE")->group(group_);
   }
   void flag(const std::string& name, bool& value, const std::string& text) {
     app_.add_flag(name, value, text)->group(group_);

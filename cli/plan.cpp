@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/interrupt.h"
 #include "cli/json_file.h"
 #include "cli/output_file.h"
 #include "cli/table.h"
@@ -67,7 +66,7 @@ class PlanCommand {
              {"step_seconds", plain_.seconds}};
   }
 
-  int run() {
+  void run() {
     std::printf("%s: %s operators, %s values to decide on; plain takes %s, %s of it above the baseline, in %s\n",
                 settings_.graph.c_str(), format_count(static_cast<int64_t>(graph_.operators.size())).c_str(),
                 format_count(count_choices(graph_)).c_str(), format_bytes(plain_.peak_bytes).c_str(),
@@ -77,11 +76,9 @@ class PlanCommand {
     std::fflush(stdout);  // planning may take a while
     std::exception_ptr error;
     if (wants_budget(settings_)) error = plan_budget();
-    if (!settings_.curve.empty() && interrupted() == 0) plan_curve();
-    if (interrupted() != 0) return 128 + interrupted();
+    if (!settings_.curve.empty()) plan_curve();
     write_json(settings_.json, json_);
     if (error) std::rethrow_exception(error);
-    return 0;
   }
 
  private:
@@ -99,7 +96,6 @@ class PlanCommand {
     Attempt asked;
     auto list = nlohmann::json::array();
     for (const auto& planner : planners) {
-      if (interrupted() != 0) return nullptr;
       attempts.push_back(attempt(planner, budget));
       list.push_back(attempt_json(graph_, plain_, attempts.back()));
       if (planner == settings_.planner) asked = attempts.back();
@@ -122,8 +118,8 @@ class PlanCommand {
 
   void plan_curve() {
     const auto plan_for = [&](int64_t budget) { return attempt(settings_.planner, budget); };
-    const Curve curve = make_curve(plain_, settings_.planner, plan_for, [] { return interrupted() != 0; });
-    if (interrupted() != 0) return;
+    std::fflush(stdout);  // here too
+    const Curve curve = make_curve(plain_, settings_.planner, plan_for);
     std::printf("\n%s", curve_table(curve, plain_).c_str());
     json_["curve"] = to_json(curve.points, plain_);
     if (settings_.curve.ends_with(".svg")) {
@@ -146,11 +142,11 @@ class PlanCommand {
 
 }  // namespace
 
-int run_plan(const PlanSettings& settings) {
+void run_plan(const PlanSettings& settings) {
   check_output_path(settings.out, "out");
   check_output_path(settings.curve, "curve");
   check_json_path(settings.json);
-  return PlanCommand(settings).run();
+  PlanCommand(settings).run();
 }
 
 }  // namespace remat::cli

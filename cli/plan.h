@@ -11,9 +11,9 @@
 
 namespace remat::cli {
 
-/// Plans a recorded step, prints what that gives and writes the files asked for. Returns the exit code: 0, or 128 + a
-/// signal's number, and then no further file is written. Throws BudgetError where settings.planner finds no plan.
-int run_plan(const PlanSettings& settings);
+/// Plans a recorded step, prints what that gives and writes the files asked for. Throws BudgetError where
+/// settings.planner finds no plan.
+void run_plan(const PlanSettings& settings);
 
 // What it prints.
 

@@ -9,8 +9,8 @@
 
 #include "cli/option_adder.h"
 #include "cli/options.h"
-#include "cli/output_file.h"
 #include "cli/recording.h"
+#include "cli/special_file.h"
 
 namespace remat::cli {
 namespace {
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::string file_of(const std::string& path) {
   if (path.empty() || is_special_file(path)) return {};
   std::error_code ignored;
-  return fs::weakly_canonical(fs::absolute(path), ignored).string();
+  return fs::weakly_canonical(fs::absolute(follow_links(path)), ignored).string();
 }
 
 // The second to be written would take the place of the first, or of the graph.
@@ -53,7 +53,7 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
   add.file("--out", settings.out, "Write the graph here, as JSON")->required();
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
-  app.add_option("--batch", settings.batch, batches + ")")->check(range(int64_t{1}, int64_t{1} << 40))->type_name("N");
+  app.add_option("--batch", settings.batch, batches + ")")->check(range(int64_t{1}, kMostBatch))->type_name("N");
   add.add("--budget", settings.budget,
           "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure")
       ->type_name("BYTES");
@@ -67,7 +67,9 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
     names.emplace_back(info.name);
     text += "\n" + names.back() + ": " + std::string(info.description);
   }
-  add.word("GRAPH", settings.graph, "A recorded step, from `remat record` or remat::to_json()")->type_name("FILE");
+  add.word("GRAPH", settings.graph, "A recorded step, from `remat record` or remat::to_json()")
+      ->check(path_given())
+      ->type_name("FILE");
   app.add_option("--budget", settings.budget,
                  "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations "
                  "have without remat. 50% where neither this nor --curve is given")

@@ -4,7 +4,6 @@
 
 #include <remat/budget.h>
 
-#include "cli/interrupt.h"
 #include "cli/output_file.h"
 #include "cli/planning.h"
 #include "cli/recording.h"
@@ -12,26 +11,24 @@
 
 namespace remat::cli {
 
-int run_record(const RecordSettings& settings) {
+void run_record(const RecordSettings& settings) {
   check_output_path(settings.out, "out");
-  const auto recording = record_steps(settings, [] { return interrupted() != 0; });
-  if (!recording) return 128 + interrupted();
-  const Graph& graph = recording->graph;
+  const auto recording = record_steps(settings);
+  const Graph& graph = recording.graph;
   const PlainStep plain(graph);
   write_output(settings.out, to_json(graph), "out");
   std::printf("%s: %lld step%s of batch %lld, budget %s; the graph is in %s\n", settings.model.c_str(),
               static_cast<long long>(settings.steps), settings.steps == 1 ? "" : "s",
-              static_cast<long long>(recording->batch), Budget::parse(settings.budget).to_string().c_str(),
+              static_cast<long long>(recording.batch), Budget::parse(settings.budget).to_string().c_str(),
               settings.out.c_str());
   Table table;
   table.add({"operators", format_count(static_cast<int64_t>(graph.operators.size()))});
-  table.add({"saved values", format_count(recording->values_saved)});
+  table.add({"saved values", format_count(recording.values_saved)});
   table.add({"  that plans can give up", format_count(count_choices(graph))});
   table.add({"baseline", format_bytes(plain.baseline_bytes)});
   table.add({"activation peak", format_bytes(plain.activation_bytes())});
   table.add({"time per step", format_seconds(plain.seconds)});
   std::fputs(table.to_string().c_str(), stdout);
-  return 0;
 }
 
 }  // namespace remat::cli

@@ -8,6 +8,7 @@
 #include "zoo/task.h"
 
 namespace remat::cli {
+
 std::vector<RecordableModel> recordable_models() {
   std::vector<RecordableModel> models;
   for (const auto& task : zoo::list_tasks()) {
@@ -16,19 +17,18 @@ std::vector<RecordableModel> recordable_models() {
   return models;
 }
 
-std::optional<Recording> record_steps(const RecordSettings& settings, const std::function<bool()>& stop) {
+Recording record_steps(const RecordSettings& settings) {
   memory::start_accounting();  // before the first tensor: parameters count
   const auto task = zoo::make_task(settings.model, settings.batch);
   for (auto& parameter : task.model->parameters()) parameter.mutable_grad() = at::zeros_like(parameter);
   Session session({.budget = Budget::parse(settings.budget)});
   for (int64_t i = 0; i < settings.steps; ++i) {
-    if (stop()) return std::nullopt;
     task.model->zero_grad(/*set_to_none=*/false);
     auto step = session.step();
     task.loss().backward();
     step.end();
   }
-  return Recording{session.graph(), task.input.size(0), session.report().values_saved};
+  return {session.graph(), task.input.size(0), session.report().values_saved};
 }
 
 }  // namespace remat::cli

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,8 +27,8 @@ struct Recording {
 };
 
 /// Runs forward and backward `settings.steps` times. Gradients exist before the first step, so that the peak above the
-/// baseline is that of activations. Nothing where `stop`, which is asked before every step, says so. Throws Error for a
-/// model or a budget that cannot be, BudgetError where the steps do not fit it.
-std::optional<Recording> record_steps(const RecordSettings& settings, const std::function<bool()>& stop);
+/// baseline is that of activations. Throws Error for a model or a budget that cannot be, BudgetError where the steps do
+/// not fit it.
+Recording record_steps(const RecordSettings& settings);
 
 }  // namespace remat::cli

@@ -8,6 +8,13 @@
 
 namespace remat::cli {
 
+// The most that a training may ask for: far beyond what trains on one machine, and small enough that every product of
+// them is a number.
+constexpr int64_t kMostLayers = 100'000;
+constexpr int64_t kMostWidth = 65'536;  // and heads
+constexpr int64_t kMostSeq = 1 << 20;
+constexpr int64_t kMostBatch = 1 << 20;
+
 struct ModelSettings {
   std::string kind = "gpt";  ///< "gpt" or "mlp"
   int64_t layers = 8;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "cli/checkpoint_file.h"
 #include "cli/interrupt.h"
@@ -112,6 +113,7 @@ int run_train(const TrainSettings& settings) {
     return 0;
   }
 
+  std::optional<PoliteStop> polite(std::in_place);  // from now on there is something to lose
   const auto first_step = trainer.steps_done();
   std::vector<StepResult> results;
   const auto after_step = [&](const StepResult& result) {
@@ -140,6 +142,7 @@ int run_train(const TrainSettings& settings) {
   auto path = settings.checkpoint;
   if (path.empty() && signal != 0) path = unused_path();
   if (!path.empty()) save(path, settings, data, trainer);
+  polite.reset();
   write_json(settings.json, results_json(settings, trainer, results));
   if (signal != 0 && trainer.steps_done() < settings.steps) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",

@@ -1,6 +1,7 @@
 #include "cli/train_options.h"
 
 #include <fstream>
+#include <limits>
 
 #include <remat/budget.h>
 #include <remat/planner.h>
@@ -17,10 +18,10 @@ void add_model_options(OptionAdder& add, TrainOptions& options) {
   add.file("--data", options.settings.data, "Text to learn from, read as bytes");
   add.choice("--model", model.kind, {"gpt", "mlp"},
              "gpt: predict every next byte. mlp: predict the byte after a window");
-  add.count("--layers", model.layers, "Blocks");
-  add.count("--width", model.width, "Numbers per position");
-  add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)");
-  add.count("--seq", options.seq, "Bytes of context (gpt: 128, mlp: 32)");
+  add.count("--layers", model.layers, "Blocks", kMostLayers);
+  add.count("--width", model.width, "Numbers per position", kMostWidth);
+  add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)", kMostWidth);
+  add.count("--seq", options.seq, "Bytes of context (gpt: 128, mlp: 32)", kMostSeq);
   add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt)")
       ->check(range(0.0, 0.999))
       ->type_name("P");
@@ -56,9 +57,11 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
-  add.count("--batch", options.batch, "Examples per step (gpt: 8, mlp: 1024)");
+  add.count("--batch", options.batch, "Examples per step (gpt: 8, mlp: 1024)", kMostBatch);
   add.add("--lr", settings.lr, "Learning rate of AdamW")->check(range(1e-12, 1e3))->type_name("RATE");
-  add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")->type_name("N");
+  add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")
+      ->check(range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->type_name("N");
 
   add.group("Memory");
   add.add("--budget", settings.budget,

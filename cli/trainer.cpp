@@ -9,29 +9,11 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
-#include "zoo/gpt.h"
-#include "zoo/mlp.h"
+#include "cli/train_model.h"
+#include "zoo/model.h"
 
 namespace remat::cli {
 namespace {
-
-constexpr int64_t kBytes = 256;  // the vocabulary: every byte is a token
-
-std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings) {
-  if (settings.kind == "gpt") {
-    return zoo::make_gpt({.layers = settings.layers,
-                          .width = settings.width,
-                          .heads = settings.heads,
-                          .seq = settings.seq,
-                          .vocab = kBytes,
-                          .dropout = settings.dropout});
-  }
-  if (settings.kind == "mlp") {
-    return zoo::make_window_mlp(
-        {.layers = settings.layers, .width = settings.width, .seq = settings.seq, .vocab = kBytes});
-  }
-  throw Error("[train] there is no model '" + settings.kind + "'; use gpt or mlp");
-}
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
@@ -125,6 +107,7 @@ Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optio
     : impl_(std::make_unique<Impl>(settings, data)) {
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
+  check_model_fits(settings.model, budget.value_or(Budget()), memory::limit());
   impl_->model = make_model(settings.model);
   impl_->model->train();
   impl_->optimizer =

@@ -30,7 +30,8 @@ struct StepResult {
 class Trainer {
  public:
   /// `budget` nullopt: plain, without remat. `data` must outlive the trainer. Parameters, dropout and data depend on
-  /// the settings alone: the default generator is seeded here. Throws Error for a model or budget that cannot be.
+  /// the settings alone: the default generator is seeded here. Throws Error for a model or budget that cannot be,
+  /// and as check_model_fits() does.
   Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget);
   ~Trainer();
   Trainer(Trainer&&) noexcept;

@@ -103,4 +103,11 @@ std::shared_ptr<Model> make_gpt(const GptConfig& config) {
   return std::make_shared<Gpt>(config);
 }
 
+int64_t parameter_count(const GptConfig& config) {
+  const int64_t width = config.width, norm = 2 * width;
+  const int64_t attention = width * 3 * width + 3 * width + width * width + width;
+  const int64_t feed_forward = width * 4 * width + 4 * width + 4 * width * width + width;
+  return (config.vocab + config.seq) * width + config.layers * (2 * norm + attention + feed_forward) + norm;
+}
+
 }  // namespace remat::zoo

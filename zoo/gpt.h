@@ -19,4 +19,7 @@ struct GptConfig {
 /// forward: (batch, seq) token numbers -> (batch, seq, vocab) logits. Throws remat::Error for a config that cannot be.
 std::shared_ptr<Model> make_gpt(const GptConfig& config);
 
+/// Trainable scalars of that model, which is not built for it.
+int64_t parameter_count(const GptConfig& config);
+
 }  // namespace remat::zoo

@@ -61,4 +61,10 @@ std::shared_ptr<Model> make_window_mlp(const WindowMlpConfig& config) {
   return std::make_shared<WindowMlp>(config);
 }
 
+int64_t parameter_count(const WindowMlpConfig& config) {
+  const auto linear = [](int64_t from, int64_t to) { return from * to + to; };
+  return config.vocab * config.embedding + linear(config.seq * config.embedding, config.width) +
+         config.layers * linear(config.width, config.width) + linear(config.width, config.vocab);
+}
+
 }  // namespace remat::zoo

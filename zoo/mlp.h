@@ -27,4 +27,7 @@ struct WindowMlpConfig {
 /// forward: (batch, seq) token numbers -> (batch, vocab) logits. Throws remat::Error for a config that cannot be.
 std::shared_ptr<Model> make_window_mlp(const WindowMlpConfig& config);
 
+/// Trainable scalars of that model, which is not built for it.
+int64_t parameter_count(const WindowMlpConfig& config);
+
 }  // namespace remat::zoo

@@ -37,7 +37,7 @@ class CheckpointFileTest : public ::testing::Test {
     return text;
   }
 
-  bool part_exists() const { return std::filesystem::exists(path_ + ".part"); }
+  bool alone() const { return directory_.names() == std::vector<std::string>{"run.ckpt"}; }
 
   test::TemporaryDirectory directory_;
   std::string path_ = directory_.path("run.ckpt");
@@ -48,7 +48,7 @@ TEST_F(CheckpointFileTest, ReadsBackWhatWasWritten) {
   write(payload(), about);
   EXPECT_EQ(CheckpointReader(path_).about(), about);
   EXPECT_TRUE(read() == payload());
-  EXPECT_FALSE(part_exists());
+  EXPECT_TRUE(alone());
 }
 
 TEST_F(CheckpointFileTest, ReadsPartsAndStopsAtTheEnd) {
@@ -114,7 +114,7 @@ TEST_F(CheckpointFileTest, WithoutCommitTheOldFileStays) {
     writer.append("new", 3);
   }
   EXPECT_EQ(read(), "old");
-  EXPECT_FALSE(part_exists());
+  EXPECT_TRUE(alone());
 }
 
 TEST_F(CheckpointFileTest, AFullDiskLeavesTheOldFile) {
@@ -129,7 +129,17 @@ TEST_F(CheckpointFileTest, AFullDiskLeavesTheOldFile) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(test::holds(message, "(File too large); an earlier checkpoint is untouched"));
   EXPECT_EQ(read(), "old");
-  EXPECT_FALSE(part_exists());
+  EXPECT_TRUE(alone());
+}
+
+TEST_F(CheckpointFileTest, ALinkStaysAndItsTargetIsReplaced) {
+  write("old");
+  std::filesystem::rename(path_, directory_.path("real"));
+  std::filesystem::create_symlink("real", path_);
+  write("new");
+  EXPECT_EQ(read(), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(path_));
+  EXPECT_EQ(directory_.names(), (std::vector<std::string>{"real", "run.ckpt"}));
 }
 
 TEST_F(CheckpointFileTest, APathThatCannotBeWrittenIsFoundBeforehand) {
@@ -138,7 +148,7 @@ TEST_F(CheckpointFileTest, APathThatCannotBeWrittenIsFoundBeforehand) {
   write("old");
   check_checkpoint_path(path_);
   EXPECT_EQ(read(), "old");
-  EXPECT_FALSE(part_exists());
+  EXPECT_TRUE(alone());
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ TEST_F(CommandTest, AFullDiskFailsAndKeepsTheOldCheckpoint) {
   const auto outcome = train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume"}, {.largest_file = 50000});
   expect_failure(outcome, 1, "(File too large); an earlier checkpoint is untouched");
   EXPECT_TRUE(read_all(directory_.path("a.ckpt")) == before);
-  EXPECT_FALSE(exists("a.ckpt.part"));
+  EXPECT_EQ(directory_.names(), (Words{"a.ckpt", "text"}));
 }
 
 TEST_F(CommandTest, AFullDiskAmidTrainingDoesNotEndIt) {
@@ -231,6 +231,13 @@ TEST_F(CommandTest, WrongUsageHasItsOwnCode) {
   expect_failure(train({"--budget", "-5"}), 2, "-5");
   expect_failure(train({"--layers", "none"}), 2, "see: remat train --help");
   expect_failure(train({"--config", "nowhere"}), 2, "[config]");
+}
+
+TEST_F(CommandTest, AModelTooLargeForTheMachineIsNotBuilt) {
+  const Words huge = {"--layers", "100000", "--width", "65536"};
+  expect_failure(train(huge), 1, "[train] 100000 layers of width 65536 have ");
+  expect_failure(run(with_model("compare", huge)), 1, "lower --layers or --width");
+  expect_failure(train({"--layers", "1000000000000"}), 2, "--layers: '1000000000000' is not a number from 1 to 100000");
 }
 
 TEST_F(CommandTest, ABudgetThatIsTooSmallHasItsOwnCodeAndLosesNothing) {

@@ -13,11 +13,8 @@
 namespace remat::cli {
 namespace {
 
-bool never() { return false; }
-
-Curve curve_of(const Graph& graph, const std::string& planner, const std::function<bool()>& stop = never) {
-  return make_curve(
-      PlainStep(graph), planner, [&](int64_t budget) { return try_plan(graph, budget, planner, {}); }, stop);
+Curve curve_of(const Graph& graph, const std::string& planner) {
+  return make_curve(PlainStep(graph), planner, [&](int64_t budget) { return try_plan(graph, budget, planner, {}); });
 }
 
 std::vector<double> percents(const Curve& curve) {
@@ -52,7 +49,7 @@ TEST(CurveTest, LessMemoryNeverLooksFaster) {
     if (attempt.plan && (fumble = !fumble)) attempt.plan->predicted_seconds += 1;
     return attempt;
   };
-  const auto curve = make_curve(PlainStep(graph), "auto", plan_for, never);
+  const auto curve = make_curve(PlainStep(graph), "auto", plan_for);
   ASSERT_GT(curve.points.size(), 5u);
   for (size_t i = 1; i < curve.points.size(); ++i) {
     EXPECT_LE(curve.points[i - 1].predicted_seconds, curve.points[i].predicted_seconds);
@@ -85,13 +82,6 @@ TEST(CurveTest, APlannerThatOnlyKeepsHasOnePoint) {
   EXPECT_EQ(curve.smallest_peak_bytes, PlainStep(graph).peak_bytes);
 }
 
-TEST(CurveTest, StopsWhenAsked) {
-  int asked = 0;
-  const auto curve = curve_of(chain_graph(10), "auto", [&] { return ++asked > 2; });
-  EXPECT_EQ(percents(curve), (std::vector<double>{100, 95}));
-  EXPECT_EQ(curve.smallest_peak_bytes, std::nullopt);
-}
-
 TEST(CurveTest, AGraphWithoutPercentagesIsRefused) {
   EXPECT_ERROR(curve_of(Graph(), "auto"), "[curve] the graph has an activation peak of 0 bytes");
   auto graph = chain_graph(10);
@@ -102,7 +92,7 @@ TEST(CurveTest, AGraphWithoutPercentagesIsRefused) {
 TEST(CurveTest, APlannerWithoutAnyPlanHasNoCurve) {
   const Graph graph = chain_graph(10);
   const auto plan_for = [&](int64_t /*budget*/) { return try_plan(graph, 1, "keep-all", {}); };
-  EXPECT_THROW(make_curve(PlainStep(graph), "keep-all", plan_for, never), BudgetError);
+  EXPECT_THROW(make_curve(PlainStep(graph), "keep-all", plan_for), BudgetError);
 }
 
 TEST(CurveTest, OtherErrorsPass) { EXPECT_ERROR(curve_of(chain_graph(10), "magic"), "there is no planner \"magic\""); }

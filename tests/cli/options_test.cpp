@@ -1,5 +1,7 @@
 #include "cli/options.h"
 
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include <remat/planner.h>
@@ -95,6 +97,23 @@ TEST(OptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
   EXPECT_TRUE(holds(error({"--layers", "many"}), "--layers"));
   EXPECT_TRUE(holds(error({"--steps", "-1"}), "--steps"));
   EXPECT_TRUE(holds(error({"--dropout", "1"}), "--dropout"));
+  EXPECT_TRUE(holds(error({"--dropout", "nan"}), "--dropout: 'nan' is not a number from 0 to 0.999"));
+  for (const auto* rate : {"nan", "inf", "-inf", "0", "1e-3x"}) {
+    EXPECT_TRUE(holds(error({"--lr", rate}), std::string("--lr: '") + rate + "' is not a number from 1e-12 to 1000"));
+  }
+  for (const auto* seed : {"-1", "18446744073709551616", "1.5", ""}) {
+    EXPECT_TRUE(holds(error({"--seed", seed}), "--seed: '" + std::string(seed) +
+                                                   "' is not a number from 0 to 18446744073709551615; see: remat"));
+  }
+  EXPECT_TRUE(holds(error({"--steps", "18446744073709551617"}), "--steps"));
+  for (const auto& [option, most] : std::map<std::string, std::string>{{"--layers", "100000"},
+                                                                       {"--width", "65536"},
+                                                                       {"--heads", "65536"},
+                                                                       {"--seq", "1048576"},
+                                                                       {"--batch", "1048576"},
+                                                                       {"--steps", "1099511627776"}}) {
+    EXPECT_TRUE(holds(error({option, most + "0"}), option + ": '" + most + "0' is not a number from 1 to " + most));
+  }
   EXPECT_TRUE(holds(error({"--model", "rnn"}), "--model"));
   EXPECT_TRUE(holds(error({"--planner", "magic"}), "--planner"));
   EXPECT_TRUE(holds(error({"--budget", "lots"}), "lots"));
@@ -106,6 +125,22 @@ TEST(OptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
   EXPECT_TRUE(holds(usage_error_of({"train"}), "--data is missing"));
   EXPECT_TRUE(holds(usage_error_of({}), "subcommand"));
   EXPECT_TRUE(holds(usage_error_of({"compare", "--data", "text", "--plain"}), "--plain"));
+}
+
+TEST(OptionsTest, TheLargestSeedIsASeed) {
+  EXPECT_EQ(settings_of({"--seed", "18446744073709551615"}).seed, 18446744073709551615u);
+}
+
+TEST(OptionsTest, AFileWithoutANameIsAUsageError) {
+  for (const auto* option : {"--data", "--json", "--checkpoint", "--config"}) {
+    EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "text", option, ""}),
+                            "[options] " + std::string(option) + ": the path is empty; see: remat train --help"));
+  }
+  EXPECT_TRUE(test::holds(usage_error_of({"record", "mlp", "--out", ""}), "--out: the path is empty"));
+  for (const auto* option : {"--out", "--curve", "--json"}) {
+    EXPECT_TRUE(test::holds(usage_error_of({"plan", "g", option, ""}), "the path is empty")) << option;
+  }
+  EXPECT_TRUE(test::holds(usage_error_of({"plan", ""}), "GRAPH: the path is empty"));
 }
 
 TEST(OptionsTest, HelpAndVersionArePrinted) {

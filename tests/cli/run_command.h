@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +30,8 @@ struct Setting {
   int64_t largest_file = 0;       ///< bytes, 0: no limit; stands in for a full disk
   std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
   int signal = 0;
-  int columns = 0;  ///< > 0: standard output is a terminal of this width
+  int signal_seconds = 0;  ///< > 0: send it this long after the start, and kill the command another 20 s later
+  int columns = 0;         ///< > 0: standard output is a terminal of this width
 };
 
 // Reads until the other end closes; `seen` is called with all that has arrived so far.
@@ -45,6 +47,12 @@ inline std::string drain(int file, const std::function<void(const std::string&)>
   }
   close(file);
   return text;
+}
+
+// Waits; false as soon as `ended` says so.
+inline bool still_runs(const std::stop_token& ended, int seconds) {
+  for (int tenths = 0; tenths < 10 * seconds && !ended.stop_requested(); ++tenths) usleep(100'000);
+  return !ended.stop_requested();
 }
 
 [[noreturn]] inline void become_command(const std::vector<std::string>& arguments, const Setting& setting) {
@@ -85,13 +93,19 @@ inline Outcome run_command(const std::vector<std::string>& arguments, const Sett
   close(err[1]);
   Outcome outcome;
   std::thread errors([&] { outcome.err = drain(err[0]); });
-  bool sent = setting.signal == 0;
+  bool sent = setting.signal == 0 || setting.signal_seconds > 0;
+  std::jthread sender([&](const std::stop_token& ended) {
+    if (setting.signal_seconds > 0 && still_runs(ended, setting.signal_seconds)) kill(child, setting.signal);
+    if (setting.signal_seconds > 0 && still_runs(ended, 20)) kill(child, SIGKILL);
+  });
   outcome.out = drain(out[0], [&](const std::string& text) {
     if (sent || text.find(setting.signal_after) == std::string::npos) return;
     kill(child, setting.signal);
     sent = true;
   });
   errors.join();
+  sender.request_stop();
+  sender.join();
   int status = 0;
   waitpid(child, &status, 0);
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);

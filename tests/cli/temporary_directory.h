@@ -1,11 +1,13 @@
 // tests/cli/temporary_directory.h -- a directory of its own for one test, gone when the test ends.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace remat::test {
 
@@ -24,6 +26,13 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   std::string path(const std::string& name) const { return (path_ / name).string(); }
+  /// What is in it, in order.
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) result.push_back(entry.path().filename());
+    std::ranges::sort(result);
+    return result;
+  }
   std::string write(const std::string& name, const std::string& text) const {
     std::ofstream(path(name), std::ios::binary) << text;
     return path(name);

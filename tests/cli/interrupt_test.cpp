@@ -1,0 +1,44 @@
+#include "cli/interrupt.h"
+
+#include <csignal>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace remat::cli {
+namespace {
+
+using ::testing::ExitedWithCode;
+
+TEST(InterruptDeathTest, ASignalEndsTheProcessAtOnce) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    EXPECT_EXIT((catch_signals(), raise(signal)), ExitedWithCode(128 + signal), "");
+  }
+}
+
+TEST(InterruptDeathTest, APoliteStopNotesTheFirst) {
+  const auto in_training = [](std::initializer_list<int> signals) {
+    catch_signals();
+    const PoliteStop polite;
+    for (const int signal : signals) raise(signal);
+    _exit(interrupted());
+  };
+  EXPECT_EXIT(in_training({}), ExitedWithCode(0), "");
+  EXPECT_EXIT(in_training({SIGTERM}), ExitedWithCode(SIGTERM), "");
+  EXPECT_EXIT(in_training({SIGINT, SIGPIPE}), ExitedWithCode(SIGINT), "");
+  EXPECT_EXIT(in_training({SIGPIPE, SIGPIPE}), ExitedWithCode(SIGPIPE), "");
+  EXPECT_EXIT(in_training({SIGINT, SIGINT}), ExitedWithCode(128 + SIGINT), "");
+}
+
+TEST(InterruptDeathTest, APoliteStopEnds) {
+  const auto after_training = [] {
+    catch_signals();
+    { const PoliteStop polite; }
+    raise(SIGTERM);
+  };
+  EXPECT_EXIT(after_training(), ExitedWithCode(128 + SIGTERM), "");
+}
+
+}  // namespace
+}  // namespace remat::cli

@@ -1,0 +1,55 @@
+#include "cli/train_model.h"
+
+#include <gtest/gtest.h>
+
+#include <remat/error.h>
+
+#include "cli/expect_error.h"
+#include "zoo/model.h"
+
+namespace remat::cli {
+namespace {
+
+TEST(TrainModelTest, ParametersAreCountedWithoutBuilding) {
+  for (const auto* kind : {"gpt", "mlp"}) {
+    for (const ModelSettings& settings :
+         {ModelSettings{.kind = kind, .layers = 1, .width = 4, .heads = 2, .seq = 1},
+          ModelSettings{.kind = kind, .layers = 3, .width = 24, .heads = 4, .seq = 7}}) {
+      EXPECT_EQ(parameter_count(settings), make_model(settings)->parameter_count()) << kind << settings.layers;
+    }
+  }
+}
+
+TEST(TrainModelTest, AModelThatTheMachineCannotHoldIsRefused) {
+  const ModelSettings settings{.kind = "mlp", .layers = 3, .width = 24, .seq = 7};
+  const int64_t need = 16 * parameter_count(settings);
+  check_model_fits(settings, {}, need);
+  EXPECT_ERROR(check_model_fits(settings, {}, need - 1),
+               "[train] 3 layers of width 24 have " + std::to_string(need / 16) + " parameters, which need ");
+  EXPECT_ERROR(check_model_fits(settings, {}, need - 1),
+               std::to_string(need - 1) + " bytes); lower --layers or --width");
+}
+
+TEST(TrainModelTest, ABudgetBelowParametersAndGradientsIsRefused) {
+  const ModelSettings settings{.kind = "mlp", .layers = 3, .width = 24, .seq = 7};
+  const int64_t least = 8 * parameter_count(settings), machine = int64_t{1} << 40;
+  check_model_fits(settings, Budget::bytes(least), machine);
+  check_model_fits(settings, Budget::percent(1), machine);
+  EXPECT_THROW(check_model_fits(settings, Budget::bytes(least - 1), machine), BudgetError);
+}
+
+// With every option at its bound the count is still a number.
+TEST(TrainModelTest, TheLargestModelsAreCounted) {
+  for (const auto* kind : {"gpt", "mlp"}) {
+    const ModelSettings settings{.kind = kind, .layers = kMostLayers, .width = kMostWidth, .heads = 1, .seq = kMostSeq};
+    EXPECT_ERROR(check_model_fits(settings, {}, int64_t{1} << 50), "lower --layers");
+  }
+}
+
+TEST(TrainModelTest, OtherModelsAreRefused) {
+  EXPECT_ERROR(make_model({.kind = "rnn"}), "there is no model 'rnn'");
+  EXPECT_ERROR(parameter_count({.kind = "rnn"}), "there is no model 'rnn'");
+}
+
+}  // namespace
+}  // namespace remat::cli
