@@ -73,8 +73,8 @@ tidy: $(STAMP)  ## Run clang-tidy on every file
 	@cmake --preset $@ --log-level=WARNING > /dev/null
 	@cmake --build --preset $@ -j $(JOBS)
 
-bench: build  ## Measure time and memory against plain, into bench/results (about 30 minutes)
-	@bench/run.py --build $(BUILD)
+bench: build  ## Measure time and memory against plain, into bench/results (about an hour)
+	@.venv/bin/python bench/run.py --build $(BUILD)
 
 table: bench-table  ## Put the newest measurements into README.md
 bench-table:

@@ -111,7 +111,7 @@ def gap(bench):
     import gap as plans  # needs highspy, which the other figures do without
 
     if plans.oracle.highspy is None:
-        sys.exit("bench: the figure gap needs highspy; run: .venv/bin/pip install 'highspy==1.15.*', and that python")
+        sys.exit("bench: the figure gap needs highspy; run: make setup && .venv/bin/python bench/run.py gap")
     planner = plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap")
     batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
     seconds = min(60, 7 * bench.protocol.pairs)  # for each bound: fewer pairs are a trial

@@ -46,10 +46,10 @@ class Planner:
         return Graph.read(path)
 
     def fates(self, graph, budget):
-        """Of auto's plan; None if it has none. They must take what the command says, or the simulators differ."""
+        """Of auto's plan, refined as sessions do; None if it has none. They must take what the command says, or the simulators differ."""
         path, out = self.folder / "graph.json", self.folder / "plan.json"
         path.write_text(json.dumps(graph.document))
-        if not self._run("plan", path, "--budget", budget, "--out", out):
+        if not self._run("plan", path, "--budget", budget, "--refine", "--out", out):
             return None
         plan = json.loads(out.read_text())
         fates = graph.fates_from(plan["fates"])
