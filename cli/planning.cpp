@@ -13,28 +13,37 @@
 namespace remat::cli {
 namespace {
 
+// Errors of the file and of `parse` name it.
+template <class Document>
+Document read_document(const std::string& path, const std::string& what, const std::string& remedy,
+                       Document (*parse)(std::string_view)) {
+  const std::string where = "[" + what + "] ";
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
+    throw Error(where + "'" + path + "' is a directory; " + remedy);
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) throw Error(where + "cannot read '" + path + "' (" + std::strerror(errno) + "); " + remedy);
+  try {
+    return parse(text.view());
+  } catch (const Error& error) {
+    std::string message = error.what();
+    if (message.starts_with(where)) message.erase(0, where.size());
+    throw Error(where + "'" + path + "': " + message);
+  }
+}
+
 bool is_choice(const GraphValue& value) { return value.droppable || value.packed_bytes > 0; }
 
 }  // namespace
 
 Graph read_graph(const std::string& path) {
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
-    throw Error("[graph] '" + path + "' is a directory; give the file that `remat record` wrote");
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) {
-    throw Error("[graph] cannot read '" + path + "' (" + std::strerror(errno) +
-                "); give the file that `remat record` wrote");
-  }
-  try {
-    return graph_from_json(text.view());
-  } catch (const Error& error) {
-    std::string what = error.what();
-    if (what.starts_with("[graph] ")) what.erase(0, 8);
-    throw Error("[graph] '" + path + "': " + what);
-  }
+  return read_document(path, "graph", "give the file that `remat record` wrote", graph_from_json);
+}
+
+Plan read_plan(const std::string& path) {
+  return read_document(path, "plan", "give a file from --save-plan, or from `remat plan --out`", plan_from_json);
 }
 
 PlainStep::PlainStep(const Graph& graph)

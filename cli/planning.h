@@ -16,6 +16,9 @@ namespace remat::cli {
 /// Reads a file with the JSON of a graph. Throws Error that names it.
 Graph read_graph(const std::string& path);
 
+/// The same for a plan.
+Plan read_plan(const std::string& path);
+
 /// What the step takes where nothing is given up: the measure of every plan.
 struct PlainStep {
   explicit PlainStep(const Graph& graph);

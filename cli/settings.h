@@ -30,6 +30,8 @@ struct TrainSettings {
   std::string budget = "device";
   std::string planner = "auto";  ///< or "online", or another of list_planners()
   bool plain = false;            ///< without remat
+  std::string plan;              ///< a file with a plan to follow; empty: none
+  std::string save_plan;         ///< where to write the plan that the last step followed; empty: nowhere
 
   int64_t steps = 100;
   int64_t batch = 8;

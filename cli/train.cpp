@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
 #include "cli/options.h"
+#include "cli/output_file.h"
 #include "cli/table.h"
 #include "cli/training_loop.h"
 
@@ -63,6 +64,10 @@ std::string how_to_resume(const TrainSettings& settings, const std::string& path
 
 void check_before_training(const TrainSettings& settings) {
   check_json_path(settings.json);
+  check_output_path(settings.save_plan, "save-plan");
+  if (settings.plain && !settings.save_plan.empty()) {
+    throw UsageError("[options] a --plain run follows no plan to save; leave out one of them");
+  }
   if (settings.checkpoint.empty()) return;
   if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
     throw UsageError("[checkpoint] '" + settings.checkpoint +
@@ -143,6 +148,7 @@ int run_train(const TrainSettings& settings) {
   if (path.empty() && signal != 0) path = unused_path();
   if (!path.empty()) save(path, settings, data, trainer);
   polite.reset();
+  if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
   write_json(settings.json, results_json(settings, trainer, results));
   if (signal != 0 && trainer.steps_done() < settings.steps) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",

@@ -69,6 +69,11 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
           "without remat; or device, all there is")
       ->type_name("BYTES");
   add_planner_option(add, settings);
+  if (train) {
+    add.file("--plan", settings.plan,
+             "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for\nand where it fits");
+    add.file("--save-plan", settings.save_plan, "Write the plan that the last step followed here, as JSON");
+  }
   if (train) add.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
 
   add.group("Files");

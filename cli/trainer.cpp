@@ -9,6 +9,7 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
+#include "cli/planning.h"
 #include "cli/train_model.h"
 #include "zoo/model.h"
 
@@ -112,7 +113,11 @@ Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optio
   impl_->model->train();
   impl_->optimizer =
       std::make_unique<torch::optim::AdamW>(impl_->model->parameters(), torch::optim::AdamWOptions(settings.lr));
-  if (budget) impl_->session.emplace(SessionOptions{.budget = *budget, .planner = settings.planner});
+  if (budget) {
+    SessionOptions options{.budget = *budget, .planner = settings.planner};
+    if (!settings.plan.empty()) options.plan = read_plan(settings.plan);
+    impl_->session.emplace(std::move(options));
+  }
 }
 
 Trainer::~Trainer() = default;
@@ -125,6 +130,11 @@ int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(
 
 std::optional<int64_t> Trainer::budget_bytes() const {
   return impl_->session ? impl_->session->budget_bytes() : std::nullopt;
+}
+
+std::string Trainer::plan() const {
+  if (!impl_->session) throw Error("[plan] a plain run follows no plan; leave out --plain or --save-plan");
+  return to_json(impl_->session->plan());
 }
 
 void Trainer::save(const std::function<void(const void* data, size_t size)>& write) const {

@@ -47,6 +47,9 @@ class Trainer {
   /// The budget in bytes; nothing in a plain run, and while a percent budget waits for its first step.
   std::optional<int64_t> budget_bytes() const;
 
+  /// The plan that the last step followed, as JSON. Throws Error if there was none.
+  std::string plan() const;
+
   /// Everything that the next step depends on: step number, parameters, optimizer, generator.
   void save(const std::function<void(const void* data, size_t size)>& write) const;
   /// Continues from what save() wrote. `read` copies `size` bytes from `offset` and returns how many there were.

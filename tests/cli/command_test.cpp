@@ -88,6 +88,20 @@ TEST_F(CommandTest, ThePlannerAskedForDecides) {
   }
 }
 
+TEST_F(CommandTest, APlanIsSavedAndFollowed) {
+  ASSERT_EQ(train({"--steps", "3", "--budget", "60%", "--save-plan", "plan.json", "--json", "a.json"}).code, 0);
+  EXPECT_EQ(json("plan.json").at("planner"), "auto");
+  const Words follow = {"--steps", "3", "--budget", "60%", "--planner", "online", "--plan", "plan.json"};
+  auto words = follow;
+  words.insert(words.end(), {"--json", "b.json"});
+  ASSERT_EQ(train(words).code, 0);
+  EXPECT_GT(last_planned_peak("b.json"), 0);
+  EXPECT_EQ(losses("a.json"), losses("b.json"));
+  expect_failure(train({"--plan", "text"}), 1, "[plan] 'text': no JSON");
+  expect_failure(train({"--plan", "none.json"}), 1, "[plan] cannot read 'none.json'");
+  expect_failure(train({"--plain", "--save-plan", "p.json"}), 2, "[options] a --plain run follows no plan");
+}
+
 // It decides nothing of the losses.
 TEST_F(CommandTest, ACheckpointContinuesWithAnotherPlanner) {
   const Words common = {"--budget", "60%", "--checkpoint", "a.ckpt", "--json", "run.json"};
