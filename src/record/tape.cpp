@@ -138,7 +138,8 @@ bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
 void Tape::stop_watching() {
   for (ValueId id = 0; id < values.size(); ++id) {
     Value& value = values[id];
-    if (!recomputable(id) || value.checksum != 0) continue;
+    if (value.raw || value.checksum != 0) continue;
+    if (value.producer == kNone && value.readers == 0) continue;  // a leaf that no replay will read
     const StoragePtr storage = alive(id);
     const bool in_hands = storage && storage.use_count() > (value.kept ? 2U : 1U);
     if (in_hands && storage->device_type() == c10::kCPU) value.checksum = checksum(*storage, {0, value.extent});

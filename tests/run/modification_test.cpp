@@ -408,5 +408,23 @@ TEST(Modification, StorageResizedToZeroAndBack) {
   });
 }
 
+TEST(Modification, AParameterThroughDataAfterTheScope) {
+  // No version counter and no operator that anybody records shows it: plain uses what it saved, a replay could not.
+  torch::manual_seed(1);
+  auto p = torch::randn({12, 3}).requires_grad_();
+  at::Tensor y;
+  {
+    const PolicyScope scope(Policy::drop_all());
+    y = torch::tanh(torch::exp(p));
+  }
+  p.variable_data().mul_(0.5);
+  try {
+    y.sum().backward();
+    FAIL() << "exp cannot be repeated";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("aten::exp cannot be repeated"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace remat::test

