@@ -64,8 +64,8 @@ class Automatic {
       frontier_.offer(greedy_.descend(afresh, limit), afresh);
       Fates onward = start(limit);
       frontier_.offer(greedy_.descend(onward, limit), onward);
-      if (graph_.operators.size() < kManyOperators) try_out(online.run(limit));
       if (rung % steps != 0) continue;
+      if (graph_.operators.size() < kManyOperators) try_out(online.run(limit));
       anneal(start(limit), limit, trials / kRungs);
       settle(start(limit), limit, trials / kRungs);
       if (frontier_.within(limit) == nullptr) break;
