@@ -52,7 +52,8 @@ template <class Tell>
 void tell_observer(Tell&& tell) noexcept {
   if (g_observer.load(std::memory_order_relaxed) == nullptr) return;
   const std::lock_guard lock(g_observer_mutex);
-  if (AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed)) tell(*observer);
+  // Acquire: whoever began to observe meanwhile did so without the mutex, and has just made the observer.
+  if (AllocationObserver* const observer = g_observer.load(std::memory_order_acquire)) tell(*observer);
 }
 
 void report_to_profiler(void* data, int64_t bytes) {
