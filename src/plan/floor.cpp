@@ -83,8 +83,8 @@ std::string to_text(const Floor& floor) {
 }
 
 std::string advice(const Floor& floor, int64_t budget_bytes) {
+  if (budget_bytes <= floor.baseline_bytes) return "use a smaller model, or an optimizer that holds less; or give more";
   const int64_t room = budget_bytes - floor.baseline_bytes;
-  if (room <= 0) return "use a smaller model, or an optimizer that holds less; or give more";
   const double share = static_cast<double>(room) / static_cast<double>(std::max<int64_t>(1, floor.activation_bytes()));
   const auto percent = static_cast<int>(std::floor(100 * std::min(1.0, share)));
   if (percent < 100) return "a batch of at most " + std::to_string(percent) + "% of this one may fit; or give more";
