@@ -103,9 +103,12 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
     } else if (planner_ == "online") {
       return;
     } else if (planner_ == "auto") {
-      if (!step.frontier) step.frontier = planners::explore(step.graph, {.pack = pack_});
-      // Now the times are known well, and the plan is there to stay.
-      if (step.samples.size() == kSamples) planners::refine(step.graph, *step.frontier, budget, {.pack = pack_});
+      if (!step.frontier) {
+        step.frontier = planners::explore(step.graph, {.pack = pack_});
+        // Now the times are known well, and the frontier is there to stay. Only once: the room may change a little in
+        // every step.
+        if (step.samples.size() == kSamples) planners::refine(step.graph, *step.frontier, budget, {.pack = pack_});
+      }
       const auto* const point = step.frontier->within(budget);
       if (point == nullptr) return;
       plan = finished_plan(step.graph, budget, planner_, point->fates);
