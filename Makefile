@@ -12,7 +12,7 @@ REMAT := $(BUILD)/cli/remat
 help:  ## What there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
-setup: $(STAMP)  ## Install what is missing: Debian packages, and LibTorch into .venv
+setup: $(STAMP)  ## Install what is missing: Debian packages; LibTorch and a solver for tests into .venv
 # The folder is part of the rule: a .venv that was deleted is made anew.
 $(STAMP): scripts/setup $(if $(wildcard .venv),,missing-venv)
 	@scripts/setup
