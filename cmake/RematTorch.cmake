@@ -1,5 +1,15 @@
-# Finds LibTorch: Torch_DIR or CMAKE_PREFIX_PATH if given, else the virtual environment that `make setup` fills.
-if(NOT Torch_DIR)
+# Finds LibTorch: Torch_DIR or CMAKE_PREFIX_PATH if given; where pip builds remat, in the environment that it is for
+# (pip hides that from builds, but its path is known); else in the virtual environment that `make setup` fills.
+if(NOT Torch_DIR AND SKBUILD)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_path('platlib', vars={'base': __import__('sys').prefix}))"
+                  OUTPUT_VARIABLE remat_site_packages OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(remat_torch_dir "${remat_site_packages}/torch/share/cmake/Torch")
+  if(NOT EXISTS "${remat_torch_dir}")
+    message(FATAL_ERROR "remat: no torch in ${remat_site_packages}; install torch first (its CPU or CUDA version, as "
+                        "you will use it), then remat")
+  endif()
+  set(Torch_DIR "${remat_torch_dir}" CACHE PATH "")
+elseif(NOT Torch_DIR)
   file(GLOB remat_torch_dirs "${CMAKE_CURRENT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch/share/cmake/Torch")
   if(remat_torch_dirs)
     list(GET remat_torch_dirs 0 Torch_DIR)

@@ -53,8 +53,12 @@ class Step {
   /// Ends the step, as end(); never throws.
   ~Step();
 
-  /// Ends the step now and returns its report. A second call returns the same report.
-  const StepReport& end();
+  /// Ends the step now and returns its report. A second call returns the same report. `completed`: false for a step
+  /// that failed in a way that cannot be seen here; leaving its scope by an exception can.
+  const StepReport& end(bool completed = true);
+
+  /// Values saved in this step that autograd may still ask for: none once backward has freed the graph.
+  int64_t live_values() const;
 
  private:
   friend class Session;
@@ -96,6 +100,11 @@ class Session {
   /// Writes plan() to a file, as JSON; plan_from_json() reads it. What was at `path` before stays if that fails. Throws
   /// Error.
   void save_plan(const std::string& path) const;
+
+  /// The smallest budget in bytes that `planner` has a plan for, for the step of graph(); with "online", the smallest
+  /// measured peak of a step that completed. Nothing where it cannot be said. Plans anew at each call: up to some
+  /// tenths of a second.
+  std::optional<int64_t> min_budget_bytes() const;
 
   /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.
   std::optional<int64_t> budget_bytes() const;

@@ -1,10 +1,9 @@
 #include "record/saved_tensor.h"
 
-#include <remat/error.h>
-
 #include <sstream>
 
 #include "record/checksum.h"
+#include "record/raise.h"
 #include "record/recorder.h"
 #include "record/trace.h"
 #include "run/replay.h"
@@ -74,7 +73,7 @@ void SavedTensor::check_version() const {
   message << " of shape " << sizes << " has been modified by an in-place operation: it is at version "
           << version_counter_.current_version() << ", it was saved at version " << version_
           << "; use the operation that is not in-place, or clone the tensor before it";
-  throw Error(message.str());
+  raise(Error(message.str()));
 }
 
 /// What was written through a pointer before the tensor was saved, no replay brings back.
@@ -85,7 +84,7 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
           << " cannot be repeated: its result of shape " << tensor.sizes()
           << " was written to through a pointer or .data before it was saved for backward; write to a tensor"
           << " made by a factory such as torch::empty, or mark the result with remat::keep()";
-  throw Error(message.str());
+  raise(Error(message.str()));
 }
 
 at::Tensor SavedTensor::call_unpack_hook() {

@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include <remat/budget.h>
-#include <remat/error.h>
 
 #include "plan/costs.h"
+#include "record/raise.h"
 
 namespace remat {
 namespace {
@@ -244,7 +244,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                         in_bytes(least) + " can work";
   if (smallest_known)
     message += ", and a step of this session would have completed within " + in_bytes(*smallest_known);
-  throw BudgetError(message, limit, least, smallest_known);
+  raise(BudgetError(message, limit, least, smallest_known));
 }
 
 }  // namespace remat

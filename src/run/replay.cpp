@@ -10,11 +10,11 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/flat_hash_map.h>
-#include <remat/error.h>
 
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/generator_state.h"
+#include "record/raise.h"
 #include "record/recorder.h"
 #include "run/batch_norm.h"
 
@@ -150,13 +150,13 @@ class Replay {
     };
     const bool through_pointer = !counted && (argument_differs() || value_differs());
     if (!counted && !through_pointer) return;
-    throw Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
+    raise(Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
                 format_shape(argument.value, reader) +
                 " was modified in place after the forward pass made or read it (" +
                 (counted ? "version " + std::to_string(value.version) + ", now " +
                                std::to_string(value.version_counter.current_version())
                          : "through a pointer or .data") +
-                "); modify it after backward, or inside the step by an operator that remat sees");
+                "); modify it after backward, or inside the step by an operator that remat sees"));
   }
 
   [[noreturn]] void lost(ValueId id) const {
@@ -165,13 +165,13 @@ class Replay {
       bool reads = false;
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) { reads = reads || t.value == id; });
       if (!reads) continue;
-      throw Error("[replay] " + operation.info->name + " cannot be repeated: an input of " +
+      raise(Error("[replay] " + operation.info->name + " cannot be repeated: an input of " +
                   format_shape(id, operation) + " (" + std::to_string(tape_.values[id].bytes) +
                   " bytes) was overwritten after the forward pass read it and there was no room for a copy; modify it "
-                  "after backward, or raise the budget");
+                  "after backward, or raise the budget"));
     }
-    throw InternalError("[replay] value " + std::to_string(id) +
-                        " has neither contents nor a producer; please report this");
+    raise(InternalError("[replay] value " + std::to_string(id) +
+                        " has neither contents nor a producer; please report this"));
   }
 
   std::string format_shape(ValueId id, const Operation& reader) const {
@@ -283,9 +283,9 @@ class Replay {
   at::Tensor build_opaque(const TensorArgument& argument, const OperatorInfo& info) const {
     const at::Tensor& tensor = tape_.opaque[argument.opaque];
     if (tensor._version() == argument.version) return tensor;
-    throw Error("[replay] " + info.name + " cannot be repeated: an input of type " + tensor.toString() +
+    raise(Error("[replay] " + info.name + " cannot be repeated: an input of type " + tensor.toString() +
                 " was modified in place after the forward pass read it (version " + std::to_string(argument.version) +
-                ", now " + std::to_string(tensor._version()) + "); modify it after backward");
+                ", now " + std::to_string(tensor._version()) + "); modify it after backward"));
   }
 
   template <class Build>
@@ -352,8 +352,8 @@ class Replay {
       const size_t index = value.result >= kWritten ? value.result - kWritten : value.result;
       const auto& source = value.result >= kWritten ? written : results;
       if (index >= source.size() || !source[index] || static_cast<int64_t>(source[index]->nbytes()) != value.bytes) {
-        throw InternalError("[replay] " + operation.info->name +
-                            " gave a result of another size than before; please report this");
+        raise(InternalError("[replay] " + operation.info->name +
+                            " gave a result of another size than before; please report this"));
       }
       tape_.replayed[operation.info].bytes += value.bytes;
       take(id, source[index], *operation.info);
@@ -363,9 +363,9 @@ class Replay {
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
     Value& value = tape_.values[id];
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
-      throw InternalError("[replay] " + info.name +
+      raise(InternalError("[replay] " + info.name +
                           " gave other bits than before: it is not repeatable here (please report this), or its result "
-                          "was written to through a pointer");
+                          "was written to through a pointer"));
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();

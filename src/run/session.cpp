@@ -10,6 +10,7 @@
 #include <map>
 
 #include <remat/memory.h>
+#include <remat/planner.h>
 
 #include "memory/ledger.h"
 #include "record/autograd_engine.h"
@@ -58,7 +59,7 @@ struct Step::Impl {
   int exceptions = std::uncaught_exceptions();
   bool ended = false;
 
-  void end();
+  void end(bool completed);
 };
 
 namespace {
@@ -75,11 +76,11 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 
 }  // namespace
 
-void Step::Impl::end() {
+void Step::Impl::end(bool completed) {
   if (ended) return;
   ended = true;
   const std::lock_guard lock(tape->mutex);
-  report.completed = std::uncaught_exceptions() == exceptions;
+  report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const bool traced = trace != nullptr;
@@ -139,13 +140,20 @@ void Step::Impl::end() {
 Step::Step(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Step::Step(Step&&) noexcept = default;
 Step::~Step() {
-  if (impl_) impl_->end();
+  if (impl_) impl_->end(true);
 }
 
-const StepReport& Step::end() {
+const StepReport& Step::end(bool completed) {
   if (!impl_) throw Error("[session] this step was moved from; end the one that it was moved to");
-  impl_->end();
+  impl_->end(completed);
   return impl_->report;
+}
+
+int64_t Step::live_values() const {
+  if (!impl_) throw Error("[session] this step was moved from; ask the one that it was moved to");
+  const std::lock_guard lock(impl_->tape->mutex);
+  const auto& values = impl_->tape->values;
+  return std::count_if(values.begin(), values.end(), [](const Value& value) { return value.saved > 0; });
 }
 
 Session::Session(SessionOptions options) {
@@ -236,6 +244,16 @@ void Session::save_plan(const std::string& path) const {
     const std::string why = std::strerror(errno);
     std::remove(beside.c_str());
     throw Error("[session] cannot write the plan to '" + path + "' (" + why + "); give another path");
+  }
+}
+
+std::optional<int64_t> Session::min_budget_bytes() const {
+  const Graph* const graph = impl().planner.graph();
+  if (impl_->options.planner == "online" || graph == nullptr) return impl_->eviction.smallest_known;
+  try {
+    return make_plan(*graph, 1, impl_->options.planner, {.pack = impl_->options.pack}).predicted_peak_bytes;
+  } catch (const BudgetError& error) {
+    return error.smallest_known_bytes();
   }
 }
 

@@ -1,0 +1,49 @@
+"""remat: train PyTorch models in the memory you have.
+
+Name a number of bytes; the run stays under it or is refused with the smallest number that works. The same bits as without
+remat, no change to model code, which is never run twice::
+
+    session = remat.Session(budget="6GiB")
+    with session.step():
+        loss = model(x)
+        loss.backward()
+"""
+
+from __future__ import annotations
+
+import torch  # its libraries must be there before remat._C
+
+from remat._load import _C  # checks versions
+from remat import memory
+from remat.blocks import disable, enable, find_blocks
+from remat.checkpoint import checkpoint, checkpoint_sequential
+from remat.errors import BudgetError, Error, InternalError
+from remat.policy import keep, policy
+from remat.session import Plan, ReplayedOperator, Report, Session, Step, list_planners
+from remat.wrap import session_of, unwrap, wrap
+
+__version__ = _C.version
+__all__ = [
+    "BudgetError",
+    "Error",
+    "InternalError",
+    "Plan",
+    "ReplayedOperator",
+    "Report",
+    "Session",
+    "Step",
+    "checkpoint",
+    "checkpoint_sequential",
+    "disable",
+    "enable",
+    "find_blocks",
+    "keep",
+    "list_planners",
+    "memory",
+    "policy",
+    "session_of",
+    "unwrap",
+    "wrap",
+]
+
+del torch

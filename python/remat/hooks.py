@@ -1,0 +1,30 @@
+"""What modules' hooks need, wherever they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import nn
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def never_compiled(function: F) -> F:
+    """Keeps torch.compile from looking into `function`, as torch.compiler.disable() does, without the seconds that it
+    takes to import the compiler."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
+
+
+def remove_hooks(module: nn.Module, kind: type) -> None:
+    """Removes the forward hooks of `module` that are methods of a `kind`. Their handles are lost where the module was
+    copied or came from a file."""
+    for hooks, options in (
+        (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
+        (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
+    ):
+        for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), kind)]:
+            del hooks[key]
+            for option in options:
+                option.pop(key, None)

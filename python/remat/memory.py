@@ -1,0 +1,61 @@
+"""How many tensor bytes are alive, and how many were at the worst moment.
+
+CPU: exact. Accounting starts with the first Session, or with :func:`start_accounting`; tensors that are older are added
+when a step first reads them. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
+``device`` is "cpu" or "cuda"; None: CUDA where there is one.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from remat import _C
+from remat.session import device_of
+
+
+def start_accounting() -> None:
+    """Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors
+    that exist already stay valid. A second call does nothing."""
+    _C.memory_start_accounting()
+
+
+def current(device: str | torch.device | None = None) -> int:
+    """Tensor bytes alive now."""
+    return _C.memory_current(device_of(device))
+
+
+def peak(device: str | torch.device | None = None) -> int:
+    """The largest value of :func:`current` since the start, or the last :func:`reset_peak`."""
+    return _C.memory_peak(device_of(device))
+
+
+def reset_peak(device: str | torch.device | None = None) -> None:
+    """Makes the present :func:`current` the new peak."""
+    _C.memory_reset_peak(device_of(device))
+
+
+def limit(device: str | torch.device | None = None) -> int:
+    """The most bytes that the device may hold now: the budget of the step in progress, else the smallest of physical
+    memory, the container's limit and what :func:`set_limit` asked for."""
+    return _C.memory_limit(device_of(device))
+
+
+def set_limit(bytes: int | None, device: str | torch.device | None = None) -> None:
+    """A standing limit for every session on the device; None takes it away. Raises Error unless positive."""
+    _C.memory_set_limit(bytes, device_of(device))
+
+
+def cached(device: str | torch.device | None = None) -> int:
+    """Bytes that freed tensors left with the allocator for reuse."""
+    return _C.memory_cached(device_of(device))
+
+
+def release_cached(device: str | torch.device | None = None) -> None:
+    """Gives :func:`cached` back to the system."""
+    _C.memory_release_cached(device_of(device))
+
+
+def resident_peak() -> int:
+    """The largest resident set of the process so far. More than :func:`peak`: code, thread stacks, scratch space that
+    libraries allocate for themselves, and :func:`cached`."""
+    return _C.memory_resident_peak()

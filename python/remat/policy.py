@@ -1,0 +1,71 @@
+"""Which saved values a region of the forward pass keeps, where no budget decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from remat import _C
+from remat.errors import Error
+
+
+def _operator_name(operator: Any) -> str:
+    """ "aten::mm" or "aten::add.Tensor", from that or from torch.ops.aten.mm, torch.ops.aten.add.Tensor."""
+    if isinstance(operator, str):
+        return operator
+    if isinstance(operator, torch._ops.OpOverload):
+        schema = operator._schema
+        return schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        return operator._qualified_op_name
+    raise Error(f'[policy] {operator!r} is no operator; use names such as "aten::mm", or torch.ops.aten.mm')
+
+
+class policy:  # lower case: it reads as the statement that it is
+    """While it lasts, values produced on this thread follow the policy: ``with remat.policy(keep=["aten::mm"]): ...``.
+
+    Args:
+        keep: the operators whose results stay in memory, as "aten::mm" (every overload), "aten::add.Tensor",
+            ``torch.ops.aten.mm`` or ``torch.ops.aten.mm.default``; "compute": matrix products, convolutions and
+            attention; "all": everything, as plain PyTorch does. All else that can be recomputed exactly is dropped.
+            Default: nothing is kept.
+
+    Scopes nest, and the innermost decides. Values that come in from outside are kept. Inside a session's step the
+    step's budget holds as well: what a policy keeps may still be dropped. Works without a session too. Raises Error for
+    an operator that does not exist.
+    """
+
+    def __init__(self, keep: Sequence[Any] | str = ()) -> None:
+        self._policy = policy_of(keep)
+        self._scopes: list[_C.Scope] = []  # one object may be entered again inside itself
+
+    def __enter__(self) -> policy:
+        scope = _C.Scope(self._policy)
+        scope.begin()
+        self._scopes.append(scope)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._scopes.pop().end()
+
+
+def policy_of(keep: Sequence[Any] | str) -> _C.Policy:
+    if keep == "all":
+        return _C.Policy.keep_all()
+    if keep == "compute":
+        return _C.Policy.keep_compute()
+    if isinstance(keep, str):
+        raise Error(f'[policy] keep is "{keep}"; use "all", "compute" or a list of operators')
+    names = [_operator_name(operator) for operator in keep]
+    return _C.Policy.keep_operators(names) if names else _C.Policy.drop_all()
+
+
+def keep(tensor: torch.Tensor) -> torch.Tensor:
+    """Marks the value of `tensor` as one never to drop in this step, whatever the policy or budget says. Returns
+    `tensor`. Outside a step and a scope it does nothing."""
+    return _C.keep(tensor)

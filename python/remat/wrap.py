@@ -1,0 +1,168 @@
+"""Steps that begin and end by themselves: one line on a model instead of a ``with`` in the training loop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+from torch.utils._pytree import tree_leaves
+
+from remat import _C
+from remat.errors import Error
+from remat.hooks import never_compiled, remove_hooks
+from remat.session import Session, Step
+
+
+class _Call:
+    """One forward call of the model, whose results wait for backward."""
+
+    def __init__(self) -> None:
+        self.reached = False  # a backward has begun on it
+
+
+class _Steps:
+    """The hooks of a wrapped model: they begin a step before forward and end it after backward."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self._begin()
+
+    def _begin(self) -> None:
+        self.session: Session | None = None
+        self.step: Step | None = None
+        self.thread = 0
+        self.depth = 0
+        self.calls: list[_Call] = []
+        self.live = 0  # values that autograd may ask for, after the last forward
+
+    # Copies of a model and models in files are wrapped too, each with a session of its own.
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.options = state["options"]
+        self._begin()
+
+    def the_session(self) -> Session:
+        if self.session is None:
+            self.session = Session(**self.options)
+        return self.session
+
+    @never_compiled
+    def before(self, module: nn.Module, args: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        if self.step is not None and self._is_over():
+            self._end(completed=False)
+        if self.step is None:
+            if _C.is_recording():
+                return  # a step of the user's own, or of a model around this one
+            self.step = self.the_session().step()
+            self.thread = threading.get_ident()
+        if self.thread == threading.get_ident():
+            self.depth += 1
+
+    @never_compiled
+    def after(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self.step is None or self.depth == 0 or self.thread != threading.get_ident():
+            return
+        self.depth -= 1
+        if self.depth > 0:  # a model that calls itself
+            return
+        if result is None and sys.exc_info()[0] is not None:
+            self._end(completed=False)
+            return
+        waiting = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if not waiting:
+            if not self.calls:
+                self._end(completed=False)
+            return
+        call = _Call()
+        self.calls.append(call)
+        self.live = self.step.live_values()
+        step = self.step
+        for tensor in waiting:
+            tensor.register_hook(lambda _grad, call=call: self._reached(step, call))
+
+    def _reached(self, step: Step, call: _Call) -> None:
+        """A backward has come to a result of `call`."""
+        if self.step is step and not call.reached:
+            call.reached = True
+            Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
+
+    def _backward_done(self, step: Step) -> None:
+        if self.step is not step:
+            return
+        if step.live_values() >= self.live and self.live > 0:  # retain_graph: another backward comes
+            for call in self.calls:
+                call.reached = False
+            return
+        self.calls = [call for call in self.calls if not call.reached]
+        self.live = step.live_values()
+        if not self.calls:
+            self._end(completed=True)
+
+    def _is_over(self) -> bool:
+        """Nothing more can come of the step, though its backward did not run to the end."""
+        return self.depth == 0 and (any(call.reached for call in self.calls) or self.step.live_values() == 0)
+
+    def _end(self, completed: bool) -> None:
+        step, self.step = self.step, None
+        self.calls, self.depth, self.live = [], 0, 0
+        step.end(completed)
+
+
+def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> nn.Module:
+    """Keeps every forward and backward pass through `model` under `budget`, without a change to the training loop::
+
+        model = remat.wrap(model, budget="6GiB")
+
+    A step begins when the model is called with gradients enabled, and ends when backward has been through its results;
+    it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
+    before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward
+    ends at the next call. Inside a session's step of yours the model is part of that step.
+
+    Args:
+        budget, options: those of :class:`remat.Session`.
+
+    Returns `model` itself, with hooks: its class, parameters and state_dict() are untouched, and copies and pickles of it
+    are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports; :func:`remat.unwrap`
+    takes the hooks away.
+    """
+    unwrap(model)
+    steps = _Steps({"budget": budget, **options})
+    steps.the_session()  # bad options are an error here
+    model.register_forward_pre_hook(steps.before, prepend=True)
+    model.register_forward_hook(steps.after, always_call=True)
+    return model
+
+
+def _steps_of(model: nn.Module) -> _Steps | None:
+    for hook in model._forward_pre_hooks.values():
+        steps = getattr(hook, "__self__", None)
+        if isinstance(steps, _Steps):
+            return steps
+    return None
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Takes back what :func:`wrap` did; a step in progress ends. Returns `model`."""
+    steps = _steps_of(model)
+    if steps is None:
+        return model
+    if steps.step is not None:
+        steps._end(completed=False)
+    remove_hooks(model, _Steps)
+    return model
+
+
+def session_of(model: nn.Module) -> Session:
+    """The session behind :func:`wrap`, for its reports. Raises Error if the model is not wrapped."""
+    steps = _steps_of(model)
+    if steps is None:
+        raise Error(f"[wrap] this {type(model).__name__} is not wrapped; call remat.wrap(model, budget=...) first")
+    return steps.the_session()

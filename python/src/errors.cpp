@@ -1,0 +1,83 @@
+#include <optional>
+#include <string>
+
+#include <remat/error.h>
+#include <torch/csrc/Exceptions.h>
+
+#include "module.h"
+#include "record/raise.h"
+
+namespace remat::python {
+namespace {
+
+/// The classes of remat/errors.py; they live as long as the process.
+struct Types {
+  PyObject* error = PyExc_RuntimeError;
+  PyObject* budget_error = PyExc_RuntimeError;
+  PyObject* internal_error = PyExc_RuntimeError;
+};
+Types g_types;
+
+struct Figures {
+  std::string message;
+  int64_t budget_bytes = 0, lower_bound_bytes = 0;
+  std::optional<int64_t> smallest_known_bytes;
+};
+/// Of the last BudgetError that became a Python exception on this thread: PyTorch takes a type and a message alone.
+thread_local Figures t_figures;
+
+/// What PyTorch's bindings turn into the Python exception that python_type() names. Thrown where the interpreter may
+/// not be touched: nothing of Python is made before python_type() is asked for, with the interpreter's lock held.
+class TranslatedError final : public torch::PyTorchError {
+ public:
+  explicit TranslatedError(const std::exception& error) : torch::PyTorchError(error.what()) {
+    if (const auto* const budget = dynamic_cast<const BudgetError*>(&error)) {
+      figures_ = {msg, budget->budget_bytes(), budget->lower_bound_bytes(), budget->smallest_known_bytes()};
+    }
+    internal_ = dynamic_cast<const InternalError*>(&error) != nullptr;
+  }
+
+  PyObject* python_type() override {
+    if (internal_) return g_types.internal_error;
+    if (!figures_) return g_types.error;
+    t_figures = *figures_;
+    return g_types.budget_error;
+  }
+
+ private:
+  std::optional<Figures> figures_;
+  bool internal_ = false;
+};
+
+[[noreturn]] void throw_translated(const std::exception& error) { throw TranslatedError(error); }
+
+void set_python_error(TranslatedError error) { PyErr_SetString(error.python_type(), error.what()); }
+
+/// For what leaves the functions of this module.
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const TranslatedError& error) {
+    set_python_error(error);
+  } catch (const Error& error) {
+    set_python_error(TranslatedError(error));
+  } catch (const InternalError& error) {
+    set_python_error(TranslatedError(error));
+  }
+}
+
+}  // namespace
+
+void bind_errors(py::module_& m) {
+  set_error_translator(throw_translated);
+  py::register_local_exception_translator(translate);
+  m.def("set_error_types", [](const py::object& error, const py::object& budget_error, const py::object& internal) {
+    g_types = {error.inc_ref().ptr(), budget_error.inc_ref().ptr(), internal.inc_ref().ptr()};
+  });
+  m.def("budget_figures", [](const std::string& message) -> py::object {
+    if (message != t_figures.message) return py::none();
+    return py::make_tuple(t_figures.budget_bytes, t_figures.lower_bound_bytes, t_figures.smallest_known_bytes);
+  });
+}
+
+}  // namespace remat::python

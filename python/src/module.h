@@ -1,0 +1,17 @@
+// python/src/module.h -- remat._C in parts, one for each public header that it stands for.
+//
+// It holds what needs C++ and no more; arguments are checked and documented in the Python modules on top.
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+namespace remat::python {
+
+namespace py = pybind11;
+
+void bind_errors(py::module_& m);
+void bind_memory(py::module_& m);
+void bind_scopes(py::module_& m);
+void bind_session(py::module_& m);
+
+}  // namespace remat::python

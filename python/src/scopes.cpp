@@ -1,0 +1,43 @@
+#include <memory>
+
+#include <remat/error.h>
+#include <remat/policy.h>
+
+#include "module.h"
+#include "record/recorder.h"
+
+namespace remat::python {
+namespace {
+
+/// A PolicyScope that begins and ends when it is told to.
+class Scope {
+ public:
+  explicit Scope(Policy policy) : policy_(std::move(policy)) {}
+  void begin() {
+    if (scope_) throw Error("[policy] this scope has begun already; use another one inside it");
+    scope_ = std::make_unique<PolicyScope>(policy_);
+  }
+  void end() { scope_.reset(); }
+
+ private:
+  Policy policy_;
+  std::unique_ptr<PolicyScope> scope_;
+};
+
+}  // namespace
+
+void bind_scopes(py::module_& m) {
+  py::class_<Policy>(m, "Policy")
+      .def_static("keep_all", &Policy::keep_all)
+      .def_static("drop_all", &Policy::drop_all)
+      .def_static("keep_compute", &Policy::keep_compute)
+      .def_static("keep_operators", &Policy::keep_operators);
+  py::class_<Scope>(m, "Scope")
+      .def(py::init<Policy>())
+      .def("begin", &Scope::begin, py::call_guard<py::gil_scoped_release>())
+      .def("end", &Scope::end, py::call_guard<py::gil_scoped_release>());
+  m.def("keep", &keep);
+  m.def("is_recording", [] { return Recorder::current() != nullptr; });
+}
+
+}  // namespace remat::python

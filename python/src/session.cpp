@@ -1,0 +1,73 @@
+#include <remat/session.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <remat/plan.h>
+#include <remat/planner.h>
+
+#include "module.h"
+
+namespace remat::python {
+namespace {
+
+using WithoutLock = py::call_guard<py::gil_scoped_release>;
+
+void bind_plan(py::module_& m) {
+  py::class_<Plan>(m, "Plan")
+      .def_readonly("planner", &Plan::planner)
+      .def_readonly("budget_bytes", &Plan::budget_bytes)
+      .def_readonly("predicted_peak_bytes", &Plan::predicted_peak_bytes)
+      .def_readonly("predicted_seconds", &Plan::predicted_seconds)
+      .def("to_json", [](const Plan& plan) { return to_json(plan); })
+      .def_static("from_json", [](const std::string& text) { return plan_from_json(text); });
+  m.def("list_planners", [] {
+    py::dict result;
+    for (const PlannerInfo& info : list_planners()) {
+      result[py::str(std::string(info.name))] = py::str(std::string(info.description));
+    }
+    return result;
+  });
+}
+
+}  // namespace
+
+void bind_session(py::module_& m) {
+  bind_plan(m);
+  py::class_<Budget>(m, "Budget")
+      .def(py::init<>())
+      .def_static("bytes", &Budget::bytes)
+      .def_static("parse", [](const std::string& text) { return Budget::parse(text); })
+      .def("__str__", &Budget::to_string);
+
+  py::class_<StepReport>(m, "StepReport")
+      .def_readonly("planned_peak_bytes", &StepReport::planned_peak_bytes)
+      .def("to_json", [](const StepReport& report) { return to_json(report); })
+      .def("__str__", [](const StepReport& report) { return to_text(report); });
+
+  py::class_<Step>(m, "Step")
+      .def("end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
+      .def("live_values", &Step::live_values, WithoutLock());
+
+  py::class_<Session>(m, "Session")
+      .def(py::init([](const Budget& budget, c10::Device device, std::string planner, std::optional<Plan> plan,
+                       bool pack, bool verify) {
+             return std::make_unique<Session>(SessionOptions{.budget = budget,
+                                                             .device = device,
+                                                             .verify = verify,
+                                                             .pack = pack,
+                                                             .planner = std::move(planner),
+                                                             .plan = std::move(plan)});
+           }),
+           WithoutLock())
+      .def("step", &Session::step, WithoutLock())
+      .def("report", [](const Session& session) { return session.report(); })
+      .def("plan", [](const Session& session) { return session.plan(); })
+      .def("save_plan", &Session::save_plan, WithoutLock())
+      .def("graph_json", [](const Session& session) { return to_json(session.graph()); }, WithoutLock())
+      .def("min_budget_bytes", &Session::min_budget_bytes, WithoutLock())
+      .def("budget_bytes", &Session::budget_bytes);
+}
+
+}  // namespace remat::python
