@@ -1,7 +1,7 @@
 # Finds LibTorch: Torch_DIR or CMAKE_PREFIX_PATH if given; where pip builds remat, in the environment that it is for
 # (pip hides that from builds, but its path is known); else in the virtual environment that `make setup` fills.
 if(NOT Torch_DIR AND SKBUILD)
-  execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_path('platlib', vars={'base': __import__('sys').prefix}))"
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_path('platlib'))"
                   OUTPUT_VARIABLE remat_site_packages OUTPUT_STRIP_TRAILING_WHITESPACE)
   set(remat_torch_dir "${remat_site_packages}/torch/share/cmake/Torch")
   if(NOT EXISTS "${remat_torch_dir}")
