@@ -49,7 +49,7 @@ class EncoderLayer : public torch::nn::Module {
       return t.view({batch, seq, heads_, width / heads_}).transpose(1, 2);
     };
     const auto query = split(query_(x)), key = split(key_(x)), value = split(value_(x));
-    const double scale = 1 / std::sqrt(static_cast<double>(width / heads_));
+    const double scale = 1 / std::sqrt(static_cast<double>(width) / static_cast<double>(heads_));
     const auto scores = at::matmul(query, key.transpose(2, 3)) * scale + bias;
     const auto weights = drop(at::softmax(scores, -1));
     return at::matmul(weights, value).transpose(1, 2).reshape({batch, seq, width});

@@ -13,7 +13,7 @@ class Mlp : public Model {
     for (int64_t i = 0; i < config.layers; ++i) {
       torch::nn::Linear linear(config.width, config.width);
       register_module("linear" + std::to_string(i), linear);
-      add_block([linear](at::Tensor x) mutable { return at::gelu(linear(x)); });
+      add_block([linear](const at::Tensor& x) mutable { return at::gelu(linear(x)); });
     }
   }
 

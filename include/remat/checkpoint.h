@@ -18,8 +18,8 @@ namespace remat {
 /// Calls `fn(inputs...)` under `policy` and returns what it returns: a tensor, a tuple, a vector, a struct, nothing.
 /// Inputs and results may be of any type. Exceptions of `fn` pass through. Nests.
 template <class Fn, class... Inputs>
-decltype(auto) checkpoint_with(Policy policy, Fn&& fn, Inputs&&... inputs) {
-  PolicyScope scope(std::move(policy));
+decltype(auto) checkpoint_with(const Policy& policy, Fn&& fn, Inputs&&... inputs) {
+  PolicyScope scope(policy);
   return std::invoke(std::forward<Fn>(fn), std::forward<Inputs>(inputs)...);
 }
 

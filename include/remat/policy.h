@@ -40,7 +40,7 @@ class Policy {
 /// Works without a session too; then nothing but the policy drops values.
 class PolicyScope {
  public:
-  explicit PolicyScope(Policy policy);
+  explicit PolicyScope(const Policy& policy);
   ~PolicyScope();
   PolicyScope(const PolicyScope&) = delete;
   PolicyScope& operator=(const PolicyScope&) = delete;

@@ -65,7 +65,7 @@ class Arena {
  private:
   using State = Block::State;
   /// Eight lists for each power of two.
-  static constexpr size_t kLists = 64 * 8;
+  static constexpr size_t kLists = size_t{64} * 8;
   using Lists = std::array<Block*, kLists>;
 
   static size_t list_of(size_t span) noexcept;

@@ -153,7 +153,7 @@ const OperatorInfo* operator_info(const at::RecordFunction& fn) {
   // A schema keeps its name at one address for as long as it lives, so the address identifies the overload. Ranges
   // that are named by a temporary string have no operator name and are never put in the table.
   thread_local ska::flat_hash_map<const char*, const OperatorInfo*> cache;
-  static Registry* const registry = new Registry;  // outlives static destruction: operators may still run then
+  static auto* const registry = new Registry;  // outlives static destruction: operators may still run then
   const char* const key = fn.name();
   if (const auto it = cache.find(key); it != cache.end()) return it->second;
   const OperatorInfo* const info = registry->find(fn);

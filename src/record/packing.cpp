@@ -23,7 +23,7 @@ bool pack_word(const Element* elements, Element zero, Element one, uint64_t& wor
   word = 0;
   for (int i = 0; i < 8; ++i) {
     uint64_t eight = 0;
-    std::memcpy(&eight, is_one.data() + 8 * i, 8);
+    std::memcpy(&eight, is_one.data() + ptrdiff_t{8} * i, 8);
     word |= ((eight * 0x0102040810204080U) >> 56U) << (8U * static_cast<unsigned>(i));  // bit i of each byte i
   }
   return strange == 0;

@@ -122,7 +122,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (recorder == nullptr || recorder->suspended_ > 0) return nullptr;
   // The C++ factories (torch::randn ...) call their operators below autograd: at the outermost level those count too.
   if (below_autograd() && !recorder->pending_.empty()) return nullptr;
-  const Suspension own_calls_pass;  // detaching a sparse tensor calls operators
+  const Suspension own_calls_pass(recorder);  // detaching a sparse tensor calls operators
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || info->never_recorded) return nullptr;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
@@ -141,7 +141,7 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* /*conte
   Recorder* const recorder = current();
   if (recorder == nullptr || recorder->pending_.empty() || recorder->pending_.back().fn != &fn) return;
   const auto now = std::chrono::steady_clock::now();
-  const Suspension own_calls_pass;
+  const Suspension own_calls_pass(recorder);
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();

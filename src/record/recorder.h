@@ -35,7 +35,8 @@ class Recorder {
   /// While it lives, operators of this thread pass unseen: those of replays.
   class Suspension {
    public:
-    Suspension() : recorder_(current()) {
+    Suspension() : Suspension(current()) {}
+    explicit Suspension(Recorder* recorder) : recorder_(recorder) {
       if (recorder_ != nullptr) ++recorder_->suspended_;
     }
     ~Suspension() {

@@ -390,8 +390,7 @@ void Tape::validate() const {
   const auto check = [](bool holds, const char* what) {
     if (!holds) throw InternalError(std::string("[tape] broken invariant: ") + what + "; please report this");
   };
-  for (OperationId o = 0; o < operations.size(); ++o) {
-    const Operation& operation = operations[o];
+  for (const Operation& operation : operations) {
     if (operation.info == nullptr) continue;
     check(operation.first_argument + operation.argument_count <= arguments.size(), "arguments out of range");
     for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {

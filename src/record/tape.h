@@ -160,21 +160,21 @@ class Tape {
   /// returns that. Tensors saved before see what is in the storage when they are asked for, as far as their version
   /// count allows: from now on they refer to the new value, which the caller must retain() or hold.
   ValueId supersede(ValueId before, const StoragePtr& storage);
-  /// Makes `storage` the home of `value` again, after a replay.
-  void rehome(ValueId value, const StoragePtr& storage);
-  /// The contents of `value` are about to leave its home (written over, or the storage changes size).
-  void unhome(ValueId value);
-  /// What saved tensors that were bound to `value` refer to now.
-  ValueId latest(ValueId value) const;
-  /// The storage with the contents of `value`, or null where they must be recomputed.
-  StoragePtr alive(ValueId value) const;
+  /// Makes `storage` the home of `id` again, after a replay.
+  void rehome(ValueId id, const StoragePtr& storage);
+  /// The contents of `id` are about to leave its home (written over, or the storage changes size).
+  void unhome(ValueId id);
+  /// What saved tensors that were bound to `id` refer to now.
+  ValueId latest(ValueId id) const;
+  /// The storage with the contents of `id`, or null where they must be recomputed.
+  StoragePtr alive(ValueId id) const;
   /// Do people write to such a tensor through a pointer? Inputs, masks, tables and what is computed from them; not
   /// parameters and activations. A look at a GPU's memory would take too long.
-  bool may_change_unseen(ValueId value, const at::Tensor& tensor) const;
+  bool may_change_unseen(ValueId id, const at::Tensor& tensor) const;
   /// Can a replay bring it back?
   bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
   /// Does anything but the tape need the contents where they are?
-  bool is_in_use(ValueId value) const;
+  bool is_in_use(ValueId id) const;
   /// The tensors of one operation, as a range over its arguments' tensors.
   template <class Visit>
   void for_each_tensor(const Operation& operation, Visit&& visit) const {
@@ -192,15 +192,15 @@ class Tape {
   /// Forgets the arguments captured between two marks: what they hold, and their places if they are the last.
   void erase(const Mark& begin, const Mark& end);
 
-  /// Gives up the memory of `value`; it can be recomputed. The caller makes sure that only the tape holds it.
-  void give_up(ValueId value);
+  /// Gives up the memory of `id`; it can be recomputed. The caller makes sure that only the tape holds it.
+  void give_up(ValueId id);
   /// Gives it up like give_up(), and holds it packed from now on. False, and nothing has happened, if its contents
   /// cannot be packed.
-  bool pack(ValueId value);
+  bool pack(ValueId id);
   /// From now on nobody reports writes: takes checksums of what is in a user's hands.
   void stop_watching();
   /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
-  void retain(ValueId value, const StoragePtr& storage);
+  void retain(ValueId id, const StoragePtr& storage);
   /// Compares the operation just recorded with the schedule's. Where they differ, goes on with the next schedule that
   /// has all operations so far, if any.
   void follow_schedules();
@@ -212,8 +212,8 @@ class Tape {
   void hold_leaf(ValueId leaf, const StoragePtr& storage);
   /// Goes through the queues.
   void drop_idle();
-  /// One saved tensor less refers to `value`.
-  void release_saved(ValueId value, bool was_pending);
+  /// One saved tensor less refers to what was `bound` to it.
+  void release_saved(ValueId bound, bool was_pending);
 
   /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
   /// become leaves-to-be.

@@ -35,7 +35,7 @@ struct PolicyScope::Impl {
   bool owns_recorder = false;
 };
 
-PolicyScope::PolicyScope(Policy policy) : impl_(std::make_unique<Impl>()) {
+PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
     install_autograd_engine();
     check_batch_norm();

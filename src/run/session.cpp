@@ -7,7 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
-#include <map>
+#include <utility>
 
 #include <remat/memory.h>
 #include <remat/planner.h>
@@ -23,8 +23,10 @@
 namespace remat {
 
 struct Session::Impl {
-  explicit Impl(const SessionOptions& given)
-      : options(given), eviction(memory::Ledger::of(given.device)), planner(given.planner, given.pack, given.plan) {}
+  explicit Impl(SessionOptions given)
+      : options(std::move(given)),
+        eviction(memory::Ledger::of(options.device)),
+        planner(options.planner, options.pack, options.plan) {}
 
   SessionOptions options;
   OnlineEviction eviction;
@@ -163,7 +165,7 @@ Session::Session(SessionOptions options) {
   memory::start_accounting();
   install_autograd_engine();
   check_batch_norm();
-  impl_ = std::make_shared<Impl>(options);
+  impl_ = std::make_shared<Impl>(std::move(options));
 }
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
