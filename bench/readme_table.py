@@ -88,6 +88,32 @@ def gap_rows(rows):
                f"{max(gaps, default=0):.2f} % at most"]
 
 
+PEER_MODELS = MODELS | {"bert": "BERT-base of transformers, batch 8 x 128", "gpt2": "GPT-2 small of transformers, batch 4 x 256"}
+
+
+def peer_rows(rows):
+    """Each peer, and remat with as much memory; then remat alone."""
+    of = {(row["model"], row["variant"]): row for row in rows}
+    for (model, variant), row in of.items():
+        if variant == "plain" or variant.startswith("remat at the peak of "):
+            continue
+        share = f"{100 * row['share_of_plain']:.1f} %" if "share_of_plain" in row else ""
+        took = ratio(row) if "error" not in row else "refused"
+        if variant.startswith("remat"):
+            yield [PEER_MODELS[model], variant, share, "", took, same(row)]
+            continue
+        ours = of[model, f"remat at the peak of {variant}"]
+        yield [PEER_MODELS[model], variant, share, took, ratio(ours) if "error" not in ours else "refused", same(row)]
+
+
+def same(row):
+    """Which of the bits that a step leaves are plain's."""
+    if "error" in row:
+        return ""
+    differ = [name for name in ("gradients", "buffers") if not row[f"{name}_equal"]]
+    return " and ".join(differ) + " **differ**" if differ else "same"
+
+
 def text(results):
     if not results:
         return "Not measured yet.\n"
@@ -100,6 +126,9 @@ def text(results):
                            [[MODELS[row["model"]], row["allocator"], ratio(row),
                              "{:.0f} -> {:.0f}".format(*row["page_faults"])]
                             for row in results["allocator"]["rows"]]))
+    if "peers" in results:
+        parts.append(table(["Python", "variant", "activation peak", "its time x plain (range)", "remat's, within that peak",
+                            "its gradients, buffers"], peer_rows(results["peers"]["rows"])))
     if "gap" in results:
         parts.append(table(["plans of `auto`, predicted", "budget", "seconds of replays", "no plan takes less than", "gap"],
                            gap_rows(results["gap"]["rows"])))
@@ -108,7 +137,10 @@ def text(results):
         parts.append("\n".join(lines) + "\n")
     latest = max(results.values(), key=lambda result: result["date"])
     versions = latest["versions"]
-    each = ", ".join(f"{figure}: {result['versions']['commit']}, {result['protocol']['pairs']} pairs"
+    def pairs(protocol):
+        return protocol["pairs"] if "pairs" in protocol else protocol["rounds"]
+
+    each = ", ".join(f"{figure}: {result['versions']['commit']}, {pairs(result['protocol'])} pairs"
                      for figure, result in results.items())
     parts.append(f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
                  f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n")

@@ -1,0 +1,150 @@
+"""The models that remat is compared on with other ways to save memory, each with made-up data of a fixed seed.
+
+A model's repeated blocks are in `blocks`, and it calls them through `run_blocks`, so that a variant can change how blocks
+are run and nothing else. Shapes are those of bench/step.cpp's models where both exist.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Model(nn.Module):
+    """What all have: `loss()` of one batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.run_blocks = self.run_in_turn
+
+    @staticmethod
+    def run_in_turn(blocks, x):
+        for block in blocks:
+            x = block(x)
+        return x
+
+
+class AttentionBlock(nn.Module):
+    def __init__(self, width, heads, dropout):
+        super().__init__()
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query_key_value, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        heads = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                 for part in self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1))
+        attended = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.dropout(self.projection(attended))
+        return x + self.dropout(self.mlp(self.norm_mlp(x)))
+
+
+class GPT(Model):
+    """12 layers, width 512, 8 heads, 256 tokens, vocabulary 8192, dropout 0.1."""
+
+    def __init__(self, batch=8, length=256, vocabulary=8192, width=512):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.places.weight, std=0.02)
+        self.dropout = nn.Dropout(0.1)
+        self.blocks = nn.ModuleList(AttentionBlock(width, 8, 0.1) for _ in range(12))
+        self.norm = nn.LayerNorm(width)
+        self.text = torch.randint(vocabulary, (batch, length + 1))
+
+    def loss(self):
+        given, wanted = self.text[:, :-1], self.text[:, 1:]
+        x = self.dropout(self.tokens(given) + self.places.weight)
+        x = self.norm(self.run_blocks(self.blocks, x))
+        return F.cross_entropy(F.linear(x, self.tokens.weight).flatten(0, 1), wanted.flatten())
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, before, width, stride):
+        super().__init__()
+        after = 4 * width
+        self.layers = nn.Sequential(
+            nn.Conv2d(before, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
+            nn.Conv2d(width, after, 1, bias=False), nn.BatchNorm2d(after))
+        self.shortcut = nn.Identity()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x):
+        return F.relu(self.layers(x) + self.shortcut(x), inplace=True)
+
+
+class ResNet(Model):
+    """ResNet-50 on images of 128 x 128."""
+
+    def __init__(self, batch=16, size=128, classes=1000):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+                                  nn.MaxPool2d(3, 2, 1))
+        widths = [64 << stage for stage, depth in enumerate((3, 4, 6, 3)) for _ in range(depth)]
+        befores = [64] + [4 * width for width in widths[:-1]]
+        self.blocks = nn.ModuleList(Bottleneck(before, width, 2 if before == 2 * width else 1)
+                                    for before, width in zip(befores, widths))
+        self.head = nn.Linear(4 * widths[-1], classes)
+        self.images, self.classes = torch.randn(batch, 3, size, size), torch.randint(classes, (batch,))
+
+    def loss(self):
+        x = self.run_blocks(self.blocks, self.stem(self.images))
+        return F.cross_entropy(self.head(x.mean((2, 3))), self.classes)
+
+
+class MLP(Model):
+    """40 layers of width 1024."""
+
+    def __init__(self, batch=2048, width=1024):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(40))
+        self.given, self.wanted = torch.randn(batch, width), torch.randn(batch, width)
+
+    def loss(self):
+        return F.mse_loss(self.run_blocks(self.blocks, self.given), self.wanted)
+
+
+class HuggingFace(Model):
+    """A model of transformers, unmodified. Other ways to run its blocks are put in the place of the blocks' own calls."""
+
+    def __init__(self, model, batch):
+        super().__init__()
+        self.model, self.batch = model, batch
+
+    def loss(self):
+        return self.model(**self.batch).loss
+
+
+class Bert(HuggingFace):
+    """BERT-base as a classifier, 128 tokens."""
+
+    def __init__(self, batch=8, length=128):
+        from transformers import BertConfig, BertForSequenceClassification
+
+        config = BertConfig(num_labels=2)
+        super().__init__(BertForSequenceClassification(config), {
+            "input_ids": torch.randint(config.vocab_size, (batch, length)),
+            "attention_mask": torch.ones(batch, length, dtype=torch.long),
+            "labels": torch.randint(2, (batch,))})
+        self.blocks = self.model.bert.encoder.layer
+
+
+class GPT2(HuggingFace):
+    """GPT-2 small as a language model, 256 tokens."""
+
+    def __init__(self, batch=4, length=256):
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        config = GPT2Config(use_cache=False)
+        text = torch.randint(config.vocab_size, (batch, length))
+        super().__init__(GPT2LMHeadModel(config), {"input_ids": text, "labels": text})
+        self.blocks = self.model.transformer.h
+
+
+MODELS = {"gpt": GPT, "bert": Bert, "gpt2": GPT2, "resnet": ResNet, "mlp": MLP}
+
+
+def make(name, batch=None):
+    torch.manual_seed(1)
+    return MODELS[name](**({} if batch is None else {"batch": batch})).train()
