@@ -39,7 +39,7 @@ struct StepReport {
   int64_t operators_replayed = 0;
   double forward_seconds = 0;              ///< measured time of the recorded operators
   double recompute_seconds = 0;            ///< time spent in replays and in unpacking
-  double planning_seconds = 0;             ///< spent on plans before the step began
+  double planning_seconds = 0;             ///< waited for plans before the step began
   double step_seconds = 0;                 ///< wall time of the whole step, planning included
   std::vector<ReplayedOperator> replayed;  ///< by operator name, most expensive first
 

@@ -100,7 +100,7 @@ class Report:
     ops_replayed: int
     forward_seconds: float  # of the recorded operators
     recompute_seconds: float  # of replays and unpacking
-    planning_seconds: float  # before the step began
+    planning_seconds: float  # waited for plans before the step began
     step_seconds: float
     replayed: tuple[ReplayedOperator, ...]
     plan: Plan | None  # that the step followed to its end

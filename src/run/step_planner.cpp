@@ -77,6 +77,25 @@ void StepPlanner::observe(Graph graph) {
   if (!news) return;
   seen.frontier.reset();
   seen.room.reset();
+  explore(seen);
+}
+
+/// What was seen once among others may never come again: not worth planning.
+bool StepPlanner::is_worth_planning(const KnownStep& step) const {
+  return step.samples.size() > 1 || known_.size() == 1;
+}
+
+void StepPlanner::explore(KnownStep& step) const {
+  step.exploration = {};  // waits for one that nobody asked for
+  if (planner_ != "auto" || !is_worth_planning(step)) return;
+  // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
+  const bool refine = step.samples.size() == kSamples;
+  const PlannerOptions options{.pack = pack_};
+  step.exploration = std::async(std::launch::async, [graph = step.graph, refine, room = room_, options] {
+    auto frontier = planners::explore(graph, options);
+    if (refine) planners::refine(graph, frontier, graph.baseline_bytes + room, options);
+    return frontier;
+  });
 }
 
 /// The plan that the user gave, if it is for this step and fits.
@@ -104,10 +123,8 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
       return;
     } else if (planner_ == "auto") {
       if (!step.frontier) {
-        step.frontier = planners::explore(step.graph, {.pack = pack_});
-        // Now the times are known well, and the frontier is there to stay. Only once: the room may change a little in
-        // every step.
-        if (step.samples.size() == kSamples) planners::refine(step.graph, *step.frontier, budget, {.pack = pack_});
+        if (!step.exploration.valid()) explore(step);
+        step.frontier = step.exploration.get();
       }
       const auto* const point = step.frontier->within(budget);
       if (point == nullptr) return;
@@ -122,9 +139,9 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
 
 std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room) {
   std::vector<std::shared_ptr<const Schedule>> result;
+  room_ = room;
   for (KnownStep& step : known_) {
-    // What was seen once among others may never come again: not worth planning.
-    if (step.samples.size() < 2 && known_.size() > 1) continue;
+    if (!is_worth_planning(step)) continue;
     plan(step, room);
     if (step.schedule) result.push_back(step.schedule);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +15,9 @@
 
 namespace remat {
 
-/// Knows several different steps (shapes, control flow), so that a loop may alternate between them.
+/// Knows several different steps (shapes, control flow), so that a loop may alternate between them. What `auto` chooses
+/// from is searched for on another thread from the end of a step to the beginning of the next, which waits for it:
+/// beside the optimizer, and the same plans in every run.
 class StepPlanner {
  public:
   /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
@@ -43,19 +46,23 @@ class StepPlanner {
   struct KnownStep {
     Graph graph;
     uint64_t fingerprint = 0;
-    std::vector<StepTimes> samples;  ///< one for each observed step
+    std::vector<StepTimes> samples;               ///< one for each observed step
+    std::future<planners::Frontier> exploration;  ///< in progress
     std::optional<planners::Frontier> frontier;
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
   };
 
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
+  bool is_worth_planning(const KnownStep& step) const;
+  void explore(KnownStep& step) const;
   void plan(KnownStep& step, int64_t room) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
 
   std::string planner_;
   bool pack_;
   std::optional<Plan> given_;
+  int64_t room_ = 0;              ///< that the last step had
   int to_look_for_ = 0;           ///< steps to trace in search of one that surprised
   std::vector<KnownStep> known_;  ///< the last observed first
 };
