@@ -225,7 +225,6 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const int64_t least = lower_bound(request);
-  const auto in_bytes = [](int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
   int64_t parameters = 0, gradients = 0;
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(*tape);
@@ -238,12 +237,12 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
               " of their gradients)";
   }
-  std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + in_bytes(needed) +
+  std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                         " at once with everything dropped that can be, " + before + ", the budget is " +
-                        in_bytes(limit) + "; give at least that, or less work per step; no budget below " +
-                        in_bytes(least) + " can work";
+                        format_exact_bytes(limit) + "; give at least that, or less work per step; no budget below " +
+                        format_exact_bytes(least) + " can work";
   if (smallest_known)
-    message += ", and a step of this session would have completed within " + in_bytes(*smallest_known);
+    message += ", and a step of this session would have completed within " + format_exact_bytes(*smallest_known);
   throw BudgetError(message, limit, least, smallest_known);
 }
 
