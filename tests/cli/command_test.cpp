@@ -232,7 +232,7 @@ TEST_F(CommandTest, PathsThatCannotBeWrittenAreFoundBeforeTraining) {
 
 TEST_F(CommandTest, TextsThatCannotBeReadAreNamed) {
   const auto with = [&](const std::string& data) { return run({"train", "--steps", "1", "--data", data}); };
-  expect_failure(with("nowhere"), 1, "[data] 'nowhere' does not exist");
+  expect_failure(with("nowhere"), 1, "[data] cannot read 'nowhere' (No such file or directory)");
   expect_failure(with("."), 1, "is a directory");
   directory_.write("empty", "");
   expect_failure(with("empty"), 1, "has 0 bytes, one example needs 129");
