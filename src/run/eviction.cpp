@@ -217,10 +217,13 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
     if (!lock.owns_lock() || tape->forgot_living) return baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
-      if (value.absent || may_be_given_up(*tape, id) || (value.kept && value.wanted > 0)) bytes -= value.bytes;
+      // Leaves stay, and plain's bytes are without what is kept for replays alone.
+      const bool recomputable = value.producer != kNone && !value.pinned && !value.extra;
+      const bool held_in_vain = value.kept && (value.kept.use_count() == 1 || value.wanted > 0);
+      if (value.absent || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }
-  return bytes;
+  return std::max(bytes, baseline);  // what was there before may have been freed since, but the step began with it
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
