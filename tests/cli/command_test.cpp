@@ -154,6 +154,14 @@ TEST_F(CommandTest, AnInterruptWithoutCheckpointStillSaves) {
   EXPECT_TRUE(exists("remat-interrupted.ckpt"));
 }
 
+TEST_F(CommandTest, AnInterruptEndsARunWhoseOutputNobodyReads) {
+  const auto stopped = train({"--steps", "100000", "--checkpoint", "a.ckpt"},
+                             {.signal_after = "train      2/", .signal = SIGINT, .reader_stops = true});
+  EXPECT_EQ(stopped.code, 130);
+  EXPECT_EQ(stopped.err, "");
+  EXPECT_EQ(directory_.names(), (Words{"a.ckpt", "text"}));
+}
+
 TEST_F(CommandTest, ARunThatIsKilledContinuesFromItsLastCheckpoint) {
   const auto killed = train({"--steps", "100000", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"},
                             {.signal_after = "train      4/", .signal = SIGKILL});
