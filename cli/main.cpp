@@ -2,10 +2,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <string>
+
+#include <unistd.h>
 
 #include <c10/util/Exception.h>
 
@@ -14,6 +17,7 @@
 #include "cli/options.h"
 #include "cli/plan.h"
 #include "cli/record.h"
+#include "cli/special_file.h"
 #include "cli/train.h"
 
 namespace {
@@ -32,6 +36,10 @@ int fail(int code, const std::string& message) {
 
 // What was printed must have arrived, or the shell is told. That a pipe was closed is no failure of the command's.
 int finish_output(int code) {
+  // Whoever does not read is not waited for after a signal, also not by what exit() flushes.
+  if (interrupted() != 0 && !remat::cli::wait_until_writable(STDOUT_FILENO)) {
+    std::_Exit(code != 0 ? code : 128 + interrupted());
+  }
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return code;

@@ -53,7 +53,7 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
   add.file("--out", settings.out, "Write the graph here, as JSON")->required();
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
-  app.add_option("--batch", settings.batch, batches + ")")->check(range(int64_t{1}, kMostBatch))->type_name("N");
+  app.add_option("--batch", settings.batch, batches + ")")->transform(range(int64_t{1}, kMostBatch))->type_name("N");
   add.add("--budget", settings.budget,
           "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure")
       ->type_name("BYTES");

@@ -1,33 +1,26 @@
 #include "cli/planning.h"
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <vector>
 
 #include <remat/error.h>
 
+#include "cli/input_file.h"
+
 namespace remat::cli {
 namespace {
 
+// A graph takes some hundred bytes for each operator.
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+
 // Errors of the file and of `parse` name it.
 template <class Document>
-Document read_document(const std::string& path, const std::string& what, const std::string& remedy,
-                       Document (*parse)(std::string_view)) {
-  const std::string where = "[" + what + "] ";
-  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
-    throw Error(where + "'" + path + "' is a directory; " + remedy);
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) throw Error(where + "cannot read '" + path + "' (" + std::strerror(errno) + "); " + remedy);
+Document read_document(const std::string& path, const InputKind& kind, Document (*parse)(std::string_view)) {
+  const std::string text = read_input(path, kind);
   try {
-    return parse(text.view());
+    return parse(text);
   } catch (const Error& error) {
+    const std::string where = "[" + kind.what + "] ";
     std::string message = error.what();
     if (message.starts_with(where)) message.erase(0, where.size());
     throw Error(where + "'" + path + "': " + message);
@@ -39,11 +32,12 @@ bool is_choice(const GraphValue& value) { return value.droppable || value.packed
 }  // namespace
 
 Graph read_graph(const std::string& path) {
-  return read_document(path, "graph", "give the file that `remat record` wrote", graph_from_json);
+  return read_document(path, {"graph", "give the file that `remat record` wrote", kMostBytes}, graph_from_json);
 }
 
 Plan read_plan(const std::string& path) {
-  return read_document(path, "plan", "give a file from --save-plan, or from `remat plan --out`", plan_from_json);
+  return read_document(path, {"plan", "give a file from --save-plan, or from `remat plan --out`", kMostBytes},
+                       plan_from_json);
 }
 
 PlainStep::PlainStep(const Graph& graph)

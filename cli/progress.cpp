@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 
 #include <remat/budget.h>
 
+#include "cli/special_file.h"
 #include "cli/table.h"
 
 namespace remat::cli {
@@ -104,6 +106,8 @@ Progress::Progress(std::FILE* out) : out_(out) {
 Progress::~Progress() { finish(); }
 
 void Progress::show(const ProgressState& state) {
+  // A pipe that nobody empties must not keep a signal from ending the run.
+  if (!wait_until_writable(fileno(out_)) && errno == ETIMEDOUT) return;
   if (terminal_) {
     // The last column stays free: some terminals wrap a line that fills it.
     std::fprintf(out_, "\r%s\x1b[K", progress_bar(state, terminal_width(out_) - 1, color_).c_str());

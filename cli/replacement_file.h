@@ -1,13 +1,15 @@
-// cli/replacement_file.h -- a file that takes the place of another when it is whole: written beside it, then moved.
+// cli/replacement_file.h -- a replacement file of a command: links stay, and signals leave nothing behind.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+
+#include "plan/replacement_file.h"
 
 namespace remat::cli {
 
-/// Its functions return false, with the reason in errno, where the system refuses. Until commit() what was there before
-/// stays as it is; without commit(), and where a signal ends the process, what was written is removed.
+/// Where a signal ends the process, what was written is removed too.
 class ReplacementFile {
  public:
   ReplacementFile() = default;
@@ -15,18 +17,15 @@ class ReplacementFile {
   ReplacementFile(const ReplacementFile&) = delete;
   ReplacementFile& operator=(const ReplacementFile&) = delete;
 
-  /// `path`: the file to replace, or to create. Makes a new file beside it, of a name that nobody has.
+  /// A link at `path` stays, and its target is replaced.
   bool open(const std::string& path);
-  bool write(const void* data, size_t size);
-  /// Returns when the file is in its place and on the disk.
+  bool write(const void* data, size_t size) { return file_->write(data, size); }
   bool commit();
 
-  /// The file beside `path`.
-  const std::string& part() const { return part_; }
+  const std::string& part() const { return file_->part(); }
 
  private:
-  std::string path_, part_;
-  int file_ = -1;
+  std::optional<remat::ReplacementFile> file_{std::in_place};
   bool exists_ = false;
 };
 

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;              // as the system's own limit
-constexpr int kWaitWhenInterrupted = 1000;  // milliseconds
+constexpr int kMostLinks = 40;   // as the system's own limit
+constexpr int kMostWait = 1000;  // milliseconds, once a signal was noted
 
 bool is_link(const std::string& path) {
   std::error_code ignored;
@@ -36,11 +36,7 @@ int open_special_file(const std::string& path) {
 
 bool write_all(int file, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
-    pollfd ready{file, POLLOUT, 0};
-    const int count = poll(&ready, 1, interrupted() != 0 ? kWaitWhenInterrupted : -1);
-    if (count < 0 && errno == EINTR) continue;
-    if (count == 0) errno = ETIMEDOUT;
-    if (count <= 0) return false;
+    if (!wait_until_writable(file)) return false;
     // As much as a pipe takes without waiting.
     const auto written = write(file, text.data() + done, std::min<size_t>(text.size() - done, PIPE_BUF));
     if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -87,6 +83,18 @@ bool can_write_special_file(const std::string& path) {
   const int flags = fcntl(*number, F_GETFL);
   if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) errno = EBADF;
   return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+bool wait_until_writable(int file) {
+  pollfd ready{file, POLLOUT, 0};
+  while (true) {
+    const int count = poll(&ready, 1, kMostWait);
+    if (count > 0) return true;
+    if (count < 0 && errno != EINTR) return false;
+    if (count == 0 && interrupted() != 0) break;
+  }
+  errno = ETIMEDOUT;
+  return false;
 }
 
 bool write_special_file(const std::string& path, const std::string& text) {

@@ -22,6 +22,10 @@ bool is_special_file(const std::string& path);
 /// Whether such a path may be written to. Opens nothing: a pipe's reader would see an end. Otherwise errno says why.
 bool can_write_special_file(const std::string& path);
 
+/// Waits until an open file can be written to; a pipe takes PIPE_BUF bytes then. Only a second once a signal was noted:
+/// then it returns false, with the reason in errno.
+bool wait_until_writable(int file);
+
 /// Writes to such a path; an open file goes on after what was written to it before. Waits for the reader of a pipe, but
 /// only a second once a signal was noted. Returns false, with the reason in errno, where the system refuses.
 bool write_special_file(const std::string& path, const std::string& text);

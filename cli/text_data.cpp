@@ -1,37 +1,16 @@
 #include "cli/text_data.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <remat/error.h>
 
+#include "cli/input_file.h"
+
 namespace remat::cli {
 namespace {
-
-std::string read_file(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) {
-    throw Error("[data] '" + path + "' does not exist; give the path of a text file");
-  }
-  if (error) throw Error("[data] cannot look at '" + path + "' (" + error.message() + "); check the path");
-  if (fs::is_directory(status)) throw Error("[data] '" + path + "' is a directory; give a text file in it");
-  if (!fs::is_regular_file(status) && !fs::is_fifo(status)) {
-    throw Error("[data] '" + path + "' is a device, not a file; give a text file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error("[data] cannot open '" + path + "' (" + std::strerror(errno) + "); check its permissions");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw Error("[data] reading '" + path + "' failed (" + std::strerror(errno) + "); check the disk");
-  return text;
-}
 
 // SplitMix64 (Steele et al. 2014): every bit of the result depends on every bit of x.
 uint64_t mix(uint64_t x) {
@@ -44,7 +23,7 @@ uint64_t mix(uint64_t x) {
 }  // namespace
 
 TextData::TextData(const std::string& path, int64_t seq, uint64_t seed)
-    : text_(read_file(path)), seq_(seq), seed_(seed) {
+    : text_(read_input(path, {"data", "give a text file"})), seq_(seq), seed_(seed) {
   if (bytes() < seq + 1) {
     throw Error("[data] '" + path + "' has " + std::to_string(bytes()) + " bytes, one example needs " +
                 std::to_string(seq + 1) + "; give a longer text or a smaller --seq");

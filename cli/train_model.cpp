@@ -34,8 +34,6 @@ zoo::WindowMlpConfig mlp(const ModelSettings& settings) {
   throw Error("[train] there is no model '" + settings.kind + "'; use gpt or mlp");
 }
 
-std::string describe(int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; }
-
 }  // namespace
 
 std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings) {
@@ -56,12 +54,13 @@ void check_model_fits(const ModelSettings& settings, const Budget& budget, int64
                      std::to_string(count) + " parameters, which need ";
   const int64_t training = count * kTrainingBytes, step = count * kStepBytes;
   if (training > machine_bytes) {
-    throw Error("[train] " + model + describe(training) + " with gradients and optimizer state; the machine has " +
-                describe(machine_bytes) + "; lower --layers or --width");
+    throw Error("[train] " + model + format_exact_bytes(training) +
+                " with gradients and optimizer state; the machine has " + format_exact_bytes(machine_bytes) +
+                "; lower --layers or --width");
   }
   if (budget.kind() == Budget::Kind::kBytes && step > budget.byte_count()) {
-    throw BudgetError("[train] " + model + describe(step) + " with gradients; the budget is " +
-                          describe(budget.byte_count()) + "; give a larger one, or lower --layers or --width",
+    throw BudgetError("[train] " + model + format_exact_bytes(step) + " with gradients; the budget is " +
+                          format_exact_bytes(budget.byte_count()) + "; give a larger one, or lower --layers or --width",
                       budget.byte_count(), step, std::nullopt);
   }
 }

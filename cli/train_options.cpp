@@ -23,7 +23,7 @@ void add_model_options(OptionAdder& add, TrainOptions& options) {
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)", kMostWidth);
   add.count("--seq", options.seq, "Bytes of context (gpt: 128, mlp: 32)", kMostSeq);
   add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt)")
-      ->check(range(0.0, 0.999))
+      ->transform(range(0.0, 0.999))
       ->type_name("P");
 }
 
@@ -58,9 +58,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
   add.count("--batch", options.batch, "Examples per step (gpt: 8, mlp: 1024)", kMostBatch);
-  add.add("--lr", settings.lr, "Learning rate of AdamW")->check(range(1e-12, 1e3))->type_name("RATE");
+  add.add("--lr", settings.lr, "Learning rate of AdamW")->transform(range(1e-12, 1e3))->type_name("RATE");
   add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")
-      ->check(range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
+      ->transform(range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->type_name("N");
 
   add.group("Memory");
@@ -80,7 +80,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   if (train) {
     add.file("--checkpoint", settings.checkpoint, "Save the training here, to continue it later");
     add.add("--checkpoint-every", settings.checkpoint_every, "Save after every N steps; 0: only at the end")
-        ->check(range(int64_t{0}, int64_t{1} << 40))
+        ->transform(range(int64_t{0}, int64_t{1} << 40))
         ->type_name("N");
     add.flag("--resume", settings.resume, "Continue from the checkpoint; every loss has the bits it would have had");
   }

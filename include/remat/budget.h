@@ -54,4 +54,7 @@ class Budget {
 /// "1.46 GiB": a byte count for people, in powers of 1024 and with three significant digits.
 std::string format_bytes(int64_t bytes);
 
+/// "1.46 GiB (1567663718 bytes)": for messages whose reader may want to give the number back.
+std::string format_exact_bytes(int64_t bytes);
+
 }  // namespace remat

@@ -97,8 +97,8 @@ class Session {
 
   /// The plan of the last completed step that followed one to its end. Throws Error if there was none.
   const Plan& plan() const;
-  /// Writes plan() to a file, as JSON; plan_from_json() reads it. What was at `path` before stays if that fails. Throws
-  /// Error.
+  /// Writes plan() to a file, as JSON; plan_from_json() reads it. What was at `path` before stays if that fails; a link
+  /// stays, and its target is replaced. Throws Error, also for a device or a pipe.
   void save_plan(const std::string& path) const;
 
   /// The smallest budget in bytes that `planner` has a plan for, for the step of graph(); with "online", the smallest

@@ -111,4 +111,6 @@ std::string format_bytes(int64_t bytes) {
   return text.data();
 }
 
+std::string format_exact_bytes(int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; }
+
 }  // namespace remat

@@ -20,7 +20,11 @@ constexpr int64_t kShare = 512;
 }  // namespace
 
 OnlineStep::OnlineStep(const Graph& graph, PlannerOptions options)
-    : graph_(graph), pack_(options.pack), saved_(saved_values(graph)), all_uses_(graph.values.size(), 0) {
+    : graph_(graph),
+      pack_(options.pack),
+      saved_(saved_values(graph)),
+      all_uses_(graph.values.size(), 0),
+      replay_(graph) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].droppable) droppable_.push_back(static_cast<int32_t>(v));
   }
@@ -39,7 +43,6 @@ Fates OnlineStep::run(int64_t limit) {
   present_ = saved_;
   for (size_t v = 0; v < values; ++v) present_[v] = present_[v] || graph_.values[v].producer < 0;
   uses_ = all_uses_;
-  reads_.assign(values, 0);
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
   for (const GraphEvent& event : graph_.events) {
@@ -73,23 +76,9 @@ void OnlineStep::unpack(int32_t value) {
 }
 
 void OnlineStep::replay(int32_t target) {
-  const uint32_t visit = ++visit_;
-  operators_.clear();
-  stack_.assign(1, target);
-  reads_[target] = 1;  // the caller's
-  while (!stack_.empty()) {
-    const int32_t producer = graph_.values[stack_.back()].producer;
-    stack_.pop_back();
-    if (producer < 0 || visits_[producer] == visit) continue;
-    visits_[producer] = visit;
-    operators_.push_back(producer);
-    for (const int32_t input : graph_.operators[producer].inputs) {
-      if (reads_[input]++ == 0 && !present_[input] && !has_bits_[input]) stack_.push_back(input);
-    }
-  }
-  std::sort(operators_.begin(), operators_.end());
-  for (const int32_t index : operators_) run_operator(index, target);
-  reads_[target] = 0;
+  const auto held = [this](int32_t value) { return present_[value] || has_bits_[value]; };
+  for (const int32_t index : replay_.operators_for(target, held)) run_operator(index, target);
+  replay_.reads[target] = 0;
 }
 
 void OnlineStep::run_operator(int32_t index, int32_t target) {
@@ -98,7 +87,7 @@ void OnlineStep::run_operator(int32_t index, int32_t target) {
     if (!is_there(input) && has_bits_[input]) unpack(input);
   }
   for (const int32_t input : op.overwritten) {
-    if (!transient_[input] || reads_[input] != 1) continue;
+    if (!transient_[input] || replay_.reads[input] != 1) continue;
     level_ -= graph_.values[input].bytes;
     transient_[input] = false;
   }
@@ -112,7 +101,7 @@ void OnlineStep::run_operator(int32_t index, int32_t target) {
     if (made == target || (value.droppable && uses_[made] > 0)) {
       level_ += value.bytes;
       present_[made] = returned_[made] = true;
-    } else if (reads_[made] > 0) {
+    } else if (replay_.reads[made] > 0) {
       level_ += value.bytes;
       transient_[made] = true;
     }
@@ -121,7 +110,7 @@ void OnlineStep::run_operator(int32_t index, int32_t target) {
 }
 
 void OnlineStep::end_read(int32_t value) {
-  if (--reads_[value] > 0 || !transient_[value]) return;
+  if (--replay_.reads[value] > 0 || !transient_[value]) return;
   level_ -= graph_.values[value].bytes;
   transient_[value] = false;
 }
@@ -136,7 +125,7 @@ void OnlineStep::make_room(int64_t bytes) {
 std::vector<OnlineStep::Option> OnlineStep::options() const {
   std::vector<Option> options;
   for (const int32_t v : droppable_) {
-    if (!idle_[v] || reads_[v] > 0 || v == in_use_) continue;
+    if (!idle_[v] || replay_.reads[v] > 0 || v == in_use_) continue;
     if (present_[v]) {
       options.push_back({Option::Kind::kDrop, v});
       if (pack_ && graph_.values[v].packed_bytes > 0 && !has_bits_[v]) options.push_back({Option::Kind::kPack, v});

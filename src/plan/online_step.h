@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/planners.h"
+#include "plan/replay_walk.h"
 
 namespace remat::planners {
 
@@ -51,18 +52,18 @@ class OnlineStep {
   // Of the run in progress.
   Fates fates_;
   int64_t limit_ = 0, level_ = 0, replays_ = 0, drops_ = 0;
-  int32_t in_use_ = -1;           ///< backward has it in its hands
-  std::vector<bool> idle_;        ///< only saved tensors hold it
-  std::vector<bool> present_;     ///< its contents are alive, or a saved tensor's
-  std::vector<bool> transient_;   ///< its contents are a replay's
-  std::vector<bool> has_bits_;    ///< held packed
-  std::vector<bool> returned_;    ///< a replay brought it back
-  std::vector<int32_t> uses_;     ///< in backward, to come
-  std::vector<int32_t> reads_;    ///< by the replay in progress, to come
-  std::vector<uint32_t> visits_;  ///< operators: the last replay or price that came by
+  int32_t in_use_ = -1;          ///< backward has it in its hands
+  std::vector<bool> idle_;       ///< only saved tensors hold it
+  std::vector<bool> present_;    ///< its contents are alive, or a saved tensor's
+  std::vector<bool> transient_;  ///< its contents are a replay's
+  std::vector<bool> has_bits_;   ///< held packed
+  std::vector<bool> returned_;   ///< a replay brought it back
+  std::vector<int32_t> uses_;    ///< in backward, to come
+  ReplayWalk replay_;
+  std::vector<uint32_t> visits_;  ///< operators: the last price that came by
   uint32_t visit_ = 0;
   uint32_t paid_ = 0;  ///< the mark of operators that replays will run anyway
-  std::vector<int32_t> operators_, stack_;
+  std::vector<int32_t> stack_;
   std::vector<std::pair<int32_t, uint32_t>> seen_;
 };
 

@@ -69,12 +69,11 @@ Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
 Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates) {
   const Prediction prediction = predict_sound(graph, fates);
   if (prediction.peak_bytes > budget_bytes) {
-    const auto in_bytes = [](int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
     const Floor floor = floor_of(graph);
-    throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + in_bytes(budget_bytes) +
-                          "; its smallest needs " + in_bytes(prediction.peak_bytes) +
-                          ", and no plan can do with less than " + in_bytes(floor.peak_bytes) + ": " + to_text(floor) +
-                          "; " + advice(floor, budget_bytes),
+    throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_exact_bytes(budget_bytes) +
+                          "; its smallest needs " + format_exact_bytes(prediction.peak_bytes) +
+                          ", and no plan can do with less than " + format_exact_bytes(floor.peak_bytes) + ": " +
+                          to_text(floor) + "; " + advice(floor, budget_bytes),
                       budget_bytes, floor.peak_bytes, prediction.peak_bytes);
   }
   return {.planner = std::string(planner),

@@ -7,11 +7,7 @@
 namespace remat {
 
 Simulator::Simulator(const Graph& graph)
-    : graph_(graph),
-      initial_(graph.values.size(), State::kGone),
-      initial_uses_(graph.values.size(), 0),
-      reads_(graph.values.size(), 0),
-      visited_(graph.operators.size(), 0) {
+    : graph_(graph), initial_(graph.values.size(), State::kGone), initial_uses_(graph.values.size(), 0), walk_(graph) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].producer < 0) initial_[v] = State::kPresent;
   }
@@ -101,24 +97,10 @@ void Simulator::unpack(int32_t value) {
 }
 
 void Simulator::replay(int32_t target) {
-  ++visit_;
-  operators_.clear();
-  missing_.assign(1, target);
-  reads_[target] = 1;  // the caller's
-  while (!missing_.empty()) {
-    const int32_t producer = graph_.values[missing_.back()].producer;
-    missing_.pop_back();
-    if (producer < 0 || visited_[producer] == visit_) continue;
-    visited_[producer] = visit_;
-    operators_.push_back(producer);
-    for (const int32_t input : graph_.operators[producer].inputs) {
-      if (reads_[input]++ == 0 && states_[input] == State::kGone) missing_.push_back(input);
-    }
-  }
-  std::sort(operators_.begin(), operators_.end());
-  // run_operator() may not come back here, so operators_ is safe: inputs are present, packed, or made on the way.
-  for (const int32_t index : operators_) run_operator(index, target);
-  reads_[target] = 0;
+  // run_operator() may not come back here, so the list is safe: inputs are present, packed, or made on the way.
+  const auto held = [this](int32_t value) { return states_[value] != State::kGone; };
+  for (const int32_t index : walk_.operators_for(target, held)) run_operator(index, target);
+  walk_.reads[target] = 0;
 }
 
 bool Simulator::stays(int32_t value, int32_t target) const {
@@ -133,7 +115,7 @@ void Simulator::run_operator(int32_t index, int32_t target) {
   }
   for (const int32_t input : op.overwritten) {
     // The old contents become the new ones where this replay made them and nobody else reads them.
-    if (states_[input] != State::kTransient || reads_[input] != 1) continue;
+    if (states_[input] != State::kTransient || walk_.reads[input] != 1) continue;
     level_ -= graph_.values[input].bytes;
     states_[input] = State::kGone;
   }
@@ -146,14 +128,14 @@ void Simulator::run_operator(int32_t index, int32_t target) {
     const bool absent = state == State::kGone || state == State::kPacked;
     if (absent && stays(made, target)) {
       state = State::kPresent;
-    } else if (state == State::kGone && reads_[made] > 0) {
+    } else if (state == State::kGone && walk_.reads[made] > 0) {
       state = State::kTransient;
     } else {
       level_ -= graph_.values[made].bytes;
     }
   }
   for (const int32_t input : op.inputs) {
-    if (--reads_[input] > 0 || states_[input] != State::kTransient) continue;
+    if (--walk_.reads[input] > 0 || states_[input] != State::kTransient) continue;
     level_ -= graph_.values[input].bytes;
     states_[input] = State::kGone;
   }

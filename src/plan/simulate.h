@@ -10,6 +10,8 @@
 #include <remat/graph.h>
 #include <remat/plan.h>
 
+#include "plan/replay_walk.h"
+
 namespace remat {
 
 struct Simulation {
@@ -60,12 +62,9 @@ class Simulator {
   // Of the run in progress.
   const std::vector<Fate>* fates_ = nullptr;
   std::vector<State> states_;
-  std::vector<bool> has_bits_;     ///< the packed form is there, beside the contents or instead of them
-  std::vector<int32_t> uses_;      ///< in backward, to come
-  std::vector<int32_t> reads_;     ///< by the replay in progress, to come
-  std::vector<uint32_t> visited_;  ///< operators: the last replay that runs them
-  uint32_t visit_ = 0;
-  std::vector<int32_t> operators_, missing_;
+  std::vector<bool> has_bits_;  ///< the packed form is there, beside the contents or instead of them
+  std::vector<int32_t> uses_;   ///< in backward, to come
+  ReplayWalk walk_;
   int64_t level_ = 0;
   int64_t highest_ = 0;  ///< during the event in progress
   Simulation result_;

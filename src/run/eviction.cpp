@@ -217,15 +217,17 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
     if (!lock.owns_lock() || tape->forgot_living) return baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
-      if (value.absent || may_be_given_up(*tape, id) || (value.kept && value.wanted > 0)) bytes -= value.bytes;
+      // Leaves stay, and plain's bytes are without what is kept for replays alone.
+      const bool recomputable = value.producer != kNone && !value.pinned && !value.extra;
+      const bool held_in_vain = value.kept && (value.kept.use_count() == 1 || value.wanted > 0);
+      if (value.absent || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }
-  return bytes;
+  return std::max(bytes, baseline);  // what was there before may have been freed since, but the step began with it
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const int64_t least = lower_bound(request);
-  const auto in_bytes = [](int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; };
   int64_t parameters = 0, gradients = 0;
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(*tape);
@@ -238,12 +240,15 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
               " of their gradients)";
   }
-  std::string message = "[budget] an allocation of " + format_bytes(request) + " needs " + in_bytes(needed) +
-                        " at once with everything dropped that can be, " + before + ", the budget is " +
-                        in_bytes(limit) + "; give at least that, or less work per step; no budget below " +
-                        in_bytes(least) + " can work";
+  const std::string what = request == 0
+                               ? "the step begins with " + format_exact_bytes(needed) + " alive, "
+                               : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
+                                     " at once with everything dropped that can be, " + before + ", ";
+  std::string message = "[budget] " + what + "the budget is " + format_exact_bytes(limit) +
+                        "; give at least that, or less work per step; no budget below " + format_exact_bytes(least) +
+                        " can work";
   if (smallest_known)
-    message += ", and a step of this session would have completed within " + in_bytes(*smallest_known);
+    message += ", and a step of this session would have completed within " + format_exact_bytes(*smallest_known);
   raise(BudgetError(message, limit, least, smallest_known));
 }
 

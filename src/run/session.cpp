@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
+#include <filesystem>
 #include <utility>
 
 #include <remat/memory.h>
 #include <remat/planner.h>
 
 #include "memory/ledger.h"
+#include "plan/replacement_file.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/trace.h"
@@ -237,15 +237,19 @@ const Plan& Session::plan() const {
 }
 
 void Session::save_plan(const std::string& path) const {
+  namespace fs = std::filesystem;
   const std::string text = to_json(plan());
-  const std::string beside = path + ".tmp";
-  std::ofstream file(beside, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(beside.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(beside.c_str());
+  const auto fail = [&](const std::string& why) {
     throw Error("[session] cannot write the plan to '" + path + "' (" + why + "); give another path");
+  };
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) fail("it is no regular file");
+  if (!fs::exists(status) && fs::is_symlink(fs::symlink_status(path, error))) fail("it is a link to nothing");
+  const auto target = fs::canonical(path, error);
+  ReplacementFile file;
+  if (!file.open(error ? path : target.string()) || !file.write(text.data(), text.size()) || !file.commit()) {
+    fail(std::strerror(errno));
   }
 }
 

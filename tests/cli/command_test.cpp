@@ -154,6 +154,14 @@ TEST_F(CommandTest, AnInterruptWithoutCheckpointStillSaves) {
   EXPECT_TRUE(exists("remat-interrupted.ckpt"));
 }
 
+TEST_F(CommandTest, AnInterruptEndsARunWhoseOutputNobodyReads) {
+  const auto stopped = train({"--steps", "100000", "--checkpoint", "a.ckpt"},
+                             {.signal_after = "train      2/", .signal = SIGINT, .reader_stops = true});
+  EXPECT_EQ(stopped.code, 130);
+  EXPECT_EQ(stopped.err, "");
+  EXPECT_EQ(directory_.names(), (Words{"a.ckpt", "text"}));
+}
+
 TEST_F(CommandTest, ARunThatIsKilledContinuesFromItsLastCheckpoint) {
   const auto killed = train({"--steps", "100000", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"},
                             {.signal_after = "train      4/", .signal = SIGKILL});
@@ -232,7 +240,7 @@ TEST_F(CommandTest, PathsThatCannotBeWrittenAreFoundBeforeTraining) {
 
 TEST_F(CommandTest, TextsThatCannotBeReadAreNamed) {
   const auto with = [&](const std::string& data) { return run({"train", "--steps", "1", "--data", data}); };
-  expect_failure(with("nowhere"), 1, "[data] 'nowhere' does not exist");
+  expect_failure(with("nowhere"), 1, "[data] cannot read 'nowhere' (No such file or directory)");
   expect_failure(with("."), 1, "is a directory");
   directory_.write("empty", "");
   expect_failure(with("empty"), 1, "has 0 bytes, one example needs 129");

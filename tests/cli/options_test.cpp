@@ -131,6 +131,17 @@ TEST(OptionsTest, TheLargestSeedIsASeed) {
   EXPECT_EQ(settings_of({"--seed", "18446744073709551615"}).seed, 18446744073709551615u);
 }
 
+TEST(OptionsTest, NumbersAreDecimalAlsoWithLeadingZeros) {
+  const auto settings = settings_of({"--seed", "010", "--steps", "0012", "--batch", "08", "--checkpoint", "c",
+                                     "--checkpoint-every", "020", "--lr", "0010"});
+  EXPECT_EQ(settings.seed, 10u);
+  EXPECT_EQ(settings.steps, 12);
+  EXPECT_EQ(settings.batch, 8);
+  EXPECT_EQ(settings.checkpoint_every, 20);
+  EXPECT_EQ(settings.lr, 10);
+  EXPECT_EQ(parse_options({"record", "mlp", "--out", "g", "--batch", "010"}).record.batch, 10);
+}
+
 TEST(OptionsTest, AFileWithoutANameIsAUsageError) {
   for (const auto* option : {"--data", "--json", "--checkpoint", "--config"}) {
     EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "text", option, ""}),

@@ -143,6 +143,10 @@ TEST_F(PlanCommandTest, FilesThatAreNoGraphAreNamed) {
   expect_failure(run({"plan", "bad.json"}), 1, "[graph] 'bad.json': no JSON at line ");
   directory_.write("bad.json", "{}");
   expect_failure(run({"plan", "bad.json"}), 1, "[graph] 'bad.json': ");
+  expect_failure(run({"plan", "/dev/zero"}), 1, "[graph] '/dev/zero' is a device, not a file; give the file that ");
+  std::filesystem::resize_file(directory_.path("bad.json"), (int64_t{1} << 30) + 1);
+  expect_failure(run({"plan", "bad.json"}), 1,
+                 "[graph] 'bad.json' has 1.00 GiB (1073741825 bytes), more than 1.00 GiB (1073741824 bytes); give");
 }
 
 TEST_F(PlanCommandTest, AStepWithoutATimeHasNoPercentages) {

@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,8 +31,10 @@ struct Setting {
   int64_t largest_file = 0;       ///< bytes, 0: no limit; stands in for a full disk
   std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
   int signal = 0;
-  int signal_seconds = 0;  ///< > 0: send it this long after the start, and kill the command another 20 s later
-  int columns = 0;         ///< > 0: standard output is a terminal of this width
+  bool reader_stops = false;  ///< nothing is read from `signal_after` on; the signal comes once the pipe is full, and
+                              ///< the command is killed another 20 s later
+  int signal_seconds = 0;     ///< > 0: send it this long after the start, and kill the command another 20 s later
+  int columns = 0;            ///< > 0: standard output is a terminal of this width
 };
 
 // Reads until the other end closes; `seen` is called with all that has arrived so far.
@@ -53,6 +56,25 @@ inline std::string drain(int file, const std::function<void(const std::string&)>
 inline bool still_runs(const std::stop_token& ended, int seconds) {
   for (int tenths = 0; tenths < 10 * seconds && !ended.stop_requested(); ++tenths) usleep(100'000);
   return !ended.stop_requested();
+}
+
+// Waits until a pipe's writer has filled it, or waits for other reasons.
+inline void wait_until_full(int file) {
+  int before = -1, now = 0;
+  while (now != before) {
+    before = now;
+    usleep(500'000);
+    if (ioctl(file, FIONREAD, &now) != 0) return;
+  }
+}
+
+inline void kill_unless_it_ends(pid_t child, int seconds) {
+  siginfo_t info = {};
+  for (int tenths = 0; tenths < 10 * seconds && info.si_pid == 0; ++tenths) {
+    usleep(100'000);
+    waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT);
+  }
+  if (info.si_pid == 0) kill(child, SIGKILL);
 }
 
 [[noreturn]] inline void become_command(const std::vector<std::string>& arguments, const Setting& setting) {
@@ -89,6 +111,7 @@ inline Outcome run_command(const std::vector<std::string>& arguments, const Sett
     for (const int file : {out[0], out[1], err[0], err[1]}) close(file);
     become_command(arguments, setting);
   }
+  if (setting.reader_stops) fcntl(out[1], F_SETPIPE_SZ, 8192);
   close(out[1]);
   close(err[1]);
   Outcome outcome;
@@ -100,8 +123,10 @@ inline Outcome run_command(const std::vector<std::string>& arguments, const Sett
   });
   outcome.out = drain(out[0], [&](const std::string& text) {
     if (sent || text.find(setting.signal_after) == std::string::npos) return;
+    if (setting.reader_stops) wait_until_full(out[0]);
     kill(child, setting.signal);
     sent = true;
+    if (setting.reader_stops) kill_unless_it_ends(child, 20);
   });
   errors.join();
   sender.request_stop();

@@ -65,7 +65,7 @@ TEST_F(TextDataTest, TooShortTextsSayWhatIsNeeded) {
 }
 
 TEST_F(TextDataTest, WhatIsNoFileIsRefused) {
-  EXPECT_ERROR(TextData("/no/such/file", 4, 0), "[data] '/no/such/file' does not exist");
+  EXPECT_ERROR(TextData("/no/such/file", 4, 0), "[data] cannot read '/no/such/file' (No such file or directory); give");
   EXPECT_ERROR(TextData(directory_.path(""), 4, 0), "is a directory");
   EXPECT_ERROR(TextData("/dev/zero", 4, 0), "is a device");
 }

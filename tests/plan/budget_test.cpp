@@ -57,6 +57,7 @@ TEST(FormatBytes, KeepsThreeSignificantDigits) {
   EXPECT_EQ(format_bytes(150 * 1024), "150 KiB");
   EXPECT_EQ(format_bytes((int64_t{1} << 30) * 12), "12.0 GiB");
   EXPECT_EQ(format_bytes(-2048), "-2.00 KiB");
+  EXPECT_EQ(format_exact_bytes(1536), "1.50 KiB (1536 bytes)");
 }
 
 }  // namespace

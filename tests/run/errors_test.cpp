@@ -216,6 +216,35 @@ TEST(Errors, BudgetErrorThenASmallerBatch) {
   expect_same_bits(plain_large, gradients_of(large), "plain after all");
 }
 
+TEST(Errors, ABudgetBelowWhatTheStepBeganWithIsNeverSaidToWork) {
+  memory::start_accounting();
+  constexpr int64_t kMiB = 1 << 20;
+  const auto allocate = [](int64_t bytes) { return torch::zeros({bytes / 4}); };
+  auto weight = torch::zeros({1024, 1024}).requires_grad_();
+  const auto x = torch::zeros({1024, 1024});
+  for (const int64_t freed : {int64_t{0}, 8 * kMiB}) {
+    auto ballast = allocate(freed);
+    const int64_t baseline = memory::current();
+    Session session({.budget = Budget::bytes(baseline - freed + 9 * kMiB)});
+    try {
+      auto step = session.step();
+      ballast.reset();
+      at::Tensor loss;
+      {
+        PolicyScope scope(Policy::drop_all());
+        loss = x.mm(weight).exp().sum();
+      }
+      const auto more = allocate(6 * kMiB);
+      loss.backward();  // repeats the product, for which there is no room: its operands are no replay's
+      ADD_FAILURE() << "not refused";
+    } catch (const BudgetError& error) {
+      EXPECT_GE(error.lower_bound_bytes(), baseline);
+      EXPECT_GE(error.lower_bound_bytes(), baseline - freed + 6 * kMiB);
+      EXPECT_LE(error.lower_bound_bytes(), error.budget_bytes());
+    }
+  }
+}
+
 TEST(Errors, BudgetErrorAtEveryPlace) {
   // Budgets from hopeless to ample: wherever the refusal comes, the generator and the next step are as they should be.
   memory::start_accounting();

@@ -3,9 +3,12 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
+
+#include <unistd.h>
 
 #include <remat/planner.h>
 
@@ -172,6 +175,38 @@ TEST(PlannedSteps, ValuesOfOneStorageWrittenToInPlace) {
       EXPECT_LE(report.operators_replayed, 2 * report.operators_recorded);
     }
   }
+}
+
+TEST(PlannedSteps, ASavedPlanReplacesItsFileAndNoOther) {
+  namespace fs = std::filesystem;
+  const fs::path directory = fs::path(testing::TempDir()) / ("remat-save-plan-" + std::to_string(getpid()));
+  fs::create_directory(directory);
+  const fs::path path = directory / "plan.json", link = directory / "link";
+  const auto read = [](const fs::path& place) {
+    std::ifstream file(place);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::vector<fs::path> others = {path.string() + ".tmp", path.string() + ".part-" + std::to_string(getpid())};
+  for (const auto& other : others) std::ofstream(other) << "theirs";
+  fs::create_symlink("plan.json", link);
+  fs::create_symlink("nothing", directory / "dangling");
+
+  Loop loop;
+  Session session({.budget = share_of(loop.measure(), 60)});
+  loop.in(session);
+  loop.in(session);
+  session.save_plan(path);
+  EXPECT_EQ(read(path), to_json(session.plan()));
+  std::ofstream(path) << "old";
+  session.save_plan(link);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(read(path), to_json(session.plan()));
+  for (const auto& other : others) EXPECT_EQ(read(other), "theirs") << other;
+  EXPECT_THROW(session.save_plan(directory), Error);
+  EXPECT_THROW(session.save_plan(directory / "dangling"), Error);
+  EXPECT_TRUE(fs::is_symlink(directory / "dangling"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory), {}), 5);
+  fs::remove_all(directory);
 }
 
 TEST(PlannedSteps, FollowAPlanThatWasSaved) {

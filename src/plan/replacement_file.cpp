@@ -1,0 +1,62 @@
+#include "plan/replacement_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace remat {
+namespace {
+
+// rename() is durable only once the directory that holds the name is.
+void sync_directory_of(const std::string& path) {
+  const auto parent = std::filesystem::path(path).parent_path();
+  const int directory = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  fsync(directory);
+  close(directory);
+}
+
+}  // namespace
+
+ReplacementFile::~ReplacementFile() {
+  const int error = errno;  // the reason why it is given up
+  if (file_ >= 0) close(file_);
+  if (exists_) unlink(part_.c_str());
+  errno = error;
+}
+
+bool ReplacementFile::open(const std::string& path) {
+  path_ = path;
+  const auto prefix = path_ + ".part-" + std::to_string(getpid());
+  for (int i = 0; file_ < 0; ++i) {
+    part_ = prefix;
+    if (i > 0) part_.append("-").append(std::to_string(i));
+    file_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0 && errno != EEXIST) return false;
+  }
+  exists_ = true;
+  return true;
+}
+
+bool ReplacementFile::write(const void* data, size_t size) {
+  for (auto next = static_cast<const char*>(data); size > 0;) {
+    const auto written = ::write(file_, next, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    next += written;
+    size -= static_cast<size_t>(written);
+  }
+  return true;
+}
+
+bool ReplacementFile::commit() {
+  if (fsync(file_) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) return false;
+  exists_ = false;
+  sync_directory_of(path_);
+  return true;
+}
+
+}  // namespace remat
