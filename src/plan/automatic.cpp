@@ -3,15 +3,20 @@
 // 1983), judged by the simulator at every step; the better result goes to the next rung. The best fates that fit the
 // last rung are the plan.
 //
+// What the planners of the literature choose (starts.h) joins what was found, and where it is better, or reaches lower,
+// the search goes on from there.
+//
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "plan/frontier.h"
 #include "plan/greedy.h"
 #include "plan/online_step.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
+#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -20,10 +25,15 @@ namespace {
 constexpr int64_t kTrials = 60'000;
 constexpr int64_t kTrialsPerValue = 1000;
 constexpr int64_t kMostOperatorTrials = 8'000'000;
+constexpr size_t kFewOperators = 500;  ///< beyond, annealing finds less and less
+constexpr int64_t kMostOperatorTrialsOfMany = 4'000'000;
 constexpr int64_t kRefiningTrials = 120'000;  ///< of one budget
 constexpr int64_t kMostRefiningOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
 constexpr int kMoreRounds = 4;
+constexpr size_t kQuickOnline = 1000;    ///< operators up to which the online policy takes little where little fits
+constexpr int kLowRungs = 6;             ///< from where those end down to the lowest peak that any plan could have
+constexpr double kBetter = 0.99;         ///< seconds of a start, in terms of what is known, that are worth a search
 constexpr size_t kManyOperators = 5000;  ///< from here on without those
 constexpr int kSteps = 4;                ///< between two of them, greedy choices alone
 
@@ -53,8 +63,10 @@ class Automatic {
     const Fates keep(graph_.values.size(), Fate::kKeep);
     const int64_t top = try_out(keep).peak_bytes;
     if (greedy_.droppable().empty()) return frontier_;
-    const int64_t trials = std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()),
-                                     kMostOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1)});
+    const auto operators = static_cast<int64_t>(graph_.operators.size());
+    const int64_t most = graph_.operators.size() < kFewOperators ? kMostOperatorTrials : kMostOperatorTrialsOfMany;
+    const int64_t trials =
+        std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()), most / (operators + 1)});
     OnlineStep online(graph_, options_);
     const int64_t room = top - graph_.baseline_bytes;
     const int steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
@@ -77,6 +89,10 @@ class Automatic {
       anneal(frontier_.lowest().fates, limit, trials / kRungs);
       settle(frontier_.lowest().fates, frontier_.lowest_peak(), trials / kRungs);
     }
+    most_replays_ = most / kRungs;
+    const int64_t lowest = frontier_.lowest_peak();
+    add_starts(top, trials / kRungs / 2);
+    go_lower(online, lowest, trials / kRungs / 2);
     return frontier_;
   }
 
@@ -85,14 +101,52 @@ class Automatic {
     const int64_t trials =
         std::min(kRefiningTrials, kMostRefiningOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
     frontier_ = std::move(frontier);
-    for (int half = 0; half < 2; ++half) {
-      anneal(start(limit), limit, trials / 2);
-      settle(start(limit), limit, trials / 2);
-    }
+    most_replays_ = kMostRefiningOperatorTrials;
+    for (int half = 0; half < 2; ++half) search(limit, trials / 2);
     frontier = std::move(frontier_);
   }
 
  private:
+  /// The ladder comes first, as if there were no starts: it finds the better plans of two where they differ little.
+  void add_starts(int64_t top, int64_t trials) {
+    const int64_t room = top - graph_.baseline_bytes;
+    std::vector<std::pair<int64_t, double>> known;  // limits and seconds
+    for (int rung = 1; rung < kRungs; ++rung) {
+      const int64_t limit = top - room * rung / kRungs;
+      if (const Frontier::Point* const point = frontier_.within(limit)) known.emplace_back(limit, point->seconds);
+    }
+    offer_starts(frontier_, graph_, options_);
+    for (const auto& [limit, seconds] : known) {
+      if (frontier_.within(limit)->seconds < kBetter * seconds) search(limit, trials);
+    }
+  }
+
+  /// From `lowest`, below which the ladder found nothing, to the lowest peak that any plan could have. What fits there
+  /// takes many times the seconds of what almost does, so both are starts, and bytes in excess count for more.
+  void go_lower(OnlineStep& online, int64_t lowest, int64_t trials) {
+    const int64_t room = lowest - floor_of(graph_).peak_bytes;
+    if (room <= 0) return;
+    seconds_in_excess_ = kLowSecondsInExcess;
+    int64_t above = lowest;
+    for (int rung = 1; rung <= kLowRungs; ++rung) {
+      const int64_t limit = lowest - room * rung / kLowRungs;
+      const bool few = graph_.operators.size() < kFewOperators;
+      if (few || (rung == kLowRungs && graph_.operators.size() < kQuickOnline)) try_out(online.run(limit));
+      if (few) {
+        Fates onward = start(limit);
+        frontier_.offer(greedy_.descend(onward, limit), onward);
+      }
+      anneal(start(above), limit, trials);
+      search(limit, trials);
+      above = limit;
+    }
+  }
+
+  void search(int64_t limit, int64_t trials) {
+    anneal(start(limit), limit, trials);
+    settle(start(limit), limit, trials);
+  }
+
   Simulation try_out(const Fates& fates) {
     const Simulation run = simulator_.run(fates);
     frontier_.offer(run, fates);
@@ -105,8 +159,7 @@ class Automatic {
   }
 
   double cost(const Simulation& run, int64_t limit) const {
-    // All of plain's activations in excess would cost as much as six forward passes.
-    const double seconds_per_byte = 6 * scale_ / static_cast<double>(activations_);
+    const double seconds_per_byte = seconds_in_excess_ * scale_ / static_cast<double>(activations_);
     return run.seconds + seconds_per_byte * static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
   }
 
@@ -152,12 +205,16 @@ class Automatic {
 
   void anneal(Fates fates, int64_t limit, int64_t trials) {
     double now = cost(try_out(fates), limit);
-    for (int64_t trial = 0; trial < trials; ++trial) {
-      const double cooled = static_cast<double>(trial) / static_cast<double>(trials);
+    int64_t replays = 0;
+    for (int64_t trial = 0; trial < trials && replays < most_replays_; ++trial) {
+      const double cooled = std::max(static_cast<double>(trial) / static_cast<double>(trials),
+                                     static_cast<double>(replays) / static_cast<double>(most_replays_));
       const double temperature = kHot * scale_ * std::pow(kCold / kHot, cooled);
       changes_.clear();
       random_.below(kRunOdds) == 0 ? change_run(fates) : change_some(fates);
-      const double then = cost(try_out(fates), limit);
+      const Simulation run = try_out(fates);
+      replays += run.replays;
+      const double then = cost(run, limit);
       if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
         now = then;
       } else {
@@ -171,7 +228,8 @@ class Automatic {
     Simulation best = simulator_.run(fates);
     const auto& droppable = greedy_.droppable();
     const size_t first = random_.below(droppable.size());
-    for (size_t i = 0; i < droppable.size() && trials > 0; ++i) {
+    int64_t replays = 0;
+    for (size_t i = 0; i < droppable.size() && trials > 0 && replays < most_replays_; ++i) {
       const int32_t v = droppable[(first + i) % droppable.size()];
       for (const Fate wanted : {Fate::kKeep, Fate::kDrop}) {
         const Fate before = fates[v];
@@ -179,6 +237,7 @@ class Automatic {
         fates[v] = wanted;
         --trials;
         const Simulation run = try_out(fates);
+        replays += run.replays;
         if (run.peak_bytes <= limit && run.seconds <= best.seconds) {
           best = run;
         } else {
@@ -190,6 +249,8 @@ class Automatic {
 
   static constexpr double kHot = 3e-2, kCold = 1e-4;  ///< of the forward pass's time, at the start and the end
   static constexpr int64_t kNear = 10;
+  /// What all droppable bytes in excess would cost, in forward passes.
+  static constexpr double kSecondsInExcess = 6, kLowSecondsInExcess = 100;
   static constexpr uint64_t kRunOdds = 16;
 
   const Graph& graph_;
@@ -197,6 +258,8 @@ class Automatic {
   Simulator simulator_;
   Greedy greedy_;
   SplitMix random_;
+  double seconds_in_excess_ = kSecondsInExcess;
+  int64_t most_replays_ = INT64_MAX;  ///< operators, of one annealing: near the lowest peak a step replays many times
   Frontier frontier_;
   std::vector<std::pair<int32_t, Fate>> changes_;  ///< of the trial in progress: what was there before
   double scale_ = forward_seconds();

@@ -48,9 +48,10 @@ Fates only_kept(const Graph& graph, const std::vector<bool>& kept) {
   return fates;
 }
 
-Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options)
+Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options, int64_t most_work)
     : graph_(graph),
       budget_(budget),
+      most_work_(most_work),
       simulator_(graph),
       packable_(options.pack ? cheaper_packed(graph) : std::vector<bool>()) {
   plain_peak_ = judge(Fates(graph.values.size(), Fate::kKeep));

@@ -28,18 +28,21 @@ Fates only_kept(const Graph& graph, const std::vector<bool>& kept);
 class Candidates {
  public:
   /// `budget`: in bytes, baseline included.
-  Candidates(const Graph& graph, int64_t budget, PlannerOptions options);
+  /// `most_work`: see exhausted().
+  Candidates(const Graph& graph, int64_t budget, PlannerOptions options, int64_t most_work = kMostWork);
 
   /// Has the simulator judge `fates` and, where plans may pack, also with all that is cheaper_packed() packed: of what
   /// is dropped, and of what is kept as well. True if one of them fits.
   bool offer(const Fates& fates);
   /// Simulations take time in proportion to events and replays. Planners stop when so many have been seen that it would
   /// be felt; counted, not timed, so that plans do not depend on the machine.
-  bool exhausted() const { return work_ > kMostWork; }
+  bool exhausted() const { return work_ > most_work_; }
   /// Of the fates that keep everything.
   int64_t plain_peak() const { return plain_peak_; }
   /// The fastest that fit, or those with the lowest peak.
   Fates best() const;
+  /// All of them that nothing else offered beats.
+  const Frontier& frontier() const { return frontier_; }
 
  private:
   static constexpr int64_t kMostWork = 100'000'000;
@@ -48,7 +51,7 @@ class Candidates {
   Fates packed(Fates fates, bool kept_too) const;
 
   const Graph& graph_;
-  const int64_t budget_;
+  const int64_t budget_, most_work_;
   Simulator simulator_;
   std::vector<bool> packable_;  ///< empty: plans may not pack
   Frontier frontier_;

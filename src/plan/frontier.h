@@ -27,15 +27,20 @@ class Frontier {
   const Point& lowest() const { return points_.begin()->second; }
   int64_t lowest_peak() const { return points_.begin()->first; }
 
-  void offer(const Simulation& run, const Fates& fates) {
-    const Point* const known = within(run.peak_bytes);
-    if (known != nullptr && known->seconds <= run.seconds) return;
-    auto beaten = points_.lower_bound(run.peak_bytes);
-    while (beaten != points_.end() && beaten->second.seconds >= run.seconds) beaten = points_.erase(beaten);
-    points_[run.peak_bytes] = {run.seconds, fates};
+  void offer(const Simulation& run, const Fates& fates) { offer(run.peak_bytes, run.seconds, fates); }
+  void offer(const Frontier& others) {
+    for (const auto& [peak, point] : others.points_) offer(peak, point.seconds, point.fates);
   }
 
  private:
+  void offer(int64_t peak, double seconds, const Fates& fates) {
+    const Point* const known = within(peak);
+    if (known != nullptr && known->seconds <= seconds) return;
+    auto beaten = points_.lower_bound(peak);
+    while (beaten != points_.end() && beaten->second.seconds >= seconds) beaten = points_.erase(beaten);
+    points_[peak] = {seconds, fates};
+  }
+
   std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
 };
 

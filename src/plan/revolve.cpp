@@ -6,6 +6,7 @@
 
 #include "plan/candidates.h"
 #include "plan/planners.h"
+#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -57,16 +58,21 @@ ChainSchedule revolve_schedule(int32_t blocks, int64_t slots) {
   return schedule;
 }
 
-Fates revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  Candidates candidates(graph, budget_bytes, options);
+void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries) {
+  const bool all = tries == Tries::kAll;
   const Cuts cuts(graph);
   const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
-  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, 4)) {
+  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, all ? 4 : 1)) {
     const Chain chain(graph, cuts.divide(blocks, Cuts::Measure::kSeconds));
-    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted(); slots = beyond(slots, 8)) {
+    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted(); slots = beyond(slots, all ? 8 : 2)) {
       offer(candidates, graph, chain, revolve_schedule(chain.blocks(), slots));
     }
   }
+}
+
+Fates revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Candidates candidates(graph, budget_bytes, options);
+  offer_revolve(candidates, graph, Tries::kAll);
   return candidates.best();
 }
 

@@ -11,6 +11,7 @@
 #include "plan/chain.h"
 #include "plan/planners.h"
 #include "plan/rotor_blocks.h"
+#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 /// Time grows with the cube of the blocks, memory with their square. Fewer blocks make worse chains, but the replays
 /// that their schedules ask for are more often such as plans can express.
 constexpr std::array<int64_t, 3> kBlocks = {96, 48, 24};
+constexpr int64_t kSomeBlocks = 48;
 constexpr int32_t kSlots = 256;
 
 /// The least seconds to go through blocks `first` to `last` and back with a number of memory slots, where the state
@@ -132,12 +134,12 @@ void offer_all(Candidates& candidates, const Graph& graph, const Chain& chain, c
 
 }  // namespace
 
-Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  Candidates candidates(graph, budget_bytes, options);
+void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions options, Tries tries) {
   const Cuts cuts(graph);
   const std::vector<bool> packed = options.pack ? cheaper_packed(graph) : std::vector<bool>();
   std::set<std::vector<int32_t>> tried;
   for (const int64_t count : kBlocks) {
+    if (tries == Tries::kSome && count > kSomeBlocks) continue;
     for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
       const auto [places, first] = tried.insert(cuts.divide(count, measure));
       if (!first || candidates.exhausted()) continue;
@@ -146,6 +148,11 @@ Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
       for (const bool nested : {false, true}) offer_all(candidates, graph, chain, Programme(blocks, nested));
     }
   }
+}
+
+Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Candidates candidates(graph, budget_bytes, options);
+  offer_rotor(candidates, graph, options, Tries::kAll);
   return candidates.best();
 }
 

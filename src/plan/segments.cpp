@@ -5,6 +5,7 @@
 #include "plan/candidates.h"
 #include "plan/chain.h"
 #include "plan/planners.h"
+#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -32,11 +33,10 @@ void offer_segments(Candidates& candidates, const Graph& graph, const Chain& cha
 
 }  // namespace
 
-Fates segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  Candidates candidates(graph, budget_bytes, options);
+void offer_segments(Candidates& candidates, const Graph& graph, Tries tries) {
   const Cuts cuts(graph);
   const size_t operators = graph.operators.size();
-  const bool few = operators <= kFewOperators;
+  const bool few = operators <= kFewOperators && tries == Tries::kAll;
   const auto most = static_cast<int64_t>(few ? static_cast<double>(operators)
                                              : kTimesRoot * std::sqrt(static_cast<double>(operators)));
   for (int64_t k = 1; k <= most && !candidates.exhausted(); k = few ? k + 1 : std::max(k + 1, k + k / 4)) {
@@ -44,6 +44,11 @@ Fates segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options)
       offer_segments(candidates, graph, Chain(graph, cuts.divide(k, measure)));
     }
   }
+}
+
+Fates segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Candidates candidates(graph, budget_bytes, options);
+  offer_segments(candidates, graph, Tries::kAll);
   return candidates.best();
 }
 

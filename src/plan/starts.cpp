@@ -1,0 +1,28 @@
+#include "plan/starts.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace remat::planners {
+namespace {
+
+/// Simulations of each planner, as Candidates::exhausted() counts them.
+constexpr int64_t kWorkPerOperator = 10'000, kLeastWork = 4'000'000, kMostWork = 24'000'000;
+
+}  // namespace
+
+void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options) {
+  const auto operators = static_cast<int64_t>(graph.operators.size());
+  const int64_t work = std::clamp(kWorkPerOperator * operators, kLeastWork, kMostWork);
+  const auto add = [&](auto&& offer_some) {
+    // No budget is so small, so that none of them stops at the first plan that fits.
+    Candidates candidates(graph, INT64_MIN, options, work);
+    offer_some(candidates);
+    frontier.offer(candidates.frontier());
+  };
+  add([&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
+  add([&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
+  add([&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
+}
+
+}  // namespace remat::planners

@@ -1,0 +1,21 @@
+// src/plan/starts.h -- what the planners of the literature come up with, for `auto` to begin from.
+#pragma once
+
+#include <cstdint>
+
+#include "plan/candidates.h"
+#include "plan/planners.h"
+
+namespace remat::planners {
+
+/// How many plans a planner makes: kSome takes some hundredths of a second where kAll takes some tenths.
+enum class Tries : uint8_t { kAll, kSome };
+
+void offer_segments(Candidates& candidates, const Graph& graph, Tries tries);
+void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries);
+void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions options, Tries tries);
+
+/// Some of each of them. They do not depend on a budget.
+void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options);
+
+}  // namespace remat::planners
