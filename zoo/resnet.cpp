@@ -10,7 +10,7 @@ namespace remat::zoo {
 namespace {
 
 torch::nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
-  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+  return {torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false)};
 }
 
 class Bottleneck : public torch::nn::Module {
@@ -62,7 +62,7 @@ class ResNet : public Model {
         const int64_t stride = stage > 0 && i == 0 ? 2 : 1;
         auto block = std::make_shared<Bottleneck>(channels, width, stride);
         register_module("block" + std::to_string(stage) + "_" + std::to_string(i), block);
-        add_block([block](at::Tensor x) { return block->forward(x); });
+        add_block([block](const at::Tensor& x) { return block->forward(x); });
         channels = Bottleneck::kExpansion * width;
       }
     }

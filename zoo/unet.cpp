@@ -50,7 +50,7 @@ class UNet : public Model {
       const torch::nn::ConvTranspose2d up(
           torch::nn::ConvTranspose2dOptions(width, width / 2, /*kernel_size=*/2).stride(2));
       width /= 2;
-      ups_.push_back(register_module("up" + std::to_string(level), up));
+      ups_.emplace_back(register_module("up" + std::to_string(level), up));
       decoders_.push_back(add("decoder" + std::to_string(level), 2 * width, width, config.groups));
     }
     const torch::nn::Conv2d classify(torch::nn::Conv2dOptions(width, config.classes, /*kernel_size=*/1));

@@ -48,7 +48,7 @@ Arena::~Arena() {
 }
 
 size_t Arena::list_of(size_t span) noexcept {
-  const auto power = static_cast<size_t>(std::bit_width(span)) - 1;
+  const auto power = static_cast<size_t>(std::bit_width(span | 8U)) - 1;  // no span is below 8: tells analyzers
   return power * 8 + ((span >> (power - 3)) & 7);
 }
 
@@ -183,6 +183,7 @@ void Arena::purge_locked(size_t bytes) noexcept {
     // The page with the header stays, as does the one that the block shares with the next.
     const auto begin = round_up(reinterpret_cast<uintptr_t>(block->data()), kPage);
     const auto end = (reinterpret_cast<uintptr_t>(block) + block->span) / kPage * kPage;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): whole pages have no other way to be named
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
     insert(merge(block, State::kClean), State::kClean);
   }

@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kSmallestLarge = SIZE_MAX;
 #else
 /// From here on blocks come from the arena. Below, malloc keeps and reuses pages well enough.
-constexpr size_t kSmallestLarge = 64 * 1024;
+constexpr size_t kSmallestLarge = size_t{64} * 1024;
 #endif
 
 /// Above PyTorch's own (0) and what extensions commonly choose.
@@ -31,7 +31,7 @@ constexpr uint8_t kPriority = 128;
 
 /// Never destroyed: tensors may outlive static destruction.
 Arena& arena() noexcept {
-  static Arena* arena = new Arena;
+  static auto* arena = new Arena;  // NOLINT(bugprone-unhandled-exception-at-new): nothing works without it
   return *arena;
 }
 
@@ -116,7 +116,7 @@ void release_block(void* data) noexcept {
     std::free(block);
   }
   CpuLedger::instance().discharge(bytes);
-  report_to_profiler(data, -bytes);
+  report_to_profiler(data, -bytes);  // NOLINT(clang-analyzer-unix.Malloc): the address alone
 }
 
 void install_cpu_allocator() {

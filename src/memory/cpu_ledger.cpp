@@ -29,7 +29,7 @@ void reset_to(std::atomic<int64_t>& peak, const std::atomic<int64_t>& current) n
 }  // namespace
 
 CpuLedger& CpuLedger::instance() {
-  static CpuLedger* ledger = new CpuLedger;
+  static auto* ledger = new CpuLedger;
   return *ledger;
 }
 

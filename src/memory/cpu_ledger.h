@@ -79,7 +79,7 @@ class CpuLedger final : public DeviceLedger {
 
 /// Deleters of DataPtrs that are counted: by their address adopt() knows such storages.
 /// Of a block from remat's allocator. (Defined with it.)
-void release_block(void* context) noexcept;
+void release_block(void* data) noexcept;
 /// Of a block from PyTorch's allocator that was adopted.
 void release_older(void* context) noexcept;
 

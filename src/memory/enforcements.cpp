@@ -46,7 +46,7 @@ class Enforcements::Call {
 
 class Enforcements::Handle final : public Ledger::Enforcement {
  public:
-  Handle(Enforcements& owner, Key key) : owner_(owner), key_(key) {}
+  Handle(Enforcements& owner, Key key) : owner_(owner), key_(std::move(key)) {}
   ~Handle() override { owner_.remove(key_); }
 
  private:
@@ -61,7 +61,7 @@ std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclai
   std::lock_guard lock(mutex_);
   const Key key{limit, ++arrivals_};
   auto handle = std::make_unique<Handle>(*this, key);
-  entries_.emplace(key, std::make_shared<Entry>(reclaimer));
+  entries_.emplace(key, std::make_shared<Entry>(Entry{reclaimer}));
   smallest_.store(entries_.begin()->first.first, std::memory_order_release);
   return handle;
 }

@@ -69,7 +69,7 @@ class Automatic {
         std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()), most / (operators + 1)});
     OnlineStep online(graph_, options_);
     const int64_t room = top - graph_.baseline_bytes;
-    const int steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
+    const int64_t steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
     for (int rung = 1; rung < kRungs * steps; ++rung) {
       const int64_t limit = top - room * rung / (kRungs * steps);
       Fates afresh = keep;

@@ -171,7 +171,7 @@ void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const
   if (later_values == 0) return;
   int64_t replays = 0;
   for (size_t b = 0; b < later.size(); ++b)
-    replays += schedule.runs[b] * (chain.cuts[b + 1] - chain.cuts[b]) * (1 + later[b]);
+    replays += int64_t{schedule.runs[b]} * (chain.cuts[b + 1] - chain.cuts[b]) * (1 + later[b]);
   if (replays > kMostReplays) return;
   for (int32_t run = 2; run <= std::min(latest, kLatestRun); ++run) {
     candidates.offer(fates_of(graph, chain, schedule, {run, later_bytes / later_values}));

@@ -4,7 +4,8 @@
 namespace remat::planners {
 
 Fates keep_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
-  return Fates(graph.values.size(), Fate::kKeep);
+  Fates fates(graph.values.size(), Fate::kKeep);
+  return fates;
 }
 
 Fates drop_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {

@@ -17,8 +17,9 @@ using nlohmann::json;
 constexpr const char* kDocument = "graph";
 constexpr const char* kFormat = "remat-graph";
 
-constexpr const char* kGraphFields[] = {"format", "version", "baseline_bytes", "parameter_bytes", "gradient_bytes",
-                                        "step_seconds", "values", "operators", "events"};
+constexpr const char* kGraphFields[] = {"format",          "version",        "baseline_bytes",
+                                        "parameter_bytes", "gradient_bytes", "step_seconds",
+                                        "values",          "operators",      "events"};
 constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable"};
 constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
                                            "inputs", "overwritten", "results"};

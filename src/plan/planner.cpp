@@ -34,6 +34,7 @@ constexpr std::array<Entry, 10> kPlanners = {{
 const std::vector<PlannerInfo>& list_planners() {
   static const std::vector<PlannerInfo> infos = [] {
     std::vector<PlannerInfo> result;
+    result.reserve(kPlanners.size());
     for (const Entry& entry : kPlanners) result.push_back(entry.info);
     return result;
   }();
