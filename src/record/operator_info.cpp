@@ -125,6 +125,7 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
                          !handle.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
                          !handle.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
+  info.reshapes = metadata_only && !resizes;
   info.never_recorded = (is_view(schema) || composite || metadata_only) && !resizes;
   return info;
 }
