@@ -262,7 +262,7 @@ def main() -> None:
         opinfo_table.write(found, options.json)
     if options.markdown:
         with open(options.markdown, "w", encoding="utf-8") as file:
-            file.write(opinfo_table.markdown(found))
+            file.write(opinfo_table.markdown(found, options.most))
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def _row(operator: Operator) -> str:
     return f"| {operator.name} | {counts} | {'; '.join(reasons).replace('|', '/')} |"
 
 
-def markdown(found: Sequence[Operator]) -> str:
-    """docs/opinfo.md"""
+def markdown(found: Sequence[Operator], most: int | None = None) -> str:
+    """docs/opinfo.md; `most`: samples of each type that were run, None: all."""
     found = sorted(found, key=lambda operator: operator.name)
     cases: collections.Counter[str] = collections.Counter()
     for operator in found:
@@ -80,10 +80,11 @@ def markdown(found: Sequence[Operator]) -> str:
     some = [operator for operator in tried if operator.had_something]
     dropped = [operator for operator in some if operator.status == DROPPED]
     whole = [operator for operator in dropped if not operator.kept_in_spite]
+    samples = "all its samples" if most is None else f"its first {most} samples"
     lines = [
         "# PyTorch's own operators under remat",
         "",
-        "Every operator of PyTorch's test database that has gradients on the CPU, with all its samples in float32 and",
+        f"Every operator of PyTorch's test database that has gradients on the CPU, with {samples} in float32 and",
         "bfloat16, and its in-place variant: a chain of an elementwise operator, the operator and another elementwise",
         "operator is run plain, under `remat.policy()` (everything dropped that can be), and under the same in a session",
         "with `verify=True`. Results, loss, gradients, second gradients (float32), what the operator writes to, and the",

@@ -67,6 +67,16 @@ TEST(Recorder, AnInPlaceWriteMakesANewValueOfTheSameStorage) {
   EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::mul_"}));
 }
 
+TEST(Recorder, ResultsThatDependOnUnfilledMemoryAreLeaves) {
+  const auto a = torch::randn({4, 3}).requires_grad_();
+  Recording recording;
+  const auto solution = std::get<0>(at::linalg_lstsq(a * 1, torch::randn({4, 2})));
+  const auto y = solution.sin();
+  const ValueId id = recording.tape().find(solution.storage().unsafeGetStorageImpl());
+  ASSERT_NE(id, kNone);
+  EXPECT_FALSE(recording.tape().recomputable(id));
+}
+
 TEST(Recorder, ChangingSizesInPlaceIsNoWrite) {
   auto input = torch::randn({4, 4});
   Recording recording;
