@@ -80,7 +80,7 @@ def markdown(found: Sequence[Operator], most: int | None = None) -> str:
     some = [operator for operator in tried if operator.had_something]
     dropped = [operator for operator in some if operator.status == DROPPED]
     whole = [operator for operator in dropped if not operator.kept_in_spite]
-    samples = "all its samples" if most is None else f"its first {most} samples"
+    samples = "all its samples" if most is None else f"{most} of its samples at most"
     lines = [
         "# PyTorch's own operators under remat",
         "",
