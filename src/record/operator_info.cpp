@@ -63,6 +63,10 @@ constexpr std::array<std::string_view, 11> kFills = {
     "aten::fill_",        "aten::zero_",   "aten::copy_",   "aten::bernoulli_",  "aten::normal_",   "aten::uniform_",
     "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
 
+/// Kernels whose results depend on more than their inputs, and that PyTorch does not tag so. Least squares: the default
+/// driver on the CPU (gelsy) is given its pivots in memory that nobody has filled.
+constexpr std::array<std::string_view, 1> kNotReproducible = {"aten::linalg_lstsq"};
+
 /// Draws of zeros and ones, and what is made of them in masks: their results have two different elements.
 constexpr std::array<std::string_view, 2> kTwoValued = {"aten::bernoulli", "aten::bernoulli_"};
 constexpr std::array<std::string_view, 12> kElementwise = {
@@ -89,7 +93,7 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   const std::string_view base(schema.name());
   info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::");
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
-  info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise);
+  info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base);
   info.compute = contains(kComputeOperators, base);
 
   const auto& arguments = schema.arguments();
@@ -125,6 +129,7 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
                          !handle.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
                          !handle.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
   const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
+  info.reshapes = metadata_only && !resizes;
   info.never_recorded = (is_view(schema) || composite || metadata_only) && !resizes;
   return info;
 }

@@ -17,6 +17,7 @@ struct OperatorInfo {
   std::string name;             ///< "aten::add.Tensor"
   size_t base_length = 0;       ///< length of "aten::add" in it
   bool never_recorded = false;  ///< views and composites: their parts are seen, or there is nothing to recompute
+  bool reshapes = false;        ///< changes sizes and strides in place; counts as a write, and is none
   bool random = false;          ///< draws from a generator
   bool deterministic = true;    ///< gives the same bits for the same input
   bool compute = false;         ///< matrix product, convolution or attention

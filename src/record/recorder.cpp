@@ -71,6 +71,13 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
   }
 }
 
+/// Held while an operator such as squeeze_() runs on a tensor of this value.
+struct Reshape final : at::ObserverContext {
+  StoragePtr storage;
+  ValueId value = kNone;
+  uint32_t version = 0;
+};
+
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
   for (const auto& input : inputs) {
     if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
@@ -124,7 +131,9 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (below_autograd() && !recorder->pending_.empty()) return nullptr;
   const Suspension own_calls_pass(recorder);  // detaching a sparse tensor calls operators
   const OperatorInfo* const info = operator_info(fn);
-  if (info == nullptr || info->never_recorded) return nullptr;
+  if (info == nullptr) return nullptr;
+  if (info->reshapes) return recorder->begin_reshape(fn.inputs()[0].toTensor());
+  if (info->never_recorded) return nullptr;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
   if (in_backward) {
     if (!info->written.empty()) {
@@ -137,15 +146,42 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   return nullptr;
 }
 
-void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* /*context*/) {
+void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   Recorder* const recorder = current();
-  if (recorder == nullptr || recorder->pending_.empty() || recorder->pending_.back().fn != &fn) return;
+  if (recorder == nullptr) return;
+  if (context != nullptr) return recorder->end_reshape(*context);
+  if (recorder->pending_.empty() || recorder->pending_.back().fn != &fn) return;
   const auto now = std::chrono::steady_clock::now();
   const Suspension own_calls_pass(recorder);
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
   recorder->end(pending, fn.outputs());
+}
+
+std::unique_ptr<at::ObserverContext> Recorder::begin_reshape(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !is_plain(tensor)) return nullptr;
+  const std::lock_guard lock(tape_->mutex);
+  auto& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
+  if (id == kNone || !tape_->values[id].version_counter.enabled() || tape_->values[id].written_unseen()) return nullptr;
+  auto context = std::make_unique<Reshape>();
+  context->storage = StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl());
+  context->value = id;
+  context->version = tape_->values[id].version;
+  return context;
+}
+
+/// The version count goes up by one, and the contents are what they were.
+void Recorder::end_reshape(const at::ObserverContext& context) {
+  const auto& reshape = static_cast<const Reshape&>(context);
+  const std::lock_guard lock(tape_->mutex);
+  if (tape_->find(reshape.storage.get()) != reshape.value) return;
+  Value& value = tape_->values[reshape.value];
+  if (value.version == reshape.version && value.version_counter.enabled() &&
+      value.version_counter.current_version() == reshape.version + 1) {
+    ++value.version;
+  }
 }
 
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {

@@ -98,6 +98,8 @@ class Recorder {
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
 
+  std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
+  void end_reshape(const at::ObserverContext& context);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info);
   void end(Pending& pending, const std::vector<c10::IValue>& outputs);
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);

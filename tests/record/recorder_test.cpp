@@ -67,6 +67,38 @@ TEST(Recorder, AnInPlaceWriteMakesANewValueOfTheSameStorage) {
   EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::mul_"}));
 }
 
+TEST(Recorder, ResultsThatDependOnUnfilledMemoryAreLeaves) {
+  const auto a = torch::randn({4, 3}).requires_grad_();
+  Recording recording;
+  const auto solution = std::get<0>(at::linalg_lstsq(a * 1, torch::randn({4, 2})));
+  const auto y = solution.sin();
+  const ValueId id = recording.tape().find(solution.storage().unsafeGetStorageImpl());
+  ASSERT_NE(id, kNone);
+  EXPECT_FALSE(recording.tape().recomputable(id));
+}
+
+TEST(Recorder, ChangingSizesInPlaceIsNoWrite) {
+  auto input = torch::randn({4, 4});
+  Recording recording;
+  auto y = input + 1;
+  const ValueId made = recording.tape().find(y.storage().unsafeGetStorageImpl());
+  const ValueId leaf = recording.tape().find(input.storage().unsafeGetStorageImpl());
+  y.unsqueeze_(0).transpose_(1, 2).squeeze_(0).t_();
+  input.unsqueeze_(0);
+  EXPECT_EQ(recording.names(), (Names{"aten::add"}));
+  EXPECT_NE(recording.tape().alive(made), nullptr);
+  EXPECT_FALSE(recording.tape().values[made].written_unseen());
+  EXPECT_FALSE(recording.tape().values[leaf].written_unseen());
+  const auto* const data = y.mutable_data_ptr<float>();
+  y.detach().add_(1);
+  y.squeeze_(0);  // after a write that was seen
+  EXPECT_EQ(y.const_data_ptr<float>(), data);
+  const ValueId after = recording.tape().find(y.storage().unsafeGetStorageImpl());
+  EXPECT_NE(after, made);
+  EXPECT_FALSE(recording.tape().values[after].written_unseen());
+  recording.tape().validate();
+}
+
 TEST(Recorder, AWriteToALeafCopiesItOnlyIfAReplayCouldReadIt) {
   auto parameter = torch::randn({4}).requires_grad_();
   auto unread = torch::randn({4});

@@ -53,6 +53,20 @@ TEST(Exactness, InPlaceOperatorsAndViews) {
   });
 }
 
+TEST(Exactness, SizesChangedInPlace) {
+  expect_exact([] {
+    nn::Sequential model(nn::Linear(16, 16));
+    auto x = torch::randn({8, 16});
+    const auto shift = torch::randn({8, 16});
+    auto h = model->forward(x) + shift;
+    auto y = h.tanh().sin();  // tanh saves its own result
+    h = (h * 2).unsqueeze_(0).transpose_(1, 2).squeeze_(0);
+    auto loss = (h.sin().t() * y).sum();
+    shift.unsqueeze_(0);  // a replay of the addition reads it
+    return backward_of(*model, loss);
+  });
+}
+
 TEST(Exactness, AttentionEmbeddingAndLayerNorm) {
   expect_exact([] {
     nn::Sequential holder(nn::Embedding(50, 32), nn::LayerNorm(nn::LayerNormOptions({32})), nn::Linear(32, 96));
