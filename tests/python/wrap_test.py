@@ -49,7 +49,7 @@ def test_every_iteration_is_a_step_and_every_later_one_follows_a_plan():
             optimizer.zero_grad()
             loss = model(batch()).square().mean()
             loss.backward()
-            if hasattr(model, "_forward_hooks") and model._forward_hooks:
+            if model._forward_hooks:
                 reports.append(remat.session_of(model).report())
             optimizer.step()
             losses.append(loss.detach())
@@ -212,14 +212,9 @@ def test_an_error_in_backward_ends_the_step_at_the_next_call():
 
     def loop(model):
         for i in range(4):
-            x = model[0](batch()) if i < 0 else batch()
-            hidden = Raises.apply(x.requires_grad_(), False)
-            result = model(hidden)
-            handle = model[2][0].weight.register_hook(lambda g: (_ for _ in ()).throw(ValueError())) if i == 1 else None
+            x = Raises.apply(batch().requires_grad_(), i == 1)
             with contextlib.suppress(ValueError):
-                result.square().mean().backward()
-            if handle:
-                handle.remove()
+                model(x).square().mean().backward()
             model.zero_grad()
 
     report = both(loop).report()
@@ -373,7 +368,7 @@ def test_nonsense_is_refused_when_wrapping():
 
 
 def test_another_thread_may_train_its_copy():
-    model = remat.wrap(blocks(3), budget="60%")
+    model = remat.wrap(blocks(3))  # no percent budget: what one thread has counts for the other's limit
     errors = []
 
     def work(model):
