@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pathlib
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -174,18 +174,25 @@ def text(path):
     for book, words in (("Genesis", "light earth water night heaven"), ("Matthew", "son disciples kingdom word spirit")):
         lines += ["", f"{book} 1", ""]
         chosen = words.split()
-        lines += [f"  {i + 1} And the {chosen[i % 5]} was upon the {chosen[i * i % 5]}, and it was so." for i in range(60)]
+        lines += [f"  {i + 1} And the {chosen[i % 5]} was upon the {chosen[i * i % 5]}: so it was." for i in range(60)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("name", ["bert_testaments", "gpt2_accelerate", "lora"])
-def test_an_example_runs(name, tmp_path):
-    for library in dict(bert_testaments=["transformers"], gpt2_accelerate=["accelerate"], lora=["peft"])[name]:
-        pytest.importorskip(library, reason=f"{library} is not installed")
-    command = [sys.executable, ROOT / "examples" / f"{name}.py", "--data", text(tmp_path / "text.txt"), "--steps", "3"]
-    sizes = ["--width", "64", "--layers", "6", "--batch", "16"] + ([] if name == "bert_testaments" else ["--length", "64"])
-    done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    expected = {"bert_testaments": "remat/peak_bytes", "gpt2_accelerate": "measured peak", "lora": "adapters, step 3"}
-    assert expected[name] in done.stdout
+EXAMPLES = {  # what it needs, options, and what it prints
+    "bert_testaments": ("transformers", [], "remat/peak_bytes"),
+    "gpt2_accelerate": ("accelerate", ["--length", "64"], "measured peak"),
+    "lora": ("peft", ["--length", "64"], "adapters, step 3"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(name, tmp_path, monkeypatch, capsys):
+    library, options, printed = EXAMPLES[name]
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    path = ROOT / "examples" / f"{name}.py"
+    sizes = ["--width", "64", "--layers", "6", "--batch", "16", "--steps", "3"]
+    monkeypatch.setattr(sys, "argv", [str(path), "--data", str(text(tmp_path / "text.txt")), *sizes, *options])
+    monkeypatch.syspath_prepend(path.parent)
+    runpy.run_path(str(path), run_name="__main__")
+    assert printed in capsys.readouterr().out

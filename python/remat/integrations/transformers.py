@@ -65,9 +65,10 @@ class RematCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if logs is None or not ("loss" in logs or "train_loss" in logs):  # of an evaluation
+            return
         figures = self._figures.take()
-        if logs is not None:
-            logs.update(figures)
+        logs.update(figures)
         if state.log_history:  # has a copy of `logs`
             state.log_history[-1].update(figures)
 
