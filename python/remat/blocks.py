@@ -47,8 +47,8 @@ class _Region:
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
     """The repeated blocks of a model: the layers that Hugging Face's models declare for checkpointing, or else those
-    members of its outermost lists (ModuleList, Sequential) of which there are several of one class, with modules inside.
-    """
+    members of its outermost lists (ModuleList, Sequential) of which there are several of one class, with modules
+    inside."""
     declared = _declared_blocks(model)
     if declared:
         return declared
@@ -104,15 +104,16 @@ def _switched_models(model: nn.Module) -> list[nn.Module]:
 
 
 def enable(model: nn.Module, blocks: Iterable[nn.Module] | None = None) -> nn.Module:
-    """Drops what autograd saves inside each of `blocks`, as checkpointing every block does, from now on. Returns `model`.
+    """Drops what autograd saves inside each of `blocks` from now on, as checkpointing every block does. Returns
+    `model`.
 
     Args:
         blocks: modules of the model; None: its repeated blocks, the members of its outermost lists of like modules.
 
     For a Hugging Face model, also inside PEFT's, ``gradient_checkpointing_enable()`` and
     ``activation_checkpointing_enable()`` lead here from now on, so that a Trainer may call them; caches of keys and
-    values, which those forbid, may stay (``use_cache``). Copies and pickles of the model are enabled too. Enabling twice is enabling
-    once, on the blocks named last. Raises Error if there are no blocks.
+    values, which those forbid, may stay (``use_cache``). Copies and pickles of the model are enabled too. Enabling
+    twice is enabling once, on the blocks named last. Raises Error if there are no blocks.
     """
     chosen = find_blocks(model) if blocks is None else list(blocks)
     if not chosen:
@@ -124,7 +125,7 @@ def enable(model: nn.Module, blocks: Iterable[nn.Module] | None = None) -> nn.Mo
     for block in chosen:
         if block not in mine:
             raise Error(f"[enable] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
-    _remove_regions(model)
+    disable(model)
     for switched in _switched_models(model):
         if any(getattr(module, "gradient_checkpointing", False) for module in switched.modules()):
             _call_switch(switched, "disable")  # both would be once too many

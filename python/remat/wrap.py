@@ -18,7 +18,6 @@ from remat.errors import Error
 from remat.hooks import calls_around, never_compiled, remove_hooks
 from remat.session import Session, Step
 
-
 _DEEPEST = 6  # of results in results, such as the layers of a cache
 
 
@@ -171,15 +170,16 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
 
     A step begins when the model is called with gradients enabled, and ends when backward has been through its results;
     it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
-    before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward
-    ends at the next call. Inside a session's step of yours the model is part of that step.
+    before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward,
+    or whose forward or backward fails, ends at the next call at the latest. Inside a session's step of yours the model
+    is part of that step.
 
     Args:
         budget, options: those of :class:`remat.Session`.
 
-    Returns `model` itself, with hooks: its class, parameters and state_dict() are untouched, and copies and pickles of it
-    are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports; :func:`remat.unwrap`
-    takes the hooks away.
+    Returns `model` itself, with hooks: its class, parameters and state_dict() are untouched, and copies and pickles of
+    it are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports;
+    :func:`remat.unwrap` takes the hooks away.
     """
     unwrap(model)
     steps = _Steps({"budget": budget, **options})

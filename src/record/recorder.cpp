@@ -106,8 +106,8 @@ void Recorder::stop() {
 
 void Recorder::left_backward() { watch_operators(t_recorder != nullptr); }
 
-/// Looks at what is there: a backward call brings back the callback of a step that ended in it, or takes away that of one
-/// that began in it.
+/// Looks at what is there: a backward call brings back the callback of a step that ended in it, or takes away that of
+/// one that began in it.
 void Recorder::watch_operators(bool watch) {
   const auto& callbacks = at::get_record_function_tls_().sorted_tls_callbacks_;
   const auto mine = std::find_if(callbacks.begin(), callbacks.end(),

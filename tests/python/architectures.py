@@ -89,7 +89,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "beit": ("BeitForImageClassification", _IMAGE, "image"),
     "blip": ("BlipModel", _CLIP, "pairs"),
     "bloom": ("BloomForCausalLM", dict(vocab_size=_VOCABULARY, hidden_size=32, n_layer=6, n_head=4), "causal"),
-    "convnext": ("ConvNextForImageClassification", dict(hidden_sizes=[8, 16, 16, 32], depths=[4, 3, 2, 1]), "large image"),
+    "convnext": (
+        "ConvNextForImageClassification",
+        dict(hidden_sizes=[8, 16, 16, 32], depths=[4, 3, 2, 1]),
+        "large image",
+    ),
     "deberta-v2": (
         "DebertaV2ForMaskedLM",
         dict(_TEXT, relative_attention=True, position_buckets=16, pos_att_type=["p2c", "c2p"]),

@@ -171,7 +171,7 @@ def test_lightning_has_the_same_bits_within_a_budget_and_logs_it(tmp_path):
 def text(path):
     """A Bible of a few made-up verses, in the form that scripts/kjv writes."""
     lines = []
-    for book, words in (("Genesis", "light earth water night heaven"), ("Matthew", "son disciples kingdom word spirit")):
+    for book, words in (("Genesis", "light earth water night heaven"), ("Matthew", "son disciple kingdom word spirit")):
         lines += ["", f"{book} 1", ""]
         chosen = words.split()
         lines += [f"  {i + 1} And the {chosen[i % 5]} was upon the {chosen[i * i % 5]}: so it was." for i in range(60)]

@@ -15,8 +15,8 @@ from remat.session import Session, Step
 
 
 class RematCallback(lightning.Callback):
-    """Keeps every training batch under `budget`: a step begins with the batch and ends after its backward pass, or, with
-    manual optimization, with the batch.
+    """Keeps every training batch under `budget`: a step begins with the batch and ends after its backward pass, or,
+    with manual optimization, with the batch.
 
     Args:
         budget, options: those of :class:`remat.Session`.
@@ -43,7 +43,8 @@ class RematCallback(lightning.Callback):
         figures = self._figures.take()
         if figures:
             # Lightning would make them 32-bit floats, which cannot tell bytes apart.
-            pl_module.log_dict({name: torch.tensor(float(value), dtype=torch.float64) for name, value in figures.items()})
+            exact = {name: torch.tensor(float(value), dtype=torch.float64) for name, value in figures.items()}
+            pl_module.log_dict(exact)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._end(completed=False)
