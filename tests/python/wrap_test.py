@@ -8,6 +8,7 @@ from compare import blocks
 from wrapped import batch, both
 
 import remat
+from remat import _C
 
 
 def test_every_iteration_is_a_step_and_every_later_one_follows_a_plan():
@@ -68,15 +69,19 @@ def test_two_forwards_and_one_backward_are_one_step():
 
 
 def test_a_retained_graph_stays_in_its_step_until_the_last_backward():
+    in_a_step = []
+
     def loop(model):
+        in_a_step.clear()
         for _ in range(3):
             loss = model(batch()).square().mean()
-            loss.backward(retain_graph=True)
-            loss.backward(retain_graph=True)
-            loss.backward()
+            for retain in (True, True, False):
+                loss.backward(retain_graph=retain)
+                in_a_step.append(_C.is_recording())
 
     report = both(loop).report()
     assert (report.step, report.completed) == (3, True)
+    assert in_a_step == 3 * [True, True, False]
 
 
 def test_a_penalty_on_gradients_is_part_of_the_step():
@@ -112,6 +117,22 @@ def test_results_without_backward_that_live_for_a_while_do_not_hold_up_steps():
     session = both(loop)
     assert session.report().completed
     assert session.report().plan is not None
+
+
+def test_a_result_that_is_dropped_late_does_not_hold_up_the_end():
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        for _ in range(3):
+            loss = model(batch()).square().mean()
+            loss = model(batch()).square().mean()  # the first is there until this one is
+            loss.backward()
+            in_a_step.append(_C.is_recording())
+
+    report = both(loop).report()
+    assert (report.step, report.completed) == (3, True)
+    assert in_a_step == [False, False, False]
 
 
 def test_evaluation_without_gradients_is_no_step():
