@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd import Variable
-from torch.utils._pytree import tree_leaves
 
 from remat import _C
 from remat.errors import Error
-from remat.hooks import never_compiled, remove_hooks
+from remat.hooks import calls_around, never_compiled, remove_hooks
 from remat.session import Session, Step
+
+_DEEPEST = 6  # of results in results, such as the layers of a cache
+
+
+def _tensors_in(result: Any) -> list[torch.Tensor]:
+    """The tensors of a model's result that backward may come to, in whatever it keeps them."""
+    found: list[torch.Tensor] = []
+    seen: set[int] = set()
+    pending = [(result, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if id(part) in seen or depth > _DEEPEST:
+            continue
+        seen.add(id(part))
+        if isinstance(part, torch.Tensor):
+            if part.requires_grad:
+                found.append(part)
+            continue
+        inside: Iterable[Any] = ()
+        if isinstance(part, Mapping):
+            inside = part.values()
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            inside = part
+        elif not isinstance(part, (type, nn.Module, ModuleType)):  # dataclasses, caches
+            inside = getattr(part, "__dict__", {}).values()
+        pending.extend((child, depth + 1) for child in inside)
+    return found
 
 
 class _Call:
-    """One forward call of the model, whose results wait for backward."""
+    """One forward call of the model, whose results wait for backward. The hooks on its results keep it alive."""
 
     def __init__(self) -> None:
         self.reached = False  # a backward has begun on it
@@ -33,11 +62,14 @@ class _Steps:
 
     def _begin(self) -> None:
         self.session: Session | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self.step: Step | None = None
         self.thread = 0
         self.depth = 0
-        self.calls: list[_Call] = []
-        self.live = 0  # values that autograd may ask for, after the last forward
+        self.calls: list[weakref.ref[_Call]] = []
+        self.live = 0  # values that autograd may ask for, when a backward came to the first result
 
     # Copies of a model and models in files are wrapped too, each with a session of its own.
     def __getstate__(self) -> dict[str, Any]:
@@ -56,14 +88,19 @@ class _Steps:
     def before(self, module: nn.Module, args: Any) -> None:
         if not torch.is_grad_enabled():
             return
-        if self.step is not None and self._is_over():
-            self._end(completed=False)
+        here = threading.get_ident()
+        if self.step is not None and self.thread == here:
+            if self.depth > 0 and calls_around(module) == 0:  # that call was interrupted
+                self.depth = 0
+                self.calls.clear()
+            if self._is_over():
+                self.end(completed=False)
         if self.step is None:
             if _C.is_recording():
                 return  # a step of the user's own, or of a model around this one
             self.step = self.the_session().step()
-            self.thread = threading.get_ident()
-        if self.thread == threading.get_ident():
+            self.thread = here
+        if self.thread == here:
             self.depth += 1
 
     @never_compiled
@@ -74,45 +111,55 @@ class _Steps:
         if self.depth > 0:  # a model that calls itself
             return
         if result is None and sys.exc_info()[0] is not None:
-            self._end(completed=False)
+            self.end(completed=False)
             return
-        waiting = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        waiting = _tensors_in(result)
         if not waiting:
-            if not self.calls:
-                self._end(completed=False)
+            if not self._waiting_calls():
+                self.end(completed=False)
             return
         call = _Call()
-        self.calls.append(call)
-        self.live = self.step.live_values()
+        self.calls.append(weakref.ref(call))
         step = self.step
         for tensor in waiting:
-            tensor.register_hook(lambda _grad, call=call: self._reached(step, call))
+            if tensor.grad_fn is not None:  # not a parameter handed out as it is: its hooks would stay
+                tensor.register_hook(lambda _grad, call=call: self._reached(step, call))
+
+    def _waiting_calls(self) -> list[_Call]:
+        """Those whose graphs are still there; without a graph no backward can come."""
+        return [call for call in (reference() for reference in self.calls) if call is not None]
 
     def _reached(self, step: Step, call: _Call) -> None:
         """A backward has come to a result of `call`."""
-        if self.step is step and not call.reached:
-            call.reached = True
+        if self.step is not step or call.reached:
+            return
+        if not any(other.reached for other in self._waiting_calls()):
+            self.live = step.live_values()
             Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
+        call.reached = True
 
     def _backward_done(self, step: Step) -> None:
         if self.step is not step:
             return
-        if step.live_values() >= self.live and self.live > 0:  # retain_graph: another backward comes
-            for call in self.calls:
+        calls = self._waiting_calls()
+        if step.live_values() >= self.live > 0:  # retain_graph: another backward comes
+            for call in calls:
                 call.reached = False
             return
-        self.calls = [call for call in self.calls if not call.reached]
-        self.live = step.live_values()
+        self.calls = [weakref.ref(call) for call in calls if not call.reached]
         if not self.calls:
-            self._end(completed=True)
+            self.end(completed=True)
 
     def _is_over(self) -> bool:
         """Nothing more can come of the step, though its backward did not run to the end."""
-        return self.depth == 0 and (any(call.reached for call in self.calls) or self.step.live_values() == 0)
+        if self.depth > 0:
+            return False
+        calls = self._waiting_calls()
+        return not calls or any(call.reached for call in calls) or self.step.live_values() == 0
 
-    def _end(self, completed: bool) -> None:
-        step, self.step = self.step, None
-        self.calls, self.depth, self.live = [], 0, 0
+    def end(self, completed: bool) -> None:
+        step = self.step
+        self._forget()
         step.end(completed)
 
 
@@ -123,15 +170,16 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
 
     A step begins when the model is called with gradients enabled, and ends when backward has been through its results;
     it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
-    before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward
-    ends at the next call. Inside a session's step of yours the model is part of that step.
+    before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward,
+    or whose forward or backward fails, ends at the next call at the latest. Inside a session's step of yours the model
+    is part of that step.
 
     Args:
         budget, options: those of :class:`remat.Session`.
 
-    Returns `model` itself, with hooks: its class, parameters and state_dict() are untouched, and copies and pickles of it
-    are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports; :func:`remat.unwrap`
-    takes the hooks away.
+    Returns `model` itself, with hooks: its class, parameters and state_dict() are untouched, and copies and pickles of
+    it are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports;
+    :func:`remat.unwrap` takes the hooks away.
     """
     unwrap(model)
     steps = _Steps({"budget": budget, **options})
@@ -155,7 +203,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     if steps is None:
         return model
     if steps.step is not None:
-        steps._end(completed=False)
+        steps.end(completed=False)
     remove_hooks(model, _Steps)
     return model
 

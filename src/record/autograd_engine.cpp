@@ -50,10 +50,14 @@ class HookEngine final : public Engine {
                                          const torch::autograd::variable_list& inputs, bool keep_graph,
                                          bool create_graph, bool accumulate_grad,
                                          const torch::autograd::edge_list& outputs) override {
+    const bool outermost = torch::autograd::get_current_graph_task_id() == -1;
     try {
-      return previous_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+      auto result = previous_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+      if (outermost) Recorder::left_backward();
+      return result;
     } catch (...) {
-      if (torch::autograd::get_current_graph_task_id() == -1) release_abandoned_gradients(previous_);
+      if (outermost) release_abandoned_gradients(previous_);
+      if (outermost) Recorder::left_backward();
       throw;
     }
   }

@@ -99,19 +99,35 @@ Recorder* Recorder::current() {
 
 void Recorder::start(std::shared_ptr<Tape> tape) {
   t_recorder = std::make_unique<Recorder>(std::move(tape));
-  t_recorder->callback_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                                         .needsInputs(true)
-                                                         .needsOutputs(true)
-                                                         .scopes({at::RecordScope::FUNCTION}));
+  watch_operators(true);
 }
 
 void Recorder::stop() {
-  at::removeCallback(t_recorder->callback_);
+  watch_operators(false);
   const std::shared_ptr<Tape> tape = t_recorder->tape_;
   t_recorder.reset();
   const std::lock_guard lock(tape->mutex);
   tape->collect();
   tape->stop_watching();
+}
+
+void Recorder::left_backward() { watch_operators(t_recorder != nullptr); }
+
+/// Looks at what is there: a backward call brings back the callback of a step that ended in it, or takes away that of
+/// one that began in it.
+void Recorder::watch_operators(bool watch) {
+  const auto& callbacks = at::get_record_function_tls_().sorted_tls_callbacks_;
+  const auto mine = std::find_if(callbacks.begin(), callbacks.end(),
+                                 [](const auto& entry) { return entry.callback_.start() == &Recorder::on_start; });
+  if (watch == (mine != callbacks.end())) return;
+  if (watch) {
+    at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                   .needsInputs(true)
+                                   .needsOutputs(true)
+                                   .scopes({at::RecordScope::FUNCTION}));
+  } else {
+    at::removeCallback(mine->handle_);
+  }
 }
 
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {

@@ -29,6 +29,9 @@ class Recorder {
   /// Makes `tape` the one that this thread records on. The caller restores with stop().
   static void start(std::shared_ptr<Tape> tape);
   static void stop();
+  /// A backward call of this thread has returned, and has put the thread's callbacks back as they were when it began:
+  /// recording may have stopped (or started) in it.
+  static void left_backward();
 
   const std::shared_ptr<Tape>& tape() const { return tape_; }
 
@@ -95,6 +98,7 @@ class Recorder {
     }
   };
 
+  static void watch_operators(bool watch);
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
 
@@ -119,7 +123,6 @@ class Recorder {
   int suspended_ = 0;
   uint32_t root_scope_ = 0;
   uint32_t root_scopes_seen_ = 0;
-  at::CallbackHandle callback_ = 0;
 };
 
 }  // namespace remat

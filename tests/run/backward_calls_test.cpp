@@ -2,6 +2,8 @@
 #include "support/compare.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <remat/session.h>
 
 namespace remat::test {
 namespace {
@@ -204,6 +206,35 @@ TEST(Backward, CalledInsideAnAutocastRegion) {
     at::autocast::set_autocast_enabled(at::kCPU, before);
     return f.outcome({loss, weight.grad()});
   });
+}
+
+TEST(Backward, AStepThatEndsInItLeavesNothingBehind) {
+  Session session;
+  for (int i = 0; i < 2; ++i) {
+    Fixture f;
+    auto step = session.step();
+    auto loss = f.loss();
+    f.x.register_hook([&](const at::Tensor& gradient) {
+      step.end();
+      return gradient;
+    });
+    loss.backward();
+    EXPECT_FALSE(at::hasThreadLocalCallbacks()) << "operators are still watched";
+  }
+}
+
+TEST(Backward, AStepThatEndsInOneThatFailsLeavesNothingBehind) {
+  Session session;
+  Fixture f;
+  auto step = session.step();
+  auto loss = f.loss();
+  f.x.register_hook([&](const at::Tensor& gradient) {
+    step.end(false);
+    throw std::runtime_error("stop");
+    return gradient;
+  });
+  EXPECT_THROW(loss.backward(), std::runtime_error);
+  EXPECT_FALSE(at::hasThreadLocalCallbacks());
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+"""What the integrations put into a training loop's logs."""
+
+from __future__ import annotations
+
+from remat.session import Report
+
+
+class Figures:
+    """Gathers the reports of the steps between two entries of a log."""
+
+    def __init__(self) -> None:
+        self._last_step = 0
+        self._reports: list[Report] = []
+
+    def add(self, report: Report) -> None:
+        """Adds a report, once: the same step may be told several times."""
+        if report.step != self._last_step:
+            self._last_step = report.step
+            self._reports.append(report)
+
+    def take(self) -> dict[str, float]:
+        """The figures since the last call; empty if there was no step: the largest peak, what it would have been, the
+        budget (bytes, parameters and all else included), and recompute time (seconds, of all steps)."""
+        reports, self._reports = self._reports, []
+        if not reports:
+            return {}
+        return {
+            "remat/peak_bytes": max(report.peak_bytes for report in reports),
+            "remat/plain_peak_bytes": max(report.plain_peak_bytes for report in reports),
+            "remat/budget_bytes": reports[-1].budget_bytes,
+            "remat/recompute_seconds": sum(report.recompute_seconds for report in reports),
+        }

@@ -1,0 +1,214 @@
+"""remat.enable: blocks whose saved values are dropped, in plain models and behind Hugging Face's switches."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from compare import blocks, outcome, same_bits
+from torch import nn
+
+import remat
+from remat import _C
+
+
+def dropped(model, run):
+    """How many values a step without a budget drops: those of the regions."""
+    session = remat.Session()
+    with session.step():
+        run(model)
+    return session.report().values_dropped
+
+
+def train(model):
+    model(torch.randn(16, 64)).square().mean().backward()
+
+
+def tiny(name="GPT2LMHeadModel", **options):
+    transformers = pytest.importorskip("transformers")
+    options = dict(vocab_size=50, n_embd=32, n_layer=3, n_head=4, n_positions=32) | options
+    torch.manual_seed(5)
+    model_class = getattr(transformers, name)
+    return model_class(model_class.config_class(**options)).train()
+
+
+def train_on_ids(model, **options):
+    ids = torch.arange(64).reshape(4, 16) % 50
+    model(input_ids=ids, labels=ids, **options).loss.backward()
+
+
+def same_as(plain, ours, run, steps=2):
+    results = []
+    for model in (plain, ours):
+        torch.manual_seed(11)
+        for _ in range(steps):
+            run(model)
+        results.append(outcome(model, []))
+    assert len(results[0]) == len(results[1])
+    assert all(same_bits(a, b) for a, b in zip(*results))
+
+
+def test_blocks_of_lists_are_found():
+    model = nn.ModuleDict({"stem": nn.Sequential(nn.Linear(8, 8), nn.GELU()), "body": blocks(4)})
+    assert remat.find_blocks(model) == list(model["body"])
+    stages = nn.ModuleList([blocks(2), blocks(3)])
+    assert remat.find_blocks(stages) == [*stages[0], *stages[1]]
+    assert remat.find_blocks(nn.Linear(3, 3)) == []
+
+
+def test_an_enabled_model_drops_and_has_the_same_bits():
+    plain = blocks(norm=True)
+    ours = copy.deepcopy(plain)
+    assert remat.enable(ours) is ours
+    same_as(plain, ours, train)
+    assert dropped(plain, train) == 0
+    assert dropped(ours, train) >= 6
+    remat.disable(ours)
+    assert dropped(ours, train) == 0
+
+
+def test_enabling_twice_is_enabling_once_on_the_blocks_named_last():
+    model = blocks()
+    all_of_them = dropped(remat.enable(remat.enable(model)), train)
+    assert sum(len(module._forward_hooks) for module in model.modules()) == 6
+    assert 0 < dropped(remat.enable(model, blocks=iter([model[0]])), train) < all_of_them
+    assert sum(len(module._forward_hooks) for module in model.modules()) == 1
+
+
+def test_what_cannot_be_enabled_is_an_error():
+    with pytest.raises(remat.Error, match="no repeated blocks"):
+        remat.enable(nn.Linear(3, 3))
+    with pytest.raises(remat.Error, match="not a module of this"):
+        remat.enable(blocks(), blocks=[nn.Linear(3, 3)])
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_in_a_block_leaves_no_region_after_the_next_call(error):
+    class Fails(nn.Module):
+        fails = True
+
+        def forward(self, x):
+            if self.fails:
+                raise error
+            return x
+
+    model = blocks(3)
+    model[1].append(Fails())
+    remat.enable(model)
+    with pytest.raises(error):
+        train(model)
+    Fails.fails = False
+    train(model)
+    assert not _C.is_recording()
+
+
+def test_a_block_that_calls_itself_has_regions_in_regions():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = blocks(1)
+
+        def forward(self, x, again=True):
+            return self.inner(self(x, again=False) if again else x)
+
+    plain = nn.Sequential(Twice(), Twice())
+    ours = remat.enable(copy.deepcopy(plain))
+    same_as(plain, ours, train)
+    assert not _C.is_recording()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_are_enabled_and_can_be_disabled(copied):
+    original = remat.enable(tiny())
+    expected = dropped(original, train_on_ids)
+    other = copied(original)
+    assert dropped(other, train_on_ids) == expected > 0
+    other.activation_checkpointing_disable()  # of the copy, not of the original
+    assert dropped(other, train_on_ids) == 0
+    assert dropped(original, train_on_ids) == expected
+
+
+def test_the_switches_of_hugging_face_lead_here():
+    model = remat.enable(tiny())
+    expected = dropped(model, train_on_ids)
+    model.activation_checkpointing_disable()
+    assert dropped(model, train_on_ids) == 0
+    model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": True})
+    assert not model.is_gradient_checkpointing
+    assert dropped(model, train_on_ids) == expected > 0
+    model.activation_checkpointing_enable(every_n_layers=3)
+    assert 0 < dropped(model, train_on_ids) < expected
+    model.gradient_checkpointing_disable()
+    model.gradient_checkpointing_enable()
+    assert dropped(model, train_on_ids) == expected
+    remat.disable(model)
+    model.activation_checkpointing_enable()
+    assert model.is_gradient_checkpointing  # theirs again
+
+
+def test_what_was_on_already_is_replaced():
+    model = tiny()
+    model.activation_checkpointing_enable()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        remat.enable(model)
+    assert not any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    assert dropped(model, train_on_ids) > 0
+
+
+def test_a_cache_of_keys_and_values_may_stay():
+    plain, ours = tiny(), remat.enable(tiny())
+    same_as(plain, ours, lambda model: train_on_ids(model, use_cache=True))
+    ids = torch.arange(16).reshape(1, 16)
+    with torch.no_grad():
+        assert ours.train()(input_ids=ids, use_cache=True).past_key_values.get_seq_length() == 16
+
+
+@pytest.mark.parametrize("prepared", [remat.enable, lambda model: remat.wrap(model, budget="60%")])
+def test_a_saved_model_is_a_plain_one(prepared, tmp_path):
+    model = prepared(tiny())
+    train_on_ids(model)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert all(same_bits(a, b) for a, b in zip(model.parameters(), loaded.parameters()))
+    assert dropped(loaded.train(), train_on_ids) == 0
+
+
+def test_layers_that_share_their_weights_are_blocks_when_named():
+    transformers = pytest.importorskip("transformers")
+    sizes = dict(vocab_size=50, embedding_size=16, hidden_size=32, intermediate_size=64)
+    torch.manual_seed(5)
+    config = transformers.AlbertConfig(**sizes, num_attention_heads=4, num_hidden_layers=3)
+    plain = transformers.AlbertForMaskedLM(config).train()
+    ours = copy.deepcopy(plain)
+    with pytest.raises(remat.Error, match="name them"):
+        remat.enable(ours)
+    remat.enable(ours, blocks=ours.albert.encoder.albert_layer_groups)
+    same_as(plain, ours, train_on_ids)
+    assert dropped(ours, train_on_ids) > 0
+
+
+def test_low_rank_adapters_over_a_frozen_base():
+    peft = pytest.importorskip("peft")
+    options = dict(r=4, lora_dropout=0.1, target_modules=["c_attn"], fan_in_fan_out=True)
+    config = peft.LoraConfig(task_type="CAUSAL_LM", **options)
+    models = []
+    for _ in range(3):
+        base = tiny()
+        torch.manual_seed(6)
+        models.append(peft.get_peft_model(base, config).train())
+    plain, enabled, wrapped = models
+    remat.enable(enabled)
+    same_as(plain, enabled, train_on_ids)
+    assert dropped(enabled, train_on_ids) > 0
+    enabled.activation_checkpointing_disable()  # PEFT hands it on to the base
+    assert dropped(enabled, train_on_ids) == 0
+    enabled.activation_checkpointing_enable()
+    assert dropped(enabled, train_on_ids) > 0
+    plain.zero_grad()
+    remat.wrap(wrapped, budget="60%")
+    same_as(plain, wrapped, train_on_ids, steps=4)
+    assert remat.session_of(wrapped).report().plan is not None

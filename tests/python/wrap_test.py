@@ -1,0 +1,162 @@
+"""remat.wrap: steps that begin and end by themselves, whatever the loop around them does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from compare import blocks
+from wrapped import batch, both
+
+import remat
+from remat import _C
+
+
+def test_every_iteration_is_a_step_and_every_later_one_follows_a_plan():
+    reports = []
+
+    def loop(model):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        losses = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = model(batch()).square().mean()
+            loss.backward()
+            if model._forward_hooks:
+                reports.append(remat.session_of(model).report())
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses
+
+    both(loop)
+    assert [report.step for report in reports] == list(range(1, 21))
+    assert all(report.completed and report.peak_bytes <= report.budget_bytes for report in reports)
+    assert all(report.plan is not None and report.values_dropped > 0 for report in reports[1:])
+
+
+def test_gradient_accumulation_has_a_step_for_each_micro_batch():
+    def loop(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            for _ in range(4):
+                (model(batch()).square().mean() / 4).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    report = both(loop).report()
+    assert report.step == 12
+    assert report.plan is not None
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_forwards_before_the_backward_passes_are_one_step(order):
+    def loop(model):
+        for _ in range(3):
+            losses = [model(batch()).square().mean().exp() for _ in range(2)]
+            for which in order:
+                losses[which].backward()
+
+    report = both(loop).report()
+    assert (report.step, report.completed) == (3, True)
+    assert report.plan is not None
+
+
+def test_two_forwards_and_one_backward_are_one_step():
+    def loop(model):
+        for _ in range(3):
+            (model(batch()) - model(batch())).square().mean().backward()
+
+    assert both(loop).report().step == 3
+
+
+def test_a_retained_graph_stays_in_its_step_until_the_last_backward():
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        for _ in range(3):
+            loss = model(batch()).square().mean()
+            for retain in (True, True, False):
+                loss.backward(retain_graph=retain)
+                in_a_step.append(_C.is_recording())
+
+    report = both(loop).report()
+    assert (report.step, report.completed) == (3, True)
+    assert in_a_step == 3 * [True, True, False]
+
+
+def test_a_penalty_on_gradients_is_part_of_the_step():
+    def loop(model):
+        for _ in range(3):
+            x = batch().requires_grad_()
+            loss = model(x).square().mean()
+            (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+            (loss + gradient.square().sum()).backward()
+
+    assert both(loop, budget="90%").report().step == 3
+
+
+def test_a_forward_without_backward_ends_at_the_next_call():
+    def loop(model):
+        for _ in range(3):
+            model(batch())
+            model(batch()).square().mean().backward()
+
+    report = both(loop).report()
+    assert (report.step, report.completed) == (6, True)
+
+
+def test_results_without_backward_that_live_for_a_while_do_not_hold_up_steps():
+    def loop(model):
+        loss = None
+        for _ in range(4):  # evaluation by someone who forgot no_grad
+            loss = model(batch()).square().mean()
+        del loss
+        for _ in range(3):
+            model(batch()).square().mean().backward()
+
+    session = both(loop)
+    assert session.report().completed
+    assert session.report().plan is not None
+
+
+def test_a_result_that_is_dropped_late_does_not_hold_up_the_end():
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        for _ in range(3):
+            loss = model(batch()).square().mean()
+            loss = model(batch()).square().mean()  # the first is there until this one is
+            loss.backward()
+            in_a_step.append(_C.is_recording())
+
+    report = both(loop).report()
+    assert (report.step, report.completed) == (3, True)
+    assert in_a_step == [False, False, False]
+
+
+def test_evaluation_without_gradients_is_no_step():
+    def loop(model):
+        results = []
+        for _ in range(3):
+            model.train()
+            model(batch()).square().mean().backward()
+            model.eval()
+            with torch.no_grad():
+                results.append(model(batch()))
+            with torch.inference_mode():
+                results.append(model(batch()).clone())
+        return results
+
+    assert both(loop, make=lambda: blocks(norm=True)).report().step == 3
+
+
+def test_no_grad_between_forward_and_backward_leaves_the_step_alone():
+    def loop(model):
+        for _ in range(3):
+            loss = model(batch()).square().mean()
+            with torch.no_grad():
+                model(batch())
+            loss.backward()
+
+    assert both(loop).report().step == 3
