@@ -88,3 +88,14 @@ def test_functional_call_with_other_parameters():
         return functional_call(block, {name: p * 1.5 for name, p in block.named_parameters()}, (x,))
 
     assert_exact_when_dropped(blocks(**MODEL), around(called))
+
+
+def test_batches_of_gradients():
+    def program(model):
+        x = torch.randn(4, 32, requires_grad=True)
+        y = model(x)
+        rows = torch.eye(4).unsqueeze(-1).expand(4, 4, 32)
+        (batch,) = torch.autograd.grad(y, x, rows, is_grads_batched=True)  # backward runs inside of vmap
+        return batch, torch.autograd.functional.jacobian(model, torch.randn(2, 32), vectorize=True)
+
+    assert_exact_when_dropped(blocks(count=3, width=32), program)

@@ -27,9 +27,9 @@ def test_a_list_of_operators():
     contexts = functools.partial(create_selective_checkpoint_contexts, [ATEN.addmm.default, ATEN.mul.Tensor])
     model = blocks(3)
     replayed = replays_of(lambda: remat.checkpoint(model, torch.randn(32, 64), context_fn=contexts))
-    assert not {"aten::addmm", "aten::mul.Tensor"} & set(replayed)
+    assert not {"aten::addmm", "aten::mul"} & set(replayed)
     everything = replays_of(lambda: remat.checkpoint(model, torch.randn(32, 64)))
-    assert {"aten::addmm", "aten::mul.Tensor"} <= set(everything)
+    assert {"aten::addmm", "aten::mul"} <= set(everything)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_policies_keep_what_they_say():
     assert "aten::addmm" in under([])
     assert "aten::addmm" not in under("compute") and "aten::gelu" in under("compute")
     assert under("all") == {}
-    assert "aten::mul.Tensor" not in under(["aten::mul.Tensor"])
+    assert "aten::mul" in under([]) and "aten::mul" not in under(["aten::mul.Tensor"])
 
 
 def test_operators_that_do_not_exist_are_errors():
