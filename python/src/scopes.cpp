@@ -24,6 +24,25 @@ class Scope {
   std::unique_ptr<PolicyScope> scope_;
 };
 
+/// Kernels that write through pointers are at work, from its construction to end().
+class OpaqueRegion {
+ public:
+  OpaqueRegion() {
+    if (Recorder* const recorder = Recorder::current(); recorder != nullptr) {
+      tape_ = recorder->tape();
+      recorder->begin_opaque();
+    }
+  }
+  void end() {
+    Recorder* const recorder = Recorder::current();
+    if (tape_ != nullptr && recorder != nullptr && recorder->tape() == tape_) recorder->end_opaque();
+    tape_.reset();
+  }
+
+ private:
+  std::shared_ptr<Tape> tape_;
+};
+
 }  // namespace
 
 void bind_scopes(py::module_& m) {
@@ -37,6 +56,7 @@ void bind_scopes(py::module_& m) {
       .def("begin", &Scope::begin, py::call_guard<py::gil_scoped_release>())
       .def("end", &Scope::end, py::call_guard<py::gil_scoped_release>());
   m.def("keep", &keep);
+  py::class_<OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &OpaqueRegion::end);
   m.def("is_recording", [] { return Recorder::current() != nullptr; });
 }
 

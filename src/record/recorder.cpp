@@ -3,6 +3,7 @@
 #include <exception>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -151,7 +152,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (info->reshapes) return recorder->begin_reshape(fn.inputs()[0].toTensor());
   if (info->never_recorded) return nullptr;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
-  if (in_backward) {
+  if (in_backward || recorder->opaque_ > 0) {
     if (!info->written.empty()) {
       const std::lock_guard lock(recorder->tape_->mutex);
       for_each_written(*info, fn.inputs(), [&](const at::Tensor& tensor) { recorder->before_write(tensor); });
@@ -235,7 +236,9 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
   pending.operation.scope = root_scope_;
   pending.operation.grad_mode = c10::GradMode::is_enabled();
-  pending.repeatable = info.deterministic && !writes_leaf;
+  pending.operation.settings = tape.settings_now(info);
+  // A dispatch mode of the user's may give other results than the operator, and replays run without it.
+  pending.repeatable = info.deterministic && !writes_leaf && !c10::impl::dispatch_mode_enabled();
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
     if (pending.repeatable && (info.random || info.foreign)) capture_generator_of(pending, inputs);

@@ -52,6 +52,11 @@ class Recorder {
     Recorder* recorder_;
   };
 
+  /// Between the two, operators are not recorded, and what they make is a leaf: a compiled kernel may write to it
+  /// through a pointer afterwards. Writes to values that are known are seen. They nest.
+  void begin_opaque() { ++opaque_; }
+  void end_opaque() { --opaque_; }
+
   void push_scope(std::shared_ptr<const Policy::Rules> rules);
   void pop_scope();
 
@@ -121,6 +126,7 @@ class Recorder {
   std::vector<Pending> pending_;
   std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
   int suspended_ = 0;
+  int opaque_ = 0;
   uint32_t root_scope_ = 0;
   uint32_t root_scopes_seen_ = 0;
 };

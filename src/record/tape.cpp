@@ -128,6 +128,13 @@ void Tape::release_kept(Value& value) {
   value.kept.reset();
 }
 
+uint32_t Tape::settings_now(const OperatorInfo& info) {
+  KernelSettings now = KernelSettings::current(info.compute || info.foreign || settings.empty());
+  if (!info.compute && !info.foreign && !settings.empty()) now.precision = settings.back().precision;
+  if (settings.empty() || settings.back() != now) settings.push_back(now);
+  return static_cast<uint32_t>(settings.size() - 1);
+}
+
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
   const OperationId producer = values[id].producer;

@@ -32,6 +32,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <remat/plan.h>
 
+#include "record/kernel_settings.h"
 #include "record/operator_info.h"
 #include "record/packing.h"
 #include "record/tensor_view.h"
@@ -106,6 +107,7 @@ struct Operation {
   bool grad_mode = true;       ///< some kernels choose by it
   float seconds = 0;           ///< measured when it was recorded
   uint32_t generator = kNone;  ///< in Tape::generators
+  uint32_t settings = 0;       ///< in Tape::settings
   uint32_t replays = 0;
   uint32_t visit = 0;  ///< stamp of the last search that met it
 
@@ -151,6 +153,10 @@ class Tape {
   std::vector<c10::IValue> constants;
   std::vector<at::Tensor> opaque;
   std::vector<GeneratorRecord> generators;
+  std::vector<KernelSettings> settings;  ///< one more each time that they change
+
+  /// The place of the settings in force in `settings`.
+  uint32_t settings_now(const OperatorInfo& info);
 
   /// The value that lives in `storage` now, or kNone.
   ValueId find(const c10::StorageImpl* storage) const;

@@ -1,6 +1,7 @@
 #include "record/tensor_view.h"
 
 #include <ATen/core/TensorBody.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace remat {
 namespace {
@@ -53,6 +54,10 @@ bool is_blank(const at::TensorBase& tensor) {
 at::Tensor history_free(const at::Tensor& tensor) {
   auto* const impl = tensor.unsafeGetTensorImpl();
   if (impl->is_inference()) return tensor;
+  // A dispatch mode of the user's sees detaching as an operator; a subclass has to.
+  const c10::impl::ExcludeDispatchKeyGuard unseen(
+      impl->is_python_dispatch() ? DispatchKeySet()
+                                 : DispatchKeySet({DispatchKey::Python, DispatchKey::PythonTLSSnapshot}));
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
 }
 

@@ -21,8 +21,12 @@
 namespace remat {
 namespace {
 
-const c10::DispatchKeySet kAutocastKeys =
-    c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA});
+/// What may be between the caller and the kernel while backward runs, and was not when the operator was recorded, or
+/// has done its part then: autocast, the user's dispatch modes, levels of torch.func.
+const c10::DispatchKeySet kModeKeys = c10::DispatchKeySet(
+    {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::Python,
+     c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+     c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
 
 /// One replay: the operations to run, in order, and the storages that it needs on the way.
 class Replay {
@@ -193,11 +197,13 @@ class Replay {
     torch::jit::Stack stack;
     std::vector<StoragePtr> written;
     GeneratorRecord generator;
+    KernelSettings settings;
     std::array<at::Tensor, 2> statistics;
     bool shortcut = false;
     {
       const std::lock_guard lock(tape_.mutex);
       operation = tape_.operations[id];
+      settings = tape_.settings[operation.settings];
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value != kNone) check_input(t, held_.at(t.value).storage, operation);
       });
@@ -208,7 +214,8 @@ class Replay {
     const auto begin = std::chrono::steady_clock::now();
     {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      const c10::impl::ExcludeDispatchKeyGuard no_autocast(kAutocastKeys);
+      const c10::impl::ExcludeDispatchKeyGuard no_modes(kModeKeys);
+      const KernelSettingsScope settings_of_then(settings);
       const c10::AutoGradMode grad_mode(operation.grad_mode);
       std::optional<GeneratorRestorer> restorer;
       if (generator.state.defined()) restorer.emplace(generator);

@@ -1,0 +1,83 @@
+"""DistributedDataParallel on two processes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from compare import blocks, outcome, same_bits
+from scopes import Dropping, loss_of
+from torch import multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+
+import remat
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
+
+
+def train(rank, how, accumulate=False, unused=False):
+    """Three steps of DDP; what it leaves, and how often its hooks ran."""
+    torch.manual_seed(3)
+    model = blocks(3, norm=True)
+    torch.manual_seed(5 + rank)  # each with its own data and masks
+    calls = []
+
+    def reduce(state, bucket):
+        calls.append(bucket.index())
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0] / 2)
+
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.05, find_unused_parameters=unused)
+    parallel.register_comm_hook(None, reduce)
+    optimizer = torch.optim.AdamW(parallel.parameters(), lr=0.01)
+    if how == "wrapped":
+        remat.wrap(model)
+    step = {"plain": None, "dropping": Dropping(), "budget": remat.Session(budget="70%").step}.get(how)
+    losses = []
+    for i in range(3):
+        optimizer.zero_grad()
+        for micro in range(2 if accumulate else 1):
+            context = parallel.no_sync() if accumulate and micro == 0 else torch.enable_grad()
+            with context, step() if step else torch.enable_grad():
+                x = torch.randn(256, 64)
+                y = parallel(x) if not unused else parallel.module[0](x) + 0 * parallel(x)
+                loss = loss_of(y)
+                loss.backward()
+            losses.append(loss.detach())
+        optimizer.step()
+    return [t for t in outcome(model, losses) if t is not None], calls
+
+
+def work(rank, path, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    try:
+        for options in ({}, {"accumulate": True}, {"unused": True}):
+            plain, plain_calls = train(rank, "plain", **options)
+            for how in ("dropping", "budget", "wrapped"):
+                ours, calls = train(rank, how, **options)
+                if calls != plain_calls:
+                    raise AssertionError(f"{how} {options}: hooks ran for {calls}, in plain for {plain_calls}")
+                different = sum(not same_bits(a, b) for a, b in zip(plain, ours, strict=True))
+                if different:
+                    raise AssertionError(f"{how} {options}: {different} of {len(plain)} tensors differ")
+        queue.put((rank, None))
+    except BaseException as error:
+        queue.put((rank, repr(error)))
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def test_two_processes(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=work, args=(rank, tmp_path / "store", queue)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    try:
+        answers = [queue.get(timeout=300) for _ in processes]
+    finally:
+        for process in processes:
+            process.join(30)
+            process.kill()
+    assert [error for _, error in sorted(answers)] == [None, None]

@@ -1,0 +1,47 @@
+"""The two ways of remat in which most tests compare a program with its plain run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from compare import Program, assert_exact
+from torch import nn
+
+import remat
+
+
+class Dropping:
+    """Steps of a session in which everything that can be recomputed is dropped."""
+
+    def __init__(self) -> None:
+        self.session = remat.Session()
+        self.dropped = 0
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.session.step(), remat.policy():
+            yield
+        self.dropped += self.session.report().values_dropped
+
+
+def assert_exact_when_dropped(model: nn.Module, program: Program, steps: int = 2, drops: bool = True) -> None:
+    """Same bits as plain with everything dropped; `drops`: and something was."""
+    scope = Dropping()
+    assert_exact(model, program, scope, steps)
+    assert not drops or scope.dropped > 0, "nothing was dropped: the test shows nothing"
+
+
+def assert_exact_within(model: nn.Module, program: Program, budget: str = "60%", steps: int = 3) -> None:
+    """Same bits as plain within a budget, by plan and by the online policy."""
+    for planner in ("auto", "online"):
+        session = remat.Session(budget=budget, planner=planner)
+        assert_exact(model, program, session.step, steps)
+        report = session.report()
+        assert report.completed and report.values_dropped > 0
+        assert report.peak_bytes <= report.budget_bytes
+
+
+def loss_of(y: torch.Tensor) -> torch.Tensor:
+    return y.float().square().mean()

@@ -1,0 +1,171 @@
+"""Tensor subclasses: what they make is kept, and the bits are plain's."""
+
+from __future__ import annotations
+
+import torch
+from compare import blocks
+from scopes import assert_exact_when_dropped, loss_of
+from torch import nn
+from torch.utils._pytree import tree_map
+
+
+class Named(torch.Tensor):
+    """Overrides functions: its data are in itself."""
+
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        Named.calls += 1
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class Wrapper(torch.Tensor):
+    """Wraps a tensor, and sees operators below autograd; multiplies every product by two, so that a replay without it
+    shows."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=inner.requires_grad
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        unwrapped = tree_map(lambda t: t.inner if isinstance(t, cls) else t, (args, kwargs or {}))
+        result = function(*unwrapped[0], **unwrapped[1])
+        if function is torch.ops.aten.mul.Tensor:
+            result = result * 2
+        return tree_map(lambda t: cls(t) if isinstance(t, torch.Tensor) else t, result)
+
+
+class ToPlain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.inner.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return Wrapper(g)
+
+
+class FromPlain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Wrapper(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.inner if isinstance(g, Wrapper) else g
+
+
+def test_a_function_subclass():
+    def program(model):
+        x = torch.randn(32, 64).as_subclass(Named)
+        y = model(x)
+        assert isinstance(y, Named)
+        loss = loss_of(y.exp().tanh())
+        loss.backward()
+        return loss.detach().as_subclass(torch.Tensor)
+
+    assert_exact_when_dropped(blocks(3), program)
+    assert Named.calls > 0
+
+
+def test_a_wrapper_subclass():
+    def program(model):
+        y = model[0](torch.randn(32, 64)).exp()
+        w = FromPlain.apply(y)
+        w = (w.sigmoid() * w).tanh()
+        assert isinstance(w, Wrapper)
+        loss = loss_of(model[1](ToPlain.apply(w)).exp())
+        loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(2), program)
+
+
+def test_buffers_and_parameters_are_tensors():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(64, 64))
+            self.mean = nn.Buffer(torch.zeros(64))
+
+        def forward(self, x):
+            y = (x @ self.weight).tanh()
+            self.mean.mul_(0.9).add_(y.detach().mean(0), alpha=0.1)
+            return (y - self.mean).exp()
+
+    def program(model):
+        loss = loss_of(model(torch.randn(32, 64)))
+        loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(Model(), program, steps=3)
+
+
+def test_a_dispatch_mode_of_the_users():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is not torch.ops.aten.detach.default:  # autograd detaches what any saved-tensor hook gets
+                seen.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    def program(model):
+        y = model[0](torch.randn(32, 64))  # to be replayed while the mode looks on
+        with Watch():
+            loss = loss_of(model[1:](y))
+            loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(3), program, steps=1)
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+
+
+def test_a_dispatch_mode_that_changes_results():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Doubles(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            return result * 2 if function is torch.ops.aten.gelu.default else result
+
+    def program(model):
+        with Doubles():
+            loss = loss_of(model(torch.randn(32, 64)))
+        loss.backward()
+        return loss.detach()
+
+    def backward_inside(model):
+        loss = loss_of(model(torch.randn(32, 64)))
+        with Doubles():
+            loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(3), program, drops=False)
+    assert_exact_when_dropped(blocks(3), backward_inside)
+
+
+def test_a_function_mode_of_the_users():
+    from torch.overrides import TorchFunctionMode
+
+    class Doubles(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            return result * 2 if function is torch.nn.functional.gelu else result
+
+    def program(model):
+        with Doubles():
+            loss = loss_of(model(torch.randn(32, 64)))
+        loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(3), program)
