@@ -81,6 +81,7 @@ def markdown(found: Sequence[Operator], most: int | None = None) -> str:
     dropped = [operator for operator in some if operator.status == DROPPED]
     whole = [operator for operator in dropped if not operator.kept_in_spite]
     samples = "all its samples" if most is None else f"{most} of its samples at most"
+    option = "" if most is None else f" --most {most}"
     lines = [
         "# PyTorch's own operators under remat",
         "",
@@ -89,8 +90,8 @@ def markdown(found: Sequence[Operator], most: int | None = None) -> str:
         "operator is run plain, under `remat.policy()` (everything dropped that can be), and under the same in a session",
         "with `verify=True`. Results, loss, gradients, second gradients (float32), what the operator writes to, and the",
         "generator's state must have the same bits. Written by",
-        "`python tests/python/opinfo.py --json FILE --markdown docs/opinfo.md`; a sample of it is among the tests, and",
-        "all of it with `REMAT_OPINFO=all`.",
+        f"`python tests/python/opinfo.py --markdown docs/opinfo.md{option}`; a sample of it is among the tests, and all",
+        "of it with `REMAT_OPINFO=all`.",
         "",
         f"LibTorch {torch.__version__.split('+')[0]}. *Dropped*: in some case operators of its own were given up and",
         "replayed. *Something to drop*: it is not just a view, and its result is not empty.",
