@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from remat import _C
+from remat.compiled import see_compiled_regions
 from remat.errors import Error
 
 
@@ -211,6 +212,7 @@ class Session:
     def step(self) -> Step:
         """Begins a step on this thread. Raises BudgetError if the bytes alive already pass the budget, Error if a step
         of this thread is in progress."""
+        see_compiled_regions()
         return Step(self, self._session.step())
 
     def report(self) -> Report:

@@ -1,0 +1,101 @@
+"""Threads that train at once, each with its own session, scope or none."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import torch
+from compare import blocks, same_bits
+from scopes import Dropping, loss_of
+
+import remat
+
+
+def train(scope, seed):
+    generator = torch.Generator().manual_seed(seed)
+    model = blocks(3, dropout=0.0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    optimizer = torch.optim.Adam(model.parameters())
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        with scope():
+            x = model(torch.randn(256, 64, generator=generator))
+            loss = loss_of(x * torch.rand(x.shape, generator=generator))
+            loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses + list(model.parameters())
+
+
+def test_each_thread_has_plains_bits():
+    torch.set_num_threads(torch.get_num_threads())
+    kinds = [contextlib.nullcontext, Dropping, lambda: remat.Session(planner="online").step, lambda: remat.policy]
+    plain, ours, errors = {}, {}, []
+
+    def work(results, seed, make):
+        try:
+            scope = make() if make is not contextlib.nullcontext else make
+            results[seed] = train(scope, seed)
+        except BaseException as error:
+            errors.append(error)
+
+    for results in (plain, ours):
+        threads = [
+            threading.Thread(target=work, args=(results, seed, contextlib.nullcontext if results is plain else kind))
+            for seed, kind in enumerate(kinds * 2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not errors
+    for seed in plain:
+        assert all(same_bits(a, b) for a, b in zip(plain[seed], ours[seed], strict=True))
+
+
+def test_forward_work_of_another_thread_is_kept():
+    from compare import blocks
+    from scopes import assert_exact_when_dropped
+
+    def program(model):
+        made = []
+        state = torch.get_rng_state()
+
+        def work():
+            made.append(model[0](torch.ones(32, 64)).exp())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        torch.set_rng_state(state)
+        loss = loss_of(model[1](made[0]).exp())
+        loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(2), program)
+
+
+def test_two_backwards_of_one_graph_at_once():
+    model = blocks(3, dropout=0.0)
+    x = torch.randn(64, 64, requires_grad=True)
+    y = model(x)
+    expected = [torch.autograd.grad(loss_of(y * k), x, retain_graph=True)[0] for k in (1, 2)]
+    for _ in range(5):
+        with Dropping()():
+            y = model(x)
+            losses = [loss_of(y * k) for k in (1, 2)]
+            found = [None, None]
+
+            def work(i, losses=losses, found=found):
+                (found[i],) = torch.autograd.grad(losses[i], x, retain_graph=True)
+
+            threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert all(same_bits(a, b) for a, b in zip(expected, found, strict=True))
