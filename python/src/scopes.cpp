@@ -56,9 +56,7 @@ void bind_scopes(py::module_& m) {
       .def("begin", &Scope::begin, py::call_guard<py::gil_scoped_release>())
       .def("end", &Scope::end, py::call_guard<py::gil_scoped_release>());
   m.def("keep", &keep);
-  py::class_<OpaqueRegion>(m, "OpaqueRegion")
-      .def(py::init<>())
-      .def("end", &OpaqueRegion::end);
+  py::class_<OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &OpaqueRegion::end);
   m.def("is_recording", [] { return Recorder::current() != nullptr; });
 }
 

@@ -48,8 +48,8 @@ class Recorder {
     Recorder* recorder_;
   };
 
-  /// Between the two, operators are not recorded, and what they make is a leaf: a compiled kernel may write to it through
-  /// a pointer afterwards. Writes to values that are known are seen. They nest.
+  /// Between the two, operators are not recorded, and what they make is a leaf: a compiled kernel may write to it
+  /// through a pointer afterwards. Writes to values that are known are seen. They nest.
   void begin_opaque() { ++opaque_; }
   void end_opaque() { --opaque_; }
 

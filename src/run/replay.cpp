@@ -26,8 +26,7 @@ namespace {
 const c10::DispatchKeySet kModeKeys = c10::DispatchKeySet(
     {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::Python,
      c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-     c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode,
-     c10::DispatchKey::VmapMode});
+     c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
 
 /// One replay: the operations to run, in order, and the storages that it needs on the way.
 class Replay {

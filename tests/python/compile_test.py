@@ -21,7 +21,7 @@ class Net(nn.Module):
         super().__init__()
         self.before = nn.Linear(16, 16)
         self.inner = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1), nn.Sigmoid(),
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Sigmoid(),
             nn.Dropout(0.2),
         )  # fmt: skip
         self.after = nn.Conv2d(8, 4, 3)

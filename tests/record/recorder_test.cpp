@@ -1,6 +1,7 @@
 // What ends up on the tape, seen from inside.
 #include "record/recorder.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -81,6 +82,39 @@ TEST(Recorder, AWriteToALeafCopiesItOnlyIfAReplayCouldReadIt) {
   ASSERT_NE(copy, nullptr);
   EXPECT_NE(copy.get(), storage);
   EXPECT_EQ(std::memcmp(copy->data(), old.const_data_ptr(), copy->nbytes()), 0);
+}
+
+TEST(Recorder, InAnOpaqueRegionNothingIsRecordedAndWritesAreSeen) {
+  const auto x = torch::randn({4});
+  Recording recording;
+  Tape& tape = recording.tape();
+  auto y = x + 1;
+  Recorder::current()->begin_opaque();
+  const auto inside = y * 2;
+  y.mul_(3);
+  Recorder::current()->end_opaque();
+  const auto after = y.exp();
+  EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::exp"}));
+  EXPECT_EQ(tape.find(inside.storage().unsafeGetStorageImpl()), kNone);
+  EXPECT_FALSE(tape.recomputable(tape.find(y.storage().unsafeGetStorageImpl())));
+  EXPECT_TRUE(tape.recomputable(tape.find(after.storage().unsafeGetStorageImpl())));
+  tape.validate();
+}
+
+TEST(Recorder, NotesSettingsWhenTheyChange) {
+  const auto x = torch::randn({4});
+  const int before = at::get_num_threads();
+  Recording recording;
+  const auto a = x + 1;
+  const auto b = x + 2;
+  at::set_num_threads(before + 1);
+  const auto c = x + 3;
+  at::set_num_threads(before);
+  const Tape& tape = recording.tape();
+  ASSERT_EQ(tape.settings.size(), 2U);
+  EXPECT_EQ(tape.operations[1].settings, 0U);
+  EXPECT_EQ(tape.operations[2].settings, 1U);
+  EXPECT_EQ(tape.settings[1].threads, before + 1);
 }
 
 TEST(Recorder, ResultsOfOperatorsThatThrowLeaveNoTrace) {
