@@ -10,7 +10,8 @@ namespace remat::zoo {
 namespace {
 
 torch::nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
-  return {torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false)};
+  torch::nn::Conv2d layer(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+  return layer;
 }
 
 class Bottleneck : public torch::nn::Module {
