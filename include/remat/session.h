@@ -101,9 +101,10 @@ class Session {
   /// stays, and its target is replaced. Throws Error, also for a device or a pipe.
   void save_plan(const std::string& path) const;
 
-  /// The smallest budget in bytes that `planner` has a plan for, for the step of graph(); with "online", the smallest
-  /// measured peak of a step that completed. Nothing where it cannot be said. Plans anew at each call: up to some
-  /// tenths of a second.
+  /// The smallest budget in bytes for a session like this one, as predicted for the step of graph(): for the first
+  /// step, which has no plan yet, and for the plan that later ones follow. What a first step drops depends on the times
+  /// that it measures: it may need a few percent of its activations more. Without a graph, the smallest measured peak
+  /// of a step that completed, if any did. Plans anew at each call: up to some tenths of a second.
   std::optional<int64_t> min_budget_bytes() const;
 
   /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.

@@ -255,12 +255,15 @@ void Session::save_plan(const std::string& path) const {
 
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
-  if (impl_->options.planner == "online" || graph == nullptr) return impl_->eviction.smallest_known;
-  try {
-    return make_plan(*graph, 1, impl_->options.planner, {.pack = impl_->options.pack}).predicted_peak_bytes;
-  } catch (const BudgetError& error) {
-    return error.smallest_known_bytes();
-  }
+  if (graph == nullptr) return impl_->eviction.smallest_known;
+  const auto smallest = [&](const std::string& planner) {
+    try {
+      return make_plan(*graph, 1, planner, {.pack = impl_->options.pack}).predicted_peak_bytes;
+    } catch (const BudgetError& error) {
+      return error.smallest_known_bytes().value_or(INT64_MAX);
+    }
+  };
+  return std::max(smallest(impl_->options.planner), smallest("online"));  // a first step has no plan
 }
 
 std::optional<int64_t> Session::budget_bytes() const {
