@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures remat from Python beside other ways to save memory; writes bench/results/<date>-peers.json.
 
-  bench/peers.py [MODEL ...] [--rounds 7] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+  bench/peers.py [MODEL ...] [--rounds 5] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
 
 One process for each model. In every round each variant makes one step, in turn, on the same weights, data and seed, with
 the same allocator; a ratio is the median over the rounds of the variant's time to plain's in that round. Bytes are exact.
@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from machine import ROOT, busy_seconds, describe, process_seconds
 
-WARM_UP, EXTRA, QUIET = 5, 2, 0.1  # as worker.Protocol has them
+WARM_UP, EXTRA, QUIET = 5, 2, 0.1  # as in worker.Protocol
 EVERY_BLOCK = "checkpoint every block"
 
 
@@ -149,10 +149,10 @@ def summary(row):
 
 
 def arguments():
-    models = ("gpt", "bert", "gpt2", "resnet", "mlp")
+    models = ("gpt", "bert", "resnet", "mlp", "gpt2")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(models)} (default: all)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds that count (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: %(default)s)")
     parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path)
@@ -162,7 +162,7 @@ def arguments():
         parser.error(f"no model '{wrong.pop()}'; there are {', '.join(models)}")
     args.models = args.models or models
     args.batches = {model: int(batch) for model, _, batch in (item.partition("=") for item in args.batch)}
-    args.trial = bool(args.batches) or args.rounds < 7
+    args.trial = bool(args.batches) or args.rounds < 5
     args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
     return args
 
