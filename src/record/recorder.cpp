@@ -340,6 +340,11 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   ValueId id = tape.find(storage);
   if (id != kNone) {
     Value& value = tape.values[id];
+    if (value.producer != kNone && !value.raw && is_handed_out(*storage)) {
+      id = tape.make_leaf(id, StoragePtr::reclaim_copy(storage), impl);
+      tape.values[id].scope = root_scope_;
+      return id;
+    }
     if (!value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
       if (value.raw && !overwritten) {  // somebody has filled it through a pointer
         value.raw = false;
