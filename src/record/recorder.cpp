@@ -99,11 +99,13 @@ Recorder* Recorder::current() {
 }
 
 void Recorder::start(std::shared_ptr<Tape> tape) {
+  choose_plain_tensors(tape->meta);
   t_recorder = std::make_unique<Recorder>(std::move(tape));
   watch_operators(true);
 }
 
 void Recorder::stop() {
+  choose_plain_tensors(/*meta=*/false);
   watch_operators(false);
   const std::shared_ptr<Tape> tape = t_recorder->tape_;
   t_recorder.reset();

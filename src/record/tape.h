@@ -251,6 +251,7 @@ class Tape {
   std::atomic<bool> closed{false};  ///< nothing more is recorded
   bool verify = false;
   bool pack_values = true;
+  bool meta = false;  ///< its values are tensors of the meta device, others are opaque
   Trace* trace = nullptr;  ///< told what happens
   /// The first is followed. The others are what the step may turn out to be instead.
   std::vector<std::shared_ptr<const Schedule>> schedules;
