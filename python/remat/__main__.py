@@ -42,7 +42,9 @@ def _estimate(options: argparse.Namespace) -> None:
         from remat.integrations import configs
         import transformers  # noqa: F401
     except ImportError as error:
-        raise Error(f"[estimate] transformers cannot be imported ({error}); install it: pip install transformers") from None
+        raise Error(
+            f"[estimate] transformers cannot be imported ({error}); install it: pip install transformers"
+        ) from None
     from remat.estimate import estimate
 
     config = configs.find_config(options.model)
@@ -53,7 +55,8 @@ def _estimate(options: argparse.Namespace) -> None:
     if options.json:
         print(result.to_json())
     else:
-        print(f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}\n\n{result}", end="")
+        print(f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}\n")
+        print(result, end="")
 
 
 def main(arguments: list[str] | None = None) -> int:

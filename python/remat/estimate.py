@@ -142,8 +142,8 @@ def _contents_are_missing() -> Iterator[None]:
 
 
 class AttentionOfTheCPU(TorchFunctionMode):
-    """Attention on the meta device would be the one that writes all scores down. The CPU has a better one, where nothing
-    is dropped out."""
+    """Attention on the meta device would be the one that writes all scores down. The CPU has a better one, where
+    nothing is dropped out."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -14,7 +14,8 @@ std::mutex g_mutex;                                // held while it is told, and
 
 template <class Tell>
 void tell(c10::DeviceType device, Tell&& tell) noexcept {
-  if (g_observer.load(std::memory_order_relaxed) == nullptr || g_device.load(std::memory_order_relaxed) != device) return;
+  if (g_observer.load(std::memory_order_relaxed) == nullptr || g_device.load(std::memory_order_relaxed) != device)
+    return;
   const std::lock_guard lock(g_mutex);
   AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed);
   if (observer != nullptr && g_device.load(std::memory_order_relaxed) == device) tell(*observer);

@@ -115,7 +115,8 @@ void Tape::give_up(ValueId id) {
   Value& value = values[id];
   const bool comparable = static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
   value.handed_out = is_handed_out(*value.kept);
-  if ((verify || value.handed_out) && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, {0, value.extent});
+  if ((verify || value.handed_out) && comparable && value.checksum == 0)
+    value.checksum = checksum(*value.kept, {0, value.extent});
   ++drops;
   dropped_bytes += value.bytes;
   value.absent = value.saved > 0 && !value.extra;

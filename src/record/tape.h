@@ -184,8 +184,8 @@ class Tape {
   /// The same for a replay that reads it: null also where somebody holds the memory as such (.numpy()), and may have
   /// written to it since.
   StoragePtr readable(ValueId id) const;
-  /// From now on the contents of `storage`, the home of `before`, are a leaf's: somebody holds the memory as such. Saved
-  /// tensors refer to the leaf, as plain's would see what is written there.
+  /// From now on the contents of `storage`, the home of `before`, are a leaf's: somebody holds the memory as such.
+  /// Saved tensors refer to the leaf, as plain's would see what is written there.
   ValueId make_leaf(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through);
   /// Can a replay bring it back?
   bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
@@ -251,7 +251,7 @@ class Tape {
   std::atomic<bool> closed{false};  ///< nothing more is recorded
   bool verify = false;
   bool pack_values = true;
-  bool meta = false;  ///< its values are tensors of the meta device, others are opaque
+  bool meta = false;       ///< its values are tensors of the meta device, others are opaque
   Trace* trace = nullptr;  ///< told what happens
   /// The first is followed. The others are what the step may turn out to be instead.
   std::vector<std::shared_ptr<const Schedule>> schedules;

@@ -35,13 +35,14 @@ def language_model(config, loader):
     return lambda: loader.from_config(config), loss_of
 
 
-SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 500}
+SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
+SMALL |= {"vocab_size": 500}
 
 MODELS = {
     "blocks": lambda: (lambda: blocks(norm=True), lambda model: model(torch.zeros(256, 64)).square().mean()),
     "convolutions": lambda: (
         lambda: nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3)
+            nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3)
         ),
         lambda model: model(torch.zeros(4, 3, 32, 32)).square().mean(),
     ),

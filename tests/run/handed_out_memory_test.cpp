@@ -1,4 +1,5 @@
-// Python's .numpy() hands out a tensor's memory, and marks the storage as not resizable. Nobody sees what is written there.
+// Python's .numpy() hands out a tensor's memory, and marks the storage as not resizable. Nobody sees what is written
+// there.
 #include "support/compare.h"
 
 namespace remat::test {

@@ -30,7 +30,9 @@ def find_config(name: str) -> Any:
         try:
             return AutoConfig.from_pretrained(name)
         except (OSError, ValueError) as error:
-            raise Error(f"[estimate] no configuration in '{name}': {error}; give a directory with config.json") from None
+            raise Error(
+                f"[estimate] no configuration in '{name}': {error}; give a directory with config.json"
+            ) from None
     if name in CONFIG_MAPPING:
         return AutoConfig.for_model(name)
     try:
