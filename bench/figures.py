@@ -90,6 +90,18 @@ def budgets(bench):
     return rows
 
 
+def half(bench):
+    """Half of plain's activation memory, with remat's allocator, against plain with PyTorch's own: is it slower at all?"""
+    rows = []
+    for model in ("gpt", "bert", "resnet", "mlp"):
+        with bench.worker(model, "stock") as stock, bench.worker(model) as other:
+            other.run("plain")
+            pairs = interleave(bench.protocol, lambda: stock.run("plain"), lambda: other.run("percent 50"))
+        row = {"model": bench.models.get(model, model), "command": "percent 50", "allocator": "remat"}
+        rows.append(row | compare(pairs))
+    return rows
+
+
 def packing(bench):
     """The same where nothing is held packed: what packing is worth."""
     return [bench.against_plain("gpt", f"percent {share} unpacked") | {"share": share} for share in (50, 25)]
@@ -118,4 +130,4 @@ def gap(bench):
     return [*plans.model_rows(planner, batches, seconds), *plans.small_rows(planner)]
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, packing, planning, gap)}
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, half, packing, planning, gap)}

@@ -122,10 +122,11 @@ def text(results):
     if rows:
         parts.append(table(["model", "variant", "time x plain (range)", "activation peak", "over budget", "gradients"], rows))
     if "allocator" in results:
+        half = [row | {"allocator": "remat, in 50 % of the activation memory"} for row in results.get("half", {"rows": []})["rows"]]
         parts.append(table(["plain steps", "allocator", "time x PyTorch's allocator (range)", "page faults per step"],
                            [[MODELS[row["model"]], row["allocator"], ratio(row),
                              "{:.0f} -> {:.0f}".format(*row["page_faults"])]
-                            for row in results["allocator"]["rows"]]))
+                            for row in results["allocator"]["rows"] + half]))
     if "peers" in results:
         parts.append(table(["Python", "variant", "activation peak", "its time x plain (range)", "remat's, within that peak",
                             "its gradients, buffers"], peer_rows(results["peers"]["rows"])))

@@ -33,8 +33,8 @@ class BudgetError : public Error {
 
   /// The budget that was in force, in bytes.
   int64_t budget_bytes() const noexcept { return budget_bytes_; }
-  /// No budget below it can pass the point where the step stopped, whatever is dropped: at least what was alive when the
-  /// step began. It may be below the budget: a step can fail by the choices made before.
+  /// No budget below it can pass the point where the step stopped, whatever is dropped: at least what was alive when
+  /// the step began. It may be below the budget: a step can fail by the choices made before.
   int64_t lower_bound_bytes() const noexcept { return lower_bound_bytes_; }
   /// The smallest measured peak of an earlier step of this session that completed, if any: a budget seen to work.
   std::optional<int64_t> smallest_known_bytes() const noexcept { return smallest_known_bytes_; }

@@ -16,7 +16,9 @@ namespace remat::memory {
 
 /// Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors that
 /// exist already stay valid. A second call does nothing. Throws Error where another library holds that place firmly.
-void start_accounting();
+/// `device`: meta has an allocator of its own, to be called before the tensors that shall count are made; CUDA needs
+/// none.
+void start_accounting(c10::Device device = c10::kCPU);
 
 /// Tensor bytes alive on `device` now.
 int64_t current(c10::Device device = c10::kCPU);

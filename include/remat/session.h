@@ -25,7 +25,8 @@ namespace remat {
 struct SessionOptions {
   /// The most tensor bytes alive on the device at any moment of a step. Default: the device's limit.
   Budget budget = {};
-  /// The device that the budget is for. CPU or CUDA.
+  /// The device that the budget is for. CPU or CUDA; or meta, whose tensors have no memory: then there is no budget to
+  /// keep, and graph() tells what the step would take.
   c10::Device device = c10::kCPU;
   /// Compares every recomputed value with a checksum taken when it was dropped; a difference is an InternalError that
   /// names the operator. Costs a read of each dropped value. Default: off.

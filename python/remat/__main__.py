@@ -1,23 +1,76 @@
-"""``python -m remat doctor``."""
+"""``python -m remat doctor`` and ``python -m remat estimate``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from remat import __version__
+from remat import Error, __version__
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m remat", description=__doc__)
     parser.add_argument("--version", action="version", version=f"remat {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="what is installed, and whether remat works here (exit code 1 if not)")
-    parser.parse_args(arguments)
+    estimate = commands.add_parser(
+        "estimate",
+        help="the memory that training a model would take",
+        description="What a training step would take, from the model's configuration alone: no weights, no data, no "
+        "memory. Needs transformers.",
+    )
+    estimate.add_argument("model", help="a directory with config.json, or a name such as gpt2 or bert")
+    estimate.add_argument("--batch", type=_positive, default=8, help="samples (default: %(default)s)")
+    estimate.add_argument("--seq", type=_positive, default=128, help="tokens in each (default: %(default)s)")
+    estimate.add_argument("--task", help="causal-lm, masked-lm, ...; default: the configuration's own")
+    estimate.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    estimate.add_argument("--json", action="store_true", help="write JSON")
+    return parser
 
-    from remat import doctor
 
-    return 0 if doctor.examine(sys.stdout) else 1
+def _estimate(options: argparse.Namespace) -> None:
+    import torch
+
+    try:
+        from remat.integrations import configs
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise Error(
+            f"[estimate] transformers cannot be imported ({error}); install it: pip install transformers"
+        ) from None
+    from remat.estimate import estimate
+
+    config = configs.find_config(options.model)
+    task = options.task or configs.find_task(config)
+    if task not in configs.TASKS:
+        raise Error(f"[estimate] there is no task {task!r}; there are {', '.join(configs.TASKS)}")
+    result = estimate(*configs.training(config, task, options.batch, options.seq, getattr(torch, options.dtype)))
+    if options.json:
+        print(result.to_json())
+    else:
+        print(f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}\n")
+        print(result, end="")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "doctor":
+            from remat import doctor
+
+            return 0 if doctor.examine(sys.stdout) else 1
+        _estimate(options)
+    except Error as error:
+        print(f"remat: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -15,6 +15,6 @@ except ImportError as error:
 _built, _here = (version.split("+")[0].rsplit(".", 1)[0] for version in (_C.torch_version, torch.__version__))
 if _built != _here:
     raise ImportError(
-        f"[remat] it was built with torch {_C.torch_version}, and torch here is {torch.__version__}; install remat again, "
-        "with this torch in place"
+        f"[remat] it was built with torch {_C.torch_version}, and torch here is {torch.__version__}; install remat "
+        "again, with this torch in place"
     )

@@ -1,5 +1,5 @@
-"""Regions that torch.compile made: their kernels write results through pointers, which nobody sees, so what they make is
-kept. Installed the first time that something is compiled; without the compiler it costs nothing."""
+"""Regions that torch.compile made: their kernels write results through pointers, which nobody sees, so what they make
+is kept. Installed the first time that something is compiled; without the compiler it costs nothing."""
 
 from __future__ import annotations
 

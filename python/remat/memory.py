@@ -13,10 +13,10 @@ from remat import _C
 from remat.session import device_of
 
 
-def start_accounting() -> None:
+def start_accounting(device: str | torch.device = "cpu") -> None:
     """Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors
-    that exist already stay valid. A second call does nothing."""
-    _C.memory_start_accounting()
+    that exist already stay valid. A second call does nothing. "meta" has an allocator of its own; CUDA needs none."""
+    _C.memory_start_accounting(device_of(device))
 
 
 def current(device: str | torch.device | None = None) -> int:

@@ -111,8 +111,8 @@ class Report:
     @property
     def min_budget_bytes(self) -> int | None:
         """The smallest budget for a session like this one, as predicted: for the first step, which has no plan yet, and
-        for the plan that later ones follow. What a first step drops depends on the times that it measures: it may need a
-        few percent of its activations more. Planned anew when asked for: up to some tenths of a second."""
+        for the plan that later ones follow. What a first step drops depends on the times that it measures: it may need
+        a few percent of its activations more. Planned anew when asked for: up to some tenths of a second."""
         return self._session.min_budget_bytes()
 
     @property

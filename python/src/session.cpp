@@ -22,6 +22,12 @@ void bind_plan(py::module_& m) {
       .def_readonly("predicted_seconds", &Plan::predicted_seconds)
       .def("to_json", [](const Plan& plan) { return to_json(plan); })
       .def_static("from_json", [](const std::string& text) { return plan_from_json(text); });
+  m.def(
+      "make_plan",
+      [](const std::string& graph, int64_t budget_bytes, const std::string& planner) {
+        return make_plan(graph_from_json(graph), budget_bytes, planner);
+      },
+      WithoutLock());
   m.def("list_planners", [] {
     py::dict result;
     for (const PlannerInfo& info : list_planners()) {

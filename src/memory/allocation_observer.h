@@ -1,7 +1,10 @@
-// src/memory/allocation_observer.h -- for whoever wants to see every block of CPU memory come and go.
+// src/memory/allocation_observer.h -- for whoever wants to see every block of CPU memory come and go, or of the meta
+// device's.
 #pragma once
 
 #include <cstdint>
+
+#include <c10/core/DeviceType.h>
 
 namespace remat::memory {
 
@@ -14,9 +17,13 @@ class AllocationObserver {
   virtual void freed(const void* data, int64_t bytes, bool plain) noexcept = 0;
 };
 
-/// From now on `observer` is told, if nobody else is: returns whether it is.
-bool observe_allocations(AllocationObserver& observer);
+/// From now on `observer` is told of the blocks of `device`, if nobody else observes: returns whether it is.
+bool observe_allocations(AllocationObserver& observer, c10::DeviceType device);
 /// From now on it is not. Waits for a call in progress.
 void stop_observing(AllocationObserver& observer);
+
+// For the allocators.
+void tell_allocated(c10::DeviceType device, const void* data, int64_t bytes) noexcept;
+void tell_freed(c10::DeviceType device, const void* data, int64_t bytes) noexcept;
 
 }  // namespace remat::memory

@@ -1,6 +1,5 @@
 #include "memory/cpu_allocator.h"
 
-#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -45,17 +44,6 @@ Block* allocate_block(size_t bytes) noexcept {
   return block;
 }
 
-std::atomic<AllocationObserver*> g_observer{nullptr};
-std::mutex g_observer_mutex;  // held while it is told
-
-template <class Tell>
-void tell_observer(Tell&& tell) noexcept {
-  if (g_observer.load(std::memory_order_relaxed) == nullptr) return;
-  const std::lock_guard lock(g_observer_mutex);
-  // Acquire: whoever began to observe meanwhile did so without the mutex, and has just made the observer.
-  if (AllocationObserver* const observer = g_observer.load(std::memory_order_acquire)) tell(*observer);
-}
-
 void report_to_profiler(void* data, int64_t bytes) {
   if (!c10::memoryProfilingEnabled()) return;
   const auto alive = static_cast<size_t>(CpuLedger::instance().counted());
@@ -92,7 +80,7 @@ class CpuAllocator final : public c10::Allocator {
       fail(bytes);
     }
     ledger.confirm(size, alive);
-    tell_observer([&](AllocationObserver& o) { o.allocated(block->data(), size, !FrozenPlain::active()); });
+    tell_allocated(c10::kCPU, block->data(), size);
     trim_cache();
     report_to_profiler(block->data(), size);
     return {block->data(), block->data(), &release_block, c10::kCPU};
@@ -108,7 +96,7 @@ void release_block(void* data) noexcept {
   if (data == nullptr) return;
   Block* const block = Block::of(data);
   const auto bytes = static_cast<int64_t>(block->bytes);
-  tell_observer([&](AllocationObserver& o) { o.freed(data, bytes, !FrozenPlain::active()); });
+  tell_freed(c10::kCPU, data, bytes);
   // Free first: the ledger must never show room that is not there yet.
   if (block->region != nullptr) {
     arena().free(block);
@@ -132,17 +120,6 @@ void install_cpu_allocator() {
     throw Error("[start_accounting] another library holds the place of PyTorch's CPU allocator with a priority above " +
                 std::to_string(kPriority) + "; load remat without it");
   }
-}
-
-bool observe_allocations(AllocationObserver& observer) {
-  AllocationObserver* nobody = nullptr;
-  return g_observer.compare_exchange_strong(nobody, &observer);
-}
-
-void stop_observing(AllocationObserver& observer) {
-  const std::lock_guard lock(g_observer_mutex);
-  AllocationObserver* known = &observer;
-  g_observer.compare_exchange_strong(known, nullptr);
 }
 
 int64_t cached_bytes() noexcept { return arena().cached(); }

@@ -7,10 +7,14 @@
 
 #include "memory/cpu_allocator.h"
 #include "memory/device_ledger.h"
+#include "memory/meta.h"
 
 namespace remat::memory {
 
-void start_accounting() { install_cpu_allocator(); }
+void start_accounting(c10::Device device) {
+  if (device.is_cpu()) install_cpu_allocator();
+  if (device.is_meta()) install_meta_allocator();
+}
 
 int64_t current(c10::Device device) { return device_ledger(device).current(); }
 int64_t peak(c10::Device device) { return device_ledger(device).peak(); }

@@ -14,7 +14,8 @@ GeneratorRecord capture_generator(at::Generator generator) {
 }
 
 at::Generator default_generator(c10::Device device) {
-  if (device.is_cpu()) return at::detail::getDefaultCPUGenerator();
+  // What a meta tensor stands for would draw from it.
+  if (device.is_cpu() || device.is_meta()) return at::detail::getDefaultCPUGenerator();
   if (device.is_cuda()) return at::globalContext().defaultGenerator(device);
   return {};
 }

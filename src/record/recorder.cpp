@@ -72,13 +72,6 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
   }
 }
 
-/// Held while an operator such as squeeze_() runs on a tensor of this value.
-struct Reshape final : at::ObserverContext {
-  StoragePtr storage;
-  ValueId value = kNone;
-  uint32_t version = 0;
-};
-
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
   for (const auto& input : inputs) {
     if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
@@ -99,11 +92,13 @@ Recorder* Recorder::current() {
 }
 
 void Recorder::start(std::shared_ptr<Tape> tape) {
+  choose_plain_tensors(tape->meta);
   t_recorder = std::make_unique<Recorder>(std::move(tape));
   watch_operators(true);
 }
 
 void Recorder::stop() {
+  choose_plain_tensors(/*meta=*/false);
   watch_operators(false);
   const std::shared_ptr<Tape> tape = t_recorder->tape_;
   t_recorder.reset();
@@ -174,31 +169,6 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
   recorder->pending_.pop_back();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
   recorder->end(pending, fn.outputs());
-}
-
-std::unique_ptr<at::ObserverContext> Recorder::begin_reshape(const at::Tensor& tensor) const {
-  if (!tensor.defined() || !is_plain(tensor)) return nullptr;
-  const std::lock_guard lock(tape_->mutex);
-  auto& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
-  const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
-  if (id == kNone || !tape_->values[id].version_counter.enabled() || tape_->values[id].written_unseen()) return nullptr;
-  auto context = std::make_unique<Reshape>();
-  context->storage = StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl());
-  context->value = id;
-  context->version = tape_->values[id].version;
-  return context;
-}
-
-/// The version count goes up by one, and the contents are what they were.
-void Recorder::end_reshape(const at::ObserverContext& context) {
-  const auto& reshape = static_cast<const Reshape&>(context);
-  const std::lock_guard lock(tape_->mutex);
-  if (tape_->find(reshape.storage.get()) != reshape.value) return;
-  Value& value = tape_->values[reshape.value];
-  if (value.version == reshape.version && value.version_counter.enabled() &&
-      value.version_counter.current_version() == reshape.version + 1) {
-    ++value.version;
-  }
 }
 
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
@@ -340,6 +310,11 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   ValueId id = tape.find(storage);
   if (id != kNone) {
     Value& value = tape.values[id];
+    if (value.producer != kNone && !value.raw && is_handed_out(*storage)) {
+      id = tape.make_leaf(id, StoragePtr::reclaim_copy(storage), impl);
+      tape.values[id].scope = root_scope_;
+      return id;
+    }
     if (!value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
       if (value.raw && !overwritten) {  // somebody has filled it through a pointer
         value.raw = false;

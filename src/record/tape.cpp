@@ -94,10 +94,29 @@ StoragePtr Tape::alive(ValueId id) const {
   return value.home.lock();
 }
 
+StoragePtr Tape::readable(ValueId id) const {
+  StoragePtr storage = alive(id);
+  if (storage && recomputable(id) && is_handed_out(*storage)) return {};
+  return storage;
+}
+
+ValueId Tape::make_leaf(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through) {
+  values[before].kept.reset();
+  unhome(before);
+  const ValueId leaf = add_value(storage, seen_through);
+  values[before].successor = leaf;
+  values[leaf].saved = std::exchange(values[before].saved, 0);
+  values[leaf].pending = std::exchange(values[before].pending, 0);
+  hold_leaf(leaf, storage);
+  return leaf;
+}
+
 void Tape::give_up(ValueId id) {
   Value& value = values[id];
   const bool comparable = static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
-  if (verify && comparable && value.checksum == 0) value.checksum = checksum(*value.kept, {0, value.extent});
+  value.handed_out = is_handed_out(*value.kept);
+  if ((verify || value.handed_out) && comparable && value.checksum == 0)
+    value.checksum = checksum(*value.kept, {0, value.extent});
   ++drops;
   dropped_bytes += value.bytes;
   value.absent = value.saved > 0 && !value.extra;
@@ -107,6 +126,7 @@ void Tape::give_up(ValueId id) {
 
 bool Tape::pack(ValueId id) {
   Value& value = values[id];
+  if (is_handed_out(*value.kept)) return false;  // replays shall read what was there before somebody wrote to it
   const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.element_bytes);
   if (packed == nullptr) {
     value.element_bytes = 0;  // do not look again

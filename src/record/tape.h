@@ -73,6 +73,7 @@ struct Value {
   bool lost = false;          ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;        ///< saved, and given up: plain would hold it now
   Fate fate = Fate::kKeep;    ///< by the plan that the step follows
+  bool handed_out = false;    ///< somebody held its memory as such when it was given up
   uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
   uint64_t checksum = 0;      ///< of the contents when given up (verify mode) or last watched; 0: not taken
   std::shared_ptr<const Packed>
@@ -81,6 +82,9 @@ struct Value {
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
 };
 inline constexpr uint16_t kWritten = 1U << 15U;
+
+/// Python's .numpy() marks the storages whose memory it hands out.
+inline bool is_handed_out(const c10::StorageImpl& storage) { return !storage.resizable(); }
 
 struct TensorArgument {
   ValueId value = kNone;    ///< kNone: see the other two; undefined if they say nothing either
@@ -177,6 +181,12 @@ class Tape {
   /// Do people write to such a tensor through a pointer? Inputs, masks, tables and what is computed from them; not
   /// parameters and activations. A look at a GPU's memory would take too long.
   bool may_change_unseen(ValueId id, const at::Tensor& tensor) const;
+  /// The same for a replay that reads it: null also where somebody holds the memory as such (.numpy()), and may have
+  /// written to it since.
+  StoragePtr readable(ValueId id) const;
+  /// From now on the contents of `storage`, the home of `before`, are a leaf's: somebody holds the memory as such.
+  /// Saved tensors refer to the leaf, as plain's would see what is written there.
+  ValueId make_leaf(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through);
   /// Can a replay bring it back?
   bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
   /// Does anything but the tape need the contents where they are?
@@ -241,6 +251,7 @@ class Tape {
   std::atomic<bool> closed{false};  ///< nothing more is recorded
   bool verify = false;
   bool pack_values = true;
+  bool meta = false;       ///< its values are tensors of the meta device, others are opaque
   Trace* trace = nullptr;  ///< told what happens
   /// The first is followed. The others are what the step may turn out to be instead.
   std::vector<std::shared_ptr<const Schedule>> schedules;

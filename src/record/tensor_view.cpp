@@ -15,10 +15,17 @@ const DispatchKeySet kPlainKeys =
                     DispatchKey::ADInplaceOrView, DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
                     DispatchKey::Conjugate, DispatchKey::Negative});
 
+const DispatchKeySet kPlainMetaKeys =
+    DispatchKeySet({DispatchKey::Meta, DispatchKey::AutogradMeta, DispatchKey::ADInplaceOrView, DispatchKey::Conjugate,
+                    DispatchKey::Negative});
+
+thread_local bool t_meta = false;
+
 bool has_plain_storage(const at::TensorBase& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  return (impl->key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0 && !impl->is_inference() &&
-         !impl->is_wrapped_number() && impl->has_storage() && impl->unsafe_storage().unsafeGetStorageImpl() != nullptr;
+  const DispatchKeySet& plain = t_meta ? kPlainMetaKeys : kPlainKeys;
+  return (impl->key_set().raw_repr() & ~plain.raw_repr()) == 0 && !impl->is_inference() && !impl->is_wrapped_number() &&
+         impl->has_storage() && impl->unsafe_storage().unsafeGetStorageImpl() != nullptr;
 }
 
 }  // namespace
@@ -42,6 +49,8 @@ at::Tensor TensorView::over(StoragePtr storage) const {
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes_arrayref(), shape.strides_arrayref(), offset);
   return tensor;
 }
+
+void choose_plain_tensors(bool meta) { t_meta = meta; }
 
 bool is_plain(const at::TensorBase& tensor) {
   return has_plain_storage(tensor) && tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() > 0;

@@ -36,6 +36,8 @@ struct TensorView {
 /// True for tensors that are fully described by a TensorView and a storage with contents: strided, of a plain device,
 /// not a subclass, not sparse, quantized, nested or wrapped, no inference tensor, no number in disguise.
 bool is_plain(const at::TensorBase& tensor);
+/// On this thread tensors of the meta device are plain, and no others; or it is the other way round.
+void choose_plain_tensors(bool meta);
 
 /// Like is_plain(), but without contents: what operators with an `out` argument are given to fill.
 bool is_blank(const at::TensorBase& tensor);

@@ -85,7 +85,7 @@ class Replay {
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value == kNone) return;
         if (!want(t.value)) return;
-        const StoragePtr alive = tape_.alive(t.value);
+        const StoragePtr alive = tape_.readable(t.value);
         if (!alive) {
           if (!tape_.values[t.value].packed) missing.push_back(t.value);
         } else if (!tape_.values[t.value].kept) {
@@ -241,7 +241,7 @@ class Replay {
     if (operation.value_count != 3) return false;
     for (uint32_t i = 0; i < 2; ++i) {
       const ValueId id = operation.first_value + 1 + i;
-      const StoragePtr storage = tape_.alive(id);
+      const StoragePtr storage = tape_.readable(id);
       if (!storage || tape_.values[id].result != i + 1) return false;
       const int64_t channels = tape_.values[id].bytes / static_cast<int64_t>(sizeof(float));
       statistics[i] = at::from_blob(
@@ -370,14 +370,20 @@ class Replay {
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
     Value& value = tape_.values[id];
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
-      raise(InternalError("[replay] " + info.name +
-                          " gave other bits than before: it is not repeatable here (please report this), or its result "
-                          "was written to through a pointer"));
+      const std::string found = "[replay] " + info.name + " gave other bits than before: ";
+      if (tape_.verify && !value.handed_out) {
+        raise(InternalError(found + "it is not repeatable here (please report this), or its result was written to "
+                                    "through a pointer"));
+      }
+      raise(Error(found + "its result was written to through a pointer (such as .numpy() gives) or .data after the "
+                          "forward pass made it; modify it after backward, or mark it with keep()"));
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
-    const StoragePtr alive = tape_.alive(id);
-    if (alive) return;
+    if (tape_.alive(id)) {
+      if (needed && !tape_.readable(id)) entry->second.storage = storage;
+      return;
+    }
     if ((value.pending > 0 && value.fate != Fate::kDropAgain) || id == target_) {
       tape_.rehome(id, storage);
       if (value.saved > 0) {

@@ -159,10 +159,15 @@ int64_t Step::live_values() const {
 }
 
 Session::Session(SessionOptions options) {
-  if (!options.device.is_cpu() && !options.device.is_cuda()) {
-    throw Error("[session] device " + options.device.str() + " is not supported; use cpu or cuda");
+  if (!options.device.is_cpu() && !options.device.is_cuda() && !options.device.is_meta()) {
+    throw Error("[session] device " + options.device.str() + " is not supported; use cpu, cuda or meta");
+  }
+  if (options.device.is_meta() && options.budget.kind() != Budget::Kind::kDeviceLimit) {
+    throw Error("[session] a budget of " + options.budget.to_string() +
+                " cannot be kept on the meta device, which has no memory; plan for it from graph()");
   }
   memory::start_accounting();
+  memory::start_accounting(options.device);
   install_autograd_engine();
   check_batch_norm();
   impl_ = std::make_shared<Impl>(std::move(options));
@@ -187,6 +192,7 @@ Step Session::step() {
   step->tape->ledger = &ledger;
   step->tape->verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
+  step->tape->meta = impl_->options.device.is_meta();
   ledger.reset_peak();
   ledger.reset_plain();
   const int64_t baseline = ledger.current();
@@ -202,9 +208,9 @@ Step Session::step() {
   const auto planning = std::chrono::steady_clock::now();
   step->tape->schedules = impl_->planner.schedules(limit - baseline);
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
-  if (impl_->planner.wants_trace() && impl_->options.device.is_cpu()) {
+  if (impl_->planner.wants_trace() && !impl_->options.device.is_cuda()) {
     auto trace = std::make_unique<Trace>();
-    if (memory::observe_allocations(*trace)) {
+    if (memory::observe_allocations(*trace, impl_->options.device.type())) {
       step->trace = std::move(trace);
       step->tape->trace = step->trace.get();
     }

@@ -97,7 +97,9 @@ def test_nonsensical_options_are_errors():
     with pytest.raises(remat.Error, match="no device"):
         remat.Session(device="moon")
     with pytest.raises(remat.Error, match="not supported"):
-        remat.Session(device="meta")
+        remat.Session(device="mps")
+    with pytest.raises(remat.Error, match="has no memory"):
+        remat.Session(device="meta", budget="1GiB")
     with pytest.raises(FileNotFoundError):
         remat.Session(plan="/nonexistent/plan.json")
 

@@ -95,6 +95,31 @@ TEST(PlannedSteps, PeakWhereThePlanSaid) {
   }
 }
 
+TEST(PlannedSteps, LessBudgetNeverGivesAHigherMeasuredPeakNorAFasterPlan) {
+  Loop loop;
+  Session recorded;
+  for (int i = 0; i < 3; ++i) loop.in(recorded);
+  const Graph graph = recorded.graph();
+  const int64_t top = recorded.report().peak_bytes, smallest = recorded.min_budget_bytes().value();
+  const int64_t lowest = smallest + (top - smallest) / 20;  // first steps have no plan yet
+  int64_t peak = INT64_MAX;
+  double seconds = 0;
+  constexpr int kBudgets = 50;
+  for (int i = 0; i < kBudgets; ++i) {
+    const int64_t budget = top - (top - lowest) * i / (kBudgets - 1);
+    const Plan plan = make_plan(graph, budget);
+    EXPECT_GE(plan.predicted_seconds, seconds) << budget;
+    seconds = plan.predicted_seconds;
+    Session session({.budget = Budget::bytes(budget), .planner = "online", .plan = plan});
+    loop.in(session);
+    const StepReport report = loop.in(session);
+    EXPECT_GT(report.planned_peak_bytes, 0) << budget;
+    EXPECT_LE(report.peak_bytes, peak) << budget;
+    peak = report.peak_bytes;
+  }
+  EXPECT_GT(seconds, 0);
+}
+
 TEST(PlannedSteps, AGraphTellsPlainsPeak) {
   Loop loop;
   Session session;

@@ -1,0 +1,91 @@
+"""Models of transformers from their configurations alone, with inputs of a size: for estimates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from remat.errors import Error
+
+# What each task's model is made by.
+TASKS = {
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
+    "seq2seq-lm": "AutoModelForSeq2SeqLM",
+    "text-classification": "AutoModelForSequenceClassification",
+    "image-classification": "AutoModelForImageClassification",
+}
+
+
+def find_config(name: str) -> Any:
+    """The configuration in a directory or file, or else by the name of a model that is on this machine (in the cache of
+    Hugging Face), or the default of a kind of model ("gpt2", "bert"). Raises Error if there is none."""
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if os.path.exists(name):
+        try:
+            return AutoConfig.from_pretrained(name)
+        except (OSError, ValueError) as error:
+            raise Error(
+                f"[estimate] no configuration in '{name}': {error}; give a directory with config.json"
+            ) from None
+    if name in CONFIG_MAPPING:
+        return AutoConfig.for_model(name)
+    try:
+        return AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise Error(
+            f"[estimate] no configuration named '{name}' ({reason}); give a directory with config.json, or a kind of "
+            f"model such as gpt2 or bert"
+        ) from None
+
+
+def find_task(config: Any) -> str:
+    """The task of the configuration's own architecture, or the first that there is a model for."""
+    import transformers
+
+    fits = [task for task, loader in TASKS.items() if type(config) in getattr(transformers, loader)._model_mapping]
+    for task in fits:
+        known = getattr(transformers, TASKS[task])._model_mapping[type(config)]
+        names = [c.__name__ for c in (known if isinstance(known, tuple) else (known,))]
+        if any(name in (config.architectures or ()) for name in names):
+            return task
+    if type(config).__name__ == "BertConfig" and "masked-lm" in fits:  # its causal one is rarely meant
+        return "masked-lm"
+    if not fits:
+        raise Error(f"[estimate] transformers has no model of {', '.join(TASKS)} for {type(config).__name__}")
+    return fits[0]
+
+
+def training(
+    config: Any, task: str, batch: int, length: int, dtype: torch.dtype
+) -> tuple[Callable[[], nn.Module], Callable[[nn.Module], torch.Tensor]]:
+    """What remat.estimate.estimate() takes, for the model of a configuration."""
+    import transformers
+
+    loader = getattr(transformers, TASKS[task])
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and length > longest and task != "image-classification":
+        raise Error(f"[estimate] a length of {length} is more than this model's {longest} positions; use that or less")
+
+    def make_model() -> nn.Module:
+        return loader.from_config(config, dtype=dtype)
+
+    def loss_of(model: nn.Module) -> torch.Tensor:
+        labels_shape: tuple[int, ...] = (batch,)
+        if task == "image-classification":
+            size = config.image_size
+            height, width = size if isinstance(size, (tuple, list)) else (size, size)
+            inputs = {"pixel_values": torch.empty(batch, config.num_channels, height, width, dtype=dtype)}
+        else:
+            inputs = {"input_ids": torch.empty(batch, length, dtype=torch.long)}
+            if task != "text-classification":
+                labels_shape = (batch, length)
+        return model(**inputs, labels=torch.empty(labels_shape, dtype=torch.long)).loss
+
+    return make_model, loss_of

@@ -1,0 +1,48 @@
+#include "memory/allocation_observer.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "memory/ledger.h"
+
+namespace remat::memory {
+namespace {
+
+std::atomic<AllocationObserver*> g_observer{nullptr};
+std::atomic<c10::DeviceType> g_device{c10::kCPU};  // that it observes
+std::mutex g_mutex;                                // held while it is told, and while somebody begins to observe
+
+template <class Tell>
+void tell(c10::DeviceType device, Tell&& tell) noexcept {
+  if (g_observer.load(std::memory_order_relaxed) == nullptr || g_device.load(std::memory_order_relaxed) != device)
+    return;
+  const std::lock_guard lock(g_mutex);
+  AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed);
+  if (observer != nullptr && g_device.load(std::memory_order_relaxed) == device) tell(*observer);
+}
+
+}  // namespace
+
+bool observe_allocations(AllocationObserver& observer, c10::DeviceType device) {
+  const std::lock_guard lock(g_mutex);
+  if (g_observer.load(std::memory_order_relaxed) != nullptr) return false;
+  g_device.store(device, std::memory_order_relaxed);
+  g_observer.store(&observer, std::memory_order_relaxed);
+  return true;
+}
+
+void stop_observing(AllocationObserver& observer) {
+  const std::lock_guard lock(g_mutex);
+  AllocationObserver* known = &observer;
+  g_observer.compare_exchange_strong(known, nullptr);
+}
+
+void tell_allocated(c10::DeviceType device, const void* data, int64_t bytes) noexcept {
+  tell(device, [&](AllocationObserver& o) { o.allocated(data, bytes, !FrozenPlain::active()); });
+}
+
+void tell_freed(c10::DeviceType device, const void* data, int64_t bytes) noexcept {
+  tell(device, [&](AllocationObserver& o) { o.freed(data, bytes, !FrozenPlain::active()); });
+}
+
+}  // namespace remat::memory

@@ -1,0 +1,101 @@
+#include "memory/meta.h"
+
+#include <atomic>
+#include <mutex>
+
+#include <c10/core/Allocator.h>
+
+#include "memory/allocation_observer.h"
+
+namespace remat::memory {
+namespace {
+
+void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {
+  int64_t seen = peak.load(std::memory_order_relaxed);
+  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+class MetaLedger final : public DeviceLedger {
+ public:
+  void allocated(int64_t bytes) noexcept {
+    raise_to(peak_, current_.fetch_add(bytes) + bytes);
+    if (!FrozenPlain::active()) raise_to(plain_peak_, plain_current_.fetch_add(bytes) + bytes);
+  }
+  void freed(int64_t bytes) noexcept {
+    current_.fetch_sub(bytes);
+    if (!FrozenPlain::active()) plain_current_.fetch_sub(bytes);
+  }
+
+  int64_t current() const override { return current_; }
+  int64_t peak() const override { return peak_; }
+  void reset_peak() override { peak_.store(current_); }
+  int64_t plain_current() const override { return plain_current_; }
+  int64_t plain_peak() const override { return plain_peak_; }
+  void reset_plain() override {
+    plain_current_.store(current_);
+    plain_peak_.store(current_);
+  }
+  void forget_plain(int64_t bytes) override { plain_current_.fetch_sub(bytes); }
+  bool hold(int64_t bytes) noexcept override {
+    raise_to(peak_, current_.fetch_add(bytes) + bytes);
+    return true;
+  }
+  void release(int64_t bytes) noexcept override { current_.fetch_sub(bytes); }
+  int64_t adopt(c10::StorageImpl& /*storage*/) override { return 0; }
+  std::unique_ptr<Enforcement> enforce(int64_t /*limit*/, Reclaimer& /*reclaimer*/) override {
+    return std::make_unique<Enforcement>();
+  }
+  int64_t enforced_limit() const override { return INT64_MAX; }
+
+  int64_t device_limit() const override { return INT64_MAX; }
+  int64_t standing_limit() const override { return INT64_MAX; }
+  void set_standing_limit(std::optional<int64_t> /*bytes*/) override {}
+  int64_t cached() const override { return 0; }
+  void release_cached() override {}
+
+ private:
+  std::atomic<int64_t> current_{0}, peak_{0}, plain_current_{0}, plain_peak_{0};
+};
+
+MetaLedger& ledger() {
+  static auto* ledger = new MetaLedger;  // tensors may outlive static destruction
+  return *ledger;
+}
+
+/// Stands for memory: its address tells storages apart.
+struct Block {
+  int64_t bytes = 0;
+};
+
+void release_block(void* context) noexcept {
+  if (context == nullptr) return;
+  const auto* const block = static_cast<Block*>(context);
+  tell_freed(c10::kMeta, block, block->bytes);
+  ledger().freed(block->bytes);
+  delete block;
+}
+
+class MetaAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &release_block, c10::kMeta};
+    auto* const block = new Block{static_cast<int64_t>(bytes)};
+    ledger().allocated(block->bytes);
+    tell_allocated(c10::kMeta, block, block->bytes);
+    return {block, block, &release_block, c10::kMeta};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release_block; }
+  void copy_data(void* /*to*/, const void* /*from*/, size_t /*bytes*/) const override {}
+};
+
+}  // namespace
+
+DeviceLedger& meta_ledger() { return ledger(); }
+
+void install_meta_allocator() {
+  static std::once_flag once;
+  std::call_once(once, [] { c10::SetAllocator(c10::kMeta, new MetaAllocator, /*priority=*/128); });
+}
+
+}  // namespace remat::memory

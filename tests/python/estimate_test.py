@@ -1,0 +1,132 @@
+"""Estimates on the meta device, against real steps on the CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from compare import blocks
+from torch import nn
+
+import remat
+from remat.estimate import estimate
+
+transformers = pytest.importorskip("transformers")
+
+
+def measured(make_model, loss_of) -> remat.Report:
+    model = make_model().train()
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    session = remat.Session(planner="keep-all", device="cpu")
+    with session.step():
+        loss_of(model).backward()
+    return session.report()
+
+
+def language_model(config, loader):
+    def loss_of(model):
+        ids = torch.zeros(4, 64, dtype=torch.long)
+        return model(input_ids=ids, labels=ids).loss
+
+    return lambda: loader.from_config(config), loss_of
+
+
+SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
+SMALL |= {"vocab_size": 500}
+
+MODELS = {
+    "blocks": lambda: (lambda: blocks(norm=True), lambda model: model(torch.zeros(256, 64)).square().mean()),
+    "convolutions": lambda: (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3)
+        ),
+        lambda model: model(torch.zeros(4, 3, 32, 32)).square().mean(),
+    ),
+    "bert": lambda: language_model(transformers.BertConfig(**SMALL), transformers.AutoModelForMaskedLM),
+    "gpt2": lambda: language_model(
+        transformers.GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=500), transformers.AutoModelForCausalLM
+    ),
+    "llama": lambda: language_model(transformers.LlamaConfig(**SMALL), transformers.AutoModelForCausalLM),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_estimate_has_the_bytes_of_a_real_step(name):
+    make_model, loss_of = MODELS[name]()
+    estimated = estimate(make_model, loss_of)
+    report = measured(make_model, loss_of)
+    assert estimated.plain_peak_bytes - estimated.baseline_bytes == pytest.approx(
+        report.plain_activation_peak_bytes, rel=0.02
+    )
+    model = make_model()
+    assert estimated.parameter_bytes == sum(p.nbytes for p in model.parameters())
+    assert estimated.baseline_bytes == pytest.approx(2 * estimated.parameter_bytes, rel=0.05)
+    assert estimated.optimizer_bytes == 2 * estimated.parameter_bytes
+
+
+def test_a_curve_falls_from_plain_to_the_smallest_budget():
+    result = estimate(*MODELS["bert"]())
+    budgets = [point.budget_bytes for point in result.curve]
+    assert budgets == sorted(budgets, reverse=True)
+    assert budgets[0] == result.plain_peak_bytes
+    assert budgets[-1] == result.min_budget_bytes < result.plain_peak_bytes
+    assert all(point.peak_bytes <= point.budget_bytes for point in result.curve)
+    extra = [point.extra_percent for point in result.curve]
+    assert extra == sorted(extra)
+    assert extra[0] == 0
+    assert 0 < extra[-1]
+
+
+def test_an_estimate_takes_no_memory():
+    remat.memory.start_accounting()
+    before = remat.memory.current("cpu")
+    remat.memory.reset_peak("cpu")
+    config = transformers.BertConfig()  # base: 110 million parameters
+    result = estimate(*language_model(config, transformers.AutoModelForMaskedLM))
+    assert result.parameter_bytes > 400 << 20
+    assert remat.memory.peak("cpu") - before < 150 << 20  # what the rates are measured with
+
+
+def test_a_model_that_looks_at_contents_is_refused():
+    class Looks(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return y if y.sum().item() > 0 else -y
+
+    with pytest.raises(remat.Error, match="cannot run without contents"):
+        estimate(lambda: Looks(4, 4), lambda model: model(torch.zeros(2, 4)).sum())
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, "-m", "remat", "estimate", *arguments], capture_output=True, text=True)
+
+
+def test_the_command_takes_a_directory(tmp_path):
+    transformers.BertConfig(**SMALL, architectures=["BertForSequenceClassification"]).save_pretrained(tmp_path)
+    run = command(str(tmp_path), "--batch", "2", "--seq", "32", "--json")
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout)
+    assert result["min_budget_bytes"] < result["plain_peak_bytes"]
+    text = command(str(tmp_path), "--batch", "2", "--seq", "32").stdout
+    assert "text-classification" in text
+    assert "smallest budget" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["/tmp"], "no configuration in '/tmp'"),
+        (["no-such-model-anywhere"], "no configuration named"),
+        (["bert", "--seq", "100000"], "512 positions"),
+        (["bert", "--task", "singing"], "no task 'singing'"),
+    ],
+)
+def test_what_cannot_be_estimated_is_an_error(arguments, says):
+    run = command(*arguments)
+    assert run.returncode == 1
+    assert says in run.stderr
+    assert "Traceback" not in run.stderr
