@@ -72,6 +72,9 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
   }
 }
 
+/// Held while a kernel of the meta device runs.
+struct MetaKernel final : at::ObserverContext {};
+
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
   for (const auto& input : inputs) {
     if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
@@ -94,12 +97,18 @@ Recorder* Recorder::current() {
 void Recorder::start(std::shared_ptr<Tape> tape) {
   choose_plain_tensors(tape->meta);
   t_recorder = std::make_unique<Recorder>(std::move(tape));
+  // First, so that a kernel has ended before its operator is written down.
+  if (t_recorder->tape_->meta) {
+    t_recorder->meta_callback_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(on_meta_kernel_start, on_meta_kernel_end).scopes({at::RecordScope::FUNCTION}));
+  }
   watch_operators(true);
 }
 
 void Recorder::stop() {
   choose_plain_tensors(/*meta=*/false);
   watch_operators(false);
+  if (t_recorder->tape_->meta) at::removeCallback(t_recorder->meta_callback_);
   const std::shared_ptr<Tape> tape = t_recorder->tape_;
   t_recorder.reset();
   const std::lock_guard lock(tape->mutex);
@@ -156,6 +165,22 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   }
   recorder->begin(fn, *info);
   return nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> Recorder::on_meta_kernel_start(const at::RecordFunction& fn) {
+  Recorder* const recorder = current();
+  if (recorder == nullptr || recorder->tape_->trace == nullptr) return nullptr;
+  const OperatorInfo* const info = operator_info(fn);
+  if (info == nullptr || info->never_recorded) return nullptr;
+  recorder->tape_->trace->kernel_begins();
+  return std::make_unique<MetaKernel>();
+}
+
+void Recorder::on_meta_kernel_end(const at::RecordFunction& /*fn*/, at::ObserverContext* context) {
+  Recorder* const recorder = current();
+  if (context != nullptr && recorder != nullptr && recorder->tape_->trace != nullptr) {
+    recorder->tape_->trace->kernel_ends();
+  }
 }
 
 void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {

@@ -104,6 +104,8 @@ class Recorder {
   };
 
   static void watch_operators(bool watch);
+  static std::unique_ptr<at::ObserverContext> on_meta_kernel_start(const at::RecordFunction& fn);
+  static void on_meta_kernel_end(const at::RecordFunction& fn, at::ObserverContext* context);
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
 
@@ -127,6 +129,7 @@ class Recorder {
   std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
   int suspended_ = 0;
   int opaque_ = 0;
+  at::CallbackHandle meta_callback_ = 0;
   uint32_t root_scope_ = 0;
   uint32_t root_scopes_seen_ = 0;
 };

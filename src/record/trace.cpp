@@ -8,7 +8,21 @@ namespace remat {
 Trace::Trace() { graph_.events.emplace_back(); }
 Trace::~Trace() { memory::stop_observing(*this); }
 
+void Trace::kernel_begins() {
+  const std::lock_guard lock(mutex_);
+  ++kernels_;
+}
+
+void Trace::kernel_ends() {
+  const std::lock_guard lock(mutex_);
+  if (--kernels_ == 0) change(std::exchange(withheld_, 0));
+}
+
 void Trace::change(int64_t bytes) {
+  if (kernels_ > 0) {
+    withheld_ += bytes;
+    return;
+  }
   GraphEvent& event = graph_.events.back();
   event.delta += bytes;
   event.rise = std::max(event.rise, event.delta);

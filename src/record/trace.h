@@ -41,6 +41,10 @@ class Trace final : public memory::AllocationObserver {
   /// Looks for saved values that nobody else holds any more.
   void find_idle(const Tape& tape);
   void used(ValueId value);
+  /// On the meta device kernels are made of other operators, whose results the real ones do not have: from the
+  /// beginning of a kernel to its end only what remains of it counts. Calls nest.
+  void kernel_begins();
+  void kernel_ends();
   /// What saved tensors saw in `value` they see in what was written over it.
   void superseded(ValueId value);
   /// Takes back a free that only the account knows: Ledger::forget_plain().
@@ -74,6 +78,8 @@ class Trace final : public memory::AllocationObserver {
   ska::flat_hash_map<const void*, ValueId> homes_;
   std::vector<Window> windows_;
   int64_t level_ = 0;
+  int kernels_ = 0;
+  int64_t withheld_ = 0;  ///< changes since the outermost of them began
 };
 
 }  // namespace remat

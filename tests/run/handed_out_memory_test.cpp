@@ -67,7 +67,7 @@ TEST(HandedOutMemory, OfASavedValueIsSeenByBackwardAsInPlain) {
   expect_exact_under_drop_all([] {
     auto x = input({8, 8}), w = input({8, 8});
     const auto y = x.mm(w).exp();
-    auto loss = (y.sin() * 2).sum();  // both exp and sin have saved y
+    auto loss = ((y.sin() * 2).cos() * 3).sum();  // both exp and sin have saved y
     hand_out(y)[0] = 0.5F;
     loss.backward();
     return gradients({x, w});
