@@ -7,6 +7,9 @@ One process for each model. In every round each variant makes one step, in turn,
 the same allocator; a ratio is the median over the rounds of the variant's time to plain's in that round. Bytes are exact.
 remat runs at the peak of every peer, at twice that of checkpointing every block, and with nothing dropped. The rounds
 with the least foreign load count.
+
+Not fit to be published yet: the variants share one allocator's cache, which a budget trims, so that whoever comes after a
+tight budget (plain) pays for its page faults. Each variant needs a process of its own, as in bench/run.py.
 """
 import argparse
 import datetime
