@@ -6,6 +6,7 @@
 
 #include "memory/cpu_allocator.h"
 #include "memory/limits.h"
+#include "memory/peak.h"
 
 namespace remat::memory {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 /// Free blocks between live ones may take this part of an enforced limit on top of it: to fill them with other sizes
 /// costs page faults (docs/allocator.md).
 constexpr int64_t kShareOfHoles = 8;
-
-void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
-}
 
 /// Moves `peak` down to what `current` is, and up again to what it may have become meanwhile.
 void reset_to(std::atomic<int64_t>& peak, const std::atomic<int64_t>& current) noexcept {

@@ -25,6 +25,7 @@
 #include <remat/error.h>
 
 #include "memory/enforcements.h"
+#include "memory/peak.h"
 
 namespace remat::memory {
 namespace {
@@ -131,12 +132,6 @@ class CudaLedger final : public DeviceLedger {
     enforcing_ = limit < total_;
     const double ours = static_cast<double>(limit) / static_cast<double>(total_);
     caching::setMemoryFraction(enforcing_ ? std::min(before_, ours) : before_, index_);
-  }
-
-  static void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {
-    int64_t seen = peak.load(std::memory_order_relaxed);
-    while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-    }
   }
 
   c10::DeviceIndex index_;

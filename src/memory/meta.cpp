@@ -6,15 +6,10 @@
 #include <c10/core/Allocator.h>
 
 #include "memory/allocation_observer.h"
+#include "memory/peak.h"
 
 namespace remat::memory {
 namespace {
-
-void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (seen < value && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
-}
 
 class MetaLedger final : public DeviceLedger {
  public:
