@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat import _C, memory
-from remat.errors import BudgetError, Error
+from remat.errors import Error
 from remat.session import Session
 
 SHARES = (100, 90, 80, 70, 60, 50, 40, 30, 20, 10)  # of the plain step's activation peak, in percent
@@ -107,17 +107,12 @@ def _with_curve(graph: dict[str, Any], **figures: int) -> Estimate:
     text = json.dumps(graph)
     plain = _C.make_plan(text, 2**62, "keep-all").predicted_peak_bytes
     baseline = graph["baseline_bytes"]
-    try:
-        smallest = _C.make_plan(text, 1, "auto").predicted_peak_bytes
-    except BudgetError as error:
-        smallest = error.smallest_known_bytes or plain
-    budgets = [baseline + (plain - baseline) * share // 100 for share in SHARES]
-    budgets = [budget for budget in budgets if budget > smallest] + [smallest]
-    points = []
-    for budget in budgets:
-        plan = _C.make_plan(text, budget, "auto")
-        extra = 100 * plan.predicted_seconds / graph["step_seconds"]
-        points.append(Point(budget, plan.predicted_peak_bytes, extra))
+    *planned, lowest = _C.plan_curve(text, [baseline + (plain - baseline) * share // 100 for share in SHARES])
+    smallest = lowest.predicted_peak_bytes
+    points = [
+        Point(plan.budget_bytes, plan.predicted_peak_bytes, 100 * plan.predicted_seconds / graph["step_seconds"])
+        for plan in [plan for plan in planned if plan.budget_bytes > smallest] + [lowest]
+    ]
     return Estimate(
         **figures,
         baseline_bytes=baseline,

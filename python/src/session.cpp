@@ -3,11 +3,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <remat/plan.h>
 #include <remat/planner.h>
 
 #include "module.h"
+#include "plan/frontier.h"
 
 namespace remat::python {
 namespace {
@@ -26,6 +28,21 @@ void bind_plan(py::module_& m) {
       "make_plan",
       [](const std::string& graph, int64_t budget_bytes, const std::string& planner) {
         return make_plan(graph_from_json(graph), budget_bytes, planner);
+      },
+      WithoutLock());
+  // By `auto`, from one search: of `budgets` those that something fits, then the least that something needs.
+  m.def(
+      "plan_curve",
+      [](const std::string& text, const std::vector<int64_t>& budgets) {
+        const Graph graph = graph_from_json(text);
+        const planners::Frontier frontier = planners::explore(graph, {});
+        std::vector<Plan> plans;
+        for (const int64_t budget : budgets) {
+          const auto* const point = frontier.within(budget);
+          if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->fates));
+        }
+        plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().fates));
+        return plans;
       },
       WithoutLock());
   m.def("list_planners", [] {
@@ -53,7 +70,8 @@ void bind_session(py::module_& m) {
       .def("__str__", [](const StepReport& report) { return to_text(report); });
 
   py::class_<Step>(m, "Step")
-      .def("end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
+      .def(
+          "end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
       .def("live_values", &Step::live_values, WithoutLock());
 
   py::class_<Session>(m, "Session")
@@ -71,7 +89,8 @@ void bind_session(py::module_& m) {
       .def("report", [](const Session& session) { return session.report(); })
       .def("plan", [](const Session& session) { return session.plan(); })
       .def("save_plan", &Session::save_plan, WithoutLock())
-      .def("graph_json", [](const Session& session) { return to_json(session.graph()); }, WithoutLock())
+      .def(
+          "graph_json", [](const Session& session) { return to_json(session.graph()); }, WithoutLock())
       .def("min_budget_bytes", &Session::min_budget_bytes, WithoutLock())
       .def("budget_bytes", &Session::budget_bytes);
 }
