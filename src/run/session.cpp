@@ -269,7 +269,8 @@ std::optional<int64_t> Session::min_budget_bytes() const {
       return error.smallest_known_bytes().value_or(INT64_MAX);
     }
   };
-  return std::max(smallest(impl_->options.planner), smallest("online"));  // a first step has no plan
+  const int64_t online = smallest("online");  // a first step has no plan
+  return impl_->options.planner == "online" ? online : std::max(smallest(impl_->options.planner), online);
 }
 
 std::optional<int64_t> Session::budget_bytes() const {

@@ -77,7 +77,7 @@ void StepPlanner::observe(Graph graph) {
   if (!news) return;
   seen.frontier.reset();
   seen.room.reset();
-  explore(seen);
+  if (!given_ || !given_->is_valid(seen.graph)) explore(seen);  // else only where that plan turns out not to fit
 }
 
 /// What was seen once among others may never come again: not worth planning.
