@@ -1,4 +1,5 @@
-"""The King James Bible for the examples: verses, as words or as bytes. `scripts/kjv FILE` writes the text."""
+"""The King James Bible for the examples: verses, as words or as bytes, and a model for those. `scripts/kjv FILE` writes
+the text."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import re
 import sys
 
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 DEFAULT = pathlib.Path(__file__).parent.parent / "build" / "data" / "kjv.txt"
 PADDING, UNKNOWN, BEGIN, SEPARATOR = range(4)
@@ -47,3 +49,18 @@ class Vocabulary:
 def stream_of_bytes(texts: list[str]) -> torch.Tensor:
     """Verses one after the other; a line feed ends each."""
     return torch.frombuffer(bytearray("\n".join(texts).encode() + b"\n"), dtype=torch.uint8).long()
+
+
+def model_of_bytes(length: int, width: int, layers: int) -> GPT2LMHeadModel:
+    """A GPT-2 for such streams, with random weights."""
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=256,
+            n_positions=length,
+            n_embd=width,
+            n_layer=layers,
+            n_head=max(1, width // 64),
+            bos_token_id=ord("\n"),
+            eos_token_id=ord("\n"),
+        )
+    )

@@ -10,7 +10,6 @@ import argparse
 import bible
 import torch
 from accelerate import Accelerator
-from transformers import GPT2Config, GPT2LMHeadModel
 
 import remat
 
@@ -33,17 +32,7 @@ def main() -> None:
     length = min(options.length, len(stream) // 4)
     samples = stream[: len(stream) // length * length].reshape(-1, length)
     loader = torch.utils.data.DataLoader(samples, batch_size=options.batch, shuffle=True)
-    model = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=256,
-            n_positions=length,
-            n_embd=options.width,
-            n_layer=options.layers,
-            n_head=max(1, options.width // 64),
-            bos_token_id=ord("\n"),
-            eos_token_id=ord("\n"),
-        )
-    ).train()
+    model = bible.model_of_bytes(length, options.width, options.layers).train()
 
     accelerator = Accelerator(gradient_accumulation_steps=options.accumulate)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)

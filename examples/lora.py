@@ -11,7 +11,6 @@ import bible
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
 import remat
 
@@ -49,17 +48,7 @@ def main() -> None:
 
     torch.manual_seed(1)
     old, new = (bible.stream_of_bytes(testament) for testament in bible.verses(options.data))
-    base = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=256,
-            n_positions=options.length,
-            n_embd=options.width,
-            n_layer=options.layers,
-            n_head=max(1, options.width // 64),
-            bos_token_id=ord("\n"),
-            eos_token_id=ord("\n"),
-        )
-    ).train()
+    base = bible.model_of_bytes(options.length, options.width, options.layers).train()
     train(base, old, options, "base")
     adapted = get_peft_model(
         base,
