@@ -18,7 +18,7 @@ class Bench:
         self.build, self.protocol, self.models = build, protocol, models
 
     def worker(self, model, *arguments, **options):
-        return Worker(self.build, self.models.get(model, model), *arguments, **options)
+        return Worker(self.build / "bench" / "bench_step", self.models.get(model, model), *arguments, **options)
 
     def against_plain(self, model, command):
         """`command` against plain, each in a process of its own, so that neither pays for the other's use of memory: a

@@ -1,8 +1,10 @@
 """The models that remat is compared on with other ways to save memory, each with made-up data of a fixed seed.
 
-A model's repeated blocks are in `blocks`, and it calls them through `run_blocks`, so that a variant can change how blocks
-are run and nothing else. Shapes are those of bench/step.cpp's models where both exist.
+A model's repeated blocks are in `blocks`, and it calls them through `run_block`, so that a variant can change how blocks
+are run and nothing else. Shapes are those of zoo/ where both exist.
 """
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -11,14 +13,19 @@ from torch import nn
 class Model(nn.Module):
     """What all have: `loss()` of one batch."""
 
+    is_chain = True  # each block takes the result of the one before, and nothing else
+
     def __init__(self):
         super().__init__()
-        self.run_blocks = self.run_in_turn
+        self.run_block = lambda index, block, x: block(x)
 
-    @staticmethod
-    def run_in_turn(blocks, x):
-        for block in blocks:
-            x = block(x)
+    def run_blocks_by(self, run):
+        """From now on run(index, block, inputs...) stands for block(inputs...)."""
+        self.run_block = run
+
+    def run_blocks(self, x):
+        for index, block in enumerate(self.blocks):
+            x = self.run_block(index, block, x)
         return x
 
 
@@ -54,7 +61,7 @@ class GPT(Model):
     def loss(self):
         given, wanted = self.text[:, :-1], self.text[:, 1:]
         x = self.dropout(self.tokens(given) + self.places.weight)
-        x = self.norm(self.run_blocks(self.blocks, x))
+        x = self.norm(self.run_blocks(x))
         return F.cross_entropy(F.linear(x, self.tokens.weight).flatten(0, 1), wanted.flatten())
 
 
@@ -89,7 +96,7 @@ class ResNet(Model):
         self.images, self.classes = torch.randn(batch, 3, size, size), torch.randint(classes, (batch,))
 
     def loss(self):
-        x = self.run_blocks(self.blocks, self.stem(self.images))
+        x = self.run_blocks(self.stem(self.images))
         return F.cross_entropy(self.head(x.mean((2, 3))), self.classes)
 
 
@@ -102,15 +109,103 @@ class MLP(Model):
         self.given, self.wanted = torch.randn(batch, width), torch.randn(batch, width)
 
     def loss(self):
-        return F.mse_loss(self.run_blocks(self.blocks, self.given), self.wanted)
+        return F.mse_loss(self.run_blocks(self.given), self.wanted)
+
+
+class Deep(Model):
+    """100 residual blocks of width 256."""
+
+    class Block(nn.Module):
+        def __init__(self, width, hidden):
+            super().__init__()
+            self.layers = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+        def forward(self, x):
+            return x + self.layers(x)
+
+    def __init__(self, batch=1024, width=256, hidden=512):
+        super().__init__()
+        self.blocks = nn.ModuleList(self.Block(width, hidden) for _ in range(100))
+        self.norm = nn.LayerNorm(width)
+        self.given, self.wanted = torch.randn(batch, width), torch.randn(batch, width)
+
+    def loss(self):
+        return F.mse_loss(self.norm(self.run_blocks(self.given)), self.wanted)
+
+
+class UNet(Model):
+    """U-Net of 4 levels from 32 channels on images of 128 x 128. Blocks: the pairs of convolutions."""
+
+    is_chain = False
+
+    def __init__(self, batch=16, size=128, classes=8, levels=4, width=32):
+        super().__init__()
+        widths = [width << level for level in range(levels + 1)]
+        down = [self.block(before, after) for before, after in zip([3, *widths], widths)]
+        up = [self.block(2 * after, after) for after in widths[-2::-1]]
+        self.blocks = nn.ModuleList(down + up)
+        self.ups = nn.ModuleList(nn.ConvTranspose2d(2 * after, after, 2, 2) for after in widths[-2::-1])
+        self.classify = nn.Conv2d(width, classes, 1)
+        self.images, self.classes = torch.randn(batch, 3, size, size), torch.randint(classes, (batch, size, size))
+
+    @staticmethod
+    def block(before, after):
+        return nn.Sequential(nn.Conv2d(before, after, 3, padding=1, bias=False), nn.GroupNorm(8, after), nn.ReLU(inplace=True),
+                             nn.Conv2d(after, after, 3, padding=1, bias=False), nn.GroupNorm(8, after), nn.ReLU(inplace=True))
+
+    def loss(self):
+        x, skips, levels = self.images, [], len(self.ups)
+        for index, block in enumerate(self.blocks[:levels + 1]):
+            x = self.run_block(index, block, F.max_pool2d(x, 2) if index else x)
+            skips.append(x)
+        skips.pop()
+        for index, (up, block) in enumerate(zip(self.ups, self.blocks[levels + 1:]), levels + 1):
+            x = self.run_block(index, block, torch.cat([skips.pop(), up(x)], 1))
+        return F.cross_entropy(self.classify(x), self.classes)
+
+
+class LSTM(Model):
+    """A language model of LSTM cells, 2 layers of width 512, 96 tokens, dropout 0.2. Blocks: the layers."""
+
+    is_chain = False  # too short to be cut into segments
+
+    class Layer(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.cell, self.dropout = nn.LSTMCell(width, width), nn.Dropout(0.2)
+
+        def forward(self, x):
+            hidden = memory = x.new_zeros(x.shape[1:])
+            outputs = []
+            for token in x.unbind():
+                hidden, memory = self.cell(token, (hidden, memory))
+                outputs.append(hidden)
+            return self.dropout(torch.stack(outputs))
+
+    def __init__(self, batch=64, length=96, vocabulary=1024, width=512):
+        super().__init__()
+        self.tokens, self.dropout = nn.Embedding(vocabulary, width), nn.Dropout(0.2)
+        self.blocks = nn.ModuleList(self.Layer(width) for _ in range(2))
+        self.output = nn.Linear(width, vocabulary)
+        self.given, self.wanted = (torch.randint(vocabulary, (length, batch)) for _ in range(2))
+
+    def loss(self):
+        x = self.output(self.run_blocks(self.dropout(self.tokens(self.given))))
+        return F.cross_entropy(x.flatten(0, 1), self.wanted.flatten())
 
 
 class HuggingFace(Model):
-    """A model of transformers, unmodified. Other ways to run its blocks are put in the place of the blocks' own calls."""
+    """A model of transformers, unmodified: another way to run a block is put in the place of the block's own call."""
+
+    is_chain = False  # segments of several blocks are not possible from outside
 
     def __init__(self, model, batch):
         super().__init__()
         self.model, self.batch = model, batch
+
+    def run_blocks_by(self, run):
+        for index, block in enumerate(self.blocks):
+            block.forward = functools.partial(run, index, block.forward)
 
     def loss(self):
         return self.model(**self.batch).loss
@@ -142,7 +237,7 @@ class GPT2(HuggingFace):
         self.blocks = self.model.transformer.h
 
 
-MODELS = {"gpt": GPT, "bert": Bert, "gpt2": GPT2, "resnet": ResNet, "mlp": MLP}
+MODELS = {"gpt": GPT, "bert": Bert, "gpt2": GPT2, "resnet": ResNet, "unet": UNet, "lstm": LSTM, "mlp": MLP, "deep": Deep}
 
 
 def make(name, batch=None):

@@ -1,11 +1,11 @@
-"""Other ways to save activation memory, and remat: each makes one step of a model of peer_models.py."""
+"""Other ways to save activation memory, and remat: what each changes in a model of peer_models.py or puts around a step."""
 import contextlib
 import math
 
 import torch
 from peer_models import HuggingFace
-from torch.utils.checkpoint import (CheckpointPolicy, checkpoint, checkpoint_sequential,
-                                    create_selective_checkpoint_contexts)
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import remat
 
@@ -14,88 +14,92 @@ HEAVY = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.def
          aten._scaled_dot_product_flash_attention_for_cpu.default, aten._scaled_dot_product_attention_math.default}
 
 
-def per_block(blocks, x, **options):
-    for block in blocks:
-        x = checkpoint(block, x, use_reentrant=False, **options)
-    return x
+def every_block(model):
+    model.run_blocks_by(lambda index, block, *args, **kwargs: checkpoint(block, *args, use_reentrant=False, **kwargs))
 
 
-def every_second_block(blocks, x):
-    for i, block in enumerate(blocks):
-        x = checkpoint(block, x, use_reentrant=False) if i % 2 == 0 else block(x)
-    return x
+def every_second_block(model):
+    def run(index, block, *args, **kwargs):
+        return block(*args, **kwargs) if index % 2 else checkpoint(block, *args, use_reentrant=False, **kwargs)
+
+    model.run_blocks_by(run)
 
 
-def square_root_of_blocks(blocks, x):
-    blocks = list(blocks)
-    return checkpoint_sequential(blocks, round(math.sqrt(len(blocks))), x, use_reentrant=False)
+def square_root_of_blocks(model):
+    """As torch.utils.checkpoint.checkpoint_sequential does it: the last segment is not under a checkpoint."""
+    blocks, segments = list(model.blocks), round(math.sqrt(len(model.blocks)))
+    size = len(blocks) // segments
+    starts = [size * segment for segment in range(segments)]
+    ends = [*starts[1:], len(blocks)]
+    model.blocks = nn.ModuleList(nn.Sequential(*blocks[start:end]) for start, end in zip(starts, ends))
+
+    def run(index, segment, x):
+        return segment(x) if index == segments - 1 else checkpoint(segment, x, use_reentrant=False)
+
+    model.run_blocks_by(run)
 
 
-def save_heavy(ctx, operator, *args, **kwargs):
-    return CheckpointPolicy.MUST_SAVE if operator in HEAVY else CheckpointPolicy.PREFER_RECOMPUTE
+def selective(model):
+    """Products, convolutions and attention are saved, the rest is computed again."""
+    def choose(ctx, operator, *args, **kwargs):
+        return CheckpointPolicy.MUST_SAVE if operator in HEAVY else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def run(index, block, *args, **kwargs):
+        return checkpoint(block, *args, use_reentrant=False,
+                          context_fn=lambda: create_selective_checkpoint_contexts(choose), **kwargs)
+
+    model.run_blocks_by(run)
 
 
-def selective(blocks, x):
-    return per_block(blocks, x, context_fn=lambda: create_selective_checkpoint_contexts(save_heavy))
-
-
-RUNNERS = {"checkpoint every block": per_block, "checkpoint every second block": every_second_block,
-           "checkpoint sqrt(n) segments": square_root_of_blocks, "selective (save products)": selective}
-
-
-@contextlib.contextmanager
-def blocks_run_by(model, run):
-    """A model of ours takes `run` as it is. In a model of transformers, each block's forward is put under the
-    checkpoint that `run` would give it; segments of several blocks are not possible there."""
-    if not isinstance(model, HuggingFace):
-        before, model.run_blocks = model.run_blocks, run
-        yield
-        model.run_blocks = before
-        return
-    with contextlib.ExitStack() as undo:
-        for i, block in enumerate(model.blocks):
-            if run is every_second_block and i % 2 == 1:
-                continue
-            original = block.forward
-            options = {"context_fn": lambda: create_selective_checkpoint_contexts(save_heavy)} if run is selective else {}
-            block.forward = lambda *args, original=original, options=options, **kwargs: checkpoint(
-                original, *args, use_reentrant=False, **options, **kwargs)
-            undo.callback(block.__dict__.pop, "forward")
-        yield
-
-
-@contextlib.contextmanager
-def hugging_face_checkpointing(model):
+def transformers_own(model):
     model.model.gradient_checkpointing_enable()
-    yield
-    model.model.gradient_checkpointing_disable()
+
+
+def compiled(budget):
+    """torch.compile, saving the share `budget` of what it would save."""
+    def change(model):
+        torch._functorch.config.activation_memory_budget = budget
+        model.loss = torch.compile(model.loss)
+
+    return change
+
+
+EVERY_BLOCK, OWN, COMPILED = "checkpoint every block", "transformers' own checkpointing", "compiled"
+CHANGES = {
+    "plain": lambda model: None,
+    EVERY_BLOCK: every_block,
+    "checkpoint every second block": every_second_block,
+    "checkpoint sqrt(n) segments": square_root_of_blocks,
+    "selective (save products)": selective,
+    OWN: transformers_own,
+    COMPILED: compiled(1.0),
+} | {f"{COMPILED}, memory budget {budget}": compiled(budget) for budget in (0.8, 0.5, 0.3, 0.1)}
+NOTHING_DROPPED = "remat, nothing dropped"
 
 
 def peers_of(model):
-    """By name, what to put around a step."""
-    peers = {name: lambda run=run: blocks_run_by(model, run) for name, run in RUNNERS.items()}
-    if isinstance(model, HuggingFace):
-        del peers["checkpoint sqrt(n) segments"]
-        peers["transformers' own checkpointing"] = lambda: hugging_face_checkpointing(model)
-    return peers
+    """What fits a class of models, by name."""
+    unfit = {"checkpoint sqrt(n) segments": not model.is_chain, OWN: not issubclass(model, HuggingFace)}
+    return [name for name in CHANGES if name != "plain" and not unfit.get(name, False)]
 
 
-class WithinPeak:
-    """remat, given as many bytes above the step's start as a peer takes there."""
+class Steps:
+    """`variant` of a step of `model`: a peer, or remat with so many bytes more than are alive when the step begins (None:
+    with more than it needs)."""
 
-    def __init__(self, activation_peak_bytes):
-        self.activation_peak_bytes = activation_peak_bytes
+    def __init__(self, model, variant, activation_peak_bytes=None):
+        self.is_remat, self.activation_peak_bytes = variant not in CHANGES, activation_peak_bytes
         self.session = None
-        self.budget_bytes = 0
+        if not self.is_remat:
+            CHANGES[variant](model)
 
-    def __call__(self):
+    def around(self):
+        """The context of one step."""
+        if not self.is_remat:
+            return contextlib.nullcontext()
         if self.session is None:
-            self.budget_bytes = remat.memory.current("cpu") + self.activation_peak_bytes
-            self.session = remat.Session(budget=self.budget_bytes, device="cpu")
+            budget = None
+            if self.activation_peak_bytes is not None:
+                budget = remat.memory.current("cpu") + self.activation_peak_bytes
+            self.session = remat.Session(budget=budget, device="cpu")
         return self.session.step()
-
-
-def nothing_dropped():
-    """remat with more memory than it needs: what recording costs."""
-    session = remat.Session(device="cpu")
-    return lambda: session.step()

@@ -1,198 +1,158 @@
 #!/usr/bin/env python3
 """Measures remat from Python beside other ways to save memory; writes bench/results/<date>-peers.json.
 
-  bench/peers.py [MODEL ...] [--rounds 5] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+  bench/peers.py [MODEL ...] [--rounds 5] [--eager] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
 
-One process for each model. In every round each variant makes one step, in turn, on the same weights, data and seed, with
-the same allocator; a ratio is the median over the rounds of the variant's time to plain's in that round. Bytes are exact.
-remat runs at the peak of every peer, at twice that of checkpointing every block, and with nothing dropped. The rounds
-with the least foreign load count.
-
-Not fit to be published yet: the variants share one allocator's cache, which a budget trims, so that whoever comes after a
-tight budget (plain) pays for its page faults. Each variant needs a process of its own, as in bench/run.py.
+Each variant is a process of its own (peer_step.py), so that none pays for another's use of memory; in every round each
+makes one step, in turn, on the same weights, data and seed, with the same allocator. A ratio is the median over the rounds
+of the variant's time to plain's in that round. Bytes are exact. remat runs with nothing dropped, within the peak of every
+peer, within twice that of checkpointing every block, and within 40 % of plain's. --eager leaves torch.compile out, whose
+peers take a minute each to compile. Models measured before on the same day keep their rows in the file.
 """
 import argparse
+import contextlib
 import datetime
-import gc
-import hashlib
 import json
 import os
 import statistics
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from machine import ROOT, busy_seconds, describe, process_seconds
+from machine import ROOT, describe
+from worker import Protocol, StepError, Worker, compare, interleave
 
-WARM_UP, EXTRA, QUIET = 5, 2, 0.1  # as in worker.Protocol
-EVERY_BLOCK = "checkpoint every block"
+MODELS = ("gpt", "bert", "gpt2", "resnet", "unet", "lstm", "mlp", "deep")
+AT_ONCE = 6  # variants beside plain: what fits into memory
+WARM_UP = 4  # remat's plans change after the first, second and fourth step
+CLOSE = 1.05  # peers whose peaks are this close are compared with one run of remat, within the least of them
 
 
 class Bench:
-    """One model, and what a step of it costs in each variant."""
+    def __init__(self, build, rounds, models):
+        self.models = models
+        self.protocol = Protocol(pairs=rounds, warm_up=1)
+        self.environment = {"PYTHONPATH": str(build / "python"), "HF_HUB_OFFLINE": "1"}
 
-    def __init__(self, name, batch):
-        import peer_models
-        import torch
+    def worker(self, model, *variant):
+        program = Path(__file__).with_name("peer_step.py")
+        return Worker(sys.executable, program, self.models.get(model, model), *map(str, variant), environment=self.environment)
 
-        import remat
+    def rows(self, model, variants):
+        """Plain's steps and a row for each of `variants`, (name, bytes...), AT_ONCE at a time."""
+        for first in range(0, len(variants), AT_ONCE):
+            yield from self.group(model, variants[first:first + AT_ONCE])
 
-        self.torch, self.memory = torch, remat.memory
-        remat.memory.start_accounting()
-        self.model = peer_models.make(name, batch)
-        self.buffers = [buffer.clone() for buffer in self.model.buffers()]
-        self.model.loss().backward()  # gradients are there from now on
+    def group(self, model, variants):
+        with contextlib.ExitStack() as workers:
+            steps, ready = {}, []
+            for variant in [("plain",), *variants]:
+                worker = workers.enter_context(self.worker(model, *variant))
+                try:
+                    for _ in range(WARM_UP if variant[0].startswith("remat") else 1):
+                        worker.run("step")
+                except StepError as error:
+                    yield {"model": self.models.get(model, model), "variant": name_of(variant), "error": str(error)}
+                    continue
+                steps[name_of(variant)] = lambda worker=worker: worker.run("step")
+                ready.append(variant)
+            rounds = interleave(self.protocol, *steps.values())
+        columns = dict(zip(steps, zip(*rounds)))
+        for variant in ready[1:]:
+            yield self.row(model, variant, columns)
 
-    def step(self, around):
-        torch = self.torch
-        with torch.no_grad():
-            for buffer, first in zip(self.model.buffers(), self.buffers):
-                buffer.copy_(first)
-            for parameter in self.model.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.zero_()
-        gc.collect()
-        torch.manual_seed(7)
-        self.memory.reset_peak("cpu")
-        baseline = self.memory.current("cpu")
-        busy, own = busy_seconds(), process_seconds(os.getpid())
-        wall, cpu = time.perf_counter(), time.process_time()
-        with around():
-            self.model.loss().backward()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        foreign = max(0.0, busy_seconds() - busy - (process_seconds(os.getpid()) - own)) / wall
-        peak = self.memory.peak("cpu") - baseline
-        return {"wall": wall, "cpu": cpu, "foreign": foreign, "activation_peak_bytes": peak,
-                "gradients": fingerprint(p.grad for p in self.model.parameters()),
-                "buffers": fingerprint(self.model.buffers())}
-
-
-def fingerprint(tensors):
-    digest = hashlib.blake2b()
-    for tensor in tensors:
-        if tensor is not None:
-            digest.update(tensor.detach().numpy())
-    return digest.hexdigest()
+    def row(self, model, variant, columns):
+        plain, own = columns["plain"], columns[name_of(variant)]
+        row = {"model": self.models.get(model, model), "variant": name_of(variant)} | compare(list(zip(plain, own)))
+        row["plain_activation_peak_bytes"] = max(step["activation_peak_bytes"] for step in plain)
+        row["activation_peak_bytes"] = max(step["activation_peak_bytes"] for step in own)
+        row["buffers_equal"] = len({step["buffers"] for step in plain + own}) == 1
+        if "compiled" in columns and variant[0].startswith("compiled"):
+            row["compiled_ratio"] = statistics.median(b["wall"] / a["wall"] for a, b in zip(columns["compiled"], own))
+        if "report" in own[-1]:
+            row["report"] = own[-1]["report"]
+        if len(variant) > 1:
+            row["within_bytes"] = variant[1]
+            row["over_budget_bytes"] = max(0, row["activation_peak_bytes"] - variant[1])
+        return row
 
 
-def measure(name, batch, rounds):
-    """The rows of one model."""
-    import contextlib
+def name_of(variant):
+    name, *peak = variant
+    return f"{name} within {peak[0]} bytes" if peak else name
 
+
+def measure(bench, model, eager):
+    """The rows of one model. A peer's row names the row of remat that took no more memory."""
+    import peer_models
     import peer_variants
 
-    bench = Bench(name, batch)
-    variants = {"plain": contextlib.nullcontext} | peer_variants.peers_of(bench.model)
-    peaks = {}
-    for variant, around in variants.items():
-        bench.step(around)
-        peaks[variant] = bench.step(around)["activation_peak_bytes"]
-    variants["remat, nothing dropped"] = peer_variants.nothing_dropped()
-    for peer in list(peaks)[1:]:
-        variants[f"remat at the peak of {peer}"] = peer_variants.WithinPeak(peaks[peer])
-    variants[f"remat at twice the peak of {EVERY_BLOCK}"] = peer_variants.WithinPeak(2 * peaks[EVERY_BLOCK])
-    variants["remat at 40 % of plain's peak"] = peer_variants.WithinPeak(int(0.4 * peaks["plain"]))
-
-    failed, measured = {}, []
-    while len(measured) < WARM_UP + rounds + EXTRA:
-        row = {}
-        for variant, around in variants.items():
-            if variant in failed:
-                continue
-            try:
-                row[variant] = bench.step(around)
-            except RuntimeError as error:  # remat.BudgetError: no plan for so little
-                failed[variant] = str(error)
-        measured.append(row)
-        quiet = sum(load(row) < QUIET for row in measured[WARM_UP:])
-        if len(measured) >= WARM_UP + rounds and quiet >= rounds:
-            break
-    measured = sorted(measured[WARM_UP:], key=load)[:rounds]
-    plain = [row["plain"] for row in measured]
-    rows = []
-    for variant, around in variants.items():
-        row = {"model": name if batch is None else f"{name}:{batch}", "variant": variant}
-        if variant in failed:
-            rows.append(row | {"error": failed[variant]})
-            continue
-        steps = [r[variant] for r in measured]
-        for clock in ("wall", "cpu"):
-            ratios = [step[clock] / p[clock] for step, p in zip(steps, plain)]
-            row[clock + "_ratio"] = statistics.median(ratios)
-            row[clock + "_range"] = [min(ratios), max(ratios)]
-            row[clock + "_seconds"] = statistics.median(step[clock] for step in steps)
-        row["foreign"] = statistics.median(step["foreign"] for step in steps)
-        row["activation_peak_bytes"] = max(step["activation_peak_bytes"] for step in steps)
-        row["share_of_plain"] = row["activation_peak_bytes"] / max(p["activation_peak_bytes"] for p in plain)
-        row["gradients_equal"] = len({s["gradients"] for s in steps + plain}) == 1
-        row["buffers_equal"] = len({s["buffers"] for s in steps + plain}) == 1
-        if isinstance(around, peer_variants.WithinPeak):
-            report = around.session.report()
-            row["over_budget_bytes"] = max(0, row["activation_peak_bytes"] - around.activation_peak_bytes)
-            row |= {key: getattr(report, key) for key in
-                    ("recompute_seconds", "planning_seconds", "planned_peak_bytes", "peak_bytes", "budget_bytes")}
-        rows.append(row)
+    peers = peer_variants.peers_of(peer_models.MODELS[model])
+    own = [peer for peer in peers if not peer.startswith(peer_variants.COMPILED)]
+    rows = list(bench.rows(model, [(peer,) for peer in own]))
+    if not eager:
+        rows += bench.rows(model, [(peer,) for peer in peers if peer not in own])
+    peaks = {row["variant"]: row["activation_peak_bytes"] for row in rows if "error" not in row}
+    plain = max(row.get("plain_activation_peak_bytes", 0) for row in rows)
+    wanted = {**peaks, "twice": 2 * peaks[peer_variants.EVERY_BLOCK], "40 %": plain * 2 // 5}
+    points = []
+    for peak in sorted(wanted.values()):
+        if peak < plain and (not points or peak > CLOSE * points[-1]):
+            points.append(peak)
+    for row in rows:
+        if "error" not in row:
+            row["remat_within_bytes"] = max((p for p in points if p <= row["activation_peak_bytes"]), default=None)
+    rows += bench.rows(model, [(peer_variants.NOTHING_DROPPED,), *(("remat", point) for point in points)])
     return rows
-
-
-def load(row):
-    return max(step["foreign"] for step in row.values())
 
 
 def summary(row):
     if "error" in row:
         return f"{row['variant']}: {row['error']}"
-    return (f"{row['variant']}: x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, foreign {row['foreign']:.2f}) at "
-            f"{100 * row['share_of_plain']:.1f} %" + ("" if row["gradients_equal"] else ", gradients differ") +
-            ("" if row["buffers_equal"] else ", buffers differ") +
+    share = 100 * row["activation_peak_bytes"] / row["plain_activation_peak_bytes"]
+    return (f"{row['variant']}: x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, foreign {row['foreign']:.2f}) at {share:.1f} %" +
+            ("" if row["gradients_equal"] else ", gradients differ") + ("" if row["buffers_equal"] else ", buffers differ") +
             (f", {row['over_budget_bytes']} bytes over" if row.get("over_budget_bytes") else ""))
 
 
 def arguments():
-    models = ("gpt", "bert", "resnet", "mlp", "gpt2")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(models)} (default: all)")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds that count (default: %(default)s)")
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
     parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--one", nargs=2, metavar=("MODEL", "FILE"), help=argparse.SUPPRESS)  # in a process of its own
     args = parser.parse_args()
-    if wrong := set(args.models) - set(models):
-        parser.error(f"no model '{wrong.pop()}'; there are {', '.join(models)}")
-    args.models = args.models or models
-    args.batches = {model: int(batch) for model, _, batch in (item.partition("=") for item in args.batch)}
-    args.trial = bool(args.batches) or args.rounds < 5
+    batches = dict(item.partition("=")[::2] for item in args.batch)
+    if wrong := {*args.models, *batches} - set(MODELS):
+        parser.error(f"no model '{wrong.pop()}'; there are {', '.join(MODELS)}")
+    args.batches = {model: f"{model}:{batch}" for model, batch in batches.items()}
+    args.trial = bool(batches) or args.rounds < 5
     args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
     return args
 
 
 def main():
     args = arguments()
+    os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
-    if args.one:
-        name, file = args.one
-        Path(file).write_text(json.dumps(measure(name, args.batches.get(name), args.rounds)))
-        return
     import torch
 
-    rows = []
+    bench = Bench(args.build, args.rounds, args.batches)
+    today = datetime.date.today().isoformat()
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.models:
-        print(name, flush=True)
-        file = args.build / f"peers-{name}.json"
-        subprocess.run([sys.executable, __file__, "--one", name, file, *sys.argv[1:]], check=True)
-        for row in json.loads(file.read_text()):
+    file = args.out / f"{today}-peers.json"
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    for model in args.models or MODELS:
+        print(model, flush=True)
+        measured = measure(bench, model, args.eager)
+        for row in measured:
             print("  " + summary(row), flush=True)
-            rows.append(row)
-        today = datetime.date.today().isoformat()
+        rows = [row for row in rows if row["model"] != bench.models.get(model, model)] + measured
         versions = {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe()
         result = {"figure": "peers", "date": today, "trial": args.trial, "versions": versions,
-                  "protocol": {"rounds": args.rounds, "warm_up": WARM_UP}, "rows": rows}
-        (args.out / f"{today}-peers.json").write_text(json.dumps(result, indent=1) + "\n")
+                  "protocol": {"pairs": args.rounds, "warm_up": WARM_UP + bench.protocol.warm_up}, "rows": rows}
+        file.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,16 @@
 #!/usr/bin/env python3
-"""Rewrites the table between README.md's bench markers from the newest results: bench/readme_table.py [RESULTS] [README]"""
+"""Rewrites the table between README.md's bench markers, docs/peers.md and docs/planning.svg from the newest results:
+bench/readme_table.py [RESULTS] [README]"""
 import json
 import sys
 from pathlib import Path
 
+import peers_table
 from plot import log_log
+from table import MODELS, peak, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
-MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "bert": "BERT-base, batch 8 x 128",
-          "resnet": "ResNet-50, 128 x 128, batch 16", "unet": "U-Net, 128 x 128, batch 16",
-          "lstm": "LSTM, 2 x 512, batch 64 x 96", "mlp": "MLP, 40 x 1024, batch 2048",
-          "deep": "100 residual blocks of 256, batch 1024"}
-
-
 def newest(folder):
     """The latest result of each figure; file names begin with the date. Trials do not count."""
     results = {}
@@ -24,22 +21,8 @@ def newest(folder):
     return results
 
 
-def ratio(row):
-    low, high = row["wall_range"]
-    return f"{row['wall_ratio']:.3f} ({low:.2f}-{high:.2f})"
-
-
-def peak(row):
-    return f"{100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"
-
-
 def exact(row):
     return "same" if row["gradients_equal"] else "**differ**"
-
-
-def table(head, rows):
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines) + "\n"
 
 
 def step_rows(results):
@@ -88,33 +71,9 @@ def gap_rows(rows):
                f"{max(gaps, default=0):.2f} % at most"]
 
 
-PEER_MODELS = MODELS | {"bert": "BERT-base of transformers, batch 8 x 128", "gpt2": "GPT-2 small of transformers, batch 4 x 256"}
-
-
-def peer_rows(rows):
-    """Each peer, and remat with as much memory; then remat alone."""
-    of = {(row["model"], row["variant"]): row for row in rows}
-    for (model, variant), row in of.items():
-        if variant == "plain" or variant.startswith("remat at the peak of "):
-            continue
-        share = f"{100 * row['share_of_plain']:.1f} %" if "share_of_plain" in row else ""
-        took = ratio(row) if "error" not in row else "refused"
-        if variant.startswith("remat"):
-            yield [PEER_MODELS[model], variant, share, "", took, same(row)]
-            continue
-        ours = of[model, f"remat at the peak of {variant}"]
-        yield [PEER_MODELS[model], variant, share, took, ratio(ours) if "error" not in ours else "refused", same(row)]
-
-
-def same(row):
-    """Which of the bits that a step leaves are plain's."""
-    if "error" in row:
-        return ""
-    differ = [name for name in ("gradients", "buffers") if not row[f"{name}_equal"]]
-    return " and ".join(differ) + " **differ**" if differ else "same"
-
-
 def text(results):
+    """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
+    peers = results.pop("peers", None)
     if not results:
         return "Not measured yet.\n"
     parts = []
@@ -127,9 +86,8 @@ def text(results):
                            [[MODELS[row["model"]], row["allocator"], ratio(row),
                              "{:.0f} -> {:.0f}".format(*row["page_faults"])]
                             for row in results["allocator"]["rows"] + half]))
-    if "peers" in results:
-        parts.append(table(["Python", "variant", "activation peak", "its time x plain (range)", "remat's, within that peak",
-                            "its gradients, buffers"], peer_rows(results["peers"]["rows"])))
+    if peers:
+        parts.append(peers_table.short(peers))
     if "gap" in results:
         parts.append(table(["plans of `auto`, predicted", "budget", "seconds of replays", "no plan takes less than", "gap"],
                            gap_rows(results["gap"]["rows"])))
@@ -138,10 +96,7 @@ def text(results):
         parts.append("\n".join(lines) + "\n")
     latest = max(results.values(), key=lambda result: result["date"])
     versions = latest["versions"]
-    def pairs(protocol):
-        return protocol["pairs"] if "pairs" in protocol else protocol["rounds"]
-
-    each = ", ".join(f"{figure}: {result['versions']['commit']}, {pairs(result['protocol'])} pairs"
+    each = ", ".join(f"{figure}: {result['versions']['commit']}, {result['protocol']['pairs']} pairs"
                      for figure, result in results.items())
     parts.append(f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
                  f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n")
@@ -156,6 +111,8 @@ def main():
         sys.exit(f"readme_table: {readme} needs the lines {BEGIN.strip()} and {END}, once each")
     before, rest = page.split(BEGIN)
     results = newest(folder)
+    if "peers" in results:
+        (readme.parent / "docs" / "peers.md").write_text(peers_table.page(results["peers"]))
     readme.write_text(before + BEGIN + text(results) + END + rest.split(END)[1])
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]

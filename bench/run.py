@@ -15,7 +15,7 @@ from pathlib import Path
 
 from figures import FIGURES, Bench
 from machine import ROOT, describe
-from worker import Protocol, Worker
+from worker import Protocol
 
 MODELS = ("gpt", "bert", "resnet", "unet", "lstm", "mlp", "deep")
 
@@ -68,7 +68,7 @@ def main():
     args = arguments()
     protocol = Protocol(pairs=args.pairs)
     bench = Bench(args.build, protocol, args.models)
-    with Worker(args.build, args.models.get("mlp", "mlp:8")) as worker:
+    with bench.worker("mlp") as worker:
         about = worker.run("about")
     versions = {key: about[key] for key in ("torch", "compiler", "threads")} | describe()
     today = datetime.date.today().isoformat()

@@ -1,4 +1,4 @@
-"""Workers (bench_step processes) and comparisons of two commands in interleaved pairs: A B A B ..."""
+"""Workers (processes that make steps on demand) and comparisons of what they do in interleaved rounds: A B A B ..."""
 import json
 import os
 import statistics
@@ -14,20 +14,22 @@ class StepError(Exception):
 
 
 class Worker:
-    """One bench_step process; its threads sleep while another process computes."""
+    """One process, bench_step or peer_step.py, that answers each line with a line of JSON; its threads sleep while another
+    process computes."""
 
-    def __init__(self, build, model, *arguments, environment=None):
+    def __init__(self, *program, environment=None):
         environment = os.environ | {"OMP_WAIT_POLICY": "passive"} | (environment or {})
-        self.process = subprocess.Popen([build / "bench" / "bench_step", model, *arguments], text=True, bufsize=1,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        self.process = subprocess.Popen(program, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        env=environment)
 
     def run(self, command):
-        """What bench_step prints for `command`. `foreign`: CPU that all other processes used meanwhile, in cores."""
+        """The answer to `command`. `foreign`: CPU that all other processes used meanwhile, in cores."""
         wall, busy, own = time.monotonic(), busy_seconds(), process_seconds(self.process.pid)
         self.process.stdin.write(command + "\n")
         line = self.process.stdout.readline()
         if not line:
-            raise StepError(f"bench_step ended with code {self.process.wait()} at '{command}'")
+            program = " ".join(map(str, self.process.args))
+            raise StepError(f"{program} ended with code {self.process.wait()} at '{command}'")
         result = json.loads(line)
         if "error" in result:
             raise StepError(result["error"])
@@ -52,19 +54,20 @@ class Protocol:
     quiet: float = 0.1  # cores taken by others at which a pair counts as undisturbed
 
 
-def interleave(protocol, run_a, run_b):
-    """Steps of A and B in turn; the pairs with the least foreign load, at least `protocol.pairs` of them."""
+def interleave(protocol, *runs):
+    """A step of each in turn, most often of two; the rounds with the least foreign load, `protocol.pairs` of them."""
     for _ in range(protocol.warm_up):
-        run_a(), run_b()
-    pairs = []
-    while len(pairs) < protocol.pairs or (
-            sum(load(p) < protocol.quiet for p in pairs) < protocol.pairs and len(pairs) < protocol.pairs + protocol.extra):
-        pairs.append((run_a(), run_b()))
-    return sorted(pairs, key=load)[:protocol.pairs]
+        for run in runs:
+            run()
+    rounds = []
+    while len(rounds) < protocol.pairs or (
+            sum(load(r) < protocol.quiet for r in rounds) < protocol.pairs and len(rounds) < protocol.pairs + protocol.extra):
+        rounds.append(tuple(run() for run in runs))
+    return sorted(rounds, key=load)[:protocol.pairs]
 
 
-def load(pair):
-    return max(step["foreign"] for step in pair)
+def load(steps):
+    return max(step["foreign"] for step in steps)
 
 
 def compare(pairs):

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Makes steps of one model in one variant: bench/peer_step.py MODEL[:BATCH] VARIANT [BYTES]
+
+Answers each line of standard input with a step and a line of JSON: seconds, exact bytes, fingerprints of what it left, and
+what remat reports. Weights, data and seed are the same in each process and step, and so is the allocator.
+"""
+import gc
+import hashlib
+import json
+import resource
+import sys
+import time
+
+import peer_models
+import peer_variants
+import torch
+
+import remat
+
+
+def fingerprint(tensors):
+    digest = hashlib.blake2b()
+    for tensor in tensors:
+        if tensor is not None:
+            digest.update(tensor.detach().numpy())
+    return digest.hexdigest()
+
+
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+class Program:
+    def __init__(self, name, variant, activation_peak_bytes=None):
+        remat.memory.start_accounting()
+        name, _, batch = name.partition(":")
+        self.model = peer_models.make(name, int(batch) if batch else None)
+        self.buffers = [buffer.clone() for buffer in self.model.buffers()]
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        self.steps = peer_variants.Steps(self.model, variant, activation_peak_bytes)
+
+    def step(self):
+        with torch.no_grad():
+            for buffer, first in zip(self.model.buffers(), self.buffers):
+                buffer.copy_(first)
+            for parameter in self.model.parameters():
+                parameter.grad.zero_()
+        gc.collect()
+        torch.manual_seed(7)
+        remat.memory.reset_peak("cpu")
+        baseline, faults = remat.memory.current("cpu"), page_faults()
+        wall, cpu = time.perf_counter(), time.process_time()
+        with self.steps.around():
+            self.model.loss().backward()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        result = {"wall": wall, "cpu": cpu, "page_faults": page_faults() - faults,
+                  "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
+                  "gradients": fingerprint(p.grad for p in self.model.parameters()),
+                  "buffers": fingerprint(self.model.buffers())}
+        if self.steps.session is not None:
+            report = self.steps.session.report()
+            result["report"] = {key: getattr(report, key) for key in (
+                "budget_bytes", "peak_bytes", "planned_peak_bytes", "recompute_seconds", "planning_seconds", "ops_replayed")}
+        return result
+
+
+def main():
+    name, variant, *peak = sys.argv[1:]
+    program = Program(name, variant, *map(int, peak))
+    for _ in sys.stdin:
+        try:
+            result = program.step()
+        except RuntimeError as error:  # remat.BudgetError: no plan for so little
+            result = {"error": str(error)}
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What bench/peers.py measured, as tables: remat from Python beside other ways to save memory."""
+from table import MODELS, peak, ratio, table
+
+NAMES = MODELS | {"bert": "BERT-base of transformers, batch 8 x 128", "gpt2": "GPT-2 small of transformers, batch 4 x 256"}
+BEST_KNOWN = ("checkpoint every block", "transformers' own checkpointing")
+HEAD = ["variant", "activation peak", "time x plain (range)", "remat's, within that peak", "extra time, of the other's",
+        "gradients, buffers"]
+BEGINNING = """# remat beside other ways to save memory
+
+Measured by `bench/peers.py`, from Python, forward and backward. A ratio is the median over interleaved rounds, each variant
+in a process of its own, all with the same allocator; activation peaks are exact, in percent of plain's. Each other way is
+set against remat within the same peak (or one up to 5 % lower). "Extra time, of the other's": remat's extra time over plain,
+divided by the other's; 1 is a draw. Variants of torch.compile are compared with the compiled model that saves everything, and
+remat with plain PyTorch. "same": every bit is plain's.
+"""
+
+
+def short(result):
+    """The best known other ways."""
+    rows = [[NAMES[row["model"]], *cells] for row, cells in peer_rows(result["rows"]) if row["variant"] in BEST_KNOWN]
+    return table(["Python", *HEAD], rows) + "\nMore of them: [docs/peers.md](docs/peers.md).\n"
+
+
+def page(result):
+    """All, a table for each model."""
+    rows = list(peer_rows(result["rows"]))
+    parts = [BEGINNING]
+    for model in dict.fromkeys(row["model"] for row, _ in rows):
+        parts.append(f"## {NAMES[model]}\n\n" + table(HEAD, [cells for row, cells in rows if row["model"] == model]))
+    versions = result["versions"]
+    parts.append(f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
+                 f"{versions['commit']}, {result['protocol']['pairs']} rounds.\n")
+    return "\n".join(parts)
+
+
+def peer_rows(rows):
+    """Pairs of a row and its cells: each peer, and remat with no more memory; then remat where no peer is."""
+    of = {(row["model"], row["variant"]): row for row in rows}
+    compared = set()
+    for (model, variant), row in of.items():
+        ours = variant.startswith("remat")
+        if "error" in row:
+            yield row, [variant.partition(" within ")[0], "", "refused" if ours else f"failed: {row['error']}", "", "", ""]
+        elif not ours:
+            within = f"remat within {row['remat_within_bytes']} bytes"
+            compared.add((model, within))
+            took = ratio(row) + (f", {row['compiled_ratio']:.3f} x compiled" if "compiled_ratio" in row else "")
+            yield row, [variant, peak(row), took, *against(row, of.get((model, within))), same(row)]
+        elif (model, variant) not in compared:
+            yield row, [variant.partition(" within ")[0], peak(row), ratio(row), "", "", same(row)]
+
+
+def against(peer, ours):
+    """remat's time within the peer's peak, and its extra time in parts of the peer's."""
+    if ours is None:  # as much as plain takes: nothing to compare
+        return ["", ""]
+    if "error" in ours:
+        return ["refused", ""]
+    extra = peer.get("compiled_ratio", peer["wall_ratio"]) - 1
+    return [ratio(ours), f"{(ours['wall_ratio'] - 1) / extra:.2f}" if extra > 0.01 else ""]
+
+
+def same(row):
+    """Which of the bits that a step leaves are plain's."""
+    differ = [name for name in ("gradients", "buffers") if not row[f"{name}_equal"]]
+    return " and ".join(differ) + " **differ**" if differ else "same"
