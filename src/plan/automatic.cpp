@@ -32,7 +32,7 @@ constexpr int64_t kMostRefiningOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
 constexpr int kMoreRounds = 4;
 constexpr size_t kQuickOnline = 1000;    ///< operators up to which the online policy takes little where little fits
-constexpr int kLowRungs = 6;             ///< from where those end down to the lowest peak that any plan could have
+constexpr int kLowRungs = 4;             ///< from where those end down to the lowest peak that any plan could have
 constexpr double kBetter = 0.99;         ///< seconds of a start, in terms of what is known, that are worth a search
 constexpr size_t kManyOperators = 5000;  ///< from here on without those
 constexpr int kSteps = 4;                ///< between two of them, greedy choices alone
@@ -89,7 +89,7 @@ class Automatic {
       anneal(frontier_.lowest().fates, limit, trials / kRungs);
       settle(frontier_.lowest().fates, frontier_.lowest_peak(), trials / kRungs);
     }
-    most_replays_ = most / kRungs;
+    most_replays_ = most / kRungs / 2;
     const int64_t lowest = frontier_.lowest_peak();
     add_starts(top, trials / kRungs / 2);
     go_lower(online, lowest, trials / kRungs / 2);

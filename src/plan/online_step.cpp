@@ -82,20 +82,19 @@ void OnlineStep::replay(int32_t target) {
 }
 
 void OnlineStep::run_operator(int32_t index, int32_t target) {
-  const GraphOperator& op = graph_.operators[index];
-  for (const int32_t input : op.inputs) {
+  for (const int32_t input : replay_.operators.inputs(index)) {
     if (!is_there(input) && has_bits_[input]) unpack(input);
   }
-  for (const int32_t input : op.overwritten) {
+  for (const int32_t input : replay_.operators.overwritten(index)) {
     if (!transient_[input] || replay_.reads[input] != 1) continue;
     level_ -= graph_.values[input].bytes;
     transient_[input] = false;
   }
   int64_t made_bytes = 0;
-  for (const int32_t made : op.results) made_bytes += graph_.values[made].bytes;
-  make_room(made_bytes + op.scratch_bytes);
+  for (const int32_t made : replay_.operators.results(index)) made_bytes += graph_.values[made].bytes;
+  make_room(made_bytes + replay_.operators.scratch_bytes(index));
   ++replays_;
-  for (const int32_t made : op.results) {
+  for (const int32_t made : replay_.operators.results(index)) {
     const GraphValue& value = graph_.values[made];
     if (is_there(made)) continue;
     if (made == target || (value.droppable && uses_[made] > 0)) {
@@ -106,7 +105,7 @@ void OnlineStep::run_operator(int32_t index, int32_t target) {
       transient_[made] = true;
     }
   }
-  for (const int32_t input : op.inputs) end_read(input);
+  for (const int32_t input : replay_.operators.inputs(index)) end_read(input);
 }
 
 void OnlineStep::end_read(int32_t value) {
@@ -219,8 +218,8 @@ double OnlineStep::walk(int32_t value, bool pay, bool packed_too) {
     if (producer < 0 || visits_[producer] == paid_) continue;
     seen_.emplace_back(producer, visits_[producer]);
     visits_[producer] = paid_;
-    seconds += graph_.operators[producer].replay_seconds;
-    for (const int32_t input : graph_.operators[producer].inputs) {
+    seconds += replay_.operators.seconds(producer);
+    for (const int32_t input : replay_.operators.inputs(producer)) {
       if (!is_there(input)) stack_.push_back(input);
     }
   }

@@ -109,21 +109,20 @@ bool Simulator::stays(int32_t value, int32_t target) const {
 }
 
 void Simulator::run_operator(int32_t index, int32_t target) {
-  const GraphOperator& op = graph_.operators[index];
-  for (const int32_t input : op.inputs) {
+  for (const int32_t input : walk_.operators.inputs(index)) {
     if (states_[input] == State::kPacked) unpack(input);
   }
-  for (const int32_t input : op.overwritten) {
+  for (const int32_t input : walk_.operators.overwritten(index)) {
     // The old contents become the new ones where this replay made them and nobody else reads them.
     if (states_[input] != State::kTransient || walk_.reads[input] != 1) continue;
     level_ -= graph_.values[input].bytes;
     states_[input] = State::kGone;
   }
-  for (const int32_t made : op.results) level_ += graph_.values[made].bytes;
-  raise(op.scratch_bytes);
-  result_.seconds += op.replay_seconds;
+  for (const int32_t made : walk_.operators.results(index)) level_ += graph_.values[made].bytes;
+  raise(walk_.operators.scratch_bytes(index));
+  result_.seconds += walk_.operators.seconds(index);
   ++result_.replays;
-  for (const int32_t made : op.results) {
+  for (const int32_t made : walk_.operators.results(index)) {
     State& state = states_[made];
     const bool absent = state == State::kGone || state == State::kPacked;
     if (absent && stays(made, target)) {
@@ -134,7 +133,7 @@ void Simulator::run_operator(int32_t index, int32_t target) {
       level_ -= graph_.values[made].bytes;
     }
   }
-  for (const int32_t input : op.inputs) {
+  for (const int32_t input : walk_.operators.inputs(index)) {
     if (--walk_.reads[input] > 0 || states_[input] != State::kTransient) continue;
     level_ -= graph_.values[input].bytes;
     states_[input] = State::kGone;
