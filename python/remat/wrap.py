@@ -49,8 +49,11 @@ def _tensors_in(result: Any) -> list[torch.Tensor]:
 class _Call:
     """One forward call of the model, whose results wait for backward. The hooks on its results keep it alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, saved: int) -> None:
+        self.number = number  # of the call in its step, from 1
+        self.saved = saved  # values that it left for autograd
         self.reached = False  # a backward has begun on it
+        self.retained = False  # a backward has been through it and left it there for another
 
 
 class _Steps:
@@ -69,7 +72,13 @@ class _Steps:
         self.thread = 0
         self.depth = 0
         self.calls: list[weakref.ref[_Call]] = []
-        self.live = 0  # values that autograd may ask for, when a backward came to the first result
+        self.made = 0  # calls so far
+        self.live_before = 0  # values that autograd may ask for, when the present call began
+        self.live = 0  # the same, when a backward came to the first result
+        self.newest_reached = 0  # by a backward, of the calls' numbers
+        self.passed = 0  # the newest call that a backward has been through to the end
+        self.retained = False  # a backward has left a graph there
+        self.in_backward = False  # true also where it failed
 
     # Copies of a model and models in files are wrapped too, each with a session of its own.
     def __getstate__(self) -> dict[str, Any]:
@@ -94,13 +103,15 @@ class _Steps:
                 self.depth = 0
                 self.calls.clear()
             if self._is_over():
-                self.end(completed=False)
+                self.end(completed=not self.in_backward and (self.passed > 0 or self.retained))
         if self.step is None:
             if _C.is_recording():
                 return  # a step of the user's own, or of a model around this one
             self.step = self.the_session().step()
             self.thread = here
         if self.thread == here:
+            if self.depth == 0:
+                self.live_before = self.step.live_values()
             self.depth += 1
 
     @never_compiled
@@ -118,9 +129,10 @@ class _Steps:
             if not self._waiting_calls():
                 self.end(completed=False)
             return
-        call = _Call()
-        self.calls.append(weakref.ref(call))
         step = self.step
+        self.made += 1
+        call = _Call(self.made, step.live_values() - self.live_before)
+        self.calls.append(weakref.ref(call))
         for tensor in waiting:
             if tensor.grad_fn is not None:  # not a parameter handed out as it is: its hooks would stay
                 tensor.register_hook(lambda _grad, call=call: self._reached(step, call))
@@ -136,26 +148,41 @@ class _Steps:
         if not any(other.reached for other in self._waiting_calls()):
             self.live = step.live_values()
             Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
+            self.in_backward = True
         call.reached = True
+        self.newest_reached = max(self.newest_reached, call.number)
 
     def _backward_done(self, step: Step) -> None:
         if self.step is not step:
             return
+        self.in_backward = False
         calls = self._waiting_calls()
         if step.live_values() >= self.live > 0:  # retain_graph: another backward comes
+            self.retained = True
             for call in calls:
+                call.retained = call.retained or call.reached
                 call.reached = False
             return
-        self.calls = [weakref.ref(call) for call in calls if not call.reached]
-        if not self.calls:
+        self.passed = self.newest_reached
+        left = [call for call in calls if not call.reached]
+        self.calls = [weakref.ref(call) for call in left]
+        if not left or self._passed_below(left):
             self.end(completed=True)
 
+    def _passed_below(self, calls: list[_Call]) -> bool:
+        """A backward of gradients (``create_graph``) has been through all of `calls`, which need not come to their
+        results: less is left of their graphs than they saved."""
+        return all(call.retained for call in calls) and self.step.live_values() < sum(call.saved for call in calls)
+
     def _is_over(self) -> bool:
-        """Nothing more can come of the step, though its backward did not run to the end."""
+        """Nothing more is to be waited for, though some results have seen no backward to its end."""
         if self.depth > 0:
             return False
         calls = self._waiting_calls()
-        return not calls or any(call.reached for call in calls) or self.step.live_values() == 0
+        if not calls or any(call.reached for call in calls) or self.step.live_values() == 0:
+            return True
+        # Backward has been through a later call: these results are held for something else, for a log or a list.
+        return all(call.number < self.passed for call in calls) or self._passed_below(calls)
 
     def end(self, completed: bool) -> None:
         step = self.step
@@ -171,8 +198,8 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     A step begins when the model is called with gradients enabled, and ends when backward has been through its results;
     it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
     before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward,
-    or whose forward or backward fails, ends at the next call at the latest. Inside a session's step of yours the model
-    is part of that step.
+    or are older than others that a backward has been through, or whose forward or backward fails, ends at the next call
+    at the latest. Inside a session's step of yours the model is part of that step.
 
     Args:
         budget, options: those of :class:`remat.Session`.
