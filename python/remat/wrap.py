@@ -64,6 +64,7 @@ class _Steps:
         self._begin()
 
     def _begin(self) -> None:
+        self.lock = threading.RLock()  # threads may call the model at once: one of them has the step
         self.session: Session | None = None
         self._forget()
 
@@ -95,11 +96,14 @@ class _Steps:
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
-        if not torch.is_grad_enabled():
-            return
+        if torch.is_grad_enabled():
+            with self.lock:
+                self._before(module)
+
+    def _before(self, module: nn.Module) -> None:
         here = threading.get_ident()
-        if self.step is not None and self.thread == here:
-            if self.depth > 0 and calls_around(module) == 0:  # that call was interrupted
+        if self.step is not None:
+            if self.thread == here and self.depth > 0 and calls_around(module) == 0:  # that call was interrupted
                 self.depth = 0
                 self.calls.clear()
             if self._is_over():
@@ -116,8 +120,11 @@ class _Steps:
 
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
-        if self.step is None or self.depth == 0 or self.thread != threading.get_ident():
-            return
+        with self.lock:
+            if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
+                self._after(result)
+
+    def _after(self, result: Any) -> None:
         self.depth -= 1
         if self.depth > 0:  # a model that calls itself
             return
@@ -143,8 +150,11 @@ class _Steps:
 
     def _reached(self, step: Step, call: _Call) -> None:
         """A backward has come to a result of `call`."""
-        if self.step is not step or call.reached:
-            return
+        with self.lock:
+            if self.step is step and not call.reached:
+                self._begin_backward(step, call)
+
+    def _begin_backward(self, step: Step, call: _Call) -> None:
         if not any(other.reached for other in self._waiting_calls()):
             self.live = step.live_values()
             Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
@@ -153,8 +163,11 @@ class _Steps:
         self.newest_reached = max(self.newest_reached, call.number)
 
     def _backward_done(self, step: Step) -> None:
-        if self.step is not step:
-            return
+        with self.lock:
+            if self.step is step:
+                self._end_backward(step)
+
+    def _end_backward(self, step: Step) -> None:
         self.in_backward = False
         calls = self._waiting_calls()
         if step.live_values() >= self.live > 0:  # retain_graph: another backward comes
@@ -229,8 +242,9 @@ def unwrap(model: nn.Module) -> nn.Module:
     steps = _steps_of(model)
     if steps is None:
         return model
-    if steps.step is not None:
-        steps.end(completed=False)
+    with steps.lock:
+        if steps.step is not None:
+            steps.end(completed=False)
     remove_hooks(model, _Steps)
     return model
 
