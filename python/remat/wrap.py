@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -15,10 +16,16 @@ from torch.autograd import Variable
 
 from remat import _C
 from remat.errors import Error
-from remat.hooks import calls_around, never_compiled, remove_hooks
+from remat.hooks import calls_around, check_module, never_compiled, remove_hooks
 from remat.session import Session, Step
 
 _DEEPEST = 6  # of results in results, such as the layers of a cache
+
+
+def _slots_of(part: Any) -> list[Any]:
+    names = [kind.__dict__.get("__slots__", ()) for kind in type(part).__mro__]
+    flat = [name for each in names for name in ((each,) if isinstance(each, str) else each)]
+    return [getattr(part, name, None) for name in flat]
 
 
 def _tensors_in(result: Any) -> list[torch.Tensor]:
@@ -41,7 +48,7 @@ def _tensors_in(result: Any) -> list[torch.Tensor]:
         elif isinstance(part, (list, tuple, set, frozenset)):
             inside = part
         elif not isinstance(part, (type, nn.Module, ModuleType)):  # dataclasses, caches
-            inside = getattr(part, "__dict__", {}).values()
+            inside = [*getattr(part, "__dict__", {}).values(), *_slots_of(part)]
         pending.extend((child, depth + 1) for child in inside)
     return found
 
@@ -134,7 +141,16 @@ class _Steps:
         waiting = _tensors_in(result)
         if not waiting:
             if not self._waiting_calls():
+                hidden = self.step.live_values() - self.live_before
                 self.end(completed=False)
+                if hidden > 0:
+                    warnings.warn(
+                        f"[wrap] no tensor that needs a gradient was found in what the model returned (a "
+                        f"{type(result).__name__}), but {hidden} saved values wait for backward somewhere: what comes "
+                        "after forward is outside the budget; return tensors, or use remat.Session(...).step()",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
             return
         step = self.step
         self.made += 1
@@ -221,6 +237,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     it are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports;
     :func:`remat.unwrap` takes the hooks away.
     """
+    check_module("wrap", model)
     unwrap(model)
     steps = _Steps({"budget": budget, **options})
     steps.the_session()  # bad options are an error here
@@ -230,6 +247,8 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
 
 
 def _steps_of(model: nn.Module) -> _Steps | None:
+    if not isinstance(model, nn.Module):
+        return None
     for hook in model._forward_pre_hooks.values():
         steps = getattr(hook, "__self__", None)
         if isinstance(steps, _Steps):
