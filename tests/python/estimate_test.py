@@ -116,6 +116,14 @@ def test_the_command_takes_a_directory(tmp_path):
     assert "smallest budget" in text
 
 
+def test_convolutions_without_an_image_size_take_the_usual_one(tmp_path):
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    config.save_pretrained(tmp_path)
+    run = command(str(tmp_path), "--batch", "2", "--json")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["plain_peak_bytes"] > 2 * 3 * 224 * 224 * 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

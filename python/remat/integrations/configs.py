@@ -19,6 +19,7 @@ TASKS = {
     "text-classification": "AutoModelForSequenceClassification",
     "image-classification": "AutoModelForImageClassification",
 }
+_IMAGE_SIZE = 224  # pixels on each side, where the configuration has none
 
 
 def find_config(name: str) -> Any:
@@ -79,9 +80,11 @@ def training(
     def loss_of(model: nn.Module) -> torch.Tensor:
         labels_shape: tuple[int, ...] = (batch,)
         if task == "image-classification":
-            size = config.image_size
+            vision = getattr(config, "vision_config", config)
+            size = getattr(vision, "image_size", _IMAGE_SIZE)  # convolutions take any
             height, width = size if isinstance(size, (tuple, list)) else (size, size)
-            inputs = {"pixel_values": torch.empty(batch, config.num_channels, height, width, dtype=dtype)}
+            channels = getattr(vision, "num_channels", 3)
+            inputs = {"pixel_values": torch.empty(batch, channels, height, width, dtype=dtype)}
         else:
             inputs = {"input_ids": torch.empty(batch, length, dtype=torch.long)}
             if task != "text-classification":
