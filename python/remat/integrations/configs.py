@@ -74,6 +74,9 @@ def training(
     if longest is not None and length > longest and task != "image-classification":
         raise Error(f"[estimate] a length of {length} is more than this model's {longest} positions; use that or less")
 
+    if task == "seq2seq-lm" and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0  # a kind of model's default has none; which one takes no memory
+
     def make_model() -> nn.Module:
         return loader.from_config(config, dtype=dtype)
 
