@@ -158,16 +158,17 @@ class _Steps:
         self.calls.append(weakref.ref(call))
         for tensor in waiting:
             if tensor.grad_fn is not None:  # not a parameter handed out as it is: its hooks would stay
-                tensor.register_hook(lambda _grad, call=call: self._reached(step, call))
+                # Losses are held longer than steps, which would keep their records for as long.
+                tensor.register_hook(lambda _grad, call=call, step=weakref.ref(step): self._reached(step(), call))
 
     def _waiting_calls(self) -> list[_Call]:
         """Those whose graphs are still there; without a graph no backward can come."""
         return [call for call in (reference() for reference in self.calls) if call is not None]
 
-    def _reached(self, step: Step, call: _Call) -> None:
+    def _reached(self, step: Step | None, call: _Call) -> None:
         """A backward has come to a result of `call`."""
         with self.lock:
-            if self.step is step and not call.reached:
+            if step is not None and self.step is step and not call.reached:
                 self._begin_backward(step, call)
 
     def _begin_backward(self, step: Step, call: _Call) -> None:

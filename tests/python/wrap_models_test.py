@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import pickle
 import threading
+import weakref
 
 import pytest
 import torch
@@ -241,6 +242,16 @@ def test_another_thread_may_train_its_copy():
         thread.join()
     assert not errors
     assert [remat.session_of(each).report().step for each in copies] == [4, 4]
+
+
+def test_losses_that_are_held_do_not_hold_their_steps():
+    model = remat.wrap(blocks(3), budget="60%")
+    losses, steps = [], []
+    for _ in range(3):
+        losses.append(model(batch()).square().mean())
+        steps.append(weakref.ref(_steps_of(model).step))
+        losses[-1].backward()
+    assert [step() for step in steps] == [None, None, None]
 
 
 class Slotted:
