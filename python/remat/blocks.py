@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import calls_around, never_compiled, remove_hooks
+from remat.hooks import calls_around, check_module, never_compiled, remove_hooks
 from remat.policy import policy
 
 # Of Hugging Face's models; PEFT and others wrap such models and hand the calls on.
@@ -115,6 +115,7 @@ def enable(model: nn.Module, blocks: Iterable[nn.Module] | None = None) -> nn.Mo
     values, which those forbid, may stay (``use_cache``). Copies and pickles of the model are enabled too. Enabling
     twice is enabling once, on the blocks named last. Raises Error if there are no blocks.
     """
+    check_module("enable", model)
     chosen = find_blocks(model) if blocks is None else list(blocks)
     if not chosen:
         raise Error(

@@ -6,7 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
+
+from remat.errors import Error
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,6 +31,17 @@ def calls_around(module: nn.Module) -> int:
             count += 1
         frame = frame.f_back
     return max(count - 1, 0)
+
+
+def check_module(where: str, model: Any) -> None:
+    """Raises Error unless hooks can be put on `model`."""
+    if not isinstance(model, nn.Module):
+        raise Error(f"[{where}] a {type(model).__name__} is no torch.nn.Module; give the model itself")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise Error(
+            f"[{where}] {type(model).__name__} is a model of TorchScript, which takes no hooks; put a session's step "
+            "around it: with remat.Session(budget=...).step()"
+        )
 
 
 def remove_hooks(module: nn.Module, kind: type) -> None:

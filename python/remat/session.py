@@ -15,7 +15,6 @@ from remat.compiled import see_compiled_regions
 from remat.errors import Error
 
 
-
 class Plan:
     """What a step does with each saved value: keep, drop or pack it. Made by a session, kept in a file of JSON."""
 
@@ -26,8 +25,12 @@ class Plan:
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Reads what :meth:`save` or :meth:`Session.save_plan` wrote. Raises Error if it is not a plan, OSError if it
         cannot be read."""
-        with open(path, encoding="utf-8") as file:
-            return cls.from_json(file.read())
+        with open(os.fspath(path), "rb") as file:
+            text = file.read()
+        try:
+            return cls.from_json(text.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise Error(f"[plan] '{path}' is no text ({error}); give a file that Session.save_plan wrote") from None
 
     @classmethod
     def from_json(cls, text: str) -> Plan:

@@ -83,6 +83,8 @@ def test_what_cannot_be_enabled_is_an_error():
         remat.enable(nn.Linear(3, 3))
     with pytest.raises(remat.Error, match="not a module of this"):
         remat.enable(blocks(), blocks=[nn.Linear(3, 3)])
+    with pytest.raises(remat.Error, match="no torch.nn.Module"):
+        remat.enable(lambda x: x)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

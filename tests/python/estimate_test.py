@@ -116,6 +116,20 @@ def test_the_command_takes_a_directory(tmp_path):
     assert "smallest budget" in text
 
 
+def test_a_decoder_without_a_first_token_is_no_obstacle(tmp_path):
+    transformers.T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2).save_pretrained(tmp_path)
+    run = command(str(tmp_path), "--batch", "2", "--seq", "8", "--task", "seq2seq-lm", "--json")
+    assert run.returncode == 0, run.stderr
+
+
+def test_convolutions_without_an_image_size_take_the_usual_one(tmp_path):
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    config.save_pretrained(tmp_path)
+    run = command(str(tmp_path), "--batch", "2", "--json")
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["plain_peak_bytes"] > 2 * 3 * 224 * 224 * 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

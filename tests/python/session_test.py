@@ -102,6 +102,8 @@ def test_nonsensical_options_are_errors():
         remat.Session(device="meta", budget="1GiB")
     with pytest.raises(FileNotFoundError):
         remat.Session(plan="/nonexistent/plan.json")
+    with pytest.raises(TypeError):
+        remat.Session(plan=0)  # not the descriptor of that number
 
 
 def test_steps_do_not_nest():
@@ -125,9 +127,10 @@ def test_a_plan_goes_to_a_file_and_comes_back(tmp_path):
         with later.step():
             train(model)
     assert later.plan().planner == "auto"
-    path.write_text("{}")
-    with pytest.raises(remat.Error):
-        remat.Plan.load(path)
+    for content in (b"{}", b"\xff\xd8"):
+        path.write_bytes(content)
+        with pytest.raises(remat.Error):
+            remat.Plan.load(path)
 
 
 def test_an_exception_ends_the_step_as_failed():

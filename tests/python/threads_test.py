@@ -99,3 +99,45 @@ def test_two_backwards_of_one_graph_at_once():
             for thread in threads:
                 thread.join()
         assert all(same_bits(a, b) for a, b in zip(expected, found, strict=True))
+
+
+def test_threads_that_call_one_model_at_once_share_its_steps():
+    torch.manual_seed(3)
+    model = blocks(3, dropout=0.0)
+    x = torch.randn(128, 64)
+
+    def gradients():
+        return torch.autograd.grad(model(x).square().mean(), list(model.parameters()))
+
+    plain = gradients()
+    remat.wrap(model)
+    different, errors = [], []
+
+    def work():
+        try:
+            for _ in range(20):
+                different.extend(i for i, (a, b) in enumerate(zip(gradients(), plain)) if not same_bits(a, b))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not errors and not different
+    assert remat.session_of(model).report().completed
+    remat.unwrap(model)
+
+
+def test_a_step_that_a_thread_left_behind_ends_at_the_next_call_of_another():
+    model = remat.wrap(blocks(3), budget="60%")
+    thread = threading.Thread(target=lambda: model(torch.randn(128, 64)))  # its result is dropped
+    thread.start()
+    thread.join()
+    for _ in range(3):
+        model(torch.randn(128, 64)).square().mean().backward()
+    report = remat.session_of(model).report()
+    assert (report.step, report.completed) == (4, True)
+    assert report.plan is not None

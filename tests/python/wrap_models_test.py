@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import pickle
 import threading
+import weakref
 
 import pytest
 import torch
@@ -214,6 +215,12 @@ def test_nonsense_is_refused_when_wrapping():
         remat.wrap(model, budget="much")
     with pytest.raises(remat.Error, match="not wrapped"):
         remat.session_of(model)
+    with pytest.raises(remat.Error, match="no torch.nn.Module"):
+        remat.wrap(lambda x: x)
+    with pytest.raises(remat.Error, match="not wrapped"):
+        remat.session_of(lambda x: x)
+    with pytest.raises(remat.Error, match="TorchScript"):
+        remat.wrap(torch.jit.script(nn.Linear(3, 3)))
 
 
 def test_another_thread_may_train_its_copy():
@@ -235,3 +242,53 @@ def test_another_thread_may_train_its_copy():
         thread.join()
     assert not errors
     assert [remat.session_of(each).report().step for each in copies] == [4, 4]
+
+
+def test_losses_that_are_held_do_not_hold_their_steps():
+    model = remat.wrap(blocks(3), budget="60%")
+    losses, steps = [], []
+    for _ in range(3):
+        losses.append(model(batch()).square().mean())
+        steps.append(weakref.ref(_steps_of(model).step))
+        losses[-1].backward()
+    assert [step() for step in steps] == [None, None, None]
+
+
+class Slotted:
+    __slots__ = "loss"
+
+    def __init__(self, loss):
+        self.loss = loss
+
+
+def test_results_in_an_object_with_slots_are_found():
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = blocks()
+
+        def forward(self, x):
+            return Slotted(self.inner(x).square().mean())
+
+    def loop(model):
+        for _ in range(3):
+            model(batch()).loss.backward()
+
+    report = both(loop, make=Returns).report()
+    assert (report.step, report.completed) == (3, True)
+
+
+def test_results_that_cannot_be_found_are_told_of():
+    class Hides(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = blocks()
+
+        def forward(self, x):
+            loss = self.inner(x).square().mean()
+            return lambda: loss
+
+    model = remat.wrap(Hides(), budget="50%")
+    with pytest.warns(RuntimeWarning, match=r"outside the budget; return tensors"):
+        loss = model(batch())
+    loss().backward()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from compare import blocks
+from torch import nn
 from wrapped import batch, both
 
 import remat
@@ -160,3 +161,80 @@ def test_no_grad_between_forward_and_backward_leaves_the_step_alone():
             loss.backward()
 
     assert both(loop).report().step == 3
+
+
+def smooth():
+    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 128), nn.Softplus(), nn.Linear(128, 64)) for _ in range(5)))
+
+
+def test_a_penalty_that_does_not_come_to_the_result_again_ends_with_its_backward():
+    in_a_step = []
+
+    def loop(critic):
+        in_a_step.clear()
+        for _ in range(4):  # a critic with a gradient penalty: `between` is held until the next one replaces it
+            x = batch().requires_grad_()
+            between = critic(x)
+            (gradient,) = torch.autograd.grad(between.sum(), x, create_graph=True)
+            penalty = (gradient.norm(dim=1) - 1).square().mean()
+            (critic(batch()).mean() - critic(batch()).mean() + penalty).backward()
+            in_a_step.append(_C.is_recording())
+
+    report = both(loop, budget="90%", make=smooth).report()
+    assert (report.step, report.completed) == (4, True)
+    assert report.plan is not None
+    assert in_a_step == 4 * [False]
+
+
+def test_a_penalty_alone_ends_its_step_at_the_next_call():
+    def loop(critic):
+        for _ in range(4):
+            x = batch().requires_grad_()
+            held = critic(x)
+            (gradient,) = torch.autograd.grad(held.sum(), x, create_graph=True)
+            gradient.square().mean().backward()
+        critic(batch()).mean().backward()
+
+    report = both(loop, budget="90%", make=smooth).report()
+    assert (report.step, report.completed) == (5, True)
+
+
+def test_an_interleaved_backward_of_another_result_leaves_a_retained_graph_in_its_step():
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        for _ in range(3):
+            first, second = (model(batch()).square().mean() for _ in range(2))
+            first.backward(retain_graph=True)
+            second.backward()
+            in_a_step.append(_C.is_recording())
+            first.backward()
+
+    assert both(loop).report().step == 3
+    assert in_a_step == 3 * [True]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_held_results_that_no_backward_comes_to_do_not_make_one_endless_step(before):
+    reports = []
+
+    def loop(model):
+        reports.clear()
+        held = []
+        for _ in range(6):
+            if before:
+                held.append(model(batch()))
+            model(batch()).square().mean().backward()
+            if not before:
+                held.append(model(batch()))
+            if model._forward_hooks and len(held) > 2:
+                reports.append(remat.session_of(model).report())
+        model(batch()).square().mean().backward()
+        held.clear()
+        model(batch()).square().mean().backward()
+
+    both(loop, budget="60%")
+    assert [report.step for report in reports] == ([2, 3, 4, 5] if before else [3, 4, 5, 6])
+    assert all(report.completed for report in reports)
+    assert reports[-1].plan is not None

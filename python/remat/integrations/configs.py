@@ -19,6 +19,7 @@ TASKS = {
     "text-classification": "AutoModelForSequenceClassification",
     "image-classification": "AutoModelForImageClassification",
 }
+_IMAGE_SIZE = 224  # pixels on each side, where the configuration has none
 
 
 def find_config(name: str) -> Any:
@@ -73,15 +74,20 @@ def training(
     if longest is not None and length > longest and task != "image-classification":
         raise Error(f"[estimate] a length of {length} is more than this model's {longest} positions; use that or less")
 
+    if task == "seq2seq-lm" and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0  # a kind of model's default has none; which one takes no memory
+
     def make_model() -> nn.Module:
         return loader.from_config(config, dtype=dtype)
 
     def loss_of(model: nn.Module) -> torch.Tensor:
         labels_shape: tuple[int, ...] = (batch,)
         if task == "image-classification":
-            size = config.image_size
+            vision = getattr(config, "vision_config", config)
+            size = getattr(vision, "image_size", _IMAGE_SIZE)  # convolutions take any
             height, width = size if isinstance(size, (tuple, list)) else (size, size)
-            inputs = {"pixel_values": torch.empty(batch, config.num_channels, height, width, dtype=dtype)}
+            channels = getattr(vision, "num_channels", 3)
+            inputs = {"pixel_values": torch.empty(batch, channels, height, width, dtype=dtype)}
         else:
             inputs = {"input_ids": torch.empty(batch, length, dtype=torch.long)}
             if task != "text-classification":
