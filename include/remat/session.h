@@ -84,7 +84,7 @@ class Session {
   ~Session();
 
   /// Begins a step on this thread. Throws BudgetError if the bytes alive already pass the budget, Error if a step of
-  /// this thread is in progress.
+  /// this thread or of this session is in progress.
   [[nodiscard]] Step step();
 
   /// The report of the last step that ended. Throws Error before the first.

@@ -131,8 +131,9 @@ class Report:
         return self._text
 
 
-def _report(session: Session, raw: _C.StepReport, plan: Plan | None) -> Report:
+def _report(session: Session, raw: _C.StepReport) -> Report:
     figures = json.loads(raw.to_json())
+    plan = session.plan() if figures["completed"] and raw.planned_peak_bytes > 0 else None
     figures["ops_recorded"] = figures.pop("operators_recorded")
     figures["ops_replayed"] = figures.pop("operators_replayed")
     figures["replayed"] = tuple(ReplayedOperator(**operator) for operator in figures["replayed"])
@@ -215,14 +216,13 @@ class Session:
 
     def step(self) -> Step:
         """Begins a step on this thread. Raises BudgetError if the bytes alive already pass the budget, Error if a step
-        of this thread is in progress."""
+        of this thread or of this session is in progress."""
         see_compiled_regions()
         return Step(self, self._session.step())
 
     def report(self) -> Report:
         """The report of the last step that ended. Raises Error before the first."""
-        raw = self._session.report()
-        return _report(self, raw, self.plan() if raw.planned_peak_bytes > 0 else None)
+        return _report(self, self._session.report())
 
     def plan(self) -> Plan:
         """The plan of the last completed step that followed one to its end. Raises Error if there was none."""

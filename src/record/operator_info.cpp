@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 
@@ -84,6 +86,20 @@ bool is_view(const c10::FunctionSchema& schema) {
   return true;
 }
 
+/// Is a kernel, meta ones apart, a function without a C++ signature? All that come from Python are (torch.library):
+/// what a user's function gives may depend on more than its arguments, and it must not be called a second time. The
+/// dispatcher tells this in text alone.
+bool has_opaque_kernel(const c10::OperatorHandle& handle) {
+  std::istringstream lines(handle.dumpState());
+  for (std::string line; std::getline(lines, line);) {
+    const std::string_view kernel(line);
+    const bool computes =
+        kernel.starts_with("CPU:") || kernel.starts_with("CUDA:") || kernel.starts_with("CompositeExplicitAutograd");
+    if (computes && kernel.ends_with(":: (none) [ boxed ]")) return true;
+  }
+  return false;
+}
+
 OperatorInfo make_info(const c10::OperatorHandle& handle) {
   const auto& schema = handle.schema();
   OperatorInfo info(handle);
@@ -93,7 +109,8 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   const std::string_view base(schema.name());
   info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::");
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
-  info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base);
+  info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) &&
+                       !has_opaque_kernel(handle);
   info.compute = contains(kComputeOperators, base);
 
   const auto& arguments = schema.arguments();

@@ -19,7 +19,7 @@ struct OperatorInfo {
   bool never_recorded = false;  ///< views and composites: their parts are seen, or there is nothing to recompute
   bool reshapes = false;        ///< changes sizes and strides in place; counts as a write, and is none
   bool random = false;          ///< draws from a generator
-  bool deterministic = true;    ///< gives the same bits for the same input
+  bool deterministic = true;    ///< gives the same bits for the same input, and is not a function from Python
   bool compute = false;         ///< matrix product, convolution or attention
   bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees

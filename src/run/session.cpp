@@ -1,11 +1,13 @@
 #include <remat/session.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include <remat/memory.h>
@@ -35,6 +37,7 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< of the first step that completed
+  std::atomic<bool> in_step = false;
 
   /// The limit for a step that begins with `baseline` bytes alive; nothing while a percentage has no base yet.
   std::optional<int64_t> limit_for(int64_t baseline) const {
@@ -51,8 +54,31 @@ struct Session::Impl {
   }
 };
 
+namespace {
+
+/// A session's one step in progress, which another thread must not begin a second beside.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken) {
+    if (taken_.exchange(true)) {
+      throw Error(
+          "[session] a step of this session is in progress on another thread; end it first, or give each "
+          "thread a session of its own");
+    }
+  }
+  ~Turn() { taken_ = false; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic<bool>& taken_;
+};
+
+}  // namespace
+
 struct Step::Impl {
   std::shared_ptr<Session::Impl> session;
+  std::optional<Turn> turn;
   std::shared_ptr<Tape> tape = std::make_shared<Tape>();
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
   std::unique_ptr<Trace> trace;
@@ -137,6 +163,7 @@ void Step::Impl::end(bool completed) {
     }
   }
   session->report = report;
+  turn.reset();
 }
 
 Step::Step(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -188,6 +215,7 @@ Step Session::step() {
   }
   auto step = std::make_unique<Step::Impl>();
   step->session = impl_;
+  step->turn.emplace(impl_->in_step);
   auto& ledger = memory::Ledger::of(impl_->options.device);
   step->tape->ledger = &ledger;
   step->tape->verify = impl_->options.verify;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy
-import pytest
 import torch
 from compare import blocks
 from scopes import assert_exact_when_dropped, assert_exact_within, loss_of
@@ -50,6 +49,22 @@ def test_a_python_operator_runs_once_and_what_it_gave_is_kept():
     assert_exact_within(blocks(6), around(impure), budget="80%")
 
 
-@pytest.mark.xfail(strict=True, reason="the recorder cannot tell a Python kernel, and replays it")
 def test_a_python_operator_called_by_its_name_runs_once():
     assert_exact_when_dropped(blocks(3), around(torch.ops.remat_test.impure))
+
+
+def test_a_python_kernel_of_a_declared_operator_runs_once():
+    library = torch.library.Library("remat_test_library", "DEF")
+    library.define("gate(Tensor x) -> Tensor")
+    library.impl("gate", lambda x: impure._init_fn(x), "CPU")
+
+    class Gate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.ops.remat_test_library.gate(x)
+            _save(ctx, None, y)
+            return y
+
+        backward = staticmethod(_backward)
+
+    assert_exact_when_dropped(blocks(3), around(Gate.apply))

@@ -112,6 +112,19 @@ def test_steps_do_not_nest():
             remat.Session().step()
 
 
+def test_a_step_that_fails_under_a_plan_has_a_report():
+    model = blocks()
+    session = remat.Session(budget="50%")
+    with session.step():
+        train(model)
+    with pytest.raises(KeyError), session.step():
+        train(model)
+        raise KeyError
+    report = session.report()
+    assert not report.completed and report.plan is None
+    assert report.planned_peak_bytes is not None
+
+
 def test_a_plan_goes_to_a_file_and_comes_back(tmp_path):
     model = blocks()
     session = remat.Session(budget="50%")
@@ -172,23 +185,33 @@ def test_a_write_between_forward_and_backward_is_an_error_of_ours():
 
 
 def test_threads_run_their_own_sessions():
-    errors = []
+    def make():
+        return blocks(count=3, dropout=0.0), remat.Session(budget=remat.memory.current("cpu") + 4 * 2**20)
+
+    def train(model, session):
+        for _ in range(4):
+            with session.step():
+                loss = model(torch.ones(64, 64)).square().mean()
+                loss.backward()
+        return session.report()
+
+    model, session = make()
+    alone = train(model, session)
+    errors, reports = [], []
 
     def work():
         try:
-            session = remat.Session(budget="60%")
-            model = blocks(count=3)
-            for _ in range(4):
-                with session.step():
-                    loss = model(torch.ones(64, 64)).square().mean()
-                    loss.backward()
-            assert session.report().completed
+            reports.append(train(*mine.pop()))
         except Exception as error:
             errors.append(error)
 
+    mine = [make(), make()]
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not errors
+    # A budget is for all bytes of the device, whoever's they are.
+    assert all(report.completed and report.peak_bytes <= report.budget_bytes for report in reports)
+    assert all(report.ops_recorded == alone.ops_recorded for report in reports)

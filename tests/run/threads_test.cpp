@@ -105,6 +105,26 @@ TEST(Threads, AStepEndedByAnotherThreadLeavesItsOwnFree) {
   EXPECT_NO_THROW(session.step());
 }
 
+TEST(Threads, ASessionHasOneStepAtATime) {
+  Session session;
+  const auto begin_elsewhere = [&] {
+    std::string said;
+    std::thread([&] {
+      try {
+        session.step();
+      } catch (const Error& error) {
+        said = error.what();
+      }
+    }).join();
+    return said;
+  };
+  auto step = session.step();
+  EXPECT_NE(begin_elsewhere().find("on another thread"), std::string::npos);
+  step.end();
+  EXPECT_EQ(begin_elsewhere(), "") << "also while the ended step lives";
+  EXPECT_NO_THROW(session.step());
+}
+
 TEST(Threads, TwoBackwardsOfOneGraphAtOnce) {
   memory::start_accounting();
   torch::manual_seed(3);
