@@ -63,6 +63,14 @@ class _Call:
         self.retained = False  # a backward has been through it and left it there for another
 
 
+_of_thread = threading.local()  # .steps: of the model whose step was the last to begin
+
+
+def _in_progress() -> _Steps | None:
+    reference = getattr(_of_thread, "steps", None)
+    return None if reference is None else reference()
+
+
 class _Steps:
     """The hooks of a wrapped model: they begin a step before forward and end it after backward."""
 
@@ -113,13 +121,16 @@ class _Steps:
             if self.thread == here and self.depth > 0 and calls_around(module) == 0:  # that call was interrupted
                 self.depth = 0
                 self.calls.clear()
-            if self._is_over():
-                self.end(completed=not self.in_backward and (self.passed > 0 or self.retained))
+            self._end_if_over()
         if self.step is None:
+            if (other := _in_progress()) is not None and other.thread == here:
+                with other.lock:
+                    other._end_if_over()
             if _C.is_recording():
-                return  # a step of the user's own, or of a model around this one
+                return  # a step of the user's own, or of a model around or before this one
             self.step = self.the_session().step()
             self.thread = here
+            _of_thread.steps = weakref.ref(self)
         if self.thread == here:
             if self.depth == 0:
                 self.live_before = self.step.live_values()
@@ -214,6 +225,10 @@ class _Steps:
         # Backward has been through a later call: these results are held for something else, for a log or a list.
         return all(call.number < self.passed for call in calls) or self._passed_below(calls)
 
+    def _end_if_over(self) -> None:
+        if self.step is not None and self._is_over():
+            self.end(completed=not self.in_backward and (self.passed > 0 or self.retained))
+
     def end(self, completed: bool) -> None:
         step = self.step
         self._forget()
@@ -229,7 +244,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
     before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward,
     or are older than others that a backward has been through, or whose forward or backward fails, ends at the next call
-    at the latest. Inside a session's step of yours the model is part of that step.
+    of a wrapped model at the latest. Inside a session's step of yours the model is part of that step.
 
     Args:
         budget, options: those of :class:`remat.Session`.

@@ -129,6 +129,32 @@ def test_two_models_of_an_adversarial_pair_have_their_steps():
     assert [remat.session_of(part).report().step for part in ours] == [3, 3]
 
 
+def test_a_model_whose_graph_was_dropped_does_not_keep_the_next_from_its_step():
+    torch.manual_seed(3)
+    pair = nn.ModuleList([blocks(3), blocks(3)])
+
+    def loop(pair):
+        generator, critic = pair
+        for _ in range(4):
+            fake = generator(batch()).detach()
+            (critic(fake).mean() - critic(batch()).mean()).backward()
+
+    results = []
+    for wrapped in (False, True):
+        ours = copy.deepcopy(pair)
+        if wrapped:
+            remat.wrap(ours[0], budget="60%")
+            remat.wrap(ours[1], budget="60%")
+        torch.manual_seed(11)
+        loop(ours)
+        results.append(outcome(ours, []))
+    assert all(same_bits(a, b) for a, b in zip(*results))
+    generator, critic = (remat.session_of(part).report() for part in ours)
+    assert (generator.step, generator.completed) == (4, False), "no backward comes to it"
+    assert (critic.step, critic.completed) == (4, True)
+    assert critic.values_dropped > 0
+
+
 @dataclasses.dataclass
 class Output:
     loss: torch.Tensor
