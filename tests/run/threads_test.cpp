@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 namespace remat::test {
@@ -111,7 +112,7 @@ TEST(Threads, ASessionHasOneStepAtATime) {
     std::string said;
     std::thread([&] {
       try {
-        session.step();
+        const auto other = session.step();
       } catch (const Error& error) {
         said = error.what();
       }
