@@ -39,8 +39,14 @@ struct Session::Impl {
   std::optional<int64_t> plain_activation_peak;  ///< of the first step that completed
   std::atomic<bool> in_step = false;
 
-  /// The limit for a step that begins with `baseline` bytes alive; nothing while a percentage has no base yet.
-  std::optional<int64_t> limit_for(int64_t baseline) const {
+  /// The limit for a step that begins with `baseline` bytes alive, never above the device's.
+  int64_t limit_for(int64_t baseline) const {
+    const int64_t most = memory::limit(options.device);
+    return std::min(wanted_for(baseline).value_or(most), most);
+  }
+
+  /// What the user asked for; nothing while a percentage has no base yet.
+  std::optional<int64_t> wanted_for(int64_t baseline) const {
     switch (options.budget.kind()) {
       case Budget::Kind::kBytes:
         return options.budget.byte_count();
@@ -111,15 +117,14 @@ void Step::Impl::end(bool completed) {
   report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const bool traced = trace != nullptr;
-  if (traced) {
+  std::optional<Graph> graph;
+  if (trace != nullptr) {
     tape->trace = nullptr;
-    Graph graph = trace->take(report.baseline_bytes + tape->adopted_bytes,
-                              report.step_seconds - report.planning_seconds - tape->replay_seconds);
+    graph = trace->take(report.baseline_bytes + tape->adopted_bytes,
+                        report.step_seconds - report.planning_seconds - tape->replay_seconds);
     // Views of one storage count once, and gradients may have come since: never more than there was.
-    graph.parameter_bytes = std::min(tape->parameter_bytes, graph.baseline_bytes);
-    graph.gradient_bytes = std::min(tape->gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
-    if (report.completed) session->planner.observe(std::move(graph));
+    graph->parameter_bytes = std::min(tape->parameter_bytes, graph->baseline_bytes);
+    graph->gradient_bytes = std::min(tape->gradient_bytes, graph->baseline_bytes - graph->parameter_bytes);
     trace.reset();
   }
   if (const auto* const schedule = tape->schedules.empty() ? nullptr : tape->schedules.front().get();
@@ -127,7 +132,7 @@ void Step::Impl::end(bool completed) {
     if (report.completed) session->followed = tape->schedules.front();
     report.planned_peak_bytes =
         report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
-  } else if (report.completed && !traced) {
+  } else if (report.completed && !graph) {
     session->planner.surprised();
   }
   if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {
@@ -161,6 +166,8 @@ void Step::Impl::end(bool completed) {
     if (!session->plain_activation_peak && report.plain_activation_peak_bytes() > 0) {
       session->plain_activation_peak = report.plain_activation_peak_bytes();
     }
+    const int64_t room = session->limit_for(report.baseline_bytes) - report.baseline_bytes;
+    if (graph) session->planner.observe(*std::move(graph), room);
   }
   session->report = report;
   turn.reset();
@@ -224,8 +231,7 @@ Step Session::step() {
   ledger.reset_peak();
   ledger.reset_plain();
   const int64_t baseline = ledger.current();
-  const int64_t limit = std::min(impl_->limit_for(baseline).value_or(memory::limit(impl_->options.device)),
-                                 memory::limit(impl_->options.device));
+  const int64_t limit = impl_->limit_for(baseline);
   step->report.step = ++impl_->steps;
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
@@ -302,7 +308,7 @@ std::optional<int64_t> Session::min_budget_bytes() const {
 }
 
 std::optional<int64_t> Session::budget_bytes() const {
-  return impl().limit_for(memory::current(impl_->options.device));
+  return impl().wanted_for(memory::current(impl_->options.device));
 }
 
 }  // namespace remat

@@ -53,7 +53,7 @@ void StepPlanner::use_medians(Graph& graph, const std::vector<StepTimes>& sample
   }
 }
 
-void StepPlanner::observe(Graph graph) {
+void StepPlanner::observe(Graph graph, int64_t room) {
   const uint64_t fingerprint = graph.fingerprint();
   auto step = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.fingerprint == fingerprint; });
   to_look_for_ = std::max(0, to_look_for_ - 1);
@@ -77,7 +77,10 @@ void StepPlanner::observe(Graph graph) {
   if (!news) return;
   seen.frontier.reset();
   seen.room.reset();
-  if (!given_ || !given_->is_valid(seen.graph)) explore(seen);  // else only where that plan turns out not to fit
+  seen.exploration = {};  // waits for one that nobody asked for
+  const int64_t budget = seen.graph.baseline_bytes + room;
+  // Else only where it turns out to be needed.
+  if (!given_plan(seen, budget) && !plain_plan(seen, budget)) explore(seen, room);
 }
 
 /// What was seen once among others may never come again: not worth planning.
@@ -85,13 +88,12 @@ bool StepPlanner::is_worth_planning(const KnownStep& step) const {
   return step.samples.size() > 1 || known_.size() == 1;
 }
 
-void StepPlanner::explore(KnownStep& step) const {
-  step.exploration = {};  // waits for one that nobody asked for
+void StepPlanner::explore(KnownStep& step, int64_t room) const {
   if (planner_ != "auto" || !is_worth_planning(step)) return;
   // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
   const bool refine = step.samples.size() == kSamples;
   const PlannerOptions options{.pack = pack_};
-  step.exploration = std::async(std::launch::async, [graph = step.graph, refine, room = room_, options] {
+  step.exploration = std::async(std::launch::async, [graph = step.graph, refine, room, options] {
     auto frontier = planners::explore(graph, options);
     if (refine) planners::refine(graph, frontier, graph.baseline_bytes + room, options);
     return frontier;
@@ -110,6 +112,14 @@ std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budge
   return plan;
 }
 
+/// The plan that keeps everything, if it fits.
+std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budget) const {
+  Plan plan = finished_plan(step.graph, INT64_MAX, planner_, planners::Fates(step.graph.values.size(), Fate::kKeep));
+  if (plan.predicted_peak_bytes > budget) return std::nullopt;
+  plan.budget_bytes = budget;
+  return plan;
+}
+
 void StepPlanner::plan(KnownStep& step, int64_t room) const {
   if (step.room == room) return;
   step.room = room;
@@ -122,13 +132,17 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
     } else if (planner_ == "online") {
       return;
     } else if (planner_ == "auto") {
-      if (!step.frontier) {
-        if (!step.exploration.valid()) explore(step);
-        step.frontier = step.exploration.get();
+      if (auto plain = plain_plan(step, budget)) {
+        plan = *std::move(plain);
+      } else {
+        if (!step.frontier) {
+          if (!step.exploration.valid()) explore(step, room);
+          step.frontier = step.exploration.get();
+        }
+        const auto* const point = step.frontier->within(budget);
+        if (point == nullptr) return;
+        plan = finished_plan(step.graph, budget, planner_, point->fates);
       }
-      const auto* const point = step.frontier->within(budget);
-      if (point == nullptr) return;
-      plan = finished_plan(step.graph, budget, planner_, point->fates);
     } else {
       plan = make_plan(step.graph, budget, planner_, {.pack = pack_});
     }
@@ -139,7 +153,6 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
 
 std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room) {
   std::vector<std::shared_ptr<const Schedule>> result;
-  room_ = room;
   for (KnownStep& step : known_) {
     if (!is_worth_planning(step)) continue;
     plan(step, room);

@@ -17,7 +17,7 @@ namespace remat {
 
 /// Knows several different steps (shapes, control flow), so that a loop may alternate between them. What `auto` chooses
 /// from is searched for on another thread from the end of a step to the beginning of the next, which waits for it:
-/// beside the optimizer, and the same plans in every run.
+/// beside the optimizer, and the same plans in every run. Where plain fits there is nothing to search for.
 class StepPlanner {
  public:
   /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
@@ -26,8 +26,8 @@ class StepPlanner {
   /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
   /// not one of those known.
   bool wants_trace() const;
-  /// A step has completed, and this is its graph.
-  void observe(Graph graph);
+  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
+  void observe(Graph graph, int64_t room);
   /// A step that was not traced was none of those known.
   void surprised() { to_look_for_ = 8; }
 
@@ -55,14 +55,14 @@ class StepPlanner {
 
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
   bool is_worth_planning(const KnownStep& step) const;
-  void explore(KnownStep& step) const;
+  void explore(KnownStep& step, int64_t room) const;
   void plan(KnownStep& step, int64_t room) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
+  std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;
 
   std::string planner_;
   bool pack_;
   std::optional<Plan> given_;
-  int64_t room_ = 0;              ///< that the last step had
   int to_look_for_ = 0;           ///< steps to trace in search of one that surprised
   std::vector<KnownStep> known_;  ///< the last observed first
 };

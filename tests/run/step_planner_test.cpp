@@ -407,7 +407,7 @@ TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
     EXPECT_TRUE(planner.wants_trace());
     graph.operators[0].seconds = graph.operators[0].replay_seconds = seconds;
     graph.step_seconds = 10 * seconds;
-    planner.observe(graph);
+    planner.observe(graph, /*room=*/100);
   }
   EXPECT_FALSE(planner.wants_trace());
   EXPECT_EQ(planner.graph()->operators[0].seconds, 2.0);
