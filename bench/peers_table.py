@@ -7,7 +7,7 @@ HEAD = ["variant", "activation peak", "time x plain (range)", "remat's, within t
         "gradients, buffers"]
 BEGINNING = """# remat beside other ways to save memory
 
-Measured by `bench/peers.py`, from Python, forward and backward. A ratio is the median over interleaved rounds, each variant
+Measured by `bench/peers.py`, from Python, forward and backward. A ratio is the median of interleaved pairs, each variant
 in a process of its own, all with the same allocator; activation peaks are exact, in percent of plain's. Each other way is
 set against remat within the same peak (or one up to 5 % lower). "Extra time, of the other's": remat's extra time over plain,
 divided by the other's; 1 is a draw. Variants of torch.compile are compared with the compiled model that saves everything, and
@@ -29,7 +29,7 @@ def page(result):
         parts.append(f"## {NAMES[model]}\n\n" + table(HEAD, [cells for row, cells in rows if row["model"] == model]))
     versions = result["versions"]
     parts.append(f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
-                 f"{versions['commit']}, {result['protocol']['pairs']} rounds.\n")
+                 f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n")
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Workers (processes that make steps on demand) and comparisons of what they do in interleaved rounds: A B A B ..."""
+"""Workers (processes that make steps on demand) and comparisons of what they do in interleaved pairs: A B A B ..."""
 import json
 import os
 import statistics
@@ -54,20 +54,19 @@ class Protocol:
     quiet: float = 0.1  # cores taken by others at which a pair counts as undisturbed
 
 
-def interleave(protocol, *runs):
-    """A step of each in turn, most often of two; the rounds with the least foreign load, `protocol.pairs` of them."""
+def interleave(protocol, run_a, run_b):
+    """Steps of A and B in turn; the pairs with the least foreign load, at least `protocol.pairs` of them."""
     for _ in range(protocol.warm_up):
-        for run in runs:
-            run()
-    rounds = []
-    while len(rounds) < protocol.pairs or (
-            sum(load(r) < protocol.quiet for r in rounds) < protocol.pairs and len(rounds) < protocol.pairs + protocol.extra):
-        rounds.append(tuple(run() for run in runs))
-    return sorted(rounds, key=load)[:protocol.pairs]
+        run_a(), run_b()
+    pairs = []
+    while len(pairs) < protocol.pairs or (
+            sum(load(p) < protocol.quiet for p in pairs) < protocol.pairs and len(pairs) < protocol.pairs + protocol.extra):
+        pairs.append((run_a(), run_b()))
+    return sorted(pairs, key=load)[:protocol.pairs]
 
 
-def load(steps):
-    return max(step["foreign"] for step in steps)
+def load(pair):
+    return max(step["foreign"] for step in pair)
 
 
 def compare(pairs):
