@@ -90,6 +90,11 @@ def budgets(bench):
     return rows
 
 
+def online(bench):
+    """The policy that decides when memory runs short, without a plan."""
+    return [bench.against_plain("gpt", "percent 50 online") | {"share": 50}]
+
+
 def half(bench):
     """Half of plain's activation memory, with remat's allocator, against plain with PyTorch's own: is it slower at all?"""
     rows = []
@@ -130,4 +135,4 @@ def gap(bench):
     return [*plans.model_rows(planner, batches, seconds), *plans.small_rows(planner)]
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, half, packing, planning, gap)}
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, online, half, packing, planning, gap)}

@@ -5,9 +5,10 @@
 
 Each variant is a process of its own (peer_step.py), so that none pays for another's use of memory, and is compared with
 plain in interleaved pairs of steps on the same weights, data and seed, with the same allocator. A ratio is the median of
-the pairs'. Only two processes at a time: with seven, medians were off by up to a tenth. Bytes are exact. remat runs with nothing dropped, within the peak of every
-peer, within twice that of checkpointing every block, and within 40 % of plain's. --eager leaves torch.compile out, whose
-peers take a minute each to compile. Models measured before on the same day keep their rows in the file.
+the pairs'. Only two processes at a time: with seven, medians were off by up to a tenth. Bytes are exact. remat runs with
+nothing dropped, within the peak of every peer, within twice that of checkpointing every block, and within 40 % of plain's.
+--eager leaves torch.compile out, whose peers take a minute each to compile. Models measured before on the same day keep
+their rows in the file.
 """
 import argparse
 import datetime

@@ -28,14 +28,15 @@ def exact(row):
 def step_rows(results):
     """Everything that is compared with plain steps."""
     for figure, what in (("recording", "recording, nothing dropped"), ("compute", "policy `keep_compute`"),
-                         ("budgets", "budget {share} %"), ("packing", "budget {share} %, nothing packed")):
+                         ("budgets", "budget {share} %"), ("online", "budget {share} %, no plan"),
+                         ("packing", "budget {share} %, nothing packed")):
         for row in results.get(figure, {"rows": []})["rows"]:
             within = row["command"].partition("keep_within ")[2]
             name = [MODELS[row["model"]], what.format(**row) + (f", budget {within} %" if within else "")]
             if "error" in row:
                 yield [*name, "refused", "", "", ""]
             else:
-                over = f"{row['over_budget_bytes']} bytes" if figure in ("budgets", "packing") or within else "-"
+                over = f"{row['over_budget_bytes']} bytes" if figure in ("budgets", "online", "packing") or within else "-"
                 yield [*name, ratio(row), peak(row), over, exact(row)]
 
 

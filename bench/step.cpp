@@ -10,7 +10,8 @@
 //
 // A step is forward and backward, no optimizer. Gradient buffers exist before it and are zero: the peak above the
 // baseline is that of activations alone. With `fresh` after a command there are none, and the step allocates them, as
-// it does after zero_grad() in a training loop. With `unpacked` nothing is held packed.
+// it does after zero_grad() in a training loop. With `unpacked` nothing is held packed, with `online`
+// nothing is planned.
 //
 // Every step begins with the same parameters and generator state; `gradients` is a checksum of what it computed, the
 // same for all commands. `stock` leaves PyTorch's own CPU allocator in place: only `plain` works, no bytes are counted.
@@ -23,6 +24,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -60,6 +62,7 @@ struct Command {
   double number = 0;
   bool fresh = false;
   bool unpacked = false;
+  bool online = false;
 
   explicit Command(const std::string& line) : text(line) {
     std::istringstream words(line);
@@ -68,10 +71,10 @@ struct Command {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
     for (std::string word; words >> word;) {
-      if (word != "fresh" && word != "unpacked") {
+      if (word != "fresh" && word != "unpacked" && word != "online") {
         throw Error("[bench_step] \"" + line + "\": unknown word \"" + word + "\"; see the top of bench/step.cpp");
       }
-      (word == "fresh" ? fresh : unpacked) = true;
+      (word == "fresh" ? fresh : word == "online" ? online : unpacked) = true;
     }
   }
 };
@@ -162,7 +165,11 @@ class Worker {
 
   remat::Session& session_for(const Command& command) {
     auto& session = sessions_[command.text];
-    if (!session) session.emplace(remat::SessionOptions{.budget = budget_of(command), .pack = !command.unpacked});
+    if (!session) {
+      remat::SessionOptions options{.budget = budget_of(command), .pack = !command.unpacked};
+      if (command.online) options.planner = "online";
+      session.emplace(std::move(options));
+    }
     return *session;
   }
 
