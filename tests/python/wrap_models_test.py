@@ -103,12 +103,25 @@ def test_in_a_step_of_the_users_the_model_has_none_of_its_own():
         remat.session_of(model).report()
 
 
-def test_two_models_of_an_adversarial_pair_have_their_steps():
+def wrapped_pair(loop):
+    """A generator and a critic, each wrapped, after `loop` trained them to the bits that it gives them unwrapped."""
     torch.manual_seed(3)
     pair = nn.ModuleList([blocks(3), blocks(3)])
+    results = []
+    for wrapped in (False, True):
+        ours = copy.deepcopy(pair)
+        if wrapped:
+            remat.wrap(ours[0], budget="60%")
+            remat.wrap(ours[1], budget="60%")
+        torch.manual_seed(11)
+        loop(*ours)
+        results.append(outcome(ours, []))
+    assert all(same_bits(a, b) for a, b in zip(*results))
+    return ours
 
-    def loop(pair):
-        generator, critic = pair
+
+def test_two_models_of_an_adversarial_pair_have_their_steps():
+    def loop(generator, critic):
         for _ in range(3):
             fake = generator(batch())
             (critic(fake.detach()).mean() - critic(batch()).mean()).backward()
@@ -116,40 +129,16 @@ def test_two_models_of_an_adversarial_pair_have_their_steps():
             critic(fake).mean().neg().backward()
             critic(batch()).mean().backward()
 
-    results = []
-    for wrapped in (False, True):
-        ours = copy.deepcopy(pair)
-        if wrapped:
-            remat.wrap(ours[0], budget="60%")
-            remat.wrap(ours[1], budget="60%")
-        torch.manual_seed(11)
-        loop(ours)
-        results.append(outcome(ours, []))
-    assert all(same_bits(a, b) for a, b in zip(*results))
-    assert [remat.session_of(part).report().step for part in ours] == [3, 3]
+    assert [remat.session_of(part).report().step for part in wrapped_pair(loop)] == [3, 3]
 
 
 def test_a_model_whose_graph_was_dropped_does_not_keep_the_next_from_its_step():
-    torch.manual_seed(3)
-    pair = nn.ModuleList([blocks(3), blocks(3)])
-
-    def loop(pair):
-        generator, critic = pair
+    def loop(generator, critic):
         for _ in range(4):
             fake = generator(batch()).detach()
             (critic(fake).mean() - critic(batch()).mean()).backward()
 
-    results = []
-    for wrapped in (False, True):
-        ours = copy.deepcopy(pair)
-        if wrapped:
-            remat.wrap(ours[0], budget="60%")
-            remat.wrap(ours[1], budget="60%")
-        torch.manual_seed(11)
-        loop(ours)
-        results.append(outcome(ours, []))
-    assert all(same_bits(a, b) for a, b in zip(*results))
-    generator, critic = (remat.session_of(part).report() for part in ours)
+    generator, critic = (remat.session_of(part).report() for part in wrapped_pair(loop))
     assert (generator.step, generator.completed) == (4, False), "no backward comes to it"
     assert (critic.step, critic.completed) == (4, True)
     assert critic.values_dropped > 0
