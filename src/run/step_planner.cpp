@@ -78,6 +78,7 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   seen.frontier.reset();
   seen.room.reset();
   seen.exploration = {};  // waits for one that nobody asked for
+  if (planner_ != "auto") return;
   const int64_t budget = seen.graph.baseline_bytes + room;
   // Else only where it turns out to be needed.
   if (!given_plan(seen, budget) && !plain_plan(seen, budget)) explore(seen, room);
@@ -89,7 +90,7 @@ bool StepPlanner::is_worth_planning(const KnownStep& step) const {
 }
 
 void StepPlanner::explore(KnownStep& step, int64_t room) const {
-  if (planner_ != "auto" || !is_worth_planning(step)) return;
+  if (!is_worth_planning(step)) return;
   // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
   const bool refine = step.samples.size() == kSamples;
   const PlannerOptions options{.pack = pack_};
@@ -120,33 +121,37 @@ std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budge
   return plan;
 }
 
+/// The fastest plan within the budget that a search finds, if there is one.
+std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
+  if (!step.frontier) {
+    if (!step.exploration.valid()) explore(step, room);
+    step.frontier = step.exploration.get();
+  }
+  const int64_t budget = step.graph.baseline_bytes + room;
+  const auto* const point = step.frontier->within(budget);
+  if (point == nullptr) return std::nullopt;
+  return finished_plan(step.graph, budget, planner_, point->fates);
+}
+
+std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {
+  const int64_t budget = step.graph.baseline_bytes + room;
+  if (auto given = given_plan(step, budget)) return given;
+  if (planner_ == "online") return std::nullopt;
+  if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});
+  if (!step.frontier) {
+    if (auto plain = plain_plan(step, budget)) return plain;
+  }
+  return searched_plan(step, room);
+}
+
 void StepPlanner::plan(KnownStep& step, int64_t room) const {
   if (step.room == room) return;
   step.room = room;
   step.schedule = nullptr;
-  const int64_t budget = step.graph.baseline_bytes + room;
   try {
-    Plan plan;
-    if (auto given = given_plan(step, budget)) {
-      plan = *std::move(given);
-    } else if (planner_ == "online") {
-      return;
-    } else if (planner_ == "auto") {
-      if (auto plain = plain_plan(step, budget)) {
-        plan = *std::move(plain);
-      } else {
-        if (!step.frontier) {
-          if (!step.exploration.valid()) explore(step, room);
-          step.frontier = step.exploration.get();
-        }
-        const auto* const point = step.frontier->within(budget);
-        if (point == nullptr) return;
-        plan = finished_plan(step.graph, budget, planner_, point->fates);
-      }
-    } else {
-      plan = make_plan(step.graph, budget, planner_, {.pack = pack_});
+    if (auto plan = best_plan(step, room)) {
+      step.schedule = std::make_shared<const Schedule>(Schedule{step.graph, *std::move(plan)});
     }
-    step.schedule = std::make_shared<const Schedule>(Schedule{step.graph, std::move(plan)});
   } catch (const BudgetError&) {  // what decides when memory runs short may still find a way
   }
 }

@@ -59,6 +59,8 @@ class StepPlanner {
   void plan(KnownStep& step, int64_t room) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
   std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;
+  std::optional<Plan> searched_plan(KnownStep& step, int64_t room) const;
+  std::optional<Plan> best_plan(KnownStep& step, int64_t room) const;
 
   std::string planner_;
   bool pack_;
