@@ -79,7 +79,7 @@ def measure(bench, model, eager):
 
     peers = peer_variants.peers_of(peer_models.MODELS[model])
     own = [peer for peer in peers if not peer.startswith(peer_variants.COMPILED)]
-    rows = list(bench.rows(model, [(peer,) for peer in own]))
+    rows = bench.rows(model, [(peer,) for peer in own])
     if not eager:
         rows += bench.rows(model, [(peer,) for peer in peers if peer not in own])
     peaks = {row["variant"]: row["activation_peak_bytes"] for row in rows if "error" not in row}

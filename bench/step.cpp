@@ -70,11 +70,14 @@ struct Command {
     if ((variant == "budget" || variant == "percent" || variant == "keep_within") && !(words >> number && number > 0)) {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
+    static const std::map<std::string, bool Command::*> flags = {
+        {"fresh", &Command::fresh}, {"unpacked", &Command::unpacked}, {"online", &Command::online}};
     for (std::string word; words >> word;) {
-      if (word != "fresh" && word != "unpacked" && word != "online") {
+      const auto flag = flags.find(word);
+      if (flag == flags.end()) {
         throw Error("[bench_step] \"" + line + "\": unknown word \"" + word + "\"; see the top of bench/step.cpp");
       }
-      (word == "fresh" ? fresh : word == "online" ? online : unpacked) = true;
+      this->*flag->second = true;
     }
   }
 };
