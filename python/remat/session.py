@@ -133,7 +133,7 @@ class Report:
 
 def _report(session: Session, raw: _C.StepReport) -> Report:
     figures = json.loads(raw.to_json())
-    plan = session.plan() if figures["completed"] and raw.planned_peak_bytes > 0 else None
+    plan = session.plan() if figures["completed"] and figures["planned_peak_bytes"] > 0 else None
     figures["ops_recorded"] = figures.pop("operators_recorded")
     figures["ops_replayed"] = figures.pop("operators_replayed")
     figures["replayed"] = tuple(ReplayedOperator(**operator) for operator in figures["replayed"])

@@ -65,7 +65,6 @@ void bind_session(py::module_& m) {
       .def("__str__", &Budget::to_string);
 
   py::class_<StepReport>(m, "StepReport")
-      .def_readonly("planned_peak_bytes", &StepReport::planned_peak_bytes)
       .def("to_json", [](const StepReport& report) { return to_json(report); })
       .def("__str__", [](const StepReport& report) { return to_text(report); });
 
