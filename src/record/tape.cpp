@@ -158,7 +158,10 @@ uint32_t Tape::settings_now(const OperatorInfo& info) {
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
   const OperationId producer = values[id].producer;
-  if (producer == kNone) return !(tensor.is_leaf() && tensor.requires_grad());
+  if (producer == kNone) {
+    if (!tensor.requires_grad()) return true;
+    return !(tensor.is_view() ? tensor._base() : tensor).is_leaf();  // products read a transposed view of a weight
+  }
   return values[id].data && !operations[producer].info->random;
 }
 

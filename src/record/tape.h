@@ -179,7 +179,7 @@ class Tape {
   /// The storage with the contents of `id`, or null where they must be recomputed.
   StoragePtr alive(ValueId id) const;
   /// Do people write to such a tensor through a pointer? Inputs, masks, tables and what is computed from them; not
-  /// parameters and activations. A look at a GPU's memory would take too long.
+  /// parameters, views of those and activations. A look at a GPU's memory would take too long.
   bool may_change_unseen(ValueId id, const at::Tensor& tensor) const;
   /// The same for a replay that reads it: null also where somebody holds the memory as such (.numpy()), and may have
   /// written to it since.

@@ -181,6 +181,25 @@ TEST(Recorder, ResultsOfFactoriesAreLeavesAndRandomFillsAreNot) {
   EXPECT_TRUE(recording.tape().recomputable(recording.tape().find(mask.storage().unsafeGetStorageImpl())));
 }
 
+TEST(Recorder, LooksAtInputsAndNotAtParametersOrTheirViews) {
+  const auto x = torch::randn({4, 4});
+  const auto weight = torch::randn({4, 4}).requires_grad_();
+  Recording recording;
+  const auto y = torch::linear(x, weight) + weight.slice(0, 0, 2).repeat({2, 1}) + weight;
+  const Tape& tape = recording.tape();
+  const ValueId input = tape.find(x.storage().unsafeGetStorageImpl());
+  const ValueId parameter = tape.find(weight.storage().unsafeGetStorageImpl());
+  size_t seen = 0;
+  for (const TensorArgument& argument : tape.tensors) {
+    const bool is_parameter = argument.value == parameter;
+    if (is_parameter || argument.value == input) {
+      EXPECT_EQ(argument.checksum == 0, is_parameter);
+    }
+    seen += is_parameter ? 1 : 0;
+  }
+  EXPECT_GE(seen, 3U);
+}
+
 TEST(Recorder, CollectReleasesWhatNoSavedTensorReaches) {
   auto parameter = torch::randn({4}).requires_grad_();
   Recording recording;
