@@ -37,6 +37,14 @@ function(remat_target target)
   endif()
 endfunction()
 
+# Sets `variable` to the folder of a header library, which no pip package brings.
+function(remat_find_header variable header package)
+  find_path(${variable} ${header})
+  if(NOT ${variable})
+    message(FATAL_ERROR "remat: no ${header}; install it (Debian's package ${package}) or set ${variable} to its folder")
+  endif()
+endfunction()
+
 # Headers of include/remat/ that users of one of our libraries see, by stem.
 function(remat_public_headers target)
   list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/include/remat/")

@@ -15,11 +15,16 @@ elseif(NOT Torch_DIR)
     list(GET remat_torch_dirs 0 Torch_DIR)
   endif()
 endif()
-# Torch's targets name each other in generator expressions, which are evaluated where they are used: in the project
-# above, where remat is a subdirectory.
-set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
-find_package(Torch REQUIRED)
-unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
 
 include(RematTorchTarget)
+get_filename_component(remat_torch_prefix "${Torch_DIR}/../../.." ABSOLUTE)
+if(Torch_DIR AND NOT TARGET torch AND EXISTS "${remat_torch_prefix}/lib/libc10_cuda.so")
+  include(RematTorchCuda)
+else()
+  # Torch's targets name each other in generator expressions, which are evaluated where they are used: in the project
+  # above, where remat is a subdirectory.
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+  find_package(Torch REQUIRED)
+  unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
+endif()
 remat_add_torch_target(remat_torch)

@@ -1,6 +1,8 @@
 #include "record/autograd_engine.h"
 
 #include <mutex>
+#include <type_traits>
+#include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/engine.h>
@@ -14,10 +16,22 @@ namespace {
 
 using torch::autograd::Engine;
 
+/// Counts a node's owners: std::shared_ptr in older versions of torch, c10::intrusive_ptr in newer ones.
+using NodePtr = decltype(torch::autograd::Edge::function);
+
 /// A graph of one node that does nothing.
 struct Nothing final : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*inputs*/) override { return {}; }
 };
+
+template <class Pointer = NodePtr>
+Pointer make_nothing() {
+  if constexpr (std::is_constructible_v<Pointer, Nothing*>) {
+    return Pointer(new Nothing);
+  } else {
+    return c10::make_intrusive<Nothing>();
+  }
+}
 
 /// An error in backward leaves its tasks, and the gradients that they carry, in the thread's queue until the thread's
 /// next backward call, which throws them out before it does anything else. This is one.
@@ -25,7 +39,7 @@ void release_abandoned_gradients(Engine& engine) noexcept {
   try {
     float zero = 0;
     const at::Tensor gradient = at::from_blob(&zero, {});
-    const auto nothing = c10::make_intrusive<Nothing>();
+    const NodePtr nothing = make_nothing();
     nothing->add_input_metadata(gradient);
     engine.execute({{nothing, 0}}, {gradient}, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true,
                    {});
@@ -63,8 +77,8 @@ class HookEngine final : public Engine {
   }
 
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
-      const std::shared_ptr<torch::autograd::GraphTask>& graph_task,
-      c10::intrusive_ptr<torch::autograd::Node> graph_root, torch::autograd::InputBuffer&& input_buffer) override {
+      const std::shared_ptr<torch::autograd::GraphTask>& graph_task, NodePtr graph_root,
+      torch::autograd::InputBuffer&& input_buffer) override {
     return previous_.execute_with_graph_task(graph_task, std::move(graph_root), std::move(input_buffer));
   }
 
