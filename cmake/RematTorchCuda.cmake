@@ -19,7 +19,8 @@ if(NOT REMAT_CUDA_INCLUDE OR NOT REMAT_CUDART)
 endif()
 list(APPEND TORCH_INCLUDE_DIRS "${REMAT_CUDA_INCLUDE}")
 
-set(TORCH_CUDA_LIBRARIES "${TORCH_INSTALL_PREFIX}/lib/libtorch_cuda.so" "${TORCH_INSTALL_PREFIX}/lib/libc10_cuda.so"
-                         "${REMAT_CUDART}")
+# No symbol of libtorch_cuda is named by anybody; loaded, it makes itself known to PyTorch.
+set(TORCH_CUDA_LIBRARIES "-Wl,--no-as-needed,${TORCH_INSTALL_PREFIX}/lib/libtorch_cuda.so,--as-needed"
+                         "${TORCH_INSTALL_PREFIX}/lib/libc10_cuda.so" "${REMAT_CUDART}")
 set(remat_torch_libraries "${TORCH_INSTALL_PREFIX}/lib/libtorch.so" "${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so"
                           "${TORCH_INSTALL_PREFIX}/lib/libc10.so" ${TORCH_CUDA_LIBRARIES})

@@ -6,6 +6,8 @@
 function(remat_add_torch_target name)  # then perhaps IMPORTED
   add_library(${name} INTERFACE ${ARGN})
   target_include_directories(${name} SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  # First, or calls of std::filesystem land in the copies that LibTorch's libraries export: those of 2.11 crash.
+  target_link_libraries(${name} INTERFACE stdc++)
   if(remat_torch_libraries)
     target_link_libraries(${name} INTERFACE ${remat_torch_libraries})
   else()
