@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 
+import gap as plans
 from worker import StepError, Worker, compare, interleave
 
 SHARES = {"gpt": (50, 40, 25), "bert": (50, 40, 25), "resnet": (50, 35, 25), "unet": (50, 35), "lstm": (50, 35),
@@ -123,16 +124,26 @@ def planning(bench):
     return rows
 
 
+def command_on_graphs(bench):
+    """The command remat for figures about plans, and the batch of each model."""
+    batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
+    return plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap"), batches
+
+
 def gap(bench):
     """Seconds of auto's plans against the exact optimum of small graphs, and a proven lower bound of the models'."""
-    import gap as plans  # needs highspy, which the other figures do without
-
     if plans.oracle.highspy is None:
         sys.exit("bench: the figure gap needs highspy; run: make setup && .venv/bin/python bench/run.py gap")
-    planner = plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap")
-    batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
+    planner, batches = command_on_graphs(bench)
     seconds = min(60, 7 * bench.protocol.pairs)  # for each bound: fewer pairs are a trial
     return [*plans.model_rows(planner, batches, seconds), *plans.small_rows(planner)]
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, online, half, packing, planning, gap)}
+def smallest(bench):
+    """The smallest activation peak of any plan. `segments`, tried in every number, is what checkpoints around blocks do."""
+    planner, batches = command_on_graphs(bench)
+    return [planner.smallest(model, batches.get(model)) for model in SHARES]
+
+
+FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, online, half, packing, planning, gap,
+                                     smallest)}

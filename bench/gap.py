@@ -45,6 +45,17 @@ class Planner:
         self._run("record", model, "--out", path, *(["--batch", batch] if batch else []))
         return Graph.read(path)
 
+    def smallest(self, model, batch):
+        """The smallest activation peaks that each planner's plans reach, and the bound of any plan, in bytes."""
+        self.record(model, batch)
+        out = self.folder / "planners.json"
+        self._run("plan", self.folder / f"{model}.json", "--all", "--budget", "1%", "--json", out)
+        result = json.loads(out.read_text())
+        baseline = result["baseline_bytes"]
+        return {"model": model, "plain_activation_peak_bytes": result["plain_peak_bytes"] - baseline,
+                "floor_bytes": result["floor_bytes"] - baseline,
+                "smallest_bytes": {plan["planner"]: plan["smallest_peak_bytes"] - baseline for plan in result["plans"]}}
+
     def fates(self, graph, budget):
         """Of auto's plan, refined as sessions do; None if it has none. They must take what the command says, or the simulators differ."""
         path, out = self.folder / "graph.json", self.folder / "plan.json"

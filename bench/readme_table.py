@@ -10,7 +10,10 @@ from plot import log_log
 from table import MODELS, peak, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
+CLASSIC = ("segments", "articulation-memory", "rotor")  # planners of the literature (docs/algorithms.md)
 BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
+
+
 def newest(folder):
     """The latest result of each figure; file names begin with the date. Trials do not count."""
     results = {}
@@ -72,6 +75,13 @@ def gap_rows(rows):
                f"{max(gaps, default=0):.2f} % at most"]
 
 
+def smallest_rows(rows):
+    """The smallest activation peaks, in percent of plain's."""
+    for row in rows:
+        peaks = [row["smallest_bytes"]["auto"], row["floor_bytes"], *(row["smallest_bytes"][name] for name in CLASSIC)]
+        yield [MODELS[row["model"]], *(f"{100 * peak / row['plain_activation_peak_bytes']:.1f} %" for peak in peaks)]
+
+
 def text(results):
     """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
     peers = results.pop("peers", None)
@@ -92,6 +102,9 @@ def text(results):
     if "gap" in results:
         parts.append(table(["plans of `auto`, predicted", "budget", "seconds of replays", "no plan takes less than", "gap"],
                            gap_rows(results["gap"]["rows"])))
+    if "smallest" in results:
+        parts.append(table(["smallest activation peak", "`auto`", "no plan takes less than",
+                            *(f"`{name}`" for name in CLASSIC)], smallest_rows(results["smallest"]["rows"])))
     lines = list(other_lines(results))
     if lines:
         parts.append("\n".join(lines) + "\n")

@@ -53,6 +53,9 @@ def summary(row):
         return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
     if "planning_seconds" in row:
         return f"{row['operators']} operators: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.0f} MB"
+    if "floor_bytes" in row:
+        shares = {name: 100 * peak / row["plain_activation_peak_bytes"] for name, peak in row["smallest_bytes"].items()}
+        return f"{row['model']}: " + ", ".join(f"{name} {share:.1f} %" for name, share in shares.items())
     if "reference" in row:
         gap = f"gap {row['gap_percent']:.3f} % of the step" if "gap_percent" in row else "auto found no plan"
         return f"{row['model']} {row.get('graph', '')} {row['share']} %: {gap}"
