@@ -37,9 +37,10 @@ std::string read_input(const std::string& path, const InputKind& kind) {
   }
   // Pipes and files of /proc do not say beforehand how much there is.
   std::vector<char> piece(kPieceBytes);
+  const std::string too_long = "'" + path + "' has " + most;
   while (file.read(piece.data(), kPieceBytes), file.gcount() > 0) {
     text.append(piece.data(), static_cast<size_t>(file.gcount()));
-    if (static_cast<int64_t>(text.size()) > kind.most_bytes) fail("'" + path + "' has " + most);
+    if (static_cast<int64_t>(text.size()) > kind.most_bytes) fail(too_long);
   }
   if (file.bad()) fail("reading '" + path + "' failed (" + std::strerror(errno) + ")");
   return text;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include <torch/torch.h>
 
@@ -33,7 +34,7 @@ struct Trainer::Impl {
   int64_t steps_done = 0;
   bool fingerprints = false;
 
-  Impl(const TrainSettings& asked, const TextData& text) : settings(asked), data(text) {}
+  Impl(TrainSettings asked, const TextData& text) : settings(std::move(asked)), data(text) {}
 
   // (batch, seq + 1) bytes as numbers: inputs and targets are views of it.
   at::Tensor read_batch(int64_t step) const {

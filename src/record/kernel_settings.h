@@ -30,8 +30,8 @@ struct KernelSettings {
 /// While it lives, kernels run under `settings`.
 class KernelSettingsScope {
  public:
-  explicit KernelSettingsScope(const KernelSettings& settings) : before_(KernelSettings::current(true)) {
-    differs_ = before_ != settings;
+  explicit KernelSettingsScope(const KernelSettings& settings)
+      : before_(KernelSettings::current(true)), differs_(before_ != settings) {
     if (differs_) settings.apply();
   }
   ~KernelSettingsScope() {
@@ -42,7 +42,7 @@ class KernelSettingsScope {
 
  private:
   KernelSettings before_;
-  bool differs_ = false;
+  bool differs_;
 };
 
 }  // namespace remat
