@@ -66,7 +66,7 @@ struct CheckpointWriter::Impl {
   Hash hash;
   uint64_t payload_size = 0;
 
-  [[noreturn]] void fail(const char* what) {
+  [[noreturn]] void fail(const char* what) const {
     throw Error("[checkpoint] " + std::string(what) + " '" + file.part() + "' failed (" + system_error() +
                 "); an earlier checkpoint is untouched; free some space or give another path with --checkpoint");
   }
@@ -106,8 +106,8 @@ void CheckpointWriter::commit() {
   if (!impl_->file.commit()) impl_->fail("putting in its place");
 }
 
-CheckpointReader::CheckpointReader(const std::string& path) : path_(path) {
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+CheckpointReader::CheckpointReader(const std::string& path)
+    : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (file_ < 0) {
     const bool missing = errno == ENOENT;
     throw Error("[checkpoint] cannot open '" + path + "' (" + system_error() + "); " +

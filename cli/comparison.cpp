@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <span>
 
 namespace remat::cli {
 namespace {
@@ -12,15 +13,15 @@ std::string where(int64_t step) { return " in step " + std::to_string(step); }
 
 // The name of the first tensor whose fingerprints differ, or nothing.
 const std::string* first_different(const Fingerprints& a, const Fingerprints& b) {
-  static const std::string kCount = "(another number of tensors)";
-  if (a.size() != b.size()) return &kCount;
+  static const std::string another_number = "(another number of tensors)";
+  if (a.size() != b.size()) return &another_number;
   const auto [left, right] = std::ranges::mismatch(a, b);
   return left == a.end() ? nullptr : &left->name;
 }
 
 // The step that begins without the optimizer's state is not like the others.
-auto settled(const std::vector<StepResult>& results) {
-  return std::ranges::subrange(results.begin() + (results.size() > 1 ? 1 : 0), results.end());
+std::span<const StepResult> settled(const std::vector<StepResult>& results) {
+  return std::span(results).subspan(results.size() > 1 ? 1 : 0);
 }
 
 }  // namespace
