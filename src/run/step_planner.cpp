@@ -79,7 +79,7 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   seen.room.reset();
   seen.exploration = {};  // waits for one that nobody asked for
   if (planner_ != "auto") return;
-  const int64_t budget = seen.graph.baseline_bytes + room;
+  const int64_t budget = seen.budget_within(room);
   // Else only where it turns out to be needed.
   if (!given_plan(seen, budget) && !plain_plan(seen, budget)) explore(seen, room);
 }
@@ -94,11 +94,12 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
   // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
   const bool refine = step.samples.size() == kSamples;
   const PlannerOptions options{.pack = pack_};
-  step.exploration = std::async(std::launch::async, [graph = step.graph, refine, room, options] {
-    auto frontier = planners::explore(graph, options);
-    if (refine) planners::refine(graph, frontier, graph.baseline_bytes + room, options);
-    return frontier;
-  });
+  step.exploration =
+      std::async(std::launch::async, [graph = step.graph, refine, limit = step.budget_within(room), options] {
+        auto frontier = planners::explore(graph, options);
+        if (refine) planners::refine(graph, frontier, limit, options);
+        return frontier;
+      });
 }
 
 /// The plan that the user gave, if it is for this step and fits.
@@ -127,14 +128,14 @@ std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) co
     if (!step.exploration.valid()) explore(step, room);
     step.frontier = step.exploration.get();
   }
-  const int64_t budget = step.graph.baseline_bytes + room;
+  const int64_t budget = step.budget_within(room);
   const auto* const point = step.frontier->within(budget);
   if (point == nullptr) return std::nullopt;
   return finished_plan(step.graph, budget, planner_, point->fates);
 }
 
 std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {
-  const int64_t budget = step.graph.baseline_bytes + room;
+  const int64_t budget = step.budget_within(room);
   if (auto given = given_plan(step, budget)) return given;
   if (planner_ == "online") return std::nullopt;
   if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});

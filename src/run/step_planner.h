@@ -51,6 +51,8 @@ class StepPlanner {
     std::optional<planners::Frontier> frontier;
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
+
+    int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
   };
 
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
