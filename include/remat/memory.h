@@ -2,7 +2,8 @@
 //
 // CPU: exact. Accounting starts when the first Session is made, or with start_accounting(); from then on every tensor
 // allocation of the process goes through remat's allocator. Tensors that are older than that are added when a step
-// first reads them. CUDA: the caching allocator's own statistics.
+// first reads them, parameters with their gradients; an optimizer's state is not read in a step, so start before it is
+// made. CUDA: the caching allocator's own statistics.
 //
 // All functions may be called from any thread at any time.
 #pragma once
@@ -23,7 +24,8 @@ void start_accounting(c10::Device device = c10::kCPU);
 /// Tensor bytes alive on `device` now.
 int64_t current(c10::Device device = c10::kCPU);
 
-/// The largest value of current() since the process, or the last reset_peak().
+/// The largest value of current() since the process began, or the last reset_peak(). Sessions have a count of their
+/// own.
 int64_t peak(c10::Device device = c10::kCPU);
 
 /// Makes the present current() the new peak.

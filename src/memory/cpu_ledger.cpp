@@ -51,8 +51,13 @@ void CpuLedger::make_room(int64_t bytes) {
   if (missing() > 0) enforcements_.refuse(counted() + bytes, bytes);
 }
 
-void CpuLedger::confirm(int64_t bytes, int64_t alive) noexcept {
+void CpuLedger::raise_peaks(int64_t alive) noexcept {
   raise_to(peak_, alive);
+  raise_to(step_peak_, alive);
+}
+
+void CpuLedger::confirm(int64_t bytes, int64_t alive) noexcept {
+  raise_peaks(alive);
   if (!FrozenPlain::active()) {
     raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   }
@@ -68,7 +73,7 @@ bool CpuLedger::hold(int64_t bytes) noexcept {
   do {
     if (bytes > enforcements_.smallest() - before) return false;
   } while (!current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
-  raise_to(peak_, before + bytes);
+  raise_peaks(before + bytes);
   return true;
 }
 
@@ -88,8 +93,9 @@ void CpuLedger::reset_peak() {
   reset_to(peak_, current_);
 }
 
-void CpuLedger::reset_plain() {
+void CpuLedger::reset_step() {
   sweep();
+  reset_to(step_peak_, current_);
   plain_current_.store(counted());
   reset_to(plain_peak_, plain_current_);
 }
@@ -109,7 +115,7 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   // The bytes exist, so they are counted in any case. But first the reclaimers may make room for them.
   while (counted() - enforcements_.smallest() + bytes > 0 && enforcements_.reclaim(bytes)) {
   }
-  raise_to(peak_, current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  raise_peaks(current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   // In plain too, even if a replay is the first to meet the storage.
   raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   return bytes;

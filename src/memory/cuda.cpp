@@ -56,10 +56,7 @@ class CudaLedger final : public DeviceLedger {
   void reset_peak() override { caching::resetPeakStats(index_); }
   int64_t plain_current() const override { return plain_current_.load(std::memory_order_relaxed); }
   int64_t plain_peak() const override { return plain_peak_.load(std::memory_order_relaxed); }
-  void reset_plain() override {
-    plain_current_ = current();
-    plain_peak_ = plain_current_.load();
-  }
+  int64_t step_peak() const override { return step_peak_.load(std::memory_order_relaxed); }
   void forget_plain(int64_t bytes) override { plain_current_ -= bytes; }
   bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
   void release(int64_t) noexcept override {}
@@ -101,9 +98,11 @@ class CudaLedger final : public DeviceLedger {
     const auto bytes = static_cast<int64_t>(entry.size_);
     if (entry.action_ == TraceEntry::ALLOC) {
       raise_to(largest_, bytes);
+      raise_to(step_peak_, step_current_ += bytes);
       if (!FrozenPlain::active()) raise_to(plain_peak_, plain_current_ += bytes);
-    } else if (entry.action_ == TraceEntry::FREE_REQUESTED && !FrozenPlain::active()) {
-      plain_current_ -= bytes;
+    } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
+      step_current_ -= bytes;
+      if (!FrozenPlain::active()) plain_current_ -= bytes;
     }
   }
 
@@ -123,6 +122,12 @@ class CudaLedger final : public DeviceLedger {
     std::unique_ptr<Enforcement> inner_;
   };
 
+  void reset_step() override {
+    const int64_t now = current();
+    step_current_ = step_peak_ = now;
+    plain_current_ = plain_peak_ = now;
+  }
+
   c10::CachingDeviceAllocator::DeviceStats stats() const { return caching::getDeviceStats(index_); }
 
   void apply_fraction() {
@@ -136,6 +141,7 @@ class CudaLedger final : public DeviceLedger {
 
   c10::DeviceIndex index_;
   int64_t total_ = 0;
+  std::atomic<int64_t> step_current_{0}, step_peak_{0};  ///< PyTorch's own peak is the user's to reset
   std::atomic<int64_t> plain_current_;
   std::atomic<int64_t> plain_peak_;
   std::atomic<int64_t> largest_{0};

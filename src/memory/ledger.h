@@ -31,12 +31,18 @@ class Ledger {
 
   virtual ~Ledger() = default;
   virtual int64_t current() const = 0;
+  /// The user's: nobody else resets it. (On CUDA it is PyTorch's own.)
   virtual int64_t peak() const = 0;
   virtual void reset_peak() = 0;
+  /// Since the last begin_step().
+  virtual int64_t step_peak() const = 0;
   virtual int64_t plain_current() const = 0;
   virtual int64_t plain_peak() const = 0;
-  /// plain_current := current, plain_peak := current.
-  virtual void reset_plain() = 0;
+  /// step_peak, plain_current and plain_peak become what is alive. While another step is in progress, which would lose
+  /// its own, they go on as they are.
+  void begin_step() {
+    if (enforced_limit() == INT64_MAX) reset_step();
+  }
   /// A value that remat gave up would now have been freed by plain: plain_current -= bytes.
   virtual void forget_plain(int64_t bytes) = 0;
   /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
@@ -60,6 +66,9 @@ class Ledger {
   virtual std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) = 0;
   /// The smallest limit in force, or INT64_MAX.
   virtual int64_t enforced_limit() const = 0;
+
+ private:
+  virtual void reset_step() = 0;
 };
 
 /// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.

@@ -14,7 +14,7 @@ namespace {
 class MetaLedger final : public DeviceLedger {
  public:
   void allocated(int64_t bytes) noexcept {
-    raise_to(peak_, current_.fetch_add(bytes) + bytes);
+    raise_peaks(current_.fetch_add(bytes) + bytes);
     if (!FrozenPlain::active()) raise_to(plain_peak_, plain_current_.fetch_add(bytes) + bytes);
   }
   void freed(int64_t bytes) noexcept {
@@ -25,15 +25,12 @@ class MetaLedger final : public DeviceLedger {
   int64_t current() const override { return current_; }
   int64_t peak() const override { return peak_; }
   void reset_peak() override { peak_.store(current_); }
+  int64_t step_peak() const override { return step_peak_; }
   int64_t plain_current() const override { return plain_current_; }
   int64_t plain_peak() const override { return plain_peak_; }
-  void reset_plain() override {
-    plain_current_.store(current_);
-    plain_peak_.store(current_);
-  }
   void forget_plain(int64_t bytes) override { plain_current_.fetch_sub(bytes); }
   bool hold(int64_t bytes) noexcept override {
-    raise_to(peak_, current_.fetch_add(bytes) + bytes);
+    raise_peaks(current_.fetch_add(bytes) + bytes);
     return true;
   }
   void release(int64_t bytes) noexcept override { current_.fetch_sub(bytes); }
@@ -50,7 +47,17 @@ class MetaLedger final : public DeviceLedger {
   void release_cached() override {}
 
  private:
-  std::atomic<int64_t> current_{0}, peak_{0}, plain_current_{0}, plain_peak_{0};
+  void reset_step() override {
+    step_peak_.store(current_);
+    plain_current_.store(current_);
+    plain_peak_.store(current_);
+  }
+  void raise_peaks(int64_t alive) noexcept {
+    raise_to(peak_, alive);
+    raise_to(step_peak_, alive);
+  }
+
+  std::atomic<int64_t> current_{0}, peak_{0}, step_peak_{0}, plain_current_{0}, plain_peak_{0};
 };
 
 MetaLedger& ledger() {

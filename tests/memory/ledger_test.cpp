@@ -17,7 +17,7 @@ class LedgerTest : public testing::Test {
   void SetUp() override {
     start_accounting();
     ledger_.reset_peak();
-    ledger_.reset_plain();
+    ledger_.begin_step();
     base_ = ledger_.current();
   }
   static at::Tensor bytes(int64_t count) { return torch::empty({count}, torch::kByte); }
@@ -31,8 +31,29 @@ TEST_F(LedgerTest, PlainFollowsCurrentWhereNothingIsFrozen) {
   bytes(5000);
   EXPECT_EQ(ledger_.plain_current(), base_ + 1000);
   EXPECT_EQ(ledger_.plain_peak(), base_ + 6000);
-  ledger_.reset_plain();
+  ledger_.begin_step();
   EXPECT_EQ(ledger_.plain_peak(), base_ + 1000);
+}
+
+TEST_F(LedgerTest, ThePeakOfAStepIsNotTheUsers) {
+  bytes(5000);
+  EXPECT_EQ(ledger_.step_peak(), base_ + 5000);
+  ledger_.reset_peak();
+  EXPECT_EQ(ledger_.peak(), base_);
+  EXPECT_EQ(ledger_.step_peak(), base_ + 5000);
+  bytes(7000);
+  ledger_.begin_step();
+  EXPECT_EQ(ledger_.peak(), base_ + 7000);
+  EXPECT_EQ(ledger_.step_peak(), base_);
+}
+
+TEST_F(LedgerTest, AStepThatBeginsInAnothersTakesNothingFromIt) {
+  FakeReclaimer reclaimer;
+  const auto other = ledger_.enforce(base_ + 100'000, reclaimer);
+  bytes(5000);
+  ledger_.begin_step();
+  EXPECT_EQ(ledger_.step_peak(), base_ + 5000);
+  EXPECT_EQ(ledger_.plain_peak(), base_ + 5000);
 }
 
 TEST_F(LedgerTest, FrozenPlainLeavesOutWhatItsThreadDoes) {
