@@ -71,8 +71,8 @@ struct Graph {
   /// - values are numbered by age: operators read only what is older, and overwrite only what they read;
   /// - each value with a producer is among that operator's results, and in no others; a leaf is not droppable;
   /// - every operator runs once, in order, and no value has an event before its producer has run;
-  /// - what a plan may give up (droppable, or with packed_bytes) is idle at most once and before it is used, freed at
-  ///   most once, and has no event after that;
+  /// - what a plan may give up (droppable) is idle once, before it is used, and freed at most once, with no event after
+  ///   that; what has packed_bytes alone likewise, but need not be idle;
   /// - parameters and gradients are not more than the baseline;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.

@@ -26,6 +26,11 @@ struct PlannerOptions {
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner = "auto",
                PlannerOptions options = {});
 
+/// Plans by "auto" for several budgets from one search, which takes as long as one plan's: what make_plan() gives for
+/// each of `budgets` that a plan fits, in their order, and at the end the plan with the lowest peak, for a budget of
+/// just that. `options.refine` has no effect. Throws Error if the graph is not sound.
+std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options = {});
+
 /// What a step of `graph` would take under `fates`, one for each value: the prediction in every plan. Throws Error if
 /// the graph is not sound, or the fates are not what Plan::problem() asks of them.
 struct Prediction {
@@ -52,6 +57,11 @@ Floor floor_of(const Graph& graph);
 std::string to_text(const Floor& floor);
 /// What would help where `budget_bytes` are too few.
 std::string advice(const Floor& floor, int64_t budget_bytes);
+
+/// Seconds of replays and packing that every plan of a sound graph within `budget_bytes` takes, infinite where none can
+/// fit. At each moment, the cheapest that must be away then (Dantzig 1957, the fractional knapsack). What a plan takes
+/// beyond it may be the plan's fault or the bound's.
+double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions options = {});
 
 /// A planner by name, and what it does in a line.
 struct PlannerInfo {

@@ -1,7 +1,7 @@
-// The planner `auto`: a ladder of budgets from plain's peak down to the one asked for. On each rung the greedy choice
+// The planner `auto`: a ladder of budgets from plain's peak down to where nothing fits. On each rung the greedy choice
 // (greedy.h) and what was found on the rung above are starts for simulated annealing (Kirkpatrick, Gelatt and Vecchi
-// 1983), judged by the simulator at every step; the better result goes to the next rung. The best fates that fit the
-// last rung are the plan.
+// 1983), judged by the simulator at every step; the better result goes to the next rung. All that was found and nothing
+// beats is kept (frontier.h); the plan is the fastest of it within the budget.
 //
 // What the planners of the literature choose (starts.h) joins what was found, and where it is better, or reaches lower,
 // the search goes on from there.
@@ -37,6 +37,9 @@ constexpr double kBetter = 0.99;         ///< seconds of a start, in terms of wh
 constexpr size_t kManyOperators = 5000;  ///< from here on without those
 constexpr int kSteps = 4;                ///< between two of them, greedy choices alone
 
+/// bytes * part / whole, which might overflow.
+int64_t share_of(int64_t bytes, int part, int whole) { return bytes / whole * part + bytes % whole * part / whole; }
+
 /// Steele, Lea and Flood 2014. Always the same numbers.
 class SplitMix {
  public:
@@ -71,7 +74,7 @@ class Automatic {
     const int64_t room = top - graph_.baseline_bytes;
     const int64_t steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
     for (int rung = 1; rung < kRungs * steps; ++rung) {
-      const int64_t limit = top - room * rung / (kRungs * steps);
+      const int64_t limit = top - share_of(room, rung, kRungs * steps);
       Fates afresh = keep;
       frontier_.offer(greedy_.descend(afresh, limit), afresh);
       Fates onward = start(limit);
@@ -112,7 +115,7 @@ class Automatic {
     const int64_t room = top - graph_.baseline_bytes;
     std::vector<std::pair<int64_t, double>> known;  // limits and seconds
     for (int rung = 1; rung < kRungs; ++rung) {
-      const int64_t limit = top - room * rung / kRungs;
+      const int64_t limit = top - share_of(room, rung, kRungs);
       if (const Frontier::Point* const point = frontier_.within(limit)) known.emplace_back(limit, point->seconds);
     }
     offer_starts(frontier_, graph_, options_);
@@ -129,7 +132,7 @@ class Automatic {
     seconds_in_excess_ = kLowSecondsInExcess;
     int64_t above = lowest;
     for (int rung = 1; rung <= kLowRungs; ++rung) {
-      const int64_t limit = lowest - room * rung / kLowRungs;
+      const int64_t limit = lowest - share_of(room, rung, kLowRungs);
       const bool few = graph_.operators.size() < kFewOperators;
       if (few || (rung == kLowRungs && graph_.operators.size() < kQuickOnline)) try_out(online.run(limit));
       if (few) {
@@ -209,7 +212,7 @@ class Automatic {
     for (int64_t trial = 0; trial < trials && replays < most_replays_; ++trial) {
       const double cooled = std::max(static_cast<double>(trial) / static_cast<double>(trials),
                                      static_cast<double>(replays) / static_cast<double>(most_replays_));
-      const double temperature = kHot * scale_ * std::pow(kCold / kHot, cooled);
+      const double temperature = hot_ * scale_ * std::pow(kCold / hot_, cooled);
       changes_.clear();
       random_.below(kRunOdds) == 0 ? change_run(fates) : change_some(fates);
       const Simulation run = try_out(fates);
@@ -263,6 +266,8 @@ class Automatic {
   Frontier frontier_;
   std::vector<std::pair<int32_t, Fate>> changes_;  ///< of the trial in progress: what was there before
   double scale_ = forward_seconds();
+  /// Where there are few operators, each is a larger part of the forward pass.
+  double hot_ = std::max(kHot, 1 / static_cast<double>(graph_.operators.size() + 1));
   int64_t activations_ = saved_bytes();
 
   double forward_seconds() const {
@@ -287,7 +292,7 @@ void refine(const Graph& graph, Frontier& frontier, int64_t limit, PlannerOption
 
 Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Frontier frontier = explore(graph, options);
-  if (options.refine) refine(graph, frontier, budget_bytes, options);
+  if (options.refine) refine(graph, frontier, std::max<int64_t>(0, budget_bytes), options);
   const Frontier::Point* const found = frontier.within(budget_bytes);
   return found != nullptr ? found->fates : frontier.lowest().fates;
 }

@@ -2,6 +2,7 @@
 // then, as if replays took no memory.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <remat/budget.h>
 #include <remat/planner.h>
@@ -9,32 +10,20 @@
 namespace remat {
 namespace {
 
-/// Who runs after each event: the operator that comes next, or that whose saved value backward asked for last.
-class AtWork {
- public:
-  explicit AtWork(const Graph& graph) : graph_(graph), next_(graph.events.size(), -1) {
-    int32_t next = -1;
-    for (size_t e = graph.events.size(); e-- > 0;) {
-      next_[e] = next;
-      if (graph.events[e].kind == GraphEvent::Kind::kOperator) next = graph.events[e].index;
-    }
+/// Who runs after an event: the operator that comes next, or that whose saved value backward asked for last.
+void name_operator(const Graph& graph, size_t event, Floor& floor) {
+  using Kind = GraphEvent::Kind;
+  const auto& events = graph.events;
+  const auto next = std::find_if(events.begin() + static_cast<std::ptrdiff_t>(event) + 1, events.end(),
+                                 [](const auto& e) { return e.kind == Kind::kOperator; });
+  floor.backward = next == events.end();
+  int32_t index = floor.backward ? -1 : next->index;
+  for (size_t before = event + 1; index < 0 && before-- > 0;) {
+    if (events[before].kind == Kind::kUse) index = graph.values[events[before].index].producer;
+    if (events[before].kind == Kind::kOperator) index = events[before].index;
   }
-
-  void at(size_t event, Floor& floor) const {
-    floor.backward = next_[event] < 0;
-    int32_t index = next_[event];
-    for (size_t e = event + 1; index < 0 && e-- > 0;) {
-      const GraphEvent& before = graph_.events[e];
-      if (before.kind == GraphEvent::Kind::kUse) index = graph_.values[before.index].producer;
-      if (before.kind == GraphEvent::Kind::kOperator) index = before.index;
-    }
-    floor.operator_name = index < 0 ? "" : graph_.operators[index].name;
-  }
-
- private:
-  const Graph& graph_;
-  std::vector<int32_t> next_;
-};
+  floor.operator_name = index < 0 ? "" : graph.operators[index].name;
+}
 
 }  // namespace
 
@@ -43,9 +32,9 @@ Floor floor_of(const Graph& graph) {
   floor.peak_bytes = floor.baseline_bytes = graph.baseline_bytes;
   floor.parameter_bytes = graph.parameter_bytes;
   floor.gradient_bytes = graph.gradient_bytes;
-  const AtWork at_work(graph);
   std::vector<bool> away(graph.values.size(), false);
   int64_t level = graph.baseline_bytes;
+  std::optional<size_t> peak_event;
   for (size_t e = 0; e < graph.events.size(); ++e) {
     const GraphEvent& event = graph.events[e];
     const auto v = static_cast<size_t>(std::max(0, event.index));
@@ -61,10 +50,11 @@ Floor floor_of(const Graph& graph) {
     }
     if (level + event.rise > floor.peak_bytes) {
       floor.peak_bytes = level + event.rise;
-      at_work.at(e, floor);
+      peak_event = e;
     }
     level += event.delta;
   }
+  if (peak_event) name_operator(graph, *peak_event, floor);
   return floor;
 }
 
@@ -87,7 +77,8 @@ std::string advice(const Floor& floor, int64_t budget_bytes) {
   const int64_t room = budget_bytes - floor.baseline_bytes;
   const double share = static_cast<double>(room) / static_cast<double>(std::max<int64_t>(1, floor.activation_bytes()));
   const auto percent = static_cast<int>(std::floor(100 * std::min(1.0, share)));
-  if (percent < 100) return "a batch of at most " + std::to_string(percent) + "% of this one may fit; or give more";
+  if (percent > 0 && percent < 100)
+    return "a batch of at most " + std::to_string(percent) + "% of this one may fit; or give more";
   return "give more, or less work per step";
 }
 

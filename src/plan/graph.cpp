@@ -247,6 +247,7 @@ class TimelineCheck {
     if (state == State::kFreed) return wrong(", which has been freed before");
     if (next == State::kIdle && state == State::kIdle) return wrong(", which is idle already");
     if (next == State::kIdle && state == State::kUsed) return wrong(", which has been used before");
+    if (next == State::kUsed && state == State::kHeld && value.droppable) return wrong(", which is not idle");
     state = next;
     return {};
   }

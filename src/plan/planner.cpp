@@ -5,6 +5,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "plan/frontier.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -95,6 +96,18 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
   std::string names;
   for (const PlannerInfo& info : list_planners()) names += (names.empty() ? "" : ", ") + std::string(info.name);
   throw Error("[plan] there is no planner \"" + std::string(planner) + "\"; there are " + names);
+}
+
+std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options) {
+  check_sound(graph);
+  const planners::Frontier frontier = planners::explore(graph, options);
+  std::vector<Plan> plans;
+  for (const int64_t budget : budgets) {
+    const auto* const point = frontier.within(budget);
+    if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->fates));
+  }
+  plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().fates));
+  return plans;
 }
 
 }  // namespace remat

@@ -65,9 +65,10 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
   if (count == 0) return;
   const int64_t peak = Simulator(graph).run(Fates(graph.values.size(), Fate::kKeep)).peak_bytes;
   const double slot = std::max(1.0, static_cast<double>(peak - graph.baseline_bytes) / slots);
-  // To the nearest slot: rounded up, many small blocks would take what they do not need.
+  // To the nearest slot: rounded up, many small blocks would take what they do not need. A graph's values may be larger
+  // than its peak; what is more than all slots does not fit, however much more.
   const auto in_slots = [&](int64_t bytes) {
-    return static_cast<int32_t>(std::lround(std::max(0.0, static_cast<double>(bytes)) / slot));
+    return static_cast<int32_t>(std::lround(std::clamp(static_cast<double>(bytes) / slot, 0.0, slots + 1.0)));
   };
   std::vector<int64_t> made(count, 0), stay(count, 0), crossing(count * count, 0);
   for (const Chain::Value& value : chain.values) {

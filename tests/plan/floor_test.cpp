@@ -92,6 +92,7 @@ TEST(Floor, AdviceGoesByWhatIsTooLarge) {
   EXPECT_EQ(advice(floor, INT64_MIN), advice(floor, 500));
   EXPECT_EQ(advice(floor, 800), "a batch of at most 50% of this one may fit; or give more");
   EXPECT_EQ(advice(floor, 1000), "give more, or less work per step");
+  EXPECT_EQ(advice(floor, 603), "give more, or less work per step") << "a batch of 0 % is no advice";
 }
 
 }  // namespace

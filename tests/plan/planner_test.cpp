@@ -159,6 +159,18 @@ TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
   EXPECT_EQ(fates[static_cast<size_t>(dear)], Fate::kKeep);
 }
 
+TEST(Auto, PlansOfACurveAreThoseOfEachBudget) {
+  const Graph graph = RandomGraph(3).make(40);
+  const int64_t room = plain_peak(graph) - graph.baseline_bytes;
+  std::vector<int64_t> budgets;
+  for (const int share : {100, 80, 60, 0}) budgets.push_back(graph.baseline_bytes + room * share / 100);
+  const std::vector<Plan> plans = plan_curve(graph, budgets);
+  ASSERT_EQ(plans.size(), 4u) << "nothing fits the last budget; the lowest peak is there instead";
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(to_json(plans[i]), to_json(make_plan(graph, budgets[i])));
+  EXPECT_EQ(plans[3].budget_bytes, plans[3].predicted_peak_bytes);
+  EXPECT_THROW(make_plan(graph, plans[3].budget_bytes - 1), BudgetError);
+}
+
 TEST(Auto, RefinedPlansAreFasterOrTheSame) {
   int faster = 0;
   for (uint32_t seed = 0; seed < 12; ++seed) {

@@ -1,0 +1,161 @@
+// Seconds that every plan within a budget takes: at each moment enough of what may be away then must be away, and what
+// is away takes seconds to bring back. That is a knapsack, relaxed to fractions (Dantzig 1957): the most bytes for a
+// second first. The bound is the largest of all moments'. A solver proves tighter ones (bench/oracle.py).
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include <remat/planner.h>
+
+#include "plan/costs.h"
+#include "plan/replay_operators.h"
+
+namespace remat {
+namespace {
+
+constexpr size_t kMostMoments = 256;
+constexpr size_t kLongestWalk = 1000;  ///< operators; the rest of them is left out of a value's price
+
+/// To free so many bytes of a value for so many seconds.
+struct Piece {
+  int32_t value = 0;
+  double bytes = 0, seconds = 0;
+};
+
+/// What it takes at least to bring each value back: its producer, and those of inputs that plain does not hold either.
+/// An operator that several values need is paid for in parts, by their bytes, so that no set of them pays it twice.
+class Prices {
+ public:
+  explicit Prices(const Graph& graph)
+      : graph_(graph),
+        operators_(graph),
+        used_(graph.values.size(), false),
+        held_(graph.values.size(), false),
+        visited_(graph.operators.size(), -1) {
+    for (size_t v = 0; v < held_.size(); ++v) held_[v] = graph.values[v].producer < 0;
+    for (const GraphEvent& event : graph.events) {
+      if (event.kind == GraphEvent::Kind::kUse) used_[event.index] = true;
+      if (event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree) held_[event.index] = true;
+    }
+    std::vector<double> bytes(graph.operators.size(), 0);  // of all values that need an operator
+    for_each_droppable([&](int32_t v, double own) {
+      for (const int32_t o : needed_for(v)) bytes[o] += own;
+    });
+    drop_.resize(graph.values.size(), 0);
+    std::fill(visited_.begin(), visited_.end(), -1);
+    for_each_droppable([&](int32_t v, double own) {
+      for (const int32_t o : needed_for(v)) drop_[v] += operators_.seconds(o) * own / bytes[o];
+    });
+  }
+
+  double to_drop(int32_t v) const { return drop_[v]; }
+
+  double to_pack(int32_t v) const {
+    const GraphValue& value = graph_.values[v];
+    // A replay for another result of the same operator may bring the contents too.
+    const bool unpacked = used_[v] && operators_.results(value.producer).size() == 1;
+    return (kPackSecondsPerByte + (unpacked ? kUnpackSecondsPerByte : 0)) * static_cast<double>(value.bytes);
+  }
+
+ private:
+  template <class Visit>
+  void for_each_droppable(Visit visit) const {
+    for (size_t v = 0; v < graph_.values.size(); ++v) {
+      if (graph_.values[v].droppable && used_[v] && graph_.values[v].bytes > 0)
+        visit(static_cast<int32_t>(v), static_cast<double>(graph_.values[v].bytes));
+    }
+  }
+
+  const std::vector<int32_t>& needed_for(int32_t v) {
+    found_.clear();
+    missing_.assign(1, v);
+    while (!missing_.empty() && found_.size() < kLongestWalk) {
+      const int32_t producer = graph_.values[missing_.back()].producer;
+      missing_.pop_back();
+      if (visited_[producer] == v) continue;
+      visited_[producer] = v;
+      found_.push_back(producer);
+      for (const int32_t input : operators_.inputs(producer)) {
+        if (!held_[input]) missing_.push_back(input);
+      }
+    }
+    return found_;
+  }
+
+  const Graph& graph_;
+  const ReplayOperators operators_;
+  std::vector<bool> used_, held_;
+  std::vector<int32_t> visited_;  ///< operators: the last value that needs them
+  std::vector<int32_t> found_, missing_;
+  std::vector<double> drop_;
+};
+
+/// The cheapest bytes first. Of each value the lower hull of its choices: to keep, pack or drop it.
+std::vector<Piece> pieces_of(const Graph& graph, bool pack) {
+  const Prices prices(graph);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    const GraphValue& value = graph.values[i];
+    if (!value.droppable || value.bytes == 0) continue;
+    const auto v = static_cast<int32_t>(i);
+    const auto bytes = static_cast<double>(value.bytes);
+    Piece drop{v, bytes, prices.to_drop(v)};
+    if (pack && value.packed_bytes > 0 && value.packed_bytes < value.bytes) {
+      const Piece packed{v, static_cast<double>(value.bytes - value.packed_bytes), prices.to_pack(v)};
+      if (packed.seconds * drop.bytes < drop.seconds * packed.bytes) {
+        pieces.push_back(packed);
+        drop = {v, drop.bytes - packed.bytes, drop.seconds - packed.seconds};
+      }
+    }
+    pieces.push_back(drop);
+  }
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.seconds * b.bytes < b.seconds * a.bytes; });
+  return pieces;
+}
+
+double least_to_free(double bytes, const std::vector<Piece>& pieces, const std::vector<bool>& away) {
+  double seconds = 0;
+  for (const Piece& piece : pieces) {
+    if (bytes <= 0) return seconds;
+    if (!away[piece.value]) continue;
+    seconds += piece.seconds * std::min(1.0, bytes / piece.bytes);
+    bytes -= piece.bytes;
+  }
+  return bytes <= 0 ? seconds : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  if (budget_bytes < floor_of(graph).peak_bytes) return std::numeric_limits<double>::infinity();
+  // Of each stretch of the timeline, the moment when plain has most.
+  const size_t stretch = (graph.events.size() + kMostMoments - 1) / kMostMoments;
+  std::vector<size_t> moments;
+  std::vector<int64_t> levels;  // plain's at each event, its rise included
+  int64_t level = graph.baseline_bytes;
+  for (const GraphEvent& event : graph.events) {
+    if (event.kind == GraphEvent::Kind::kFree) level -= graph.values[event.index].bytes;
+    levels.push_back(level + event.rise);
+    level += event.delta;
+    const size_t e = levels.size() - 1;
+    if (e % stretch == 0) moments.push_back(e);
+    if (levels[e] > levels[moments.back()]) moments.back() = e;
+  }
+  const std::vector<Piece> pieces = pieces_of(graph, options.pack);
+  std::vector<bool> away(graph.values.size(), false);
+  double bound = 0;
+  auto next = moments.begin();
+  for (size_t e = 0; e < graph.events.size() && next != moments.end(); ++e) {
+    const GraphEvent& event = graph.events[e];
+    if (event.kind == GraphEvent::Kind::kIdle) away[event.index] = graph.values[event.index].droppable;
+    if (event.kind == GraphEvent::Kind::kUse || event.kind == GraphEvent::Kind::kFree) away[event.index] = false;
+    if (e != *next) continue;
+    ++next;
+    if (levels[e] > budget_bytes)
+      bound = std::max(bound, least_to_free(static_cast<double>(levels[e] - budget_bytes), pieces, away));
+  }
+  return bound;
+}
+
+}  // namespace remat
