@@ -13,7 +13,7 @@ namespace remat {
 ///  - bytes: everything counts, parameters, gradients and optimizer state included.
 ///  - percent: a share of the plain step's *activation peak*, that is, of its peak above the bytes that were alive when
 ///    the step began. What plain needs is not known before one step has run: the first step keeps everything the device
-///    allows and measures it; the budget holds from the second step on.
+///    allows and measures it; the budget holds from the second step on. Where steps differ, the largest so far counts.
 ///  - device limit (the default): the memory of the device, or the container's limit where that is smaller.
 ///
 /// A value type: immutable, cheap to copy, safe to share between threads.

@@ -22,7 +22,7 @@ struct StepReport {
   bool completed = false;           ///< false where the step ended by an exception
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began
-  int64_t peak_bytes = 0;           ///< measured peak of the step
+  int64_t peak_bytes = 0;           ///< measured peak of the step, and of other threads' that were in progress
   int64_t planned_peak_bytes = 0;   ///< predicted by the plan that the step followed to its end; 0: there was none
   int64_t plain_peak_bytes = 0;     ///< what the peak would have been with every saved value kept
   int64_t end_bytes = 0;            ///< alive when the step ended

@@ -60,6 +60,8 @@ class HookEngine final : public Engine {
     return std::make_unique<SavedTensor>(recorder->tape());
   }
 
+  Engine& previous() { return previous_; }
+
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
                                          const torch::autograd::variable_list& inputs, bool keep_graph,
                                          bool create_graph, bool accumulate_grad,
@@ -90,10 +92,14 @@ class HookEngine final : public Engine {
   Engine& previous_;
 };
 
-Engine* g_engine = nullptr;
+HookEngine* g_engine = nullptr;
 Engine& engine() { return *g_engine; }
 
 }  // namespace
+
+void release_abandoned_gradients() noexcept {
+  if (torch::autograd::get_current_graph_task_id() == -1) release_abandoned_gradients(g_engine->previous());
+}
 
 void install_autograd_engine() {
   static std::once_flag once;

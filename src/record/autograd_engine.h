@@ -7,4 +7,9 @@ namespace remat {
 /// everything else. Once per process; thread-safe; later calls do nothing.
 void install_autograd_engine();
 
+/// An error in backward leaves the gradients that were on their way in the thread's queue. This frees them. Calls from
+/// C++ do so by themselves; Python's own calls of backward do not come by. Outside of backward, without the
+/// interpreter's lock.
+void release_abandoned_gradients() noexcept;
+
 }  // namespace remat

@@ -5,6 +5,7 @@
 // are is found by reading them, every element.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,7 +27,8 @@ class Packed {
   Packed(const Packed&) = delete;
   Packed& operator=(const Packed&) = delete;
 
-  int64_t bytes() const { return static_cast<int64_t>(words_.size() * sizeof(uint64_t)); }
+  /// At least a word: elements that are all the same take that of one.
+  int64_t bytes() const { return static_cast<int64_t>(std::max<size_t>(1, words_.size()) * sizeof(uint64_t)); }
   /// Counts them as alive, for as long as this lives. False, and nothing is counted, where they would pass a limit.
   bool count_in(memory::Ledger& ledger);
   /// Writes the contents back, into a storage of the original's size.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/record_function.h>
@@ -32,6 +33,8 @@ class Recorder {
   /// A backward call of this thread has returned, and has put the thread's callbacks back as they were when it began:
   /// recording may have stopped (or started) in it.
   static void left_backward();
+  /// Are operators of this thread looked at? That costs each some time.
+  static bool is_watching_operators() { return own_callback().has_value(); }
 
   const std::shared_ptr<Tape>& tape() const { return tape_; }
 
@@ -104,10 +107,16 @@ class Recorder {
   };
 
   static void watch_operators(bool watch);
+  /// Of on_start(), if it is among the thread's.
+  static std::optional<at::CallbackHandle> own_callback();
   static std::unique_ptr<at::ObserverContext> on_meta_kernel_start(const at::RecordFunction& fn);
   static void on_meta_kernel_end(const at::RecordFunction& fn, at::ObserverContext* context);
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
+
+  static const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  }
 
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);

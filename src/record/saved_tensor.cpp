@@ -11,11 +11,13 @@
 namespace remat {
 
 SavedTensor::~SavedTensor() {
+  // Before the lock: where Python holds the tensor too, to let go of it may take the interpreter's lock, and who has
+  // that may be waiting for the tape's. And before release_saved(), which looks whether the value is in use.
+  alias_ = at::Tensor();
   const std::lock_guard lock(tape_->mutex);
   if (unbound_) {
     if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
   }
-  alias_ = at::Tensor();
   if (value_ != kNone) tape_->release_saved(value_, pending_);
   tape_->drop_idle();
 }

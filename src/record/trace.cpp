@@ -141,8 +141,8 @@ void Trace::find_idle(const Tape& tape) {
       return true;
     }
     known.droppable = droppable;
-    if (value.packed) known.packed_bytes = value.packed->bytes();
-    if (value.kept && value.element_bytes > 0) {
+    if (droppable && value.packed) known.packed_bytes = value.packed->bytes();
+    if (droppable && value.kept && value.element_bytes > 0) {
       if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
         known.packed_bytes = packed->bytes();
       }

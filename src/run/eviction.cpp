@@ -249,6 +249,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                         " can work";
   if (smallest_known)
     message += ", and a step of this session would have completed within " + format_exact_bytes(*smallest_known);
+  message += known_need;
   raise(BudgetError(message, limit, least, smallest_known));
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "memory/ledger.h"
@@ -31,6 +32,8 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t baseline = 0;
   /// The smallest budget that a step is known to complete within: the least peak so far.
   std::optional<int64_t> smallest_known;
+  /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
+  std::string known_need;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();

@@ -8,6 +8,7 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <remat/memory.h>
@@ -36,13 +37,30 @@ struct Session::Impl {
   StepReport report;
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
-  std::optional<int64_t> plain_activation_peak;  ///< of the first step that completed
+  std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
   std::atomic<bool> in_step = false;
+
+  /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
+  struct {
+    int64_t baseline = 0, adopted = 0;
+  } first_seen;
+  /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
+  /// are new in every step; tensors older than the session count from their first step on.
+  int64_t adopted_by(int64_t baseline) const { return baseline == first_seen.baseline ? first_seen.adopted : 0; }
 
   /// The limit for a step that begins with `baseline` bytes alive, never above the device's.
   int64_t limit_for(int64_t baseline) const {
     const int64_t most = memory::limit(options.device);
     return std::min(wanted_for(baseline).value_or(most), most);
+  }
+
+  /// For refusals, where the step that was recorded last does not fit: what it needs at least.
+  std::string known_need(int64_t limit) const {
+    if (planner.graph() == nullptr) return {};
+    const Floor floor = floor_of(*planner.graph());
+    if (floor.peak_bytes <= limit) return {};
+    return "; the step recorded last needs " + format_bytes(floor.peak_bytes) + " at least: " + to_text(floor) + "; " +
+           advice(floor, limit);
   }
 
   /// What the user asked for; nothing while a percentage has no base yet.
@@ -113,15 +131,17 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 void Step::Impl::end(bool completed) {
   if (ended) return;
   ended = true;
+  if (!completed) release_abandoned_gradients();
   const std::lock_guard lock(tape->mutex);
+  session->first_seen = {report.baseline_bytes, tape->adopted_bytes};
+  report.baseline_bytes += tape->adopted_bytes;  // they were alive when the step began, but not counted
   report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::optional<Graph> graph;
   if (trace != nullptr) {
     tape->trace = nullptr;
-    graph = trace->take(report.baseline_bytes + tape->adopted_bytes,
-                        report.step_seconds - report.planning_seconds - tape->replay_seconds);
+    graph = trace->take(report.baseline_bytes, report.step_seconds - report.planning_seconds - tape->replay_seconds);
     // Views of one storage count once, and gradients may have come since: never more than there was.
     graph->parameter_bytes = std::min(tape->parameter_bytes, graph->baseline_bytes);
     graph->gradient_bytes = std::min(tape->gradient_bytes, graph->baseline_bytes - graph->parameter_bytes);
@@ -141,11 +161,10 @@ void Step::Impl::end(bool completed) {
     tape->closed = true;
     tape->collect();
   }
-  enforcement.reset();
   const auto& ledger = *tape->ledger;
-  report.baseline_bytes += tape->adopted_bytes;
-  report.peak_bytes = std::max(ledger.peak(), report.baseline_bytes);
+  report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
+  enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
   report.held_replaced_bytes = tape->saved_bytes;
   report.resident_peak_bytes = memory::resident_peak();
@@ -162,9 +181,9 @@ void Step::Impl::end(bool completed) {
   if (report.completed) {
     auto& known = session->eviction.smallest_known;
     known = std::min(known.value_or(report.peak_bytes), report.peak_bytes);
-    // A step that did nothing is no measure.
-    if (!session->plain_activation_peak && report.plain_activation_peak_bytes() > 0) {
-      session->plain_activation_peak = report.plain_activation_peak_bytes();
+    // A step that did nothing is no measure, and a short batch none for the long ones after it.
+    if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
+      session->plain_activation_peak = peak;
     }
     const int64_t room = session->limit_for(report.baseline_bytes) - report.baseline_bytes;
     if (graph) session->planner.observe(*std::move(graph), room);
@@ -228,20 +247,21 @@ Step Session::step() {
   step->tape->verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
   step->tape->meta = impl_->options.device.is_meta();
-  ledger.reset_peak();
-  ledger.reset_plain();
+  ledger.begin_step();
   const int64_t baseline = ledger.current();
-  const int64_t limit = impl_->limit_for(baseline);
+  const int64_t expected = baseline + impl_->adopted_by(baseline);
+  const int64_t limit = impl_->limit_for(expected);
   step->report.step = ++impl_->steps;
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
+  const auto planning = std::chrono::steady_clock::now();
+  step->tape->schedules = impl_->planner.schedules(limit - expected);
+  step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   impl_->eviction.baseline = baseline;
+  impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->enforcement = ledger.enforce(limit, impl_->eviction);
-  const auto planning = std::chrono::steady_clock::now();
-  step->tape->schedules = impl_->planner.schedules(limit - baseline);
-  step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   if (impl_->planner.wants_trace() && !impl_->options.device.is_cuda()) {
     auto trace = std::make_unique<Trace>();
     if (memory::observe_allocations(*trace, impl_->options.device.type())) {

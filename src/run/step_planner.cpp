@@ -1,6 +1,7 @@
 #include "run/step_planner.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <remat/error.h>
@@ -11,7 +12,7 @@ namespace {
 
 /// Steps whose times are looked at. The first is often slow: nothing is in any cache yet.
 constexpr size_t kSamples = 4;
-constexpr size_t kMostKnown = 8;
+constexpr size_t kMostKnown = 32;  ///< different steps: lengths that inputs are padded to, say
 
 double median(std::vector<double>& numbers) {
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
@@ -53,6 +54,20 @@ void StepPlanner::use_medians(Graph& graph, const std::vector<StepTimes>& sample
   }
 }
 
+/// What contents can be packed to differs from step to step; a plan counts on the most that was seen. Changes `graph`,
+/// and says whether memory is what it was before.
+bool StepPlanner::same_memory(const Graph& before, Graph& graph) {
+  if (before.events != graph.events || before.baseline_bytes != graph.baseline_bytes) return false;
+  bool same = true;
+  for (size_t v = 0; v < graph.values.size(); ++v) {  // as many: their fingerprints are the same
+    int64_t& now = graph.values[v].packed_bytes;
+    const int64_t then = before.values[v].packed_bytes;
+    now = now == 0 || then == 0 ? 0 : std::max(now, then);
+    same = same && now == then;
+  }
+  return same;
+}
+
 void StepPlanner::observe(Graph graph, int64_t room) {
   const uint64_t fingerprint = graph.fingerprint();
   auto step = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.fingerprint == fingerprint; });
@@ -67,13 +82,13 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   KnownStep& seen = known_.front();
   StepTimes times{.operators = {}, .step = graph.step_seconds};
   for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
-  const bool same_memory = seen.graph.events == graph.events && seen.graph.baseline_bytes == graph.baseline_bytes;
+  const bool same = same_memory(seen.graph, graph);
   seen.graph = std::move(graph);
   const bool more = seen.samples.size() < kSamples;
   if (more) seen.samples.push_back(std::move(times));
   use_medians(seen.graph, seen.samples);
   // After 1, 2 and 4 steps the times are worth a new plan.
-  const bool news = !same_memory || (more && (seen.samples.size() & (seen.samples.size() - 1)) == 0);
+  const bool news = !same || (more && (seen.samples.size() & (seen.samples.size() - 1)) == 0);
   if (!news) return;
   seen.frontier.reset();
   seen.room.reset();
@@ -94,12 +109,16 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
   // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
   const bool refine = step.samples.size() == kSamples;
   const PlannerOptions options{.pack = pack_};
-  step.exploration =
-      std::async(std::launch::async, [graph = step.graph, refine, limit = step.budget_within(room), options] {
-        auto frontier = planners::explore(graph, options);
-        if (refine) planners::refine(graph, frontier, limit, options);
-        return frontier;
-      });
+  const auto search = [graph = step.graph, refine, limit = step.budget_within(room), options] {
+    auto frontier = planners::explore(graph, options);
+    if (refine) planners::refine(graph, frontier, limit, options);
+    return frontier;
+  };
+  try {
+    step.exploration = std::async(std::launch::async, search);
+  } catch (const std::system_error&) {  // no thread to be had: when the plan is asked for, then
+    step.exploration = std::async(std::launch::deferred, search);
+  }
 }
 
 /// The plan that the user gave, if it is for this step and fits.

@@ -15,9 +15,9 @@
 
 namespace remat {
 
-/// Knows several different steps (shapes, control flow), so that a loop may alternate between them. What `auto` chooses
-/// from is searched for on another thread from the end of a step to the beginning of the next, which waits for it:
-/// beside the optimizer, and the same plans in every run. Where plain fits there is nothing to search for.
+/// Knows up to 32 different steps (shapes, control flow), so that a loop may alternate between them. What `auto`
+/// chooses from is searched for on another thread from the end of a step to the beginning of the next, which waits for
+/// it: beside the optimizer. Searches are not cut short by a clock. Where plain fits there is nothing to search for.
 class StepPlanner {
  public:
   /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
@@ -55,6 +55,7 @@ class StepPlanner {
     int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
   };
 
+  static bool same_memory(const Graph& before, Graph& graph);
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
   bool is_worth_planning(const KnownStep& step) const;
   void explore(KnownStep& step, int64_t room) const;

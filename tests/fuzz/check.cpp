@@ -44,7 +44,6 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
     Machine machine(program, parameters);
     machine.with_remat = !setting.plain;
     std::optional<Step> step;
-    memory::reset_peak();
     result.baseline = memory::current();
     if (setting.session && !session) {
       session.emplace(
@@ -53,6 +52,7 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
                          .verify = setting.verify,
                          .planner = setting.planner});
     }
+    memory::reset_peak();
     try {
       if (session) step.emplace(session->step());
       machine.run(setting.scopes);

@@ -303,6 +303,20 @@ TEST(PlannedSteps, AlternateBetweenPlans) {
   }
 }
 
+TEST(PlannedSteps, OfADozenShapesInTurn) {
+  Loop loop;
+  loop.depth = 5;
+  const StepReport plain = loop.measure();
+  Session session({.budget = share_of(plain, 60)});
+  for (int round = 0; round < 3; ++round) {
+    for (int shape = 0; shape < 12; ++shape) {
+      loop.batch = 256 - shape;
+      const StepReport report = loop.in(session);
+      EXPECT_TRUE(round < 2 || report.planned_peak_bytes > 0) << shape;
+    }
+  }
+}
+
 TEST(PlannedSteps, ShapesThatNeverComeAgain) {
   Loop loop;
   const StepReport plain = loop.measure();
@@ -396,13 +410,31 @@ TEST(PlannedSteps, PercentBudgetsArePlannedFromTheSecondStepOn) {
   for (int i = 0; i < 3; ++i) EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
 }
 
-TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
-  StepPlanner planner("auto", true);
+/// One operator that makes a value of 64 bytes.
+Graph one_operator() {
   Graph graph;
-  graph.values.push_back({.bytes = 8, .producer = 0});
+  graph.values.push_back({.bytes = 64, .producer = 0});
   graph.operators.emplace_back().name = "aten::op";
   graph.operators[0].results = {0};
-  graph.events.push_back({GraphEvent::Kind::kOperator, 0, 8, 8});
+  graph.events.push_back({GraphEvent::Kind::kOperator, 0, 64, 64});
+  return graph;
+}
+
+TEST(StepPlanner, CountsOnTheMostThatContentsWerePackedTo) {
+  StepPlanner planner("auto", true);
+  Graph graph = one_operator();
+  graph.values[0].droppable = true;
+  graph.events.push_back({GraphEvent::Kind::kIdle, 0, 0, 0});
+  for (const auto& [seen, counted] : {std::pair{8, 8}, {16, 16}, {8, 16}, {0, 0}, {8, 0}}) {
+    graph.values[0].packed_bytes = seen;
+    planner.observe(graph, /*room=*/100);
+    EXPECT_EQ(planner.graph()->values[0].packed_bytes, counted) << seen;
+  }
+}
+
+TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
+  StepPlanner planner("auto", true);
+  Graph graph = one_operator();
   for (const double seconds : {9.0, 1.0, 2.0, 1.5}) {
     EXPECT_TRUE(planner.wants_trace());
     graph.operators[0].seconds = graph.operators[0].replay_seconds = seconds;

@@ -122,6 +122,10 @@ TEST_P(ZooExactness, WithinBudgets) {
       EXPECT_EQ(report.baseline_bytes, free.baseline_bytes) << what;
       EXPECT_LE(report.peak_bytes, budget) << what << ", step " << report.step;
       EXPECT_GT(report.operators_replayed, 0) << what << ", step " << report.step;
+      if (report.planned_peak_bytes == 0) continue;
+      EXPECT_NEAR(static_cast<double>(report.peak_bytes), static_cast<double>(report.planned_peak_bytes),
+                  0.01 * static_cast<double>(free.plain_activation_peak_bytes()))
+          << what << ", step " << report.step;
     }
     // Near the least there may be no plan; then what decides under pressure finds a way.
     if (percent == 50) {

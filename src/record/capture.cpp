@@ -1,0 +1,224 @@
+// What an operator reads, and what it is about to write to: taken down before it runs.
+#include <ATen/record_function.h>
+
+#include "memory/ledger.h"
+#include "record/checksum.h"
+#include "record/generator_state.h"
+#include "record/recorder.h"
+#include "record/trace.h"
+
+namespace remat {
+namespace {
+
+/// Values that a replay can pass again as they are.
+bool is_constant(const c10::IValue& value) {
+  if (value.isNone() || value.isScalar() || value.isBool() || value.isString() || value.isDevice() ||
+      value.isGenerator() || value.isIntList() || value.isDoubleList() || value.isBoolList()) {
+    return true;
+  }
+  if (!value.isList()) return false;
+  for (const c10::IValue& element : value.toListRef()) {
+    if (!element.isNone() && !element.isScalar() && !element.isBool() && !element.isString()) return false;
+  }
+  return true;
+}
+
+c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
+  for (const auto& input : inputs) {
+    if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
+    if (input.isDevice()) return input.toDevice();
+  }
+  return c10::kCPU;
+}
+
+}  // namespace
+
+void Recorder::capture_argument(Pending& pending, size_t position, const c10::IValue& value) {
+  Tape& tape = *tape_;
+  const OperatorInfo& info = *pending.info;
+  Argument argument;
+  const bool statistics = info.updates_statistics(pending.fn->inputs()) &&
+                          (position == info.statistics[0] || position == info.statistics[1]);
+  if (statistics) {
+    argument.kind = Argument::Kind::kStatistics;
+    // A replay does without them, and kernels choose by their layout too.
+    if (value.isTensor() && !value.toTensor().is_contiguous()) pending.repeatable = false;
+    if (!info.statistics_optional) {
+      argument.first = static_cast<uint32_t>(tape.tensors.size());
+      argument.count = 1;
+      auto& held = tape.tensors.emplace_back();
+      held.opaque = static_cast<uint32_t>(tape.opaque.size());
+      tape.opaque.push_back(history_free(value.toTensor()));
+    }
+  } else if (value.isTensor()) {
+    argument.kind = Argument::Kind::kTensor;
+    argument.first = static_cast<uint32_t>(tape.tensors.size());
+    argument.count = 1;
+    capture_tensor(pending, value.toTensor(), info.writes(position));
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    argument.kind = value.isTensorList() ? Argument::Kind::kTensorList : Argument::Kind::kOptionalTensorList;
+    argument.first = static_cast<uint32_t>(tape.tensors.size());
+    for (const c10::IValue& element : value.toListRef()) {
+      capture_tensor(pending, element.isTensor() ? element.toTensor() : at::Tensor(), info.writes(position));
+      ++argument.count;
+    }
+  } else if (is_constant(value)) {
+    argument.first = static_cast<uint32_t>(tape.constants.size());
+    tape.constants.push_back(value);
+  } else {
+    pending.repeatable = false;
+  }
+  tape.arguments.push_back(argument);
+}
+
+void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool written) {
+  Tape& tape = *tape_;
+  TensorArgument& argument = tape.tensors.emplace_back();
+  if (!tensor.defined()) return;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (written && is_blank(tensor)) {
+    argument.blank = true;
+    argument.view = TensorView(impl);
+    watch_write(pending, impl, kNone);
+    return;
+  }
+  if (!is_plain(tensor)) {
+    // Held whole: sparse, quantized, empty, a number in disguise. Inference tensors change without a trace, and
+    // subclasses may do anything: what is computed from those is not recomputed.
+    if (written || tensor.is_inference() || impl.is_python_dispatch()) pending.repeatable = false;
+    if (!pending.repeatable) return;
+    pending.reads = pending.reads || !impl.is_wrapped_number();
+    argument.opaque = static_cast<uint32_t>(tape.opaque.size());
+    argument.version = impl.version_counter().current_version();
+    tape.opaque.push_back(history_free(tensor));
+    return;
+  }
+  const bool overwritten = written && pending.info->overwrites;
+  for (const auto& outer : pending_) {  // which writes to it later, and nobody will know what this operator read
+    if (!overwritten && outer.writes_unrecorded(storage_of(tensor))) pending.repeatable = false;
+  }
+  pending.reads = pending.reads || !overwritten;
+  argument.value = read(tensor, overwritten);
+  argument.view = TensorView(impl);
+  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) argument.checksum = checksum(impl);
+  if (written) watch_write(pending, impl, argument.value);
+}
+
+void Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before) {
+  pending.writes.push_back({StoragePtr::reclaim_copy(impl.unsafe_storage().unsafeGetStorageImpl()), before,
+                            impl.version_counter(), impl.version_counter().current_version()});
+}
+
+ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
+  Tape& tape = *tape_;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  ValueId id = tape.find(storage);
+  if (id != kNone) {
+    Value& value = tape.values[id];
+    if (value.producer != kNone && !value.raw && is_handed_out(*storage)) {
+      id = tape.make_leaf(id, StoragePtr::reclaim_copy(storage), impl);
+      tape.values[id].scope = root_scope_;
+      return id;
+    }
+    if (!value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
+      if (value.raw && !overwritten) {  // somebody has filled it through a pointer
+        value.raw = false;
+        value.producer = kNone;
+        tape.hold_leaf(id, StoragePtr::reclaim_copy(storage));
+      }
+      const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
+      if (from_outside && value.producer != kNone && !value.anchor) {
+        value.anchor = true;
+        if (!value.kept) value.kept = StoragePtr::reclaim_copy(storage);
+        tape.uncount_when_idle(id);
+      }
+      return id;
+    }
+    // Somebody wrote to it unseen. What was there cannot be read again.
+    value.lost = value.producer == kNone;
+    value.kept.reset();
+    tape.unhome(id);
+  }
+  StoragePtr held = StoragePtr::reclaim_copy(storage);
+  if (tape.ledger != nullptr) tape.adopted_bytes += tape.ledger->adopt(*storage);
+  id = tape.add_value(held, impl);
+  tape.hold_leaf(id, held);
+  tape.values[id].scope = root_scope_;
+  if (tensor.is_leaf() && tensor.requires_grad()) {
+    tape.parameter_bytes += tape.values[id].bytes;
+    const at::Tensor& gradient = tensor.grad();
+    if (gradient.defined() && gradient.has_storage()) {
+      tape.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
+      c10::StorageImpl& older = *gradient.storage().unsafeGetStorageImpl();
+      if (tape.ledger != nullptr && gradient.device() == tensor.device())
+        tape.adopted_bytes += tape.ledger->adopt(older);
+    }
+  }
+  return id;
+}
+
+void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs) {
+  at::Generator generator;
+  const int16_t position = pending.info->generator_argument;
+  if (position >= 0 && inputs[static_cast<size_t>(position)].isGenerator()) {
+    generator = inputs[static_cast<size_t>(position)].toGenerator();
+  } else {
+    generator = default_generator(device_of(inputs));
+  }
+  if (!generator.defined()) {
+    pending.repeatable = pending.repeatable && !pending.info->random;
+    return;
+  }
+  const memory::FrozenPlain frozen;  // plain keeps no such states
+  pending.suspect_random = !pending.info->random;
+  pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
+  tape_->generators.push_back(capture_generator(generator));
+  if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));
+}
+
+void Recorder::before_write(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
+  if (id == kNone) return;
+  if (tape_->values[id].raw) {
+    tape_->unhome(id);
+  } else if (!tape_->recomputable(id)) {
+    save_leaf(id);
+  } else {
+    // What follows is a leaf, to be held where a saved tensor may look at it.
+    const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+    tape_->hold_leaf(after, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+  }
+}
+
+void Recorder::save_leaf(ValueId leaf) {
+  Tape& tape = *tape_;
+  if (tape.values[leaf].readers > 0) tape.collect();
+  Value& value = tape.values[leaf];
+  const StoragePtr original = std::move(value.kept);
+  value.kept.reset();
+  if (original == nullptr) return;  // overwritten before, unseen
+  value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
+  if (value.readers > 0) {
+    value.lost = true;
+    try {
+      const memory::FrozenPlain frozen;
+      value.kept = copy_of(*original);
+      value.extra = true;
+      value.lost = false;
+      if (tape.trace != nullptr) tape.trace->held(value.bytes);
+    } catch (...) {  // no room for the copy: a replay that needs it will say so
+    }
+  }
+  if (value.saved > 0) {
+    const StoragePtr copy = std::move(value.kept);
+    const ValueId after = tape.supersede(leaf, original);
+    tape.hold_leaf(after, original);
+    tape.values[leaf].kept = copy;
+  }
+  tape.unhome(leaf);
+}
+
+}  // namespace remat
