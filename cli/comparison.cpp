@@ -72,6 +72,7 @@ std::vector<ReplayedOperator> replayed_operators(const std::vector<StepResult>& 
     }
   }
   std::vector<ReplayedOperator> operators;
+  operators.reserve(by_name.size());
   for (auto& [name, replayed] : by_name) operators.push_back(std::move(replayed));
   std::ranges::sort(operators, std::greater{}, &ReplayedOperator::seconds);
   return operators;

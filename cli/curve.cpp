@@ -11,6 +11,14 @@ namespace remat::cli {
 
 constexpr int kStepPercent = 5;
 
+std::vector<int64_t> curve_budgets(const PlainStep& plain) {
+  std::vector<int64_t> budgets;
+  for (int percent = 100; percent > 0; percent -= kStepPercent) {
+    budgets.push_back(plain.bytes_of(Budget::percent(percent)));
+  }
+  return budgets;
+}
+
 Curve make_curve(const PlainStep& plain, const std::string& planner, const PlanFor& plan_for) {
   if (plain.activation_bytes() <= 0 || plain.seconds <= 0) {
     throw Error("[curve] the graph has an activation peak of " + std::to_string(plain.activation_bytes()) +
@@ -18,8 +26,8 @@ Curve make_curve(const PlainStep& plain, const std::string& planner, const PlanF
                 ", which leaves no percentages; record a whole training step");
   }
   Curve curve{planner, {}, {}};
-  for (int percent = 100; percent > 0; percent -= kStepPercent) {
-    const int64_t budget = plain.bytes_of(Budget::percent(percent));
+  for (const int64_t budget : curve_budgets(plain)) {
+    const auto percent = 100 - kStepPercent * static_cast<int>(curve.points.size());
     const Attempt attempt = plan_for(budget);
     if (!attempt.plan) {
       if (!attempt.smallest_peak_bytes || curve.points.empty()) std::rethrow_exception(attempt.error);

@@ -27,6 +27,9 @@ struct Curve {
   std::optional<int64_t> smallest_peak_bytes;  ///< what the first budget without a plan would have to be
 };
 
+/// The budgets of a curve, in bytes: from 100 % of plain's activation peak down by 5 %.
+std::vector<int64_t> curve_budgets(const PlainStep& plain);
+
 /// Plans for a budget in bytes: try_plan() with the rest given.
 using PlanFor = std::function<Attempt(int64_t budget_bytes)>;
 

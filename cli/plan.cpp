@@ -1,7 +1,11 @@
 #include "cli/plan.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -82,7 +86,7 @@ class PlanCommand {
   }
 
  private:
-  // Why the planner asked for has no plan, where others are shown nevertheless.
+  // Why the planner asked for has no plan, where it has none. What else was asked for is done nevertheless.
   std::exception_ptr plan_budget() {
     const auto text = settings_.budget.empty() ? kUsualBudget : settings_.budget;
     const int64_t budget = plain_.bytes_of(Budget::parse(text));
@@ -100,13 +104,15 @@ class PlanCommand {
       list.push_back(attempt_json(graph_, plain_, attempts.back()));
       if (planner == settings_.planner) asked = attempts.back();
     }
-    json_.update({{"budget", text}, {"budget_bytes", budget}, {"plans", std::move(list)}});
+    const double least = seconds_bound(graph_, budget, {.pack = settings_.pack});
+    json_.update({{"budget", text},
+                  {"budget_bytes", budget},
+                  {"least_seconds", std::isfinite(least) ? nlohmann::json(least) : nlohmann::json()},
+                  {"plans", std::move(list)}});
     if (settings_.all) {
-      std::printf("\n%s", planners_table(graph_, plain_, budget, attempts).c_str());
+      std::printf("\n%s", planners_table(graph_, plain_, budget, least, attempts).c_str());
     } else if (asked.plan) {
       std::printf("\n%s", plan_table(graph_, plain_, asked).c_str());
-    } else {
-      std::rethrow_exception(asked.error);
     }
     if (asked.plan) write_output(settings_.out, to_json(*asked.plan), "out");
     return asked.error;
@@ -116,19 +122,44 @@ class PlanCommand {
     return try_plan(graph_, budget, planner, {.pack = settings_.pack, .refine = settings_.refine});
   }
 
+  // What `auto` plans from one search for all budgets of a curve; nothing where each has a search of its own.
+  std::vector<Attempt> planned_together() const {
+    if (settings_.planner != "auto" || settings_.refine) return {};
+    const auto begin = std::chrono::steady_clock::now();
+    const auto plans = remat::plan_curve(graph_, curve_budgets(plain_), {.pack = settings_.pack});
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::vector<Attempt> attempts(plans.size());
+    for (size_t i = 0; i < plans.size(); ++i) {
+      attempts[i].planner = settings_.planner;
+      attempts[i].plan = plans[i];
+      attempts[i].planning_seconds = seconds;
+    }
+    return attempts;
+  }
+
   void plan_curve() {
-    const auto plan_for = [&](int64_t budget) { return attempt(settings_.planner, budget); };
     std::fflush(stdout);  // here too
+    const std::vector<Attempt> together = planned_together();
+    const auto plan_for = [&](int64_t budget) {
+      const auto found = std::ranges::find(together, budget, [](const Attempt& a) { return a.plan->budget_bytes; });
+      return found == together.end() ? attempt(settings_.planner, budget) : *found;
+    };
     const Curve curve = make_curve(plain_, settings_.planner, plan_for);
     std::printf("\n%s", curve_table(curve, plain_).c_str());
     json_["curve"] = to_json(curve.points, plain_);
+    json_["smallest_peak_bytes"] =
+        curve.smallest_peak_bytes ? nlohmann::json(*curve.smallest_peak_bytes) : nlohmann::json();
     if (settings_.curve.ends_with(".svg")) {
       write_output(settings_.curve, to_svg(curve, plain_, utf8(std::filesystem::path(settings_.graph).filename())),
                    "curve");
     } else {
-      const nlohmann::json file = {{"graph", utf8(settings_.graph)},          {"planner", settings_.planner},
-                                   {"baseline_bytes", plain_.baseline_bytes}, {"plain_peak_bytes", plain_.peak_bytes},
-                                   {"step_seconds", plain_.seconds},          {"points", json_["curve"]}};
+      const nlohmann::json file = {{"graph", utf8(settings_.graph)},
+                                   {"planner", settings_.planner},
+                                   {"baseline_bytes", plain_.baseline_bytes},
+                                   {"plain_peak_bytes", plain_.peak_bytes},
+                                   {"step_seconds", plain_.seconds},
+                                   {"points", json_["curve"]},
+                                   {"smallest_peak_bytes", json_["smallest_peak_bytes"]}};
       write_output(settings_.curve, file.dump(1) + '\n', "curve");
     }
   }

@@ -20,7 +20,8 @@ void run_plan(const PlanSettings& settings);
 /// One plan: figure by figure.
 std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt& attempt);
 /// Several planners: a row each. Those that cannot plan the graph at all are explained below the table.
-std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t budget_bytes,
+/// `least_seconds`: what no plan goes below (seconds_bound()).
+std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t budget_bytes, double least_seconds,
                            const std::vector<Attempt>& attempts);
 /// A row for each budget.
 std::string curve_table(const Curve& curve, const PlainStep& plain);

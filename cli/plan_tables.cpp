@@ -1,4 +1,6 @@
 // What `remat plan` prints.
+#include <cmath>
+
 #include "cli/plan.h"
 #include "cli/table.h"
 
@@ -35,12 +37,12 @@ std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt
   return table.to_string();
 }
 
-std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t budget_bytes,
+std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t budget_bytes, double least_seconds,
                            const std::vector<Attempt>& attempts) {
   Table table;
   std::string explained;
-  table.add({"planner", "predicted peak", "activation peak", "extra time", "of the step", "kept", "dropped",
-             "dropped again", "packed", "planning time"});
+  table.add({"planner", "predicted peak", "activation peak", "extra time", "of the step", "above the least", "kept",
+             "dropped", "dropped again", "packed", "planning time"});
   for (const Attempt& attempt : attempts) {
     const auto planning = format_seconds(attempt.planning_seconds);
     if (attempt.plan) {
@@ -48,18 +50,23 @@ std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t b
       const auto peak = attempt.plan->predicted_peak_bytes;
       const auto seconds = attempt.plan->predicted_seconds;
       table.add({attempt.planner, format_bytes(peak), percent(plain.activation_percent(peak)), format_seconds(seconds),
-                 percent(plain.extra_percent(seconds)), format_count(counts.kept), format_count(counts.dropped),
-                 format_count(counts.dropped_again), format_count(counts.packed), planning});
+                 percent(plain.extra_percent(seconds)), percent(plain.extra_percent(seconds - least_seconds)),
+                 format_count(counts.kept), format_count(counts.dropped), format_count(counts.dropped_again),
+                 format_count(counts.packed), planning});
     } else if (attempt.smallest_peak_bytes) {
       const auto peak = *attempt.smallest_peak_bytes;
       table.add({attempt.planner, "needs " + format_bytes(peak), percent(plain.activation_percent(peak)), "-", "-", "-",
-                 "-", "-", "-", planning});
+                 "-", "-", "-", "-", planning});
     } else {
-      table.add({attempt.planner, "no plan", "-", "-", "-", "-", "-", "-", "-", planning});
+      table.add({attempt.planner, "no plan", "-", "-", "-", "-", "-", "-", "-", "-", planning});
       explained += attempt.planner + ": " + attempt.message + "\n";
     }
   }
-  return "budget: " + budget_text(budget_bytes, plain) + "\n" + table.to_string() + explained;
+  const std::string least = std::isfinite(least_seconds)
+                                ? "no plan takes less than " + format_seconds(least_seconds) + " there, " +
+                                      percent(plain.extra_percent(least_seconds)) + " of the step"
+                                : "no plan fits it";
+  return "budget: " + budget_text(budget_bytes, plain) + "; " + least + "\n" + table.to_string() + explained;
 }
 
 std::string curve_table(const Curve& curve, const PlainStep& plain) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
@@ -46,7 +47,12 @@ std::string step_text(const ProgressState& state) {
 }
 
 std::string speed_text(const ProgressState& state) {
-  return format_count(static_cast<int64_t>(state.tokens_per_second + 0.5)) + " tokens/s";
+  return format_count(std::llround(state.tokens_per_second)) + " tokens/s";
+}
+
+bool is_terminal(std::FILE* out) {
+  const char* kind = std::getenv("TERM");
+  return isatty(fileno(out)) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
 std::string paint(const std::string& text, const char* code, bool color) {
@@ -97,11 +103,8 @@ std::string progress_line(const ProgressState& state) {
          " left";
 }
 
-Progress::Progress(std::FILE* out) : out_(out) {
-  const char* kind = std::getenv("TERM");
-  terminal_ = isatty(fileno(out)) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
-  color_ = terminal_ && !set_in_environment("NO_COLOR");
-}
+Progress::Progress(std::FILE* out)
+    : out_(out), terminal_(is_terminal(out)), color_(terminal_ && !set_in_environment("NO_COLOR")) {}
 
 Progress::~Progress() { finish(); }
 

@@ -29,6 +29,7 @@ void run_record(const RecordSettings& settings) {
   table.add({"activation peak", format_bytes(plain.activation_bytes())});
   table.add({"time per step", format_seconds(plain.seconds)});
   std::fputs(table.to_string().c_str(), stdout);
+  std::printf("without an optimizer: add its state to a budget in bytes\n");
 }
 
 }  // namespace remat::cli

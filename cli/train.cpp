@@ -68,6 +68,9 @@ void check_before_training(const TrainSettings& settings) {
   if (settings.plain && !settings.save_plan.empty()) {
     throw UsageError("[options] a --plain run follows no plan to save; leave out one of them");
   }
+  if (settings.plain && !settings.plan.empty()) {
+    throw UsageError("[options] a --plain run follows no plan; leave out --plain or --plan");
+  }
   if (settings.checkpoint.empty()) return;
   if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
     throw UsageError("[checkpoint] '" + settings.checkpoint +
@@ -100,6 +103,14 @@ nlohmann::json results_json(const TrainSettings& settings, const Trainer& traine
                          {"steps", std::move(steps)}, {"median_seconds", median_seconds(results)}};
   if (const auto budget = trainer.budget_bytes()) json["budget_bytes"] = *budget;
   return json;
+}
+
+void tell_if_not_followed(const TrainSettings& settings, const Trainer& trainer) {
+  if (settings.plan.empty() || trainer.followed_given_plan()) return;
+  std::fprintf(stderr,
+               "remat: [plan] the last step did not follow '%s': it is for another step than this training's, or takes "
+               "more than the budget; record the step with the same options, or give more\n",
+               settings.plan.c_str());
 }
 
 }  // namespace
@@ -148,15 +159,22 @@ int run_train(const TrainSettings& settings) {
   if (path.empty() && signal != 0) path = unused_path();
   if (!path.empty()) save(path, settings, data, trainer);
   polite.reset();
-  if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
   write_json(settings.json, results_json(settings, trainer, results));
-  if (signal != 0 && trainer.steps_done() < settings.steps) {
+  const bool stopped = signal != 0 && trainer.steps_done() < settings.steps;
+  if (stopped) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
                 static_cast<long long>(trainer.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
-    return 128 + signal;
+  } else {
+    print_summary(settings, trainer, results);
   }
-  print_summary(settings, trainer, results);
-  return 0;
+  tell_if_not_followed(settings, trainer);
+  try {  // last: where there is no plan, the training is worth no less
+    if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
+  } catch (const Error& error) {
+    if (!stopped) throw;
+    std::fprintf(stderr, "remat: %s\n", error.what());
+  }
+  return stopped ? 128 + signal : 0;
 }
 
 }  // namespace remat::cli

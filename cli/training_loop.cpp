@@ -41,6 +41,7 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
 
 double median_seconds(const std::vector<StepResult>& results) {
   std::vector<double> seconds;
+  seconds.reserve(results.size());
   for (const auto& result : results) seconds.push_back(result.seconds);
   if (seconds.size() > 1) seconds.erase(seconds.begin());
   if (seconds.empty()) return 0;

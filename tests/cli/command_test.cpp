@@ -100,6 +100,18 @@ TEST_F(CommandTest, APlanIsSavedAndFollowed) {
   expect_failure(train({"--plan", "text"}), 1, "[plan] 'text': no JSON");
   expect_failure(train({"--plan", "none.json"}), 1, "[plan] cannot read 'none.json'");
   expect_failure(train({"--plain", "--save-plan", "p.json"}), 2, "[options] a --plain run follows no plan");
+  expect_failure(train({"--plain", "--plan", "plan.json"}), 2, "[options] a --plain run follows no plan");
+  EXPECT_FALSE(holds(train(follow).err, "did not follow"));
+  words = follow;
+  words.insert(words.end(), {"--layers", "1"});
+  EXPECT_TRUE(holds(train(words).err, "[plan] the last step did not follow 'plan.json'"));
+}
+
+TEST_F(CommandTest, WithoutAPlanToSaveTheTrainingIsNotLost) {
+  const auto outcome = train({"--steps", "2", "--planner", "online", "--save-plan", "p.json", "--json", "a.json"});
+  expect_failure(outcome, 1, "no step has followed a plan to its end");
+  EXPECT_TRUE(holds(outcome.out, "time per step"));
+  EXPECT_EQ(losses("a.json").size(), 2);
 }
 
 // It decides nothing of the losses.

@@ -81,6 +81,13 @@ TEST_F(PlanCommandTest, ABudgetThatIsTooSmallHasItsOwnCodeAndNamesTheSmallest) {
   expect_failure(plan({"--budget", "99%", "--planner", "keep-all"}), 3, "[plan] keep-all found no plan");
 }
 
+TEST_F(PlanCommandTest, WhatElseWasAskedForIsWrittenWhereTheBudgetIsTooSmall) {
+  expect_failure(plan({"--budget", "1%", "--json", "j.json", "--curve", "c.json"}), 3, "[plan] auto found no plan");
+  EXPECT_GT(json("j.json").at("plans").at(0).at("smallest_peak_bytes"), 0);
+  EXPECT_TRUE(json("j.json").at("least_seconds").is_null());
+  EXPECT_GT(json("c.json").at("points").size(), 5u);
+}
+
 TEST_F(PlanCommandTest, AllPlannersAreCompared) {
   const auto outcome = plan({"--budget", "60%", "--all", "--json", "j.json", "--out", "p.json"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -89,6 +96,8 @@ TEST_F(PlanCommandTest, AllPlannersAreCompared) {
   EXPECT_TRUE(holds(outcome.out, "needs "));
   EXPECT_EQ(written_plan("p.json").planner, "auto");
   const auto plans = json("j.json").at("plans");
+  EXPECT_GT(json("j.json").at("least_seconds"), 0);
+  EXPECT_LE(json("j.json").at("least_seconds"), plans.at(0).at("predicted_seconds"));
   ASSERT_EQ(plans.size(), list_planners().size());
   EXPECT_EQ(plans.at(1).at("planner"), "keep-all");
   EXPECT_FALSE(plans.at(1).at("within_budget"));
@@ -108,6 +117,8 @@ TEST_F(PlanCommandTest, WritesACurveAsJson) {
   EXPECT_TRUE(holds(outcome.out, "\n100% "));
   EXPECT_TRUE(holds(outcome.out, "below: no plan of auto; its smallest needs "));
   const auto points = json("c.json").at("points");
+  EXPECT_GT(json("c.json").at("smallest_peak_bytes"), 0);
+  EXPECT_EQ(json("c.json").at("smallest_peak_bytes"), json("j.json").at("smallest_peak_bytes"));
   ASSERT_GT(points.size(), 5u);
   EXPECT_EQ(points.at(0).at("percent"), 100);
   EXPECT_EQ(points.at(0).at("extra_percent"), 0);

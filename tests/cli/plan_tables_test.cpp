@@ -51,17 +51,20 @@ TEST(PlanTablesTest, ARowForEachPlanner) {
   Attempt broken;
   broken.planner = "magic";
   broken.message = "[plan] no magic here";
-  EXPECT_EQ(planners_table(sample_graph(), sample_plain(), 3 << 20, {sample_attempt(), too_small, broken}),
-            "budget: 3.00 MiB, 50.0% of plain's activation peak\n"
-            "planner   predicted peak  activation peak  extra time  of the step  kept  dropped  dropped again  packed  "
-            "planning time\n"
-            "auto            2.75 MiB            43.8%     50.0 ms         2.5%     0        1              1       1  "
-            "      12.3 ms\n"
-            "keep-all  needs 5.00 MiB           100.0%           -            -     -        -              -       -  "
-            "      0.00 ms\n"
-            "magic            no plan                -           -            -     -        -              -       -  "
-            "      0.00 ms\n"
+  EXPECT_EQ(planners_table(sample_graph(), sample_plain(), 3 << 20, 0.03, {sample_attempt(), too_small, broken}),
+            "budget: 3.00 MiB, 50.0% of plain's activation peak; no plan takes less than 30.0 ms there, 1.5% of the "
+            "step\n"
+            "planner   predicted peak  activation peak  extra time  of the step  above the least  kept  dropped  "
+            "dropped again  packed  planning time\n"
+            "auto            2.75 MiB            43.8%     50.0 ms         2.5%             1.0%     0        1  "
+            "            1       1        12.3 ms\n"
+            "keep-all  needs 5.00 MiB           100.0%           -            -                -     -        -  "
+            "            -       -        0.00 ms\n"
+            "magic            no plan                -           -            -                -     -        -  "
+            "            -       -        0.00 ms\n"
             "magic: [plan] no magic here\n");
+  const auto nothing_fits = planners_table(sample_graph(), sample_plain(), 3 << 20, INFINITY, {too_small});
+  EXPECT_NE(nothing_fits.find("of plain's activation peak; no plan fits it\n"), std::string::npos) << nothing_fits;
 }
 
 TEST(PlanTablesTest, ARowForEachBudgetOfACurve) {
