@@ -14,7 +14,7 @@ help:  ## What there is to make
 
 setup: $(STAMP)  ## Install what is missing: Debian packages; LibTorch and a solver for tests into .venv
 # The folder is part of the rule: a .venv that was deleted is made anew.
-$(STAMP): scripts/setup $(if $(wildcard .venv),,missing-venv)
+$(STAMP): scripts/setup tests/python/requirements.txt $(if $(wildcard .venv),,missing-venv)
 	@scripts/setup
 	@mkdir -p build && touch $@
 .PHONY: missing-venv
@@ -73,7 +73,7 @@ tidy: $(STAMP)  ## Run clang-tidy on every file
 	@cmake --preset $@ --log-level=WARNING > /dev/null
 	@cmake --build --preset $@ -j $(JOBS)
 
-bench: build  ## Measure time and memory against plain, into bench/results (about an hour)
+bench: build  ## Measure time and memory against plain, into bench/results (about two hours)
 	@.venv/bin/python bench/run.py --build $(BUILD)
 
 table: bench-table  ## Put the newest measurements into README.md

@@ -18,8 +18,10 @@ from remat import compiled, memory
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.errors import BudgetError, Error, InternalError
+from remat.plan import Plan
 from remat.policy import keep, policy
-from remat.session import Plan, ReplayedOperator, Report, Session, Step, list_planners
+from remat.report import ReplayedOperator, Report
+from remat.session import Session, Step, list_planners
 from remat.wrap import session_of, unwrap, wrap
 
 __version__ = _C.version

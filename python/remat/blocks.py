@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import threading
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import calls_around, check_module, never_compiled, remove_hooks
-from remat.policy import policy
+from remat.hooks import check_module, never_compiled, remove_hooks
+from remat.progress import begin_region, end_region
 
 # Of Hugging Face's models; PEFT and others wrap such models and hand the calls on.
 _SWITCHES = ("gradient_checkpointing", "activation_checkpointing")
@@ -20,29 +19,57 @@ _SWITCHES = ("gradient_checkpointing", "activation_checkpointing")
 class _Region:
     """The hooks of one block: its forward runs under ``remat.policy()``."""
 
-    def __init__(self) -> None:
-        self._threads = threading.local()
-
-    # Copies of a model and models in files have the hooks, but none of a call in progress.
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._threads = threading.local()
-
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
-        scopes = self._threads.__dict__.setdefault("scopes", [])
-        if scopes:
-            while len(scopes) > calls_around(module):  # those calls were interrupted
-                scopes.pop().__exit__(None, None, None)
-        scopes.append(policy().__enter__())
+        begin_region(module)
 
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
-        scopes = self._threads.__dict__.get("scopes")
-        if scopes:  # hooks that ran before these may have failed
-            scopes.pop().__exit__(None, None, None)
+        end_region(module)
+
+
+class _Switch:
+    """Stands in a Hugging Face model for its own switches. It knows the model and the blocks weakly: as it is in an
+    attribute of theirs, they would be freed by the garbage collector alone."""
+
+    def __init__(self, model: nn.Module, blocks: list[nn.Module] | None) -> None:
+        self.__setstate__((model, blocks))
+
+    # A copy of the model, or one from a file, has a switch of its own. It is in the state too: the copy alone holds it.
+    def __getstate__(self) -> tuple[nn.Module | None, list[nn.Module] | None]:
+        return self._model(), self._named()
+
+    def __setstate__(self, state: tuple[nn.Module | None, list[nn.Module] | None]) -> None:
+        model, blocks = state
+        self._model = (lambda: None) if model is None else weakref.ref(model)
+        self._blocks = None if blocks is None else [weakref.ref(block) for block in blocks]
+
+    def _named(self) -> list[nn.Module] | None:
+        if self._blocks is None:
+            return None
+        return [block for block in (reference() for reference in self._blocks) if block is not None]
+
+    def enable(
+        self,
+        activation_checkpointing_kwargs: dict[str, Any] | None = None,
+        every_n_layers: int = 1,
+        offload: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """As Hugging Face's. There is no second call for the first and the last arguments to be about, and nothing to
+        hold for an offload."""
+        model = self._model()
+        if model is not None:
+            _remove_regions(model)
+            named = self._named()
+            chosen = find_blocks(model) if named is None else named
+            _add_regions(chosen[:: max(1, every_n_layers)])
+
+    def disable(self) -> None:
+        """As checkpointing that is off may be switched on again, this stays in the switches' place."""
+        model = self._model()
+        if model is not None:
+            _remove_regions(model)
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
@@ -52,47 +79,42 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     declared = _declared_blocks(model)
     if declared:
         return declared
-    blocks: list[nn.Module] = []
+    return _repeated_blocks(model)
 
-    def look(module: nn.Module) -> None:
-        if isinstance(module, (nn.ModuleList, nn.Sequential)):
-            by_class: dict[type, list[nn.Module]] = {}
-            for child in module.children():
-                if next(child.children(), None) is not None:
-                    by_class.setdefault(type(child), []).append(child)
-            repeated = [child for group in by_class.values() if len(group) > 1 for child in group]
-            # Lists in a list (the stages of a vision model): their members are the blocks, if they have some.
-            lists = [child for child in repeated if isinstance(child, (nn.ModuleList, nn.Sequential))]
-            repeated = [child for child in repeated if child not in lists or not find_blocks(child)]
-            if repeated:
-                blocks.extend(repeated)
-                for child in module.children():
-                    if not any(child is block for block in repeated):
-                        look(child)
-                return
+
+def _repeated_blocks(module: nn.Module) -> list[nn.Module]:
+    """Those of the outermost lists in `module`, which may be one itself."""
+    repeated: list[nn.Module] = []
+    if isinstance(module, (nn.ModuleList, nn.Sequential)):
+        by_class: dict[type, list[nn.Module]] = {}
         for child in module.children():
-            look(child)
-
-    look(model)
-    return blocks
+            if next(child.children(), None) is not None:
+                by_class.setdefault(type(child), []).append(child)
+        repeated = [child for group in by_class.values() if len(group) > 1 for child in group]
+        # Lists in a list (the stages of a vision model): their members are the blocks, if they have some.
+        lists = [child for child in repeated if isinstance(child, (nn.ModuleList, nn.Sequential))]
+        repeated = [child for child in repeated if child not in lists or not find_blocks(child)]
+    found = list(repeated)
+    for child in module.children():
+        if child not in repeated:
+            found += _repeated_blocks(child)
+    return found
 
 
 def _declared_blocks(module: nn.Module) -> list[nn.Module]:
     """The outermost modules of a class derived from transformers' GradientCheckpointingLayer."""
     found: list[nn.Module] = []
     seen: set[nn.Module] = set()
-
-    def look(module: nn.Module) -> None:
-        if module in seen:
-            return
-        seen.add(module)
-        if any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__):
-            found.append(module)
-            return
-        for child in module.children():
-            look(child)
-
-    look(module)
+    pending = [module]
+    while pending:
+        each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if any(base.__name__ == "GradientCheckpointingLayer" for base in type(each).__mro__):
+            found.append(each)
+        else:
+            pending.extend(reversed(list(each.children())))
     return found
 
 
@@ -131,12 +153,14 @@ def enable(model: nn.Module, blocks: Iterable[nn.Module] | None = None) -> nn.Mo
         if any(getattr(module, "gradient_checkpointing", False) for module in switched.modules()):
             _call_switch(switched, "disable")  # both would be once too many
     _add_regions(chosen)
-    named = None if blocks is None else chosen  # `blocks` may be an iterator
     for switched in _switched_models(model):
+        inside = set(switched.modules())
+        named = None if blocks is None else [block for block in chosen if block in inside]
+        ours = _Switch(switched, named)
         for switch in _SWITCHES:
             if hasattr(type(switched), f"{switch}_enable"):
-                switched.__dict__[f"{switch}_enable"] = functools.partial(_switched_on, model, named)
-                switched.__dict__[f"{switch}_disable"] = functools.partial(_switched_off, model)
+                switched.__dict__[f"{switch}_enable"] = ours.enable
+                switched.__dict__[f"{switch}_disable"] = ours.disable
     return model
 
 
@@ -147,21 +171,6 @@ def _call_switch(model: nn.Module, what: str) -> None:
         if function is not None:
             function(model)
             return
-
-
-def _switched_on(
-    model: nn.Module, blocks: list[nn.Module] | None, *args: Any, every_n_layers: int = 1, **kwargs: Any
-) -> None:
-    """activation_checkpointing_enable(activation_checkpointing_kwargs=..., every_n_layers=..., offload=...): there is
-    no second call for its arguments to be about, and nothing to hold for an offload."""
-    _remove_regions(model)
-    chosen = find_blocks(model) if blocks is None else blocks
-    _add_regions(chosen[:: max(1, every_n_layers)])
-
-
-def _switched_off(model: nn.Module) -> None:
-    """As checkpointing that is off may be switched on again, remat stays in the switches' place."""
-    _remove_regions(model)
 
 
 def disable(model: nn.Module) -> nn.Module:

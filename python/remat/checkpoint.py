@@ -9,6 +9,7 @@ import torch
 
 from remat.errors import Error
 from remat.policy import policy
+from remat.selective import selective_policy
 
 
 def checkpoint(
@@ -39,40 +40,8 @@ def checkpoint(
     if selective is None:
         with policy(), context:
             return function(*args, **kwargs)
-    with policy(keep=_saved_operators(selective)):
+    with policy(keep=selective_policy(selective)):
         return function(*args, **kwargs)
-
-
-def _saved_operators(policy_fn: Callable[..., Any]) -> list[Any]:
-    """The operators that a selective checkpoint policy saves. It is asked about each by itself, without arguments."""
-    from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext
-
-    context = SelectiveCheckpointContext(is_recompute=False)
-    saves = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
-    saved = []
-    for operator in _operators():
-        try:
-            decision = policy_fn(context, operator)
-        except Exception as error:
-            raise Error(
-                f"[checkpoint] the selective policy failed when asked about {operator} without its arguments "
-                f"({error!r}); decide by operator alone, or use remat.policy(keep=[...])"
-            ) from error
-        if decision is True or decision in saves:
-            saved.append(operator)
-    return saved
-
-
-def _operators() -> list[torch._ops.OpOverload]:
-    """Every operator that torch.ops knows of by now."""
-    result = []
-    for schema in torch._C._jit_get_all_schemas():
-        namespace, _, name = schema.name.partition("::")
-        packet = getattr(getattr(torch.ops, namespace), name, None)
-        overload = getattr(packet, schema.overload_name or "default", None)
-        if isinstance(overload, torch._ops.OpOverload):
-            result.append(overload)
-    return result
 
 
 def checkpoint_sequential(
@@ -92,7 +61,7 @@ def checkpoint_sequential(
     if kwargs:
         raise TypeError(f"checkpoint_sequential() got unexpected arguments: {', '.join(kwargs)}")
     if isinstance(functions, torch.nn.Sequential):
-        functions = list(functions.children())
+        functions = list(functions)  # children() would leave out a module's second occurrence
     count = len(functions)
     if not 1 <= segments <= count:
         raise Error(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,12 +20,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat import _C, memory
-from remat.errors import Error
+from remat.errors import Error, InternalError
 from remat.session import Session
 
 SHARES = (100, 90, 80, 70, 60, 50, 40, 30, 20, 10)  # of the plain step's activation peak, in percent
 _BACKWARD = 2.0  # times the forward pass
 _OVERHEAD_SECONDS = 2e-6  # of an operator that does nothing
+# What PyTorch says where something looks at the contents of a tensor on the meta device, or has no such kernel.
+_NO_CONTENTS = re.compile(r"(?<![a-z])meta(?![a-z])", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +79,8 @@ def estimate(make_model: Callable[[], nn.Module], loss_of: Callable[[nn.Module],
         make_model: makes the model. It is called with the meta device as the default, so that nothing is filled.
         loss_of: makes the loss from the model, with inputs that it makes itself on the default device.
 
-    Raises Error where forward or backward looks at the contents of a tensor: there are none.
+    Raises Error where forward or backward looks at the contents of a tensor: there are none. What else the model raises
+    is handed on.
     """
     with torch.device("meta"), AttentionOfTheCPU():
         memory.start_accounting("meta")
@@ -127,8 +131,8 @@ def _with_curve(graph: dict[str, Any], **figures: int) -> Estimate:
 def _contents_are_missing() -> Iterator[None]:
     try:
         yield
-    except (NotImplementedError, RuntimeError) as error:
-        if isinstance(error, Error):
+    except (RuntimeError, TypeError) as error:
+        if isinstance(error, (Error, InternalError)) or not _NO_CONTENTS.search(str(error)):
             raise
         raise Error(
             f"[estimate] the model cannot run without contents: {error}; it looks at values of tensors, or uses an "

@@ -12,25 +12,34 @@ from torch import nn
 from remat.errors import Error
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CALL = nn.Module._call_impl.__code__
 
 
 def never_compiled(function: F) -> F:
-    """Keeps torch.compile from looking into `function`, as torch.compiler.disable() does, without the seconds that it
-    takes to import the compiler."""
+    """Keeps torch.compile from looking into `function` and what that calls, as torch.compiler.disable() does, without
+    the seconds that it takes to import the compiler."""
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    compiler = torch._C._dynamo.eval_frame
+    skip = compiler._FrameAction.SKIP
+    compiler.set_code_exec_strategy(function.__code__, compiler._FrameExecStrategy(skip, skip))
     return function
 
 
-def calls_around(module: nn.Module) -> int:
-    """In a forward pre-hook of `module`: how many of its calls this one is inside of, on this thread. Hooks that count
-    for themselves lose count where a call ends by a KeyboardInterrupt: no hook is called then."""
-    count = 0
+def modules_in_call() -> list[nn.Module]:
+    """The modules that are being called on this thread, the innermost first, one as often as it is inside itself. Hooks
+    that count for themselves lose count where a call ends by a KeyboardInterrupt: no hook is called then."""
+    modules = []
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is module:
-            count += 1
+        if frame.f_code is _CALL:
+            modules.append(frame.f_locals["self"])
         frame = frame.f_back
-    return max(count - 1, 0)
+    return modules
+
+
+def calls_around(module: nn.Module) -> int:
+    """In a forward pre-hook of `module`: how many of its calls this one is inside of, on this thread."""
+    return max(sum(each is module for each in modules_in_call()) - 1, 0)
 
 
 def check_module(where: str, model: Any) -> None:

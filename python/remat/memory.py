@@ -1,7 +1,7 @@
 """How many tensor bytes are alive, and how many were at the worst moment.
 
 CPU: exact. Accounting starts with the first Session, or with :func:`start_accounting`; tensors that are older are added
-when a step first reads them. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
+then. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
 ``device`` is "cpu" or "cuda"; None: CUDA where there is one.
 """
 
@@ -10,13 +10,17 @@ from __future__ import annotations
 import torch
 
 from remat import _C
+from remat.accounting import count_older_tensors
 from remat.session import device_of
 
 
 def start_accounting(device: str | torch.device = "cpu") -> None:
     """Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors
-    that exist already stay valid. A second call does nothing. "meta" has an allocator of its own; CUDA needs none."""
-    _C.memory_start_accounting(device_of(device))
+    that exist already stay valid, and count from now on. A second call does nothing. "meta" has an allocator of its own; CUDA needs none."""
+    device = device_of(device)
+    _C.memory_start_accounting(device)
+    if device.type == "cpu":
+        count_older_tensors()
 
 
 def current(device: str | torch.device | None = None) -> int:
@@ -25,7 +29,7 @@ def current(device: str | torch.device | None = None) -> int:
 
 
 def peak(device: str | torch.device | None = None) -> int:
-    """The largest value of :func:`current` since the start, or the last :func:`reset_peak`."""
+    """The largest value of :func:`current` since the start, or the last :func:`reset_peak`. Steps have their own."""
     return _C.memory_peak(device_of(device))
 
 

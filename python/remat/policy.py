@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from remat import _C
 from remat.errors import Error
+from remat.progress import end_interrupted
 
 
 def _operator_name(operator: Any) -> str:
@@ -24,6 +26,13 @@ def _operator_name(operator: Any) -> str:
     raise Error(f'[policy] {operator!r} is no operator; use names such as "aten::mm", or torch.ops.aten.mm')
 
 
+class _Scopes(threading.local):
+    """Those of one policy that this thread is in, the innermost last."""
+
+    def __init__(self) -> None:
+        self.open: list[_C.Scope] = []
+
+
 class policy:  # lower case: it reads as the statement that it is
     """While it lasts, values produced on this thread follow the policy: ``with remat.policy(keep=["aten::mm"]): ...``.
 
@@ -35,23 +44,25 @@ class policy:  # lower case: it reads as the statement that it is
 
     Scopes nest, and the innermost decides. Values that come in from outside are kept. Inside a session's step the
     step's budget holds as well: what a policy keeps may still be dropped. Works without a session too. Raises Error for
-    an operator that does not exist.
+    an operator that does not exist. One object may be entered by several threads, and again inside itself.
     """
 
-    def __init__(self, keep: Sequence[Any] | str = ()) -> None:
-        self._policy = policy_of(keep)
-        self._scopes: list[_C.Scope] = []  # one object may be entered again inside itself
+    def __init__(self, keep: Sequence[Any] | str | _C.Policy = ()) -> None:
+        self._policy = keep if isinstance(keep, _C.Policy) else policy_of(keep)
+        self._scopes = _Scopes()
 
     def __enter__(self) -> policy:
+        end_interrupted()
         scope = _C.Scope(self._policy)
         scope.begin()
-        self._scopes.append(scope)
+        self._scopes.open.append(scope)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._scopes.pop().end()
+        end_interrupted()  # their scopes are inside this one
+        self._scopes.open.pop().end()
 
 
 def policy_of(keep: Sequence[Any] | str) -> _C.Policy:

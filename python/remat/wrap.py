@@ -6,8 +6,6 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,51 +15,10 @@ from torch.autograd import Variable
 from remat import _C
 from remat.errors import Error
 from remat.hooks import calls_around, check_module, never_compiled, remove_hooks
+from remat.model_session import ModelSession
+from remat.progress import end_interrupted, step_in_progress
+from remat.results import Call, Place, Result, tensors_in
 from remat.session import Session, Step
-
-_DEEPEST = 6  # of results in results, such as the layers of a cache
-
-
-def _slots_of(part: Any) -> list[Any]:
-    names = [kind.__dict__.get("__slots__", ()) for kind in type(part).__mro__]
-    flat = [name for each in names for name in ((each,) if isinstance(each, str) else each)]
-    return [getattr(part, name, None) for name in flat]
-
-
-def _tensors_in(result: Any) -> list[torch.Tensor]:
-    """The tensors of a model's result that backward may come to, in whatever it keeps them."""
-    found: list[torch.Tensor] = []
-    seen: set[int] = set()
-    pending = [(result, 0)]
-    while pending:
-        part, depth = pending.pop()
-        if id(part) in seen or depth > _DEEPEST:
-            continue
-        seen.add(id(part))
-        if isinstance(part, torch.Tensor):
-            if part.requires_grad:
-                found.append(part)
-            continue
-        inside: Iterable[Any] = ()
-        if isinstance(part, Mapping):
-            inside = part.values()
-        elif isinstance(part, (list, tuple, set, frozenset)):
-            inside = part
-        elif not isinstance(part, (type, nn.Module, ModuleType)):  # dataclasses, caches
-            inside = [*getattr(part, "__dict__", {}).values(), *_slots_of(part)]
-        pending.extend((child, depth + 1) for child in inside)
-    return found
-
-
-class _Call:
-    """One forward call of the model, whose results wait for backward. The hooks on its results keep it alive."""
-
-    def __init__(self, number: int, saved: int) -> None:
-        self.number = number  # of the call in its step, from 1
-        self.saved = saved  # values that it left for autograd
-        self.reached = False  # a backward has begun on it
-        self.retained = False  # a backward has been through it and left it there for another
-
 
 _of_thread = threading.local()  # .steps: of the model whose step was the last to begin
 
@@ -71,23 +28,32 @@ def _in_progress() -> _Steps | None:
     return None if reference is None else reference()
 
 
+def _counts() -> bool:
+    """Whether the call that is at its beginning or its end is one of a step: not without gradients, and not in a
+    backward, which calls the model a second time where torch.utils.checkpoint is around it."""
+    return torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
+
+
 class _Steps:
     """The hooks of a wrapped model: they begin a step before forward and end it after backward."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
+        self.session = ModelSession(options)
         self._begin()
 
     def _begin(self) -> None:
         self.lock = threading.RLock()  # threads may call the model at once: one of them has the step
-        self.session: Session | None = None
+        self.warned = False  # of a scope around the model
+        # What earlier steps have shown: whether a backward comes to the result in this place after one has been
+        # through others of the same call.
+        self.comes_later: dict[Place, bool] = {}
         self._forget()
 
     def _forget(self) -> None:
         self.step: Step | None = None
         self.thread = 0
         self.depth = 0
-        self.calls: list[weakref.ref[_Call]] = []
+        self.calls: list[weakref.ref[Call]] = []
         self.made = 0  # calls so far
         self.live_before = 0  # values that autograd may ask for, when the present call began
         self.live = 0  # the same, when a backward came to the first result
@@ -95,28 +61,25 @@ class _Steps:
         self.passed = 0  # the newest call that a backward has been through to the end
         self.retained = False  # a backward has left a graph there
         self.in_backward = False  # true also where it failed
+        self.waited_for: set[Place] = set()  # after a backward through others of the same call
 
     # Copies of a model and models in files are wrapped too, each with a session of its own.
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options}
+        return {"session": self.session}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.options = state["options"]
+        self.session = state["session"]
         self._begin()
-
-    def the_session(self) -> Session:
-        if self.session is None:
-            self.session = Session(**self.options)
-        return self.session
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
-        if torch.is_grad_enabled():
+        if _counts():
             with self.lock:
                 self._before(module)
 
     def _before(self, module: nn.Module) -> None:
         here = threading.get_ident()
+        end_interrupted()
         if self.step is not None:
             if self.thread == here and self.depth > 0 and calls_around(module) == 0:  # that call was interrupted
                 self.depth = 0
@@ -126,9 +89,10 @@ class _Steps:
             if (other := _in_progress()) is not None and other.thread == here:
                 with other.lock:
                     other._end_if_over()
-            if _C.is_recording():
-                return  # a step of the user's own, or of a model around or before this one
-            self.step = self.the_session().step()
+            if _C.is_recording():  # a step of the user's own, or of a model around or before this one
+                self._warn_of_scope(module)
+                return
+            self.step = self.session.of(module).step()
             self.thread = here
             _of_thread.steps = weakref.ref(self)
         if self.thread == here:
@@ -136,8 +100,23 @@ class _Steps:
                 self.live_before = self.step.live_values()
             self.depth += 1
 
+    def _warn_of_scope(self, module: nn.Module) -> None:
+        """No step can begin inside a scope, so that nothing keeps a budget where there is a scope alone."""
+        if self.warned or step_in_progress():
+            return
+        self.warned = True
+        warnings.warn(
+            f"[wrap] this {type(module).__name__} was called inside of a remat.policy(), a remat.checkpoint() or an "
+            "enabled block, which is not part of any step: no step begins there, and the budget does not hold; put the "
+            "scope inside the model, or begin a step outside of both: with remat.Session(budget=...).step()",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
+        if not _counts():
+            return
         with self.lock:
             if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
                 self._after(result)
@@ -149,7 +128,7 @@ class _Steps:
         if result is None and sys.exc_info()[0] is not None:
             self.end(completed=False)
             return
-        waiting = _tensors_in(result)
+        waiting = tensors_in(result)
         if not waiting:
             if not self._waiting_calls():
                 hidden = self.step.live_values() - self.live_before
@@ -165,24 +144,33 @@ class _Steps:
             return
         step = self.step
         self.made += 1
-        call = _Call(self.made, step.live_values() - self.live_before)
+        call = Call(self.made, step.live_values() - self.live_before)
         self.calls.append(weakref.ref(call))
-        for tensor in waiting:
-            if tensor.grad_fn is not None:  # not a parameter handed out as it is: its hooks would stay
-                # Losses are held longer than steps, which would keep their records for as long.
-                tensor.register_hook(lambda _grad, call=call, step=weakref.ref(step): self._reached(step(), call))
+        hooked = [tensor for tensor in waiting if tensor.grad_fn is not None]  # a parameter's hooks would stay
+        for index, tensor in enumerate(hooked):
+            each = Result(call, tensor, (len(hooked), index))
+            # Losses are held longer than steps, which would keep their records for as long.
+            tensor.register_hook(lambda _grad, each=each, step=weakref.ref(step): self._reached(step(), each))
 
-    def _waiting_calls(self) -> list[_Call]:
+    def _waiting_calls(self) -> list[Call]:
         """Those whose graphs are still there; without a graph no backward can come."""
         return [call for call in (reference() for reference in self.calls) if call is not None]
 
-    def _reached(self, step: Step | None, call: _Call) -> None:
-        """A backward has come to a result of `call`."""
+    def _reached(self, step: Step | None, result: Result) -> None:
+        """A backward has come to a result."""
         with self.lock:
-            if step is not None and self.step is step and not call.reached:
-                self._begin_backward(step, call)
+            if step is None or self.step is not step:
+                if result.place in self.comes_later:  # later than was waited for
+                    self.comes_later[result.place] = True
+                return
+            if result.place in self.waited_for:
+                self.waited_for.remove(result.place)
+                self.comes_later[result.place] = True
+            result.reached = True
+            if not result.call.reached:
+                self._begin_backward(step, result.call)
 
-    def _begin_backward(self, step: Step, call: _Call) -> None:
+    def _begin_backward(self, step: Step, call: Call) -> None:
         if not any(other.reached for other in self._waiting_calls()):
             self.live = step.live_values()
             Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
@@ -198,22 +186,43 @@ class _Steps:
     def _end_backward(self, step: Step) -> None:
         self.in_backward = False
         calls = self._waiting_calls()
-        if step.live_values() >= self.live > 0:  # retain_graph: another backward comes
+        live = step.live_values()
+        if live >= self.live > 0:  # retain_graph: another backward comes
             self.retained = True
             for call in calls:
                 call.retained = call.retained or call.reached
                 call.reached = False
+                for result in call.results():
+                    result.reached = False
             return
         self.passed = self.newest_reached
-        left = [call for call in calls if not call.reached]
+        left = [call for call in calls if not call.reached or (live > 0 and self._waits_for_rest(call))]
         self.calls = [weakref.ref(call) for call in left]
         if not left or self._passed_below(left):
             self.end(completed=True)
 
-    def _passed_below(self, calls: list[_Call]) -> bool:
+    def _waits_for_rest(self, call: Call) -> bool:
+        """A backward has been through results of `call`: whether another may come to the rest of them, as where a model
+        has two losses. Held for a log they look the same. The first time it waits, and what comes of it decides."""
+        rest = []
+        for result in call.results():
+            result.passed = result.passed or result.reached
+            if not result.passed:
+                if result.place not in self.comes_later and result.is_cut_off():
+                    self.comes_later[result.place] = False
+                if self.comes_later.get(result.place, True):
+                    rest.append(result)
+        if rest:
+            self.waited_for.update(result.place for result in rest)
+            call.reached, call.partly = False, True
+        return bool(rest)
+
+    def _passed_below(self, calls: list[Call]) -> bool:
         """A backward of gradients (``create_graph``) has been through all of `calls`, which need not come to their
         results: less is left of their graphs than they saved."""
-        return all(call.retained for call in calls) and self.step.live_values() < sum(call.saved for call in calls)
+        if not all(call.retained and not call.partly for call in calls):
+            return False
+        return self.step.live_values() < sum(call.saved for call in calls)
 
     def _is_over(self) -> bool:
         """Nothing more is to be waited for, though some results have seen no backward to its end."""
@@ -222,8 +231,9 @@ class _Steps:
         calls = self._waiting_calls()
         if not calls or any(call.reached for call in calls) or self.step.live_values() == 0:
             return True
-        # Backward has been through a later call: these results are held for something else, for a log or a list.
-        return all(call.number < self.passed for call in calls) or self._passed_below(calls)
+        # Backward has been through a later call, or through another part of the same one: these results are held for
+        # something else, for a log or a list.
+        return all(call.partly or call.number < self.passed for call in calls) or self._passed_below(calls)
 
     def _end_if_over(self) -> None:
         if self.step is not None and self._is_over():
@@ -231,6 +241,7 @@ class _Steps:
 
     def end(self, completed: bool) -> None:
         step = self.step
+        self.comes_later.update((place, False) for place in self.waited_for)
         self._forget()
         step.end(completed)
 
@@ -242,12 +253,14 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
 
     A step begins when the model is called with gradients enabled, and ends when backward has been through its results;
     it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
-    before the backward passes, or ``retain_graph``, are one step. A step whose results are dropped without a backward,
-    or are older than others that a backward has been through, or whose forward or backward fails, ends at the next call
-    of a wrapped model at the latest. Inside a session's step of yours the model is part of that step.
+    before the backward passes, several results with a backward for each, or ``retain_graph``, are one step. A step
+    whose results are dropped without a backward, or are older than others that a backward has been through, or whose
+    forward or backward fails, ends at the next call of a wrapped model at the latest. Inside a session's step of yours
+    the model is part of that step. A call that a backward makes (torch.utils.checkpoint around the model) begins none.
 
     Args:
-        budget, options: those of :class:`remat.Session`.
+        budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
+            none is named.
 
     Returns `model` itself, with hooks: its class, parameters and state_dict() are untouched, and copies and pickles of
     it are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports;
@@ -255,8 +268,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     """
     check_module("wrap", model)
     unwrap(model)
-    steps = _Steps({"budget": budget, **options})
-    steps.the_session()  # bad options are an error here
+    steps = _Steps({"budget": budget, **options})  # bad options are an error here
     model.register_forward_pre_hook(steps.before, prepend=True)
     model.register_forward_hook(steps.after, always_call=True)
     return model
@@ -289,4 +301,5 @@ def session_of(model: nn.Module) -> Session:
     steps = _steps_of(model)
     if steps is None:
         raise Error(f"[wrap] this {type(model).__name__} is not wrapped; call remat.wrap(model, budget=...) first")
-    return steps.the_session()
+    with steps.lock:
+        return steps.session.of(model)

@@ -58,6 +58,7 @@ void bind_scopes(py::module_& m) {
   m.def("keep", &keep);
   py::class_<OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &OpaqueRegion::end);
   m.def("is_recording", [] { return Recorder::current() != nullptr; });
+  m.def("is_watching_operators", &Recorder::is_watching_operators);
 }
 
 }  // namespace remat::python

@@ -9,7 +9,6 @@
 #include <remat/planner.h>
 
 #include "module.h"
-#include "plan/frontier.h"
 
 namespace remat::python {
 namespace {
@@ -30,19 +29,10 @@ void bind_plan(py::module_& m) {
         return make_plan(graph_from_json(graph), budget_bytes, planner);
       },
       WithoutLock());
-  // By `auto`, from one search: of `budgets` those that something fits, then the least that something needs.
   m.def(
       "plan_curve",
-      [](const std::string& text, const std::vector<int64_t>& budgets) {
-        const Graph graph = graph_from_json(text);
-        const planners::Frontier frontier = planners::explore(graph, {});
-        std::vector<Plan> plans;
-        for (const int64_t budget : budgets) {
-          const auto* const point = frontier.within(budget);
-          if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->fates));
-        }
-        plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().fates));
-        return plans;
+      [](const std::string& graph, const std::vector<int64_t>& budgets) {
+        return plan_curve(graph_from_json(graph), budgets);
       },
       WithoutLock());
   m.def("list_planners", [] {

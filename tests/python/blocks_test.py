@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import warnings
+import weakref
 
 import pytest
 import torch
-from compare import blocks, outcome, same_bits
+from compare import blocks, same_bits
+from enabled import dropped, same_as, train
 from torch import nn
 
 import remat
 from remat import _C
-
-
-def dropped(model, run):
-    """How many values a step without a budget drops: those of the regions."""
-    session = remat.Session()
-    with session.step():
-        run(model)
-    return session.report().values_dropped
-
-
-def train(model):
-    model(torch.randn(16, 64)).square().mean().backward()
 
 
 def tiny(name="GPT2LMHeadModel", **options):
@@ -38,17 +29,6 @@ def tiny(name="GPT2LMHeadModel", **options):
 def train_on_ids(model, **options):
     ids = torch.arange(64).reshape(4, 16) % 50
     model(input_ids=ids, labels=ids, **options).loss.backward()
-
-
-def same_as(plain, ours, run, steps=2):
-    results = []
-    for model in (plain, ours):
-        torch.manual_seed(11)
-        for _ in range(steps):
-            run(model)
-        results.append(outcome(model, []))
-    assert len(results[0]) == len(results[1])
-    assert all(same_bits(a, b) for a, b in zip(*results))
 
 
 def test_blocks_of_lists_are_found():
@@ -142,13 +122,45 @@ def test_the_switches_of_hugging_face_lead_here():
     assert not model.is_gradient_checkpointing
     assert dropped(model, train_on_ids) == expected > 0
     model.activation_checkpointing_enable(every_n_layers=3)
-    assert 0 < dropped(model, train_on_ids) < expected
+    one_block = dropped(model, train_on_ids)
+    assert 0 < one_block < expected
+    model.activation_checkpointing_enable()
+    model.activation_checkpointing_enable(None, 3)  # by position, in Hugging Face's order
+    assert dropped(model, train_on_ids) == one_block
     model.gradient_checkpointing_disable()
     model.gradient_checkpointing_enable()
     assert dropped(model, train_on_ids) == expected
     remat.disable(model)
     model.activation_checkpointing_enable()
     assert model.is_gradient_checkpointing  # theirs again
+
+
+@pytest.mark.parametrize("named", [lambda model: None, lambda model: model.transformer.h, lambda model: [model]])
+@pytest.mark.parametrize("copied", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_an_enabled_model_is_freed_without_the_garbage_collector(named, copied):
+    def parameter_of(prepare):
+        model = prepare(tiny())
+        return weakref.ref(next(model.parameters()))  # the model goes here
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert parameter_of(copied)() is None  # plain models are freed
+        assert parameter_of(lambda model: copied(remat.enable(model, named(model))))() is None
+    finally:
+        gc.enable()
+
+
+def test_switches_turn_on_the_blocks_that_were_named():
+    model = tiny()
+    remat.enable(model, blocks=[model.transformer.h[1]])
+    expected = dropped(model, train_on_ids)
+    for ours in (model, copy.deepcopy(model)):
+        ours.activation_checkpointing_disable()
+        assert dropped(ours, train_on_ids) == 0
+        ours.activation_checkpointing_enable()
+        assert dropped(ours, train_on_ids) == expected > 0
+        assert len(ours.transformer.h[1]._forward_hooks) == 1
 
 
 def test_what_was_on_already_is_replaced():

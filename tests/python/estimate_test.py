@@ -91,14 +91,37 @@ def test_an_estimate_takes_no_memory():
     assert remat.memory.peak("cpu") - before < 150 << 20  # what the rates are measured with
 
 
-def test_a_model_that_looks_at_contents_is_refused():
+LOOKS = {
+    "item": lambda y: y.sum().item(),
+    "bool": lambda y: 1 if y.sum() > 0 else 2,
+    "tolist": lambda y: y.tolist()[0][0],
+    "nonzero": lambda y: y.nonzero().shape[0],
+    "numpy": lambda y: y.detach().numpy()[0, 0],
+    "equal": lambda y: 1 if torch.equal(y, -y) else 2,
+    "cpu": lambda y: y.cpu(),
+}
+
+
+@pytest.mark.parametrize("looks", LOOKS)
+def test_a_model_that_looks_at_contents_is_refused(looks):
     class Looks(nn.Linear):
         def forward(self, x):
             y = super().forward(x)
-            return y if y.sum().item() > 0 else -y
+            return y * LOOKS[looks](y)
 
     with pytest.raises(remat.Error, match="cannot run without contents"):
         estimate(lambda: Looks(4, 4), lambda model: model(torch.zeros(2, 4)).sum())
+
+
+@pytest.mark.parametrize("error", [remat.InternalError("[tape] a meta value is gone"), RuntimeError("mine")])
+def test_other_errors_are_handed_on(error):
+    class Fails(nn.Linear):
+        def forward(self, x):
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        estimate(lambda: Fails(4, 4), lambda model: model(torch.zeros(2, 4)).sum())
+    assert caught.value is error
 
 
 def command(*arguments):

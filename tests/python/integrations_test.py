@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pathlib
+import pickle
 import runpy
 import sys
 
@@ -77,6 +78,28 @@ def test_trainer_refuses_nonsense_before_it_trains():
         integration.RematCallback(budget="much")
     with pytest.raises(remat.Error, match="no planner"):
         integration.RematCallback(planner="best")
+
+
+@pytest.mark.parametrize("library", ["transformers", "lightning"])
+def test_callbacks_can_be_copied_and_pickled(library):
+    integration = pytest.importorskip(f"remat.integrations.{library}", reason=f"{library} is not installed")
+    callback = integration.RematCallback(budget="50%", planner="online")
+    for other in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        model = blocks(2)
+        if library == "lightning":
+            with pytest.raises(remat.Error, match="before the first batch"):
+                _ = other.session
+            other.on_train_batch_start(None, model, None, 0)
+            assert pickle.loads(pickle.dumps(other))._step is None
+            other.on_exception(None, model, ValueError())
+            assert not other.session.report().completed
+            assert pickle.loads(pickle.dumps(other))._figures.take().keys() == other._figures.take().keys()
+        else:
+            other.on_train_begin(None, None, None, model=model)
+            model(torch.randn(4, 64)).sum().backward()
+            other.on_step_end(None, None, None, model=model)
+            assert pickle.loads(pickle.dumps(other))._figures.take().keys() == other._figures.take().keys()
+            other.on_train_end(None, None, None, model=model)
 
 
 def test_trainers_own_checkpointing_leads_to_enabled_blocks(tmp_path):

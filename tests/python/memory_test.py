@@ -95,3 +95,52 @@ def test_graphs_that_never_run_backward_are_freed():
     tensors, resident = growth(step, 20, STEPS)
     assert tensors <= 0
     assert resident < 8 << 20
+
+
+@pytest.fixture
+def limited():
+    remat.memory.start_accounting()
+    yield
+    remat.memory.set_limit(None)
+
+
+def test_a_standing_limit_holds_for_every_session_until_it_is_taken_away(limited):
+    device = remat.memory.limit("cpu")
+    assert device > 1 << 20
+    remat.memory.set_limit(device + 1, "cpu")
+    assert remat.memory.limit("cpu") == device  # no more than there is
+    most = remat.memory.current("cpu") + (1 << 20)
+    remat.memory.set_limit(most, "cpu")
+    assert remat.memory.limit("cpu") == most
+    with pytest.raises(remat.BudgetError) as caught, remat.Session(device="cpu").step():
+        torch.empty(2 << 20, dtype=torch.uint8)
+    assert caught.value.budget_bytes == most
+    remat.memory.set_limit(None, "cpu")
+    assert remat.memory.limit("cpu") == device
+    with remat.Session(device="cpu").step():
+        torch.empty(2 << 20, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("bytes", [0, -1])
+def test_a_limit_of_nothing_is_an_error(bytes, limited):
+    with pytest.raises(remat.Error, match=r"\[set_limit\]"):
+        remat.memory.set_limit(bytes, "cpu")
+
+
+def test_in_a_step_the_limit_is_its_budget(limited):
+    budget = remat.memory.current("cpu") + (1 << 20)
+    with remat.Session(budget=budget, device="cpu").step():
+        assert remat.memory.limit("cpu") == budget
+    assert remat.memory.limit("cpu") > budget
+
+
+def test_what_freed_tensors_leave_is_cached_and_can_be_given_back(limited):
+    remat.memory.release_cached("cpu")
+    before = remat.memory.cached("cpu")
+    size = 3 << 20
+    tensor = torch.empty(size, dtype=torch.uint8)
+    assert remat.memory.cached("cpu") == before
+    del tensor
+    assert remat.memory.cached("cpu") >= before + size
+    remat.memory.release_cached("cpu")
+    assert remat.memory.cached("cpu") == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from scopes import loss_of
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 import remat
+from remat import _C, selective
 
 ATEN = torch.ops.aten
 
@@ -34,7 +36,7 @@ def test_a_list_of_operators():
 
 @pytest.mark.parametrize(
     "saved",
-    [CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE, True],
+    [True, *(each for each in CheckpointPolicy if "RECOMPUTE" not in each.name)],  # some go to the host and come back
 )
 def test_a_policy_function(saved):
     seen = []
@@ -50,6 +52,93 @@ def test_a_policy_function(saved):
     replayed = replays_of(lambda: remat.checkpoint(model, torch.randn(32, 64), use_reentrant=False, context_fn=contexts))
     assert "aten::addmm" not in replayed and "aten::gelu" in replayed
     assert not any(seen)
+
+
+def asked_by(choose, steps=2):
+    """How often checkpoints ask a policy function for each of `steps` steps."""
+    counts = [0]
+    contexts = functools.partial(create_selective_checkpoint_contexts, choose)
+    for _ in range(steps):
+        before = choose.count
+        remat.checkpoint(blocks(1), torch.randn(4, 64), context_fn=contexts).sum().backward()
+        counts.append(choose.count - before)
+    return counts[1:]
+
+
+class Counting:
+    def __init__(self):
+        self.count, self.operators = 0, set()
+
+    def __call__(self, context, operator, *args, **kwargs):
+        self.count += 1
+        self.operators.add(operator)
+        return operator is ATEN.addmm.default
+
+
+class Unhashable(Counting):
+    __hash__ = None
+
+
+def test_a_policy_function_is_asked_in_the_first_step_alone():
+    first, second = asked_by(Counting())
+    assert first > 1000
+    assert second == 0
+    first, second = asked_by(Unhashable())  # as it cannot be found again
+    assert first == second > 1000
+
+
+def test_a_policy_function_is_asked_about_operators_that_come_later():
+    choose = Counting()
+    asked_by(choose)
+    library = torch.library.Library("remat_policy_test", "FRAGMENT")
+    library.define("later(Tensor x) -> Tensor")
+    assert asked_by(choose)[0] > 1000
+    assert torch.ops.remat_policy_test.later.default in choose.operators
+    library._destroy()
+
+
+def test_a_list_is_not_asked_about():
+    contexts = functools.partial(create_selective_checkpoint_contexts, [ATEN.addmm.default])
+    assert selective._listed(contexts()[0].policy_fn) == (ATEN.addmm.default,)
+    assert selective._listed(Counting()) is None
+    assert selective._listed(lambda context, operator: False) is None
+
+
+@pytest.mark.parametrize("period", [2, 3, 4])
+def test_a_policy_function_that_counts_calls_is_refused(period):
+    seen = []
+
+    def every(context, operator, *args, **kwargs):
+        if operator != ATEN.addmm.default:
+            return CheckpointPolicy.PREFER_RECOMPUTE
+        seen.append(operator)
+        return CheckpointPolicy.MUST_SAVE if len(seen) % period == 0 else CheckpointPolicy.PREFER_RECOMPUTE
+
+    contexts = functools.partial(create_selective_checkpoint_contexts, every)
+    with pytest.raises(remat.Error, match=r"aten.addmm.default . of the 4 times.*put remat.policy"):
+        remat.checkpoint(blocks(1), torch.randn(4, 64), context_fn=contexts)
+
+
+def test_one_policy_may_be_entered_by_several_threads():
+    scope = remat.policy()
+    entered, left = threading.Event(), threading.Event()
+    recording = []
+
+    def work():
+        with scope:
+            entered.set()
+            left.wait(60)
+            recording.append(_C.is_recording())
+        recording.append(_C.is_recording())
+
+    thread = threading.Thread(target=work)
+    with scope:
+        thread.start()
+        entered.wait(60)
+    recording.append(_C.is_recording())
+    left.set()
+    thread.join()
+    assert recording == [False, True, False]
 
 
 def test_a_policy_function_that_needs_the_arguments_is_refused():

@@ -238,3 +238,77 @@ def test_held_results_that_no_backward_comes_to_do_not_make_one_endless_step(bef
     assert [report.step for report in reports] == ([2, 3, 4, 5] if before else [3, 4, 5, 6])
     assert all(report.completed for report in reports)
     assert reports[-1].plan is not None
+
+
+class Heads(nn.Module):
+    """Two results, with a trunk in common or with nothing."""
+
+    def __init__(self, trunk=None):
+        super().__init__()
+        self.trunk, self.left, self.right = trunk or nn.Identity(), blocks(3), blocks(3)
+
+    def forward(self, x):
+        x = self.trunk(x)
+        return self.left(x), self.right(x)
+
+
+def trained_heads(use, make=Heads, steps=4):
+    """Which of the backward passes of a step left it in progress: of the left result and, in the steps that `use` says,
+    of the right one. And the last report."""
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        for step in range(steps):
+            left, right = model(batch())
+            left.square().mean().backward()
+            in_a_step.append([_C.is_recording()])
+            if use(step):
+                right.square().mean().backward()
+                in_a_step[-1].append(_C.is_recording())
+
+    report = both(loop, make=make, budget="60%").report()
+    assert (report.step, report.completed) == (steps, True)
+    return in_a_step, report
+
+
+def test_two_results_with_a_backward_for_each_are_one_step():
+    in_a_step, report = trained_heads(lambda step: True)
+    assert in_a_step == 4 * [[True, False]]
+    assert report.plan is not None
+    assert report.peak_bytes <= report.budget_bytes
+
+
+def test_a_result_that_is_held_holds_up_the_first_step_alone():
+    in_a_step, report = trained_heads(lambda step: False)
+    assert in_a_step == [[True], [False], [False], [False]]
+    assert report.plan is not None
+
+
+def test_a_result_whose_graph_is_gone_in_part_is_not_waited_for():
+    in_a_step, _ = trained_heads(lambda step: False, make=lambda: Heads(blocks(2)))
+    assert in_a_step == 4 * [[False]]
+
+
+def test_a_result_that_backward_comes_to_again_is_waited_for_again():
+    in_a_step, _ = trained_heads(lambda step: step >= 2, steps=5)
+    assert in_a_step == [[True], [False], [False, False], [True, False], [True, False]]
+
+
+def test_a_retained_graph_of_two_results_stays_in_its_step_until_each_had_its_own():
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        for _ in range(3):
+            left, right = (each.square().mean() for each in model(batch()))
+            (left + right).backward(retain_graph=True)
+            in_a_step.append(_C.is_recording())
+            left.backward()
+            in_a_step.append(_C.is_recording())
+            right.backward()
+            in_a_step.append(_C.is_recording())
+
+    report = both(loop, make=Heads).report()
+    assert (report.step, report.completed) == (3, True)
+    assert in_a_step == 3 * [True, True, False]

@@ -14,6 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from remat.errors import Error
 from remat.integrations.figures import Figures
+from remat.model_session import ModelSession
 from remat.wrap import session_of, unwrap, wrap
 
 
@@ -22,7 +23,8 @@ class RematCallback(TrainerCallback):
     training begins and unwraps it when training ends.
 
     Args:
-        budget, options: those of :class:`remat.Session`.
+        budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
+            none is named.
 
     The Trainer's logs get, for the steps since the last entry, "remat/peak_bytes", "remat/plain_peak_bytes" (what the
     peak would have been), "remat/budget_bytes" and "remat/recompute_seconds". A micro-batch is a step. Callbacks that
@@ -36,7 +38,7 @@ class RematCallback(TrainerCallback):
     def __init__(self, budget: int | str | None = None, **options: Any) -> None:
         self._options = {"budget": budget, **options}
         self._figures = Figures()
-        wrap(nn.Identity(), **self._options)  # bad options are an error here
+        ModelSession(self._options)  # bad options are an error here
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any

@@ -1,0 +1,91 @@
+"""What a wrapped model returned, and which of it backward has come to."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+_DEEPEST = 6  # of results in results, such as the layers of a cache
+
+Place = tuple[int, int]
+"""Of a result in what the model returns: how many results there are, and which of them it is."""
+
+
+def _slots_of(part: Any) -> list[Any]:
+    names = [kind.__dict__.get("__slots__", ()) for kind in type(part).__mro__]
+    flat = [name for each in names for name in ((each,) if isinstance(each, str) else each)]
+    return [getattr(part, name, None) for name in flat]
+
+
+def tensors_in(result: Any) -> list[torch.Tensor]:
+    """The tensors of a model's result that backward may come to, in whatever it keeps them."""
+    found: list[torch.Tensor] = []
+    seen: set[int] = set()
+    pending = [(result, 0)]
+    while pending:
+        part, depth = pending.pop()
+        if id(part) in seen or depth > _DEEPEST:
+            continue
+        seen.add(id(part))
+        if isinstance(part, torch.Tensor):
+            if part.requires_grad:
+                found.append(part)
+            continue
+        inside: Iterable[Any] = ()
+        if isinstance(part, Mapping):
+            inside = part.values()
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            inside = part
+        elif not isinstance(part, (type, nn.Module, ModuleType)):  # dataclasses, caches
+            inside = [*getattr(part, "__dict__", {}).values(), *_slots_of(part)]
+        pending.extend((child, depth + 1) for child in inside)
+    return found
+
+
+class Call:
+    """One forward call of the model, whose results wait for backward. Its results keep it alive."""
+
+    def __init__(self, number: int, saved: int) -> None:
+        self.number = number  # of the call in its step, from 1
+        self.saved = saved  # values that it left for autograd
+        self.reached = False  # a backward has begun on it
+        self.retained = False  # a backward has been through it and left it there for another
+        self.partly = False  # a backward has been through some of its results, and may come to the rest
+        self._results: list[weakref.ref[Result]] = []
+
+    def results(self) -> list[Result]:
+        """Those whose graphs are still there."""
+        return [result for result in (reference() for reference in self._results) if result is not None]
+
+
+class Result:
+    """A tensor of a call. The tensor's hook keeps it alive: as long as there is a graph for backward to come by."""
+
+    def __init__(self, call: Call, tensor: torch.Tensor, place: Place) -> None:
+        self.call = call
+        self.place = place
+        self.reached = False  # by a backward that has not ended, or has left the graph there for another
+        self.passed = False  # a backward has been through it to the end
+        self._tensor = weakref.ref(tensor)
+        call._results.append(weakref.ref(self))
+
+    def is_cut_off(self) -> bool:
+        """At the end of a backward: whether it has been through a part of this result's graph, which no other backward
+        can come by then."""
+        tensor = self._tensor()
+        pending = [] if tensor is None or tensor.grad_fn is None else [tensor.grad_fn]
+        seen = set()
+        while pending:
+            node = pending.pop()
+            if node in seen or node.name() == "torch::autograd::AccumulateGrad":
+                continue
+            if torch._C._will_engine_execute_node(node):
+                return True
+            seen.add(node)
+            pending.extend(before for before, _ in node.next_functions if before is not None)
+        return False

@@ -1,0 +1,69 @@
+"""What is counted: tensors older than the session, and nothing of what has failed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import remat
+from remat import _C
+
+OLDER = """
+import json, torch, remat
+model = torch.nn.Linear(512, 512)
+optimizer = torch.optim.Adam(model.parameters())
+x = torch.randn(4, 512)
+model(x).sum().backward()
+optimizer.step()
+session = remat.Session()
+with session.step():
+    model(x).sum().backward()
+print(json.dumps(session.report().baseline_bytes))
+"""
+
+
+def test_gradients_and_optimizer_state_that_are_older_than_the_session_count():
+    run = subprocess.run([sys.executable, "-c", OLDER], check=True, capture_output=True, text=True)
+    parameters = (512 * 512 + 512) * 4
+    assert 4 * parameters <= json.loads(run.stdout) < 4 * parameters + 64 * 1024  # with a gradient and Adam's two
+
+
+class Failing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("no gradient today")
+
+
+def failing_step(session: remat.Session, model: nn.Module, x: torch.Tensor) -> None:
+    with session.step():
+        model(Failing.apply(x)).sum().backward()
+
+
+def test_a_backward_that_fails_leaves_no_gradients_on_their_way():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU())
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    x = torch.randn(1024, 64, requires_grad=True)
+    session = remat.Session()
+    before = remat.memory.current("cpu")
+    with pytest.raises(ValueError, match="no gradient today"):
+        failing_step(session, model, x)
+    assert remat.memory.current("cpu") == before
+
+
+def test_operators_are_not_looked_at_when_a_wrapped_models_step_is_over():
+    model = remat.wrap(nn.Sequential(nn.Linear(8, 8), nn.GELU()))
+    model(torch.randn(2, 8)).sum().backward()
+    assert remat.session_of(model).report().completed
+    torch.ones(2)  # the first operator after backward finds it out
+    assert not _C.is_watching_operators()
