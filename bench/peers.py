@@ -93,7 +93,7 @@ def measure(bench, model, eager):
     for row in rows:
         if row["variant"].startswith(peer_variants.COMPILED) and "error" not in row and saves_all:
             row["compiled_ratio"] = row["wall_ratio"] / saves_all
-        if "error" not in row:
+        if "error" not in row and row["variant"] != peer_variants.AGAIN:
             row["remat_within_bytes"] = max((p for p in points if p <= row["activation_peak_bytes"]), default=None)
     rows += bench.rows(model, [(peer_variants.NOTHING_DROPPED,), *(("remat", point) for point in points)])
     return rows

@@ -11,7 +11,8 @@ Measured by `bench/peers.py`, from Python, forward and backward. A ratio is the 
 in a process of its own, all with the same allocator; activation peaks are exact, in percent of plain's. Each other way is
 set against remat within the same peak (or one up to 5 % lower). "Extra time, of the other's": remat's extra time over plain,
 divided by the other's; 1 is a draw. Variants of torch.compile are compared with the compiled model that saves everything, and
-remat with plain PyTorch. "same": every bit is plain's.
+remat with plain PyTorch. "same": every bit is plain's. Processes differ in where their memory lies, and so in speed, by some
+percent: "plain again" is a second process of plain's.
 """
 
 
@@ -42,7 +43,7 @@ def peer_rows(rows):
         if "error" in row:
             yield row, [variant.partition(" within ")[0], "", "refused" if ours else f"failed: {row['error']}", "", "", ""]
         elif not ours:
-            within = f"remat within {row['remat_within_bytes']} bytes"
+            within = f"remat within {row.get('remat_within_bytes')} bytes"
             compared.add((model, within))
             took = ratio(row) + (f", {row['compiled_ratio']:.3f} x compiled" if "compiled_ratio" in row else "")
             yield row, [variant, peak(row), took, *against(row, of.get((model, within))), same(row)]

@@ -50,6 +50,11 @@ def other_lines(results):
               for row in results.get("recording", {"rows": []})["rows"] if "record_share" in row]
     if shares:
         yield f"- records, in percent of the saved values that they stand for: {', '.join(shares)}"
+    missed = [abs(row["report"]["peak_bytes"] - row["report"]["planned_peak_bytes"]) / row["plain_activation_peak_bytes"]
+              for row in results.get("budgets", {"rows": []})["rows"] if row.get("report", {}).get("planned_peak_bytes")]
+    if missed:
+        yield (f"- {len(missed)} planned steps peaked where their plans said, to {100 * max(missed):.3f} % of plain's "
+               "activation peak")
     planned = [f"{row['operators']:,}: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.1f} MB"
                for row in results.get("planning", {"rows": []})["rows"]]
     if planned:
@@ -60,12 +65,18 @@ def other_lines(results):
 def gap_rows(rows):
     """Planned by `auto` against the oracle's figure: how much of a step it could be faster at most."""
     def percent(row, key):
-        return "nothing fits" if row[key] is None else f"{100 * row[key] / row['step_seconds']:.2f} %"
+        return "-" if row.get(key) is None else f"{100 * row[key] / row['step_seconds']:.1f}"
 
+    of_model = {}
     for row in rows:
-        if row["model"] in MODELS:
-            auto = [percent(row, "auto_seconds"), f"{row['gap_percent']:.2f} %"] if "gap_percent" in row else ["no plan", ""]
-            yield [MODELS[row["model"]], f"{row['share']} %", auto[0], percent(row, "reference_seconds"), auto[1]]
+        of_model.setdefault(row["model"], []).append(row)
+    for model, own in of_model.items():
+        if model in MODELS:
+            gaps = (f"{row['gap_percent']:.1f}" if row.get("reference_seconds") is not None and "gap_percent" in row else "-"
+                    for row in own)
+            yield [MODELS[model], *(" / ".join(cells) + " %" for cells in (
+                (str(row["share"]) for row in own), (percent(row, "auto_seconds") for row in own),
+                (percent(row, "reference_seconds") for row in own), gaps))]
     small = [row for row in rows if row["model"] == "small"]
     if small:
         gaps = [row["gap_percent"] for row in small if "gap_percent" in row]
@@ -100,7 +111,7 @@ def text(results):
     if peers:
         parts.append(peers_table.short(peers))
     if "gap" in results:
-        parts.append(table(["plans of `auto`, predicted", "budget", "seconds of replays", "no plan takes less than", "gap"],
+        parts.append(table(["plans of `auto`, predicted", "budget", "replays, of the step", "no plan takes less than", "gap"],
                            gap_rows(results["gap"]["rows"])))
     if "smallest" in results:
         parts.append(table(["smallest activation peak", "`auto`", "no plan takes less than",

@@ -63,7 +63,7 @@ def random_graph(seed, operators):
         for v in made:
             if step.values[v]["droppable"] or chance(30):
                 held.append(v)
-                if chance(95):
+                if chance(95) or step.values[v]["droppable"]:  # what is droppable is idle before it is used
                     busy.append(v)
         for v in [v for v in busy if o == operators - 1 or chance(70)]:
             busy.remove(v)
