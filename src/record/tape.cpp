@@ -267,7 +267,7 @@ void Tape::settle(ValueId id) {
     }
   } else if (value.saved == 0 && !value.extra) {
     value.extra = true;
-    forget_plain(id);
+    if (ledger != nullptr) ledger->forget_plain(value.bytes);  // for the trace its bytes are there as long as they are
   }
 }
 
@@ -277,8 +277,11 @@ void Tape::let_go(ValueId id) {
     value.absent = false;
     forget_plain(id);
   }
-  const bool leaf = value.producer == kNone;
-  if (!leaf && !value.pinned && !(value.anchor && value.readers > 0)) release_kept(value);
+  const bool for_replays = value.producer == kNone || value.pinned || (value.anchor && value.readers > 0);
+  if (!for_replays) {
+    release_kept(value);
+    value.packed.reset();
+  }
   if (value.kept) uncount_when_idle(id);
 }
 
@@ -375,7 +378,10 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
     Value& value = values[id];
     if (value.producer != kNone && operations[value.producer].info == nullptr) value.producer = kNone;
     if (needed[id]) continue;
-    if (value.extra) release_kept(value);
+    if (value.extra) {
+      if (trace != nullptr) trace->forgotten(id, value.bytes);
+      release_kept(value);
+    }
     if (value.kept) freed.push_back(std::move(value.kept));
     unhome(id);
     const ValueId successor = value.successor;  // saved tensors may still come by

@@ -66,7 +66,7 @@ struct Value {
   ValueId successor = kNone;  ///< what an in-place write made of it, where saved tensors referred to it
   bool data = false;          ///< an operator's result that has no gradient
   bool raw = false;           ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
-  bool pinned = false;        ///< never given up: keep(), or not exactly repeatable
+  bool pinned = false;        ///< never given up: keep(), or the statistics of a batch normalization
   bool anchor = false;        ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;          ///< give it up as soon as only the tape holds it
   bool extra = false;         ///< `kept` is for replays alone: plain's account does not have it

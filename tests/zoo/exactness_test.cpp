@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "support/compare.h"
+#include "support/predicted_peaks.h"
 #include "zoo/bert.h"
 #include "zoo/deep.h"
 #include "zoo/gpt.h"
@@ -132,6 +133,12 @@ TEST_P(ZooExactness, WithinBudgets) {
       EXPECT_GT(reports[1].planned_peak_bytes, 0) << what;
     }
   }
+}
+
+TEST_P(ZooExactness, PeaksWherePlansSay) {
+  torch::manual_seed(7);
+  const Example example = GetParam().make();
+  expect_predicted_peaks([&](Session& session) { train(example, &session); }, GetParam().name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ZooExactness,

@@ -1,0 +1,80 @@
+// Steps peak where their plan says, to the byte, whatever the plan: what replays need beside saved values counts too.
+#include "support/predicted_peaks.h"
+
+#include <cstring>
+
+#include "support/compare.h"
+
+namespace remat::test {
+namespace {
+
+namespace nn = torch::nn;
+
+/// Runs the program as the steps of sessions; its gradients exist before, and are accumulated. What it is given, 1,
+/// comes from wide layers: where they are dropped, the peak is at the end of backward, with all that was not freed.
+void expect_predicted(std::vector<at::Tensor> parameters, const std::function<at::Tensor(const at::Tensor&)>& loss) {
+  parameters.push_back(torch::zeros({256, 256}).requires_grad_());
+  for (const at::Tensor& p : parameters) p.mutable_grad() = at::zeros_like(p);
+  expect_predicted_peaks([&](Session& session) {
+    torch::manual_seed(5);
+    Step step = session.step();
+    at::Tensor wide = parameters.back();
+    for (int i = 0; i < 6; ++i) wide = wide.tanh();
+    wide = wide.mean() + 1;
+    loss(wide).backward();
+    wide.reset();
+    step.end();
+  });
+}
+
+TEST(PredictedPeaks, StatisticsOfBatchNormalization) {
+  nn::Sequential layers;
+  for (int i = 0; i < 6; ++i) {
+    layers->push_back(nn::Conv2d(nn::Conv2dOptions(16, 16, 3).padding(1)));
+    layers->push_back(nn::BatchNorm2d(16));
+    layers->push_back(nn::ReLU(nn::ReLUOptions(true)));
+  }
+  const auto x = torch::randn({2, 16, 4, 4});
+  expect_predicted(layers->parameters(), [&](const at::Tensor& one) { return layers->forward(x * one).pow(2).mean(); });
+}
+
+TEST(PredictedPeaks, PackedMasks) {
+  nn::Sequential layers;
+  for (int i = 0; i < 6; ++i) layers->push_back(nn::Linear(32, 32));
+  const auto x = torch::randn({64, 32});
+  expect_predicted(layers->parameters(), [&](const at::Tensor& one) {
+    at::Tensor h = x * one;
+    for (int i = 0; i < 6; ++i) h = torch::dropout(layers->ptr<nn::LinearImpl>(i)->forward(h), 0.2, true);
+    return h.pow(2).mean();
+  });
+}
+
+/// Plain frees it when the forward pass is over; replays of what was made from it read it.
+TEST(PredictedPeaks, InputsMadeInTheStep) {
+  const auto w = torch::randn({64, 64}).requires_grad_();
+  expect_predicted({w}, [&](const at::Tensor& one) {
+    at::Tensor h = w * one;
+    for (int i = 0; i < 6; ++i) {
+      at::Tensor x = torch::empty({64, 64});
+      std::memset(x.mutable_data_ptr(), 0, x.nbytes());
+      h = (h + x).tanh();
+    }
+    return h.pow(2).mean();
+  });
+}
+
+TEST(PredictedPeaks, KeptValues) {
+  const auto w = torch::randn({64, 64}).requires_grad_();
+  expect_predicted({w}, [&](const at::Tensor& one) {
+    at::Tensor h = w * one;
+    for (int i = 0; i < 8; ++i) {
+      h = h.tanh();
+      if (i % 3 == 0) h = keep(h + 1);
+      if (i % 3 == 1) keep(h);
+    }
+    return h.pow(2).mean();
+  });
+}
+
+}  // namespace
+}  // namespace remat::test

@@ -1,0 +1,14 @@
+// tests/support/predicted_peaks.h -- follows plans of random fates, and expects each step to peak where it was said.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <remat/remat.h>
+
+namespace remat::test {
+
+/// `train` runs one step of the session; every step is the same, and gradients exist before the first.
+void expect_predicted_peaks(const std::function<void(Session&)>& train, const std::string& what = "");
+
+}  // namespace remat::test
