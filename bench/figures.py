@@ -137,7 +137,7 @@ def gap(bench):
     planner, batches = command_on_graphs(bench)
     seconds = min(60, 7 * bench.protocol.pairs)  # for each bound: fewer pairs are a trial
     small = list(plans.small_rows(planner))  # seconds; the models take a minute for each bound
-    return [*plans.model_rows(planner, batches, seconds), *small]
+    return [*plans.model_rows(planner, SHARES, batches, seconds), *small]
 
 
 def smallest(bench):

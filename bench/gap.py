@@ -8,7 +8,7 @@ import oracle
 from small_graphs import blocks, chain, random_graph
 from step_model import Graph, simulate
 
-MODELS, SHARES = ("gpt", "bert", "resnet", "unet", "lstm", "mlp", "deep"), (50, 40, 35, 25)
+SHARES = (50, 40, 35, 25)
 SOLVED = ("gpt", "resnet", "mlp")  # by the oracle's program too; the others' bound is `remat plan`'s own
 SMALL_SHARES = (70, 50, 35)
 IGNORED_BYTES = {"resnet": 20_000, "gpt": 20_000}  # statistics of normalizations
@@ -85,8 +85,8 @@ def compared(graph, auto, reference):
     return row
 
 
-def model_rows(planner, batches, seconds):
-    for model in MODELS:
+def model_rows(planner, models, batches, seconds):
+    for model in models:
         graph = planner.record(model, batches.get(model))
         for share in SHARES:
             budget = oracle.share_of_peak(graph, share)

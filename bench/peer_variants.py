@@ -3,6 +3,7 @@ import contextlib
 import math
 
 import torch
+import torch._functorch.config
 from peer_models import HuggingFace
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts

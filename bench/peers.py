@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Measures remat from Python beside other ways to save memory; writes bench/results/<date>-peers.json.
 
-  bench/peers.py [MODEL ...] [--pairs 9] [--eager] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+  bench/peers.py [MODEL ...] [--pairs 9] [--eager | --compiled] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
 
 Each variant is a process of its own (peer_step.py), so that none pays for another's use of memory, and is compared with
 plain in interleaved pairs of steps on the same weights, data and seed, with the same allocator. A ratio is the median of
 the pairs'. Only two processes at a time: with seven, medians were off by up to a tenth. Bytes are exact. remat runs with
 nothing dropped, within the peak of every peer, within twice that of checkpointing every block, and within 40 % of plain's.
---eager leaves torch.compile out, whose peers take a minute each to compile. Models measured before on the same day keep
-their rows in the file.
+--eager leaves torch.compile out, whose peers take a minute each to compile; --compiled measures these alone, beside what
+was measured before on the same day. Other models of that day keep their rows in the file.
 """
 import argparse
 import datetime
@@ -72,31 +72,33 @@ def name_of(variant):
     return f"{name} within {peak[0]} bytes" if peak else name
 
 
-def measure(bench, model, eager):
-    """The rows of one model. A peer's row names the row of remat that took no more memory."""
+def measure(bench, model, kinds, before):
+    """The rows of one model, for the `kinds` of peers that are compiled (True) or not (False). A peer's row names the row
+    of remat that took no more memory, which may be among `before`, the model's other rows."""
     import peer_models
     import peer_variants
 
     peers = peer_variants.peers_of(peer_models.MODELS[model])
-    own = [peer for peer in peers if not peer.startswith(peer_variants.COMPILED)]
-    rows = bench.rows(model, [(peer,) for peer in own])
-    if not eager:
-        rows += bench.rows(model, [(peer,) for peer in peers if peer not in own])
-    peaks = {row["variant"]: row["activation_peak_bytes"] for row in rows if "error" not in row}
-    plain = max(row.get("plain_activation_peak_bytes", 0) for row in rows)
-    wanted = {**peaks, "twice": 2 * peaks[peer_variants.EVERY_BLOCK], "40 %": plain * 2 // 5}
+    rows = []
+    for compiled in kinds:
+        rows += bench.rows(model, [(peer,) for peer in peers if peer.startswith(peer_variants.COMPILED) == compiled])
+    measured = {row["variant"]: row for row in rows if "error" not in row}
+    plain = max((row["plain_activation_peak_bytes"] for row in measured.values()), default=0)
+    wanted = [row["activation_peak_bytes"] for row in measured.values()]
+    if peer_variants.EVERY_BLOCK in measured:
+        wanted += [2 * measured[peer_variants.EVERY_BLOCK]["activation_peak_bytes"], plain * 2 // 5]
+    known = [row["within_bytes"] for row in before if "within_bytes" in row]
     points = []
-    for peak in sorted(wanted.values()):
-        if peak < plain and (not points or peak > CLOSE * points[-1]):
+    for peak in sorted(wanted):
+        if peak < plain and not any(point <= peak <= CLOSE * point for point in known + points):
             points.append(peak)
-    saves_all = next((row["wall_ratio"] for row in rows if row["variant"] == peer_variants.COMPILED and "error" not in row), None)
-    for row in rows:
-        if row["variant"].startswith(peer_variants.COMPILED) and "error" not in row and saves_all:
-            row["compiled_ratio"] = row["wall_ratio"] / saves_all
-        if "error" not in row and row["variant"] != peer_variants.AGAIN:
-            row["remat_within_bytes"] = max((p for p in points if p <= row["activation_peak_bytes"]), default=None)
-    rows += bench.rows(model, [(peer_variants.NOTHING_DROPPED,), *(("remat", point) for point in points)])
-    return rows
+    for row in measured.values():
+        if row["variant"].startswith(peer_variants.COMPILED) and peer_variants.COMPILED in measured:
+            row["compiled_ratio"] = row["wall_ratio"] / measured[peer_variants.COMPILED]["wall_ratio"]
+        if row["variant"] != peer_variants.AGAIN:
+            row["remat_within_bytes"] = max((p for p in known + points if p <= row["activation_peak_bytes"]), default=None)
+    nothing_dropped = [] if before else [(peer_variants.NOTHING_DROPPED,)]
+    return rows + bench.rows(model, [*nothing_dropped, *(("remat", point) for point in points)])
 
 
 def summary(row):
@@ -112,7 +114,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
     parser.add_argument("--pairs", type=int, default=Protocol.pairs, help="pairs that count (default: %(default)s)")
-    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--eager", dest="kinds", action="store_const", const=(False,), help="without torch.compile")
+    kinds.add_argument("--compiled", dest="kinds", action="store_const", const=(True,), help="torch.compile alone")
+    parser.set_defaults(kinds=(False, True))
     parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path)
@@ -130,6 +135,7 @@ def main():
     args = arguments()
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
+    import peer_variants
     import torch
 
     bench = Bench(args.build, args.pairs, args.batches)
@@ -139,10 +145,13 @@ def main():
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     for model in args.models or MODELS:
         print(model, flush=True)
-        measured = measure(bench, model, args.eager)
+        name = bench.models.get(model, model)
+        before = [row for row in rows if row["model"] == name and args.kinds == (True,) and
+                  not row["variant"].startswith(peer_variants.COMPILED)]
+        measured = measure(bench, model, args.kinds, before)
         for row in measured:
             print("  " + summary(row), flush=True)
-        rows = [row for row in rows if row["model"] != bench.models.get(model, model)] + measured
+        rows = [row for row in rows if row["model"] != name] + before + measured
         versions = {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe()
         result = {"figure": "peers", "date": today, "trial": args.trial, "versions": versions,
                   "protocol": {"pairs": args.pairs, "warm_up": WARM_UP + bench.protocol.warm_up}, "rows": rows}

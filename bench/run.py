@@ -13,11 +13,9 @@ import json
 import sys
 from pathlib import Path
 
-from figures import FIGURES, Bench
+from figures import FIGURES, SHARES, Bench
 from machine import ROOT, describe
 from worker import Protocol
-
-MODELS = ("gpt", "bert", "resnet", "unet", "lstm", "mlp", "deep")
 
 
 def arguments():
@@ -33,8 +31,8 @@ def arguments():
             parser.error(f"no figure '{name}'; there are {', '.join(FIGURES)}")
     batches = dict(item.partition("=")[::2] for item in args.batch)
     for model, batch in batches.items():
-        if model not in MODELS or not batch.isdigit():
-            parser.error(f"--batch takes MODEL=N with a model of {', '.join(MODELS)}, not '{model}={batch}'")
+        if model not in SHARES or not batch.isdigit():
+            parser.error(f"--batch takes MODEL=N with a model of {', '.join(SHARES)}, not '{model}={batch}'")
     args.models = {model: f"{model}:{batch}" for model, batch in batches.items()}
     if args.pairs < 1:
         parser.error("--pairs must be 1 or more")

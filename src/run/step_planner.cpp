@@ -54,18 +54,19 @@ void StepPlanner::use_medians(Graph& graph, const std::vector<StepTimes>& sample
   }
 }
 
-/// What contents can be packed to differs from step to step; a plan counts on the most that was seen. Changes `graph`,
-/// and says whether memory is what it was before.
-bool StepPlanner::same_memory(const Graph& before, Graph& graph) {
-  if (before.events != graph.events || before.baseline_bytes != graph.baseline_bytes) return false;
-  bool same = true;
-  for (size_t v = 0; v < graph.values.size(); ++v) {  // as many: their fingerprints are the same
+/// What contents can be packed to differs from step to step; a plan counts on the most that was seen.
+void StepPlanner::use_largest_packed(const Graph& before, Graph& graph) {
+  for (size_t v = 0; v < std::min(before.values.size(), graph.values.size()); ++v) {
     int64_t& now = graph.values[v].packed_bytes;
     const int64_t then = before.values[v].packed_bytes;
     now = now == 0 || then == 0 ? 0 : std::max(now, then);
-    same = same && now == then;
   }
-  return same;
+}
+
+bool StepPlanner::same_memory(const Graph& a, const Graph& b) {
+  const auto same_packed = [](const GraphValue& x, const GraphValue& y) { return x.packed_bytes == y.packed_bytes; };
+  return a.events == b.events && a.baseline_bytes == b.baseline_bytes &&
+         std::equal(a.values.begin(), a.values.end(), b.values.begin(), b.values.end(), same_packed);
 }
 
 void StepPlanner::observe(Graph graph, int64_t room) {
@@ -82,6 +83,7 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   KnownStep& seen = known_.front();
   StepTimes times{.operators = {}, .step = graph.step_seconds};
   for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
+  use_largest_packed(seen.graph, graph);
   const bool same = same_memory(seen.graph, graph);
   seen.graph = std::move(graph);
   const bool more = seen.samples.size() < kSamples;

@@ -55,7 +55,8 @@ class StepPlanner {
     int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
   };
 
-  static bool same_memory(const Graph& before, Graph& graph);
+  static void use_largest_packed(const Graph& before, Graph& graph);
+  static bool same_memory(const Graph& a, const Graph& b);
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
   bool is_worth_planning(const KnownStep& step) const;
   void explore(KnownStep& step, int64_t room) const;
