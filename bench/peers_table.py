@@ -18,13 +18,13 @@ percent: "plain again" is a second process of plain's.
 
 def short(result):
     """The best known other ways."""
-    rows = [[NAMES[row["model"]], *cells] for row, cells in peer_rows(result["rows"]) if row["variant"] in BEST_KNOWN]
+    rows = [[NAMES[row["model"]], *cells] for row, cells in in_order(result) if row["variant"] in BEST_KNOWN]
     return table(["Python", *HEAD], rows) + "\nMore of them: [docs/peers.md](docs/peers.md).\n"
 
 
 def page(result):
     """All, a table for each model."""
-    rows = list(peer_rows(result["rows"]))
+    rows = in_order(result)
     parts = [BEGINNING]
     for model in dict.fromkeys(row["model"] for row, _ in rows):
         parts.append(f"## {NAMES[model]}\n\n" + table(HEAD, [cells for row, cells in rows if row["model"] == model]))
@@ -32,6 +32,12 @@ def page(result):
     parts.append(f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
                  f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n")
     return "\n".join(parts)
+
+
+def in_order(result):
+    """peer_rows() by model, whatever order they were measured in."""
+    order = list(NAMES)
+    return sorted(peer_rows(result["rows"]), key=lambda pair: order.index(pair[0]["model"]))
 
 
 def peer_rows(rows):
