@@ -1,9 +1,9 @@
 // remat/graph.h -- one recorded training step as plain data: what planners read.
 //
 // A graph has the operators of the forward pass in the order in which they ran, the values that they made, and the
-// timeline of the whole step: how plain's memory went up and down, forward and backward, and when each saved value was
-// put away, asked for and freed. From it and a plan the simulator (src/plan/simulate.h) tells the memory and the time
-// of the step to the byte, without running it.
+// timeline of the whole step: how plain's memory (with inputs that are held for replays under any plan) went up and
+// down, forward and backward, and when each saved value was put away, asked for and freed. From it and a plan the
+// simulator (src/plan/simulate.h) tells the memory of the step, to the byte, and its time, without running it.
 //
 // No torch, no clock, no files here. docs/formats.md has the JSON.
 #pragma once
