@@ -12,7 +12,7 @@ in a process of its own, all with the same allocator; activation peaks are exact
 set against remat within the same peak (or one up to 5 % lower). "Extra time, of the other's": remat's extra time over plain,
 divided by the other's; 1 is a draw. Variants of torch.compile are compared with the compiled model that saves everything, and
 remat with plain PyTorch. "same": every bit is plain's. Processes differ in where their memory lies, and so in speed, by some
-percent: "plain again" is a second process of plain's.
+percent: "plain again" is a second process of plain's. Rockmate 2.0 is not among them: as published it runs on CUDA alone.
 """
 
 
