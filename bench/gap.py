@@ -58,22 +58,22 @@ class Planner:
                 "smallest_bytes": {plan["planner"]: plan["smallest_peak_bytes"] - baseline for plan in result["plans"]}}
 
     def plan(self, graph, budget):
-        """The fates of auto's plan, refined as sessions do, or None if it has none, and seconds that no plan falls below.
-        The plan must take what the command says, or the simulators differ."""
+        """The fates of auto's plan, refined as sessions do, and its seconds (None, None if it has none), and seconds that no
+        plan falls below. The plan must take what the command says, or the simulators differ."""
         path, out, report = (self.folder / name for name in ("graph.json", "plan.json", "report.json"))
         path.write_text(json.dumps(graph.document))
         found = self._run("plan", path, "--budget", budget, "--refine", "--out", out, "--json", report)
         least = json.loads(report.read_text())["least_seconds"]
         least = math.inf if least is None else least
         if not found:
-            return None, least
+            return None, None, least
         plan = json.loads(out.read_text())
         fates = graph.fates_from(plan["fates"])
         result = simulate(graph, fates)
         if result.peak_bytes != plan["predicted_peak_bytes"] or abs(result.seconds - plan["predicted_seconds"]) > 1e-9:
             raise RuntimeError(f"[gap] the simulators differ: {result} here, {plan['predicted_peak_bytes']} bytes and "
                                f"{plan['predicted_seconds']} seconds there; that is a bug, please report it")
-        return fates, least
+        return fates, result.seconds, least
 
 
 def compared(graph, auto, reference):
@@ -90,8 +90,7 @@ def model_rows(planner, models, batches, seconds):
         graph = planner.record(model, batches.get(model))
         for share in SHARES:
             budget = oracle.share_of_peak(graph, share)
-            fates, least = planner.plan(graph, budget)
-            auto = None if fates is None else simulate(graph, fates).seconds
+            fates, auto, least = planner.plan(graph, budget)
             row = {"model": model, "share": share, "reference": "lower bound"}
             if model not in SOLVED:
                 yield row | compared(graph, auto, least)
@@ -107,8 +106,7 @@ def small_rows(planner):
     for name, graph in small_graphs().items():
         for share in SMALL_SHARES:
             budget = oracle.share_of_peak(graph, share)
-            fates, least = planner.plan(graph, budget)
-            auto = None if fates is None else simulate(graph, fates).seconds
+            fates, auto, least = planner.plan(graph, budget)
             optimum, better = oracle.ExactSearch(graph, budget, math.inf if auto is None else auto).run()
             if math.isinf(optimum):
                 continue  # nothing fits

@@ -18,9 +18,7 @@ from remat.policy import policy_of
 PolicyFunction = Callable[..., Any]
 
 # Values that go to the host and come back are as little recomputed as those that stay.
-_SAVES = tuple(
-    member for member in CheckpointPolicy if member.name.endswith("_SAVE") or member.name.endswith("_CPU_OFFLOAD")
-)
+_SAVES = tuple(member for member in CheckpointPolicy if member.name.endswith(("_SAVE", "_CPU_OFFLOAD")))
 _TIMES = 4  # a policy is asked about each operator: as many tell "every second" to "every fourth"
 
 _operators: list[torch._ops.OpOverload] = []
