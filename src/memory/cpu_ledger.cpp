@@ -6,7 +6,6 @@
 
 #include "memory/cpu_allocator.h"
 #include "memory/limits.h"
-#include "memory/peak.h"
 
 namespace remat::memory {
 namespace {
@@ -14,12 +13,6 @@ namespace {
 /// Free blocks between live ones may take this part of an enforced limit on top of it: to fill them with other sizes
 /// costs page faults (docs/allocator.md).
 constexpr int64_t kShareOfHoles = 8;
-
-/// Moves `peak` down to what `current` is, and up again to what it may have become meanwhile.
-void reset_to(std::atomic<int64_t>& peak, const std::atomic<int64_t>& current) noexcept {
-  peak.store(current.load());
-  raise_to(peak, current.load());
-}
 
 }  // namespace
 
@@ -53,19 +46,17 @@ void CpuLedger::make_room(int64_t bytes) {
 
 void CpuLedger::raise_peaks(int64_t alive) noexcept {
   raise_to(peak_, alive);
-  raise_to(step_peak_, alive);
+  raise_step_peak(alive);
 }
 
 void CpuLedger::confirm(int64_t bytes, int64_t alive) noexcept {
   raise_peaks(alive);
-  if (!FrozenPlain::active()) {
-    raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
-  }
+  if (!FrozenPlain::active()) add_plain(bytes);
 }
 
 void CpuLedger::discharge(int64_t bytes) noexcept {
   current_.fetch_sub(bytes, std::memory_order_relaxed);
-  if (!FrozenPlain::active()) plain_current_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (!FrozenPlain::active()) forget_plain(bytes);
 }
 
 bool CpuLedger::hold(int64_t bytes) noexcept {
@@ -83,7 +74,7 @@ int64_t CpuLedger::footprint_limit() const noexcept {
   return std::min(with_holes, device_limit_.load(std::memory_order_relaxed));
 }
 
-int64_t CpuLedger::current() const {
+int64_t CpuLedger::current() {
   sweep();
   return counted();
 }
@@ -95,16 +86,14 @@ void CpuLedger::reset_peak() {
 
 void CpuLedger::reset_step() {
   sweep();
-  reset_to(step_peak_, current_);
-  plain_current_.store(counted());
-  reset_to(plain_peak_, plain_current_);
+  reset_step_to(current_);
 }
 
-bool CpuLedger::sweep() const noexcept {
+bool CpuLedger::sweep() noexcept {
   const int64_t gone = adopted_.sweep();
   // Freed by the user, not by remat: plain would have freed them too, whatever this thread is doing now.
   current_.fetch_sub(gone, std::memory_order_relaxed);
-  plain_current_.fetch_sub(gone, std::memory_order_relaxed);
+  forget_plain(gone);
   return gone > 0;
 }
 
@@ -116,8 +105,7 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   while (counted() - enforcements_.smallest() + bytes > 0 && enforcements_.reclaim(bytes)) {
   }
   raise_peaks(current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
-  // In plain too, even if a replay is the first to meet the storage.
-  raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  add_plain(bytes);  // in plain too, even if a replay is the first to meet the storage
   return bytes;
 }
 

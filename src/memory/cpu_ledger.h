@@ -37,13 +37,9 @@ class CpuLedger final : public DeviceLedger {
   int64_t footprint_limit() const noexcept;
 
   // Ledger.
-  int64_t current() const override;
+  int64_t current() override;
   int64_t peak() const override { return peak_.load(std::memory_order_relaxed); }
   void reset_peak() override;
-  int64_t step_peak() const override { return step_peak_.load(std::memory_order_relaxed); }
-  int64_t plain_current() const override { return plain_current_.load(std::memory_order_relaxed); }
-  int64_t plain_peak() const override { return plain_peak_.load(std::memory_order_relaxed); }
-  void forget_plain(int64_t bytes) override { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
   bool hold(int64_t bytes) noexcept override;
   void release(int64_t bytes) noexcept override { current_.fetch_sub(bytes, std::memory_order_relaxed); }
   int64_t adopt(c10::StorageImpl& storage) override;
@@ -64,17 +60,14 @@ class CpuLedger final : public DeviceLedger {
   void raise_peaks(int64_t alive) noexcept;
   void make_room(int64_t bytes);
   /// Takes foreign storages that are gone out of the account. True if there were any.
-  bool sweep() const noexcept;
+  bool sweep() noexcept;
 
-  // Logically const members sweep first.
-  mutable std::atomic<int64_t> current_{0};
-  std::atomic<int64_t> peak_{0}, step_peak_{0};
-  mutable std::atomic<int64_t> plain_current_{0};
-  std::atomic<int64_t> plain_peak_{0};
+  std::atomic<int64_t> current_{0};
+  std::atomic<int64_t> peak_{0};
   std::atomic<int64_t> standing_limit_{INT64_MAX};
   mutable std::atomic<int64_t> device_limit_;  ///< as last asked for: asking reads files
   Enforcements enforcements_;
-  mutable AdoptedStorages adopted_;
+  AdoptedStorages adopted_;
 
   friend void release_older(void* context) noexcept;
 };

@@ -40,7 +40,8 @@ constexpr size_t kMostDevices = 64;
 
 class CudaLedger final : public DeviceLedger {
  public:
-  explicit CudaLedger(c10::DeviceIndex index) : index_(index), plain_current_(current()), plain_peak_(current()) {
+  explicit CudaLedger(c10::DeviceIndex index) : index_(index) {
+    reset_step();
     const c10::cuda::CUDAGuard guard(index);
     size_t free = 0;
     size_t total = 0;
@@ -51,13 +52,9 @@ class CudaLedger final : public DeviceLedger {
     total_ = static_cast<int64_t>(total);
   }
 
-  int64_t current() const override { return stats().allocated_bytes[kAll].current; }
+  int64_t current() override { return stats().allocated_bytes[kAll].current; }
   int64_t peak() const override { return stats().allocated_bytes[kAll].peak; }
   void reset_peak() override { caching::resetPeakStats(index_); }
-  int64_t plain_current() const override { return plain_current_.load(std::memory_order_relaxed); }
-  int64_t plain_peak() const override { return plain_peak_.load(std::memory_order_relaxed); }
-  int64_t step_peak() const override { return step_peak_.load(std::memory_order_relaxed); }
-  void forget_plain(int64_t bytes) override { plain_current_ -= bytes; }
   bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
   void release(int64_t) noexcept override {}
 
@@ -98,11 +95,11 @@ class CudaLedger final : public DeviceLedger {
     const auto bytes = static_cast<int64_t>(entry.size_);
     if (entry.action_ == TraceEntry::ALLOC) {
       raise_to(largest_, bytes);
-      raise_to(step_peak_, step_current_ += bytes);
-      if (!FrozenPlain::active()) raise_to(plain_peak_, plain_current_ += bytes);
+      raise_step_peak(alive_ += bytes);
+      if (!FrozenPlain::active()) add_plain(bytes);
     } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
-      step_current_ -= bytes;
-      if (!FrozenPlain::active()) plain_current_ -= bytes;
+      alive_ -= bytes;
+      if (!FrozenPlain::active()) forget_plain(bytes);
     }
   }
 
@@ -123,9 +120,8 @@ class CudaLedger final : public DeviceLedger {
   };
 
   void reset_step() override {
-    const int64_t now = current();
-    step_current_ = step_peak_ = now;
-    plain_current_ = plain_peak_ = now;
+    alive_ = current();
+    reset_step_to(alive_);
   }
 
   c10::CachingDeviceAllocator::DeviceStats stats() const { return caching::getDeviceStats(index_); }
@@ -141,9 +137,7 @@ class CudaLedger final : public DeviceLedger {
 
   c10::DeviceIndex index_;
   int64_t total_ = 0;
-  std::atomic<int64_t> step_current_{0}, step_peak_{0};  ///< PyTorch's own peak is the user's to reset
-  std::atomic<int64_t> plain_current_;
-  std::atomic<int64_t> plain_peak_;
+  std::atomic<int64_t> alive_{0};  ///< as traced
   std::atomic<int64_t> largest_{0};
   std::atomic<int64_t> standing_limit_{INT64_MAX};
   Enforcements enforcements_;

@@ -8,6 +8,8 @@
 #include <c10/core/Device.h>
 #include <c10/core/StorageImpl.h>
 
+#include "memory/peak.h"
+
 namespace remat::memory {
 
 /// Frees memory on demand. The engine implements it by dropping saved values.
@@ -30,21 +32,22 @@ class Ledger {
   static Ledger& of(c10::Device device);
 
   virtual ~Ledger() = default;
-  virtual int64_t current() const = 0;
+  /// Takes foreign storages that are gone out of the account first.
+  virtual int64_t current() = 0;
   /// The user's: nobody else resets it. (On CUDA it is PyTorch's own.)
   virtual int64_t peak() const = 0;
   virtual void reset_peak() = 0;
   /// Since the last begin_step().
-  virtual int64_t step_peak() const = 0;
-  virtual int64_t plain_current() const = 0;
-  virtual int64_t plain_peak() const = 0;
+  int64_t step_peak() const { return step_peak_.load(std::memory_order_relaxed); }
+  int64_t plain_current() const { return plain_current_.load(std::memory_order_relaxed); }
+  int64_t plain_peak() const { return plain_peak_.load(std::memory_order_relaxed); }
   /// step_peak, plain_current and plain_peak become what is alive. While another step is in progress, which would lose
   /// its own, they go on as they are.
   void begin_step() {
     if (enforced_limit() == INT64_MAX) reset_step();
   }
   /// A value that remat gave up would now have been freed by plain: plain_current -= bytes.
-  virtual void forget_plain(int64_t bytes) = 0;
+  void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
   /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
   /// reclaimer: false, and nothing is counted, where the bytes would pass a limit.
   virtual bool hold(int64_t bytes) noexcept = 0;
@@ -67,8 +70,24 @@ class Ledger {
   /// The smallest limit in force, or INT64_MAX.
   virtual int64_t enforced_limit() const = 0;
 
+ protected:
+  /// `alive` bytes are alive now.
+  void raise_step_peak(int64_t alive) noexcept { raise_to(step_peak_, alive); }
+  /// Plain would have `bytes` more from now on.
+  void add_plain(int64_t bytes) noexcept {
+    raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  }
+  /// For reset_step(): all that is alive is plain's.
+  void reset_step_to(const std::atomic<int64_t>& current) noexcept {
+    reset_to(step_peak_, current);
+    plain_current_.store(current.load());
+    reset_to(plain_peak_, plain_current_);
+  }
+
  private:
   virtual void reset_step() = 0;
+
+  std::atomic<int64_t> step_peak_{0}, plain_current_{0}, plain_peak_{0};
 };
 
 /// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.

@@ -15,20 +15,16 @@ class MetaLedger final : public DeviceLedger {
  public:
   void allocated(int64_t bytes) noexcept {
     raise_peaks(current_.fetch_add(bytes) + bytes);
-    if (!FrozenPlain::active()) raise_to(plain_peak_, plain_current_.fetch_add(bytes) + bytes);
+    if (!FrozenPlain::active()) add_plain(bytes);
   }
   void freed(int64_t bytes) noexcept {
     current_.fetch_sub(bytes);
-    if (!FrozenPlain::active()) plain_current_.fetch_sub(bytes);
+    if (!FrozenPlain::active()) forget_plain(bytes);
   }
 
-  int64_t current() const override { return current_; }
+  int64_t current() override { return current_; }
   int64_t peak() const override { return peak_; }
   void reset_peak() override { peak_.store(current_); }
-  int64_t step_peak() const override { return step_peak_; }
-  int64_t plain_current() const override { return plain_current_; }
-  int64_t plain_peak() const override { return plain_peak_; }
-  void forget_plain(int64_t bytes) override { plain_current_.fetch_sub(bytes); }
   bool hold(int64_t bytes) noexcept override {
     raise_peaks(current_.fetch_add(bytes) + bytes);
     return true;
@@ -47,17 +43,13 @@ class MetaLedger final : public DeviceLedger {
   void release_cached() override {}
 
  private:
-  void reset_step() override {
-    step_peak_.store(current_);
-    plain_current_.store(current_);
-    plain_peak_.store(current_);
-  }
+  void reset_step() override { reset_step_to(current_); }
   void raise_peaks(int64_t alive) noexcept {
     raise_to(peak_, alive);
-    raise_to(step_peak_, alive);
+    raise_step_peak(alive);
   }
 
-  std::atomic<int64_t> current_{0}, peak_{0}, step_peak_{0}, plain_current_{0}, plain_peak_{0};
+  std::atomic<int64_t> current_{0}, peak_{0};
 };
 
 MetaLedger& ledger() {

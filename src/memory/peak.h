@@ -12,4 +12,10 @@ inline void raise_to(std::atomic<int64_t>& peak, int64_t value) noexcept {
   }
 }
 
+/// Moves `peak` down to what `current` is, and up again to what it may have become meanwhile.
+inline void reset_to(std::atomic<int64_t>& peak, const std::atomic<int64_t>& current) noexcept {
+  peak.store(current.load());
+  raise_to(peak, current.load());
+}
+
 }  // namespace remat::memory

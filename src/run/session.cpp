@@ -161,7 +161,7 @@ void Step::Impl::end(bool completed) {
     tape->closed = true;
     tape->collect();
   }
-  const auto& ledger = *tape->ledger;
+  memory::Ledger& ledger = *tape->ledger;
   report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
   enforcement.reset();  // now a step of another thread may begin to count anew
