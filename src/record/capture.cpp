@@ -105,14 +105,14 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
 }
 
 void Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before) {
-  pending.writes.push_back({StoragePtr::reclaim_copy(impl.unsafe_storage().unsafeGetStorageImpl()), before,
-                            impl.version_counter(), impl.version_counter().current_version()});
+  pending.writes.push_back({StoragePtr::reclaim_copy(storage_of(impl)), before, impl.version_counter(),
+                            impl.version_counter().current_version()});
 }
 
 ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   Tape& tape = *tape_;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  c10::StorageImpl* const storage = storage_of(impl);
   ValueId id = tape.find(storage);
   if (id != kNone) {
     Value& value = tape.values[id];
@@ -150,7 +150,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
     const at::Tensor& gradient = tensor.grad();
     if (gradient.defined() && gradient.has_storage()) {
       tape.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
-      c10::StorageImpl& older = *gradient.storage().unsafeGetStorageImpl();
+      c10::StorageImpl& older = *storage_of(gradient);
       if (tape.ledger != nullptr && gradient.device() == tensor.device())
         tape.adopted_bytes += tape.ledger->adopt(older);
     }
@@ -179,8 +179,8 @@ void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::I
 
 void Recorder::before_write(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
-  const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
+  c10::StorageImpl* const storage = storage_of(tensor);
+  const ValueId id = tape_->find(storage);
   if (id == kNone) return;
   if (tape_->values[id].raw) {
     tape_->unhome(id);
@@ -188,8 +188,8 @@ void Recorder::before_write(const at::Tensor& tensor) {
     save_leaf(id);
   } else {
     // What follows is a leaf, to be held where a saved tensor may look at it.
-    const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
-    tape_->hold_leaf(after, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+    const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage));
+    tape_->hold_leaf(after, StoragePtr::reclaim_copy(storage));
   }
 }
 

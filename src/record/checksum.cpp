@@ -23,8 +23,6 @@ uint64_t checksum(const c10::StorageImpl& storage, ByteRange range) {
   return hash(host.const_data_ptr(), static_cast<size_t>(bytes));
 }
 
-uint64_t checksum(const c10::TensorImpl& tensor) {
-  return checksum(*tensor.unsafe_storage().unsafeGetStorageImpl(), reach_of(tensor));
-}
+uint64_t checksum(const c10::TensorImpl& tensor) { return checksum(*storage_of(tensor), reach_of(tensor)); }
 
 }  // namespace remat

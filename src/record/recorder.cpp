@@ -267,7 +267,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       const uint16_t index = result++;
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
       const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-      c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+      c10::StorageImpl* const storage = storage_of(impl);
       if (pending.writes_to(storage)) return;
       if (const ValueId known = tape.find(storage); known != kNone) {
         // A view, or a result of an operator inside; but what that left without contents, this one has filled.
@@ -363,7 +363,7 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
 bool Recorder::bind_later(SavedTensor& saved, const c10::TensorImpl& tensor) {
   if (pending_.empty()) return false;
   Pending& pending = pending_.back();
-  const auto* const storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  const auto* const storage = storage_of(tensor);
   bool running = tape_->find(storage) == kNone;
   for (const auto& write : pending.writes) {
     running = running || (write.storage.get() == storage && write.version_counter.current_version() != write.version);

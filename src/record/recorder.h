@@ -114,10 +114,6 @@ class Recorder {
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
 
-  static const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  }
-
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info);

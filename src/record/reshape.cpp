@@ -16,11 +16,11 @@ struct Reshape final : at::ObserverContext {
 std::unique_ptr<at::ObserverContext> Recorder::begin_reshape(const at::Tensor& tensor) const {
   if (!tensor.defined() || !is_plain(tensor)) return nullptr;
   const std::lock_guard lock(tape_->mutex);
-  auto& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
-  const ValueId id = tape_->find(storage.unsafeGetStorageImpl());
+  c10::StorageImpl* const storage = storage_of(tensor);
+  const ValueId id = tape_->find(storage);
   if (id == kNone || !tape_->values[id].version_counter.enabled() || tape_->values[id].written_unseen()) return nullptr;
   auto context = std::make_unique<Reshape>();
-  context->storage = StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl());
+  context->storage = StoragePtr::reclaim_copy(storage);
   context->value = id;
   context->version = tape_->values[id].version;
   return context;

@@ -43,7 +43,7 @@ void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
 void SavedTensor::bind() {
   unbound_ = false;
   const c10::TensorImpl& impl = *alias_.unsafeGetTensorImpl();
-  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  c10::StorageImpl* const storage = storage_of(impl);
   const ValueId id = tape_->find(storage);
   if (id == kNone || !tape_->recomputable(id)) return;  // not ours to drop: stays as it is
   Value& value = tape_->values[id];

@@ -22,9 +22,9 @@ Tape::~Tape() {
     const memory::FrozenPlain frozen;
     generators.clear();
   }
-  for (auto& value : values) release_kept(value);
-  for (ValueId id = 0; id < values.size(); ++id) {
-    if (values[id].absent) forget_plain(id);
+  for (auto& value : values) {
+    release_kept(value);
+    if (value.absent) forget_plain(value);
   }
 }
 
@@ -267,7 +267,7 @@ void Tape::settle(ValueId id) {
     }
   } else if (value.saved == 0 && !value.extra) {
     value.extra = true;
-    if (ledger != nullptr) ledger->forget_plain(value.bytes);  // for the trace its bytes are there as long as they are
+    forget_plain(value);  // for the trace its bytes are there as long as they are
   }
 }
 
@@ -275,7 +275,8 @@ void Tape::let_go(ValueId id) {
   Value& value = values[id];
   if (value.absent) {
     value.absent = false;
-    forget_plain(id);
+    forget_plain(value);
+    if (trace != nullptr) trace->forgotten(id, value.bytes);
   }
   const bool for_replays = value.producer == kNone || value.pinned || (value.anchor && value.readers > 0);
   if (!for_replays) {
@@ -285,9 +286,8 @@ void Tape::let_go(ValueId id) {
   if (value.kept) uncount_when_idle(id);
 }
 
-void Tape::forget_plain(ValueId id) {
-  if (ledger != nullptr) ledger->forget_plain(values[id].bytes);
-  if (trace != nullptr) trace->forgotten(id, values[id].bytes);
+void Tape::forget_plain(const Value& value) const {
+  if (ledger != nullptr) ledger->forget_plain(value.bytes);
 }
 
 void Tape::release_saved(ValueId bound, bool was_pending) {

@@ -282,8 +282,8 @@ class Tape {
   void set_fate(ValueId id);
   /// No saved tensor refers to the value any more.
   void let_go(ValueId id);
-  /// Plain frees it now.
-  void forget_plain(ValueId id);
+  /// Plain would have freed it now.
+  void forget_plain(const Value& value) const;
 
   std::vector<ValueId> drop_queue_;
   std::vector<ValueId> leaf_queue_;

@@ -11,6 +11,12 @@ namespace remat {
 
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
+/// A strided tensor's storage. It may be null.
+inline c10::StorageImpl* storage_of(const c10::TensorImpl& impl) {
+  return impl.unsafe_storage().unsafeGetStorageImpl();
+}
+inline c10::StorageImpl* storage_of(const at::TensorBase& tensor) { return storage_of(*tensor.unsafeGetTensorImpl()); }
+
 /// Part of a storage.
 struct ByteRange {
   int64_t begin = 0, end = 0;

@@ -65,7 +65,7 @@ at::Tensor keep(const at::Tensor& tensor) {
   if (Recorder* const recorder = Recorder::current(); recorder != nullptr && tensor.defined() && is_plain(tensor)) {
     Tape& tape = *recorder->tape();
     const std::lock_guard lock(tape.mutex);
-    const ValueId id = tape.find(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+    const ValueId id = tape.find(storage_of(tensor));
     if (id != kNone) tape.values[id].pinned = true;
   }
   return tensor;

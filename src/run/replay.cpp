@@ -322,7 +322,7 @@ class Replay {
     }
     if (argument.count == 0) return {};
     const c10::TensorImpl& statistics = *tape_.opaque[tape_.tensors[argument.first].opaque].unsafeGetTensorImpl();
-    return TensorView(statistics).over(copy_of(*statistics.unsafe_storage().unsafeGetStorageImpl()));
+    return TensorView(statistics).over(copy_of(*storage_of(statistics)));
   }
 
   static StoragePtr empty_storage(const TensorView& view) {
@@ -342,9 +342,7 @@ class Replay {
                     const std::vector<StoragePtr>& written) {
     std::vector<StoragePtr> results;
     const auto add = [&](const at::Tensor& t) {
-      results.push_back(t.defined()
-                            ? StoragePtr::reclaim_copy(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())
-                            : StoragePtr());
+      results.push_back(t.defined() ? StoragePtr::reclaim_copy(storage_of(t)) : StoragePtr());
     };
     for (const auto& output : outputs) {
       if (output.isTensor()) {

@@ -7,14 +7,14 @@
 #include <torch/torch.h>
 
 #include "memory/ledger.h"
+#include "record/tensor_view.h"
 
 namespace remat {
 namespace {
 
-c10::StorageImpl& storage_of(const at::Tensor& tensor) { return *tensor.storage().unsafeGetStorageImpl(); }
-
 std::shared_ptr<Packed> pack(const at::Tensor& tensor) {
-  return Packed::of(storage_of(tensor), static_cast<int64_t>(tensor.nbytes()), static_cast<uint8_t>(tensor.itemsize()));
+  return Packed::of(*storage_of(tensor), static_cast<int64_t>(tensor.nbytes()),
+                    static_cast<uint8_t>(tensor.itemsize()));
 }
 
 /// Packs, unpacks elsewhere, compares every bit. Returns the packed size, or -1 where it refused.
@@ -23,7 +23,7 @@ int64_t round_trip(const at::Tensor& tensor) {
   if (packed == nullptr) return -1;
   auto other = torch::empty_like(tensor);
   std::memset(other.data_ptr(), 0x5a, other.nbytes());
-  packed->unpack(storage_of(other));
+  packed->unpack(*storage_of(other));
   EXPECT_EQ(std::memcmp(tensor.data_ptr(), other.data_ptr(), tensor.nbytes()), 0) << tensor.scalar_type();
   return packed->bytes();
 }
@@ -94,21 +94,17 @@ TEST(Packing, RefusesLargeAndNegativeIndices) {
 
 TEST(Packing, RefusesElementsThatDoNotFillTheirExtent) {
   const auto mask = torch::ones({10}, at::kFloat);
-  EXPECT_EQ(Packed::of(storage_of(mask), 10, 4), nullptr);
-  EXPECT_EQ(Packed::of(storage_of(mask), 0, 4), nullptr);
+  EXPECT_EQ(Packed::of(*storage_of(mask), 10, 4), nullptr);
+  EXPECT_EQ(Packed::of(*storage_of(mask), 0, 4), nullptr);
 }
 
 /// Has room for so many bytes.
 class SmallLedger final : public memory::Ledger {
  public:
   explicit SmallLedger(int64_t bytes) : room(bytes) {}
-  int64_t current() const override { return 0; }
+  int64_t current() override { return 0; }
   int64_t peak() const override { return 0; }
   void reset_peak() override {}
-  int64_t plain_current() const override { return 0; }
-  int64_t plain_peak() const override { return 0; }
-  int64_t step_peak() const override { return 0; }
-  void forget_plain(int64_t) override {}
   bool hold(int64_t bytes) noexcept override {
     if (bytes > room) return false;
     room -= bytes;
