@@ -9,7 +9,7 @@ class Recorder:
     """Writes a graph down as a step would leave it: values by operators forward, uses and frees backward."""
 
     def __init__(self, leaves, baseline=0):
-        self.values = [{"bytes": size, "producer": -1, "packed_bytes": 0, "droppable": False} for size in leaves]
+        self.values = [{"bytes": size, "producer": -1, "packed_bytes": 0, "droppable": False, "dropped": False} for size in leaves]
         self.operators, self.events, self.baseline = [], [], baseline
 
     def event(self, kind, index, delta=0, scratch=0):
@@ -20,7 +20,7 @@ class Recorder:
         made = range(len(self.values), len(self.values) + len(results))
         o = len(self.operators)
         for size, packed, droppable in results:
-            self.values.append({"bytes": size, "producer": o, "packed_bytes": packed, "droppable": droppable})
+            self.values.append({"bytes": size, "producer": o, "packed_bytes": packed, "droppable": droppable, "dropped": False})
         self.operators.append({"name": f"aten::op{o}", "seconds": seconds, "replay_seconds": seconds,
                                "scratch_bytes": scratch, "inputs": list(inputs), "overwritten": list(overwritten),
                                "results": list(made)})
@@ -29,7 +29,7 @@ class Recorder:
 
     def graph(self):
         seconds = 3 * sum(operator["seconds"] for operator in self.operators)
-        return Graph({"format": "remat-graph", "version": 2, "baseline_bytes": self.baseline, "parameter_bytes": 0,
+        return Graph({"format": "remat-graph", "version": 3, "baseline_bytes": self.baseline, "parameter_bytes": 0,
                       "gradient_bytes": 0, "step_seconds": seconds, "values": self.values, "operators": self.operators,
                       "events": self.events})
 

@@ -19,6 +19,8 @@ class Graph:
         self.baseline_bytes, self.step_seconds = document["baseline_bytes"], document["step_seconds"]
         self.values, self.operators, self.events = document["values"], document["operators"], document["events"]
         count = len(self.values)
+        if any(value["dropped"] for value in self.values):
+            raise ValueError("[oracle] the graph has values that a policy drops, which it knows nothing of; record the step without")
         self.bytes = [value["bytes"] for value in self.values]
         self.packed_bytes = [value["packed_bytes"] for value in self.values]
         self.producer = [value["producer"] for value in self.values]

@@ -20,7 +20,11 @@ struct GraphValue {
   int64_t bytes = 0;         ///< of its storage
   int32_t producer = -1;     ///< the operator that made it; -1: a leaf (parameter, input), which is always there
   int64_t packed_bytes = 0;  ///< what it takes when it is held packed; 0: it cannot be packed
-  bool droppable = false;    ///< saved for backward, and a replay brings the same bits back
+  bool droppable = false;    ///< saved for backward, and a replay brings the same bits back: a plan may drop it
+  bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan: no plan has a say
+
+  /// Whether it may be away between its idle event and its use.
+  bool returns() const { return droppable || dropped; }
 
   bool operator==(const GraphValue&) const = default;
 };
@@ -56,7 +60,7 @@ struct GraphEvent {
 };
 
 struct Graph {
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
 
   std::vector<GraphValue> values;
   std::vector<GraphOperator> operators;
@@ -69,10 +73,11 @@ struct Graph {
   /// Empty if the graph is sound, otherwise what is wrong with it. Sound means:
   /// - every index exists, and no list has one twice;
   /// - values are numbered by age: operators read only what is older, and overwrite only what they read;
-  /// - each value with a producer is among that operator's results, and in no others; a leaf is not droppable;
+  /// - each value with a producer is among that operator's results, and in no others; a leaf is neither droppable nor
+  ///   dropped, and no value is both;
   /// - every operator runs once, in order, and no value has an event before its producer has run;
-  /// - what a plan may give up (droppable) is idle once, before it is used, and freed at most once, with no event after
-  ///   that; what has packed_bytes alone likewise, but need not be idle;
+  /// - what may be away (droppable, dropped) is idle once, before it is used, and freed at most once, with no event
+  ///   after that; what has packed_bytes alone likewise, but need not be idle;
   /// - parameters and gradients are not more than the baseline;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.

@@ -11,6 +11,7 @@ std::vector<bool> saved_values(const Graph& graph) {
   for (const GraphEvent& event : graph.events) {
     if (event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree) saved[event.index] = true;
   }
+  for (size_t v = 0; v < saved.size(); ++v) saved[v] = saved[v] && !graph.values[v].dropped;
   return saved;
 }
 

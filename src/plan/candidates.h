@@ -18,7 +18,7 @@ std::vector<double> remaking_seconds(const Graph& graph);
 /// Values that take less time to pack and unpack than a replay does at the least, by value.
 std::vector<bool> cheaper_packed(const Graph& graph);
 
-/// Values that are saved, droppable or not: they may be there in backward.
+/// Values that are saved and not dropped by a policy: they may be there in backward.
 std::vector<bool> saved_values(const Graph& graph);
 
 /// Keeps the values marked, drops all others that can be dropped.

@@ -38,7 +38,7 @@ Floor floor_of(const Graph& graph) {
   for (size_t e = 0; e < graph.events.size(); ++e) {
     const GraphEvent& event = graph.events[e];
     const auto v = static_cast<size_t>(std::max(0, event.index));
-    if (event.kind == GraphEvent::Kind::kIdle && graph.values[v].droppable) {
+    if (event.kind == GraphEvent::Kind::kIdle && graph.values[v].returns()) {
       level -= graph.values[v].bytes;
       away[v] = true;
     } else if (event.kind == GraphEvent::Kind::kUse && away[v]) {

@@ -37,9 +37,12 @@ std::string values_problem(const Graph& graph) {
     if (value.bytes < 0) return wrong("has bytes " + std::to_string(value.bytes));
     if (value.packed_bytes < 0) return wrong("has packed_bytes " + std::to_string(value.packed_bytes));
     if (value.producer == -1) {
-      if (value.droppable) return wrong("is droppable, but no operator makes it: its producer is -1");
+      if (value.returns())
+        return wrong(std::string("is ") + (value.droppable ? "droppable" : "dropped") +
+                     ", but no operator makes it: its producer is -1");
       continue;
     }
+    if (value.droppable && value.dropped) return wrong("is both droppable and dropped");
     if (!exists(value.producer, graph.operators.size()))
       return wrong("has producer " + std::to_string(value.producer) + "; " +
                    there_are(graph.operators.size(), "operators"));
@@ -241,13 +244,13 @@ class TimelineCheck {
     const GraphValue& value = graph_.values[v];
     if (value.producer >= run_)
       return wrong(" before operator " + std::to_string(value.producer) + " has run, which makes it");
-    // What no plan can give up may come and go as it likes: nobody follows it.
-    if (!value.droppable && value.packed_bytes == 0) return {};
+    // What is never given up may come and go as it likes: nobody follows it.
+    if (!value.returns() && value.packed_bytes == 0) return {};
     State& state = states_[v];
     if (state == State::kFreed) return wrong(", which has been freed before");
     if (next == State::kIdle && state == State::kIdle) return wrong(", which is idle already");
     if (next == State::kIdle && state == State::kUsed) return wrong(", which has been used before");
-    if (next == State::kUsed && state == State::kHeld && value.droppable) return wrong(", which is not idle");
+    if (next == State::kUsed && state == State::kHeld && value.returns()) return wrong(", which is not idle");
     state = next;
     return {};
   }
@@ -298,7 +301,7 @@ uint64_t Graph::fingerprint() const {
   for (const GraphValue& value : values) {
     mixer.add(static_cast<uint64_t>(value.bytes));
     mixer.add(static_cast<uint64_t>(value.producer));
-    mixer.add(static_cast<uint64_t>(value.droppable));
+    mixer.add(static_cast<uint64_t>(value.droppable) + 2 * static_cast<uint64_t>(value.dropped));
   }
   mixer.add(operators.size());
   for (const GraphOperator& op : operators) {

@@ -20,7 +20,7 @@ constexpr const char* kFormat = "remat-graph";
 constexpr const char* kGraphFields[] = {"format",          "version",        "baseline_bytes",
                                         "parameter_bytes", "gradient_bytes", "step_seconds",
                                         "values",          "operators",      "events"};
-constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable"};
+constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable", "dropped"};
 constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
                                            "inputs", "overwritten", "results"};
 constexpr const char* kEventFields[] = {"kind", "index", "rise", "delta"};
@@ -32,7 +32,8 @@ GraphValue read_value(const JsonRecord& record) {
   return {.bytes = record.bytes("bytes"),
           .producer = record.index("producer"),
           .packed_bytes = record.bytes("packed_bytes"),
-          .droppable = record.flag("droppable")};
+          .droppable = record.flag("droppable"),
+          .dropped = record.flag("dropped")};
 }
 
 GraphOperator read_operator(const JsonRecord& record) {
@@ -81,7 +82,8 @@ void write_value(std::string& out, const GraphValue& value, const JsonPlace& /*p
   append_json(out, int64_t{value.producer});
   out += ", \"packed_bytes\": ";
   append_json(out, value.packed_bytes);
-  out += value.droppable ? ", \"droppable\": true}" : ", \"droppable\": false}";
+  out += value.droppable ? ", \"droppable\": true" : ", \"droppable\": false";
+  out += value.dropped ? ", \"dropped\": true}" : ", \"dropped\": false}";
 }
 
 void write_operator(std::string& out, const GraphOperator& op, const JsonPlace& place) {

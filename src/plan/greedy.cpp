@@ -38,8 +38,9 @@ Greedy::Greedy(const Graph& graph, Simulator& simulator, PlannerOptions options)
 
 /// Can a replay at `event` read it?
 bool Greedy::is_there(const Fates& fates, int32_t value, size_t event) const {
-  if (graph_.values[value].producer < 0) return true;
-  return free_[value] > event && (fates[value] == Fate::kKeep || fates[value] == Fate::kPack);
+  const GraphValue& of = graph_.values[value];
+  if (of.producer < 0) return true;
+  return free_[value] > event && !of.dropped && (fates[value] == Fate::kKeep || fates[value] == Fate::kPack);
 }
 
 /// Seconds of the operators that bring `value` back, those paid for left out. With `pay` they are paid for from now on.

@@ -26,7 +26,7 @@ OnlineStep::OnlineStep(const Graph& graph, PlannerOptions options)
       all_uses_(graph.values.size(), 0),
       replay_(graph) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
-    if (graph.values[v].droppable) droppable_.push_back(static_cast<int32_t>(v));
+    if (graph.values[v].returns()) returning_.push_back(static_cast<int32_t>(v));
   }
   for (const GraphEvent& event : graph.events) {
     if (event.kind == GraphEvent::Kind::kUse) ++all_uses_[event.index];
@@ -41,13 +41,15 @@ Fates OnlineStep::run(int64_t limit) {
   replays_ = drops_ = 0;
   for (auto* const flags : {&idle_, &transient_, &has_bits_, &returned_}) flags->assign(values, false);
   present_ = saved_;
-  for (size_t v = 0; v < values; ++v) present_[v] = present_[v] || graph_.values[v].producer < 0;
+  for (size_t v = 0; v < values; ++v) {
+    present_[v] = present_[v] || graph_.values[v].producer < 0 || graph_.values[v].dropped;
+  }
   uses_ = all_uses_;
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
   for (const GraphEvent& event : graph_.events) {
     in_use_ = -1;
-    if (event.kind == GraphEvent::Kind::kIdle) idle_[event.index] = graph_.values[event.index].droppable;
+    if (event.kind == GraphEvent::Kind::kIdle) put_away(event.index);
     if (event.kind == GraphEvent::Kind::kUse) use(event.index);
     if (event.kind == GraphEvent::Kind::kFree) free(event.index);
     make_room(event.rise);
@@ -56,10 +58,17 @@ Fates OnlineStep::run(int64_t limit) {
   return fates_;
 }
 
+void OnlineStep::put_away(int32_t value) {
+  idle_[value] = graph_.values[value].returns();
+  if (!graph_.values[value].dropped) return;
+  present_[value] = false;
+  level_ -= graph_.values[value].bytes;
+}
+
 void OnlineStep::use(int32_t value) {
   in_use_ = value;
   if (!present_[value] && has_bits_[value]) unpack(value);
-  if (!present_[value] && graph_.values[value].droppable) replay(value);
+  if (!present_[value] && graph_.values[value].returns()) replay(value);
   --uses_[value];
 }
 
@@ -97,7 +106,7 @@ void OnlineStep::run_operator(int32_t index, int32_t target) {
   for (const int32_t made : replay_.operators.results(index)) {
     const GraphValue& value = graph_.values[made];
     if (is_there(made)) continue;
-    if (made == target || (value.droppable && uses_[made] > 0)) {
+    if (made == target || (value.returns() && uses_[made] > 0)) {
       level_ += value.bytes;
       present_[made] = returned_[made] = true;
     } else if (replay_.reads[made] > 0) {
@@ -118,13 +127,13 @@ void OnlineStep::make_room(int64_t bytes) {
   const int64_t excess = level_ + bytes - limit_;
   if (excess <= 0 || replays_ > kMostReplays * static_cast<int64_t>(graph_.operators.size()) + 1000) return;
   const int64_t room = std::max<int64_t>(0, limit_ - graph_.baseline_bytes);
-  evict(droppable_.size() < kManyValues ? excess : std::max(excess, room / kShare));
+  evict(returning_.size() < kManyValues ? excess : std::max(excess, room / kShare));
 }
 
 std::vector<OnlineStep::Option> OnlineStep::options() const {
   std::vector<Option> options;
-  for (const int32_t v : droppable_) {
-    if (!idle_[v] || replay_.reads[v] > 0 || v == in_use_) continue;
+  for (const int32_t v : returning_) {
+    if (!idle_[v] || graph_.values[v].dropped || replay_.reads[v] > 0 || v == in_use_) continue;
     if (present_[v]) {
       options.push_back({Option::Kind::kDrop, v});
       if (pack_ && graph_.values[v].packed_bytes > 0 && !has_bits_[v]) options.push_back({Option::Kind::kPack, v});
@@ -147,7 +156,7 @@ void OnlineStep::evict(int64_t bytes) {
   std::vector<Option> left = options();
   if (left.empty()) return;
   paid_ = ++visit_;
-  for (const int32_t v : droppable_) {
+  for (const int32_t v : returning_) {
     if (uses_[v] > 0 && idle_[v] && !present_[v] && !has_bits_[v]) walk(v, /*pay=*/true);
   }
   int64_t freed = 0;

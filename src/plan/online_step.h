@@ -28,6 +28,7 @@ class OnlineStep {
     int32_t value = -1;
   };
 
+  void put_away(int32_t value);
   void use(int32_t value);
   void free(int32_t value);
   void unpack(int32_t value);
@@ -45,7 +46,7 @@ class OnlineStep {
 
   const Graph& graph_;
   const bool pack_;
-  std::vector<int32_t> droppable_;
+  std::vector<int32_t> returning_;  ///< values that may be away: those that a policy drops, too
   std::vector<bool> saved_;
   std::vector<int32_t> all_uses_;
 

@@ -33,14 +33,18 @@ OtherBytes other_bytes(const Graph& graph, const Chain& chain) {
         }
         break;
       case GraphEvent::Kind::kIdle:
-        if (!value.droppable) break;
+        if (!value.returns()) break;
         level -= value.bytes;
-        made -= value.bytes;
+        if (value.droppable) made -= value.bytes;
         where[event.index] = Where::kPutAway;
         break;
       case GraphEvent::Kind::kUse:
         forward = false;
-        if (value.droppable) block = chain.block_of[value.producer];
+        if (value.returns()) block = chain.block_of[value.producer];
+        if (value.dropped && where[event.index] == Where::kPutAway) {
+          level += value.bytes;
+          where[event.index] = Where::kNowhere;
+        }
         break;
       case GraphEvent::Kind::kFree:
         if (where[event.index] != Where::kPutAway) level -= value.bytes;

@@ -1,6 +1,7 @@
 // Seconds that every plan within a budget takes: at each moment enough of what may be away then must be away, and what
 // is away takes seconds to bring back. That is a knapsack, relaxed to fractions (Dantzig 1957): the most bytes for a
-// second first. The bound is the largest of all moments'. A solver proves tighter ones (bench/oracle.py).
+// second first. The bound is the largest of all moments'. A solver proves tighter ones (bench/oracle.py). What policies
+// drop costs nothing here: plans cannot help it.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -132,10 +133,18 @@ double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions op
   // Of each stretch of the timeline, the moment when plain has most.
   const size_t stretch = (graph.events.size() + kMostMoments - 1) / kMostMoments;
   std::vector<size_t> moments;
-  std::vector<int64_t> levels;  // plain's at each event, its rise included
+  std::vector<int64_t> levels;  // where no plan gives anything up, at each event, its rise included
+  std::vector<bool> away(graph.values.size(), false);
   int64_t level = graph.baseline_bytes;
   for (const GraphEvent& event : graph.events) {
-    if (event.kind == GraphEvent::Kind::kFree) level -= graph.values[event.index].bytes;
+    const bool comes = event.kind == GraphEvent::Kind::kUse, goes = event.kind == GraphEvent::Kind::kFree;
+    if (goes && !away[event.index]) level -= graph.values[event.index].bytes;
+    if (comes && away[event.index]) level += graph.values[event.index].bytes;
+    if (comes || goes) away[event.index] = false;
+    if (event.kind == GraphEvent::Kind::kIdle && graph.values[event.index].dropped) {
+      level -= graph.values[event.index].bytes;
+      away[event.index] = true;
+    }
     levels.push_back(level + event.rise);
     level += event.delta;
     const size_t e = levels.size() - 1;
@@ -143,7 +152,7 @@ double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions op
     if (levels[e] > levels[moments.back()]) moments.back() = e;
   }
   const std::vector<Piece> pieces = pieces_of(graph, options.pack);
-  std::vector<bool> away(graph.values.size(), false);
+  std::fill(away.begin(), away.end(), false);
   double bound = 0;
   auto next = moments.begin();
   for (size_t e = 0; e < graph.events.size() && next != moments.end(); ++e) {

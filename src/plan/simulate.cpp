@@ -19,7 +19,7 @@ Simulator::Simulator(const Graph& graph)
     if (use) ++initial_uses_[event.index];
     // What is neither put away nor freed was not saved: plain is rid of it when the forward pass is over.
     if (idle || free) initial_[event.index] = State::kPresent;
-    if (free || ((idle || use) && graph.values[event.index].droppable)) {
+    if (free || ((idle || use) && graph.values[event.index].returns())) {
       changes_.push_back({e, event.kind, event.index, event.rise, event.delta});
     } else {
       Change& last = changes_.back();
@@ -40,7 +40,7 @@ Simulation Simulator::run(const std::vector<Fate>& fates) {
     highest_ = level_;
     switch (change.kind) {
       case GraphEvent::Kind::kIdle:
-        give_up(change.value, fates[change.value]);
+        give_up(change.value, graph_.values[change.value].dropped ? Fate::kDrop : fates[change.value]);
         break;
       case GraphEvent::Kind::kUse:
         use(change.value);
@@ -66,7 +66,7 @@ void Simulator::raise(int64_t bytes) { highest_ = std::max(highest_, level_ + by
 
 void Simulator::give_up(int32_t value, Fate fate) {
   const GraphValue& v = graph_.values[value];
-  if (fate == Fate::kKeep || !v.droppable) return;
+  if (fate == Fate::kKeep) return;
   level_ -= v.bytes;
   states_[value] = State::kGone;
   if (fate != Fate::kPack) return;
@@ -105,7 +105,7 @@ void Simulator::replay(int32_t target) {
 
 bool Simulator::stays(int32_t value, int32_t target) const {
   if (value == target) return true;
-  return uses_[value] > 0 && graph_.values[value].droppable && (*fates_)[value] != Fate::kDropAgain;
+  return uses_[value] > 0 && graph_.values[value].returns() && (*fates_)[value] != Fate::kDropAgain;
 }
 
 void Simulator::run_operator(int32_t index, int32_t target) {

@@ -132,6 +132,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
         value.anchor = true;
         if (!value.kept) value.kept = StoragePtr::reclaim_copy(storage);
         tape.uncount_when_idle(id);
+        if (tape.trace != nullptr) tape.trace->holds(id, *storage);
       }
       return id;
     }

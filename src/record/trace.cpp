@@ -52,8 +52,7 @@ void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
 
 void Trace::release(ValueId value) {
   const Stage before = std::exchange(stages_[value], Stage::kFreed);
-  if (before == Stage::kFreed || before == Stage::kDropped) return;
-  if (before == Stage::kBack) return change(-graph_.values[value].bytes);
+  if (before == Stage::kFreed) return;
   level_ -= graph_.values[value].bytes;
   add(GraphEvent::Kind::kFree, static_cast<int32_t>(value));
 }
@@ -135,14 +134,10 @@ void Trace::find_idle(const Tape& tape) {
     GraphValue& known = graph_.values[id];
     const bool there = value.kept || value.absent;  // not overwritten since
     const bool droppable = there && tape.recomputable(id) && !value.pinned && !value.anchor && value.saved > 0;
-    if (droppable && value.drop) {
-      stages_[id] = Stage::kDropped;
-      change(-known.bytes);
-      return true;
-    }
-    known.droppable = droppable;
-    if (droppable && value.packed) known.packed_bytes = value.packed->bytes();
-    if (droppable && value.kept && value.element_bytes > 0) {
+    known.dropped = droppable && value.drop;
+    known.droppable = droppable && !value.drop;
+    if (known.droppable && value.packed) known.packed_bytes = value.packed->bytes();
+    if (known.droppable && value.kept && value.element_bytes > 0) {
       if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
         known.packed_bytes = packed->bytes();
       }
@@ -155,11 +150,6 @@ void Trace::find_idle(const Tape& tape) {
 void Trace::used(ValueId value) {
   const std::lock_guard lock(mutex_);
   if (value >= stages_.size() || stages_[value] == Stage::kUnsaved || stages_[value] == Stage::kFreed) return;
-  if (stages_[value] == Stage::kBack) return;
-  if (stages_[value] == Stage::kDropped) {
-    stages_[value] = Stage::kBack;
-    return change(graph_.values[value].bytes);
-  }
   stages_[value] = Stage::kUsed;
   add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
 }

@@ -54,15 +54,7 @@ class Trace final : public memory::AllocationObserver {
   Graph take(int64_t baseline_bytes, double step_seconds);
 
  private:
-  enum class Stage : uint8_t {
-    kUnsaved,
-    kSaved,
-    kIdle,
-    kUsed,
-    kDropped,  ///< by a policy: planners have no say, to them it is gone from here ...
-    kBack,     ///< ... until it is used
-    kFreed
-  };
+  enum class Stage : uint8_t { kUnsaved, kSaved, kIdle, kUsed, kFreed };
   struct Window {
     int64_t begin = 0, peak = 0;
   };

@@ -15,7 +15,7 @@ namespace {
 TEST(Floor, NoPlanGoesBelowIt) {
   int reached = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    const Graph graph = RandomGraph(seed).make(4 + static_cast<int>(seed % 8));
+    const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(4 + static_cast<int>(seed % 8));
     const int64_t floor = floor_of(graph).peak_bytes;
     Simulator simulator(graph);
     std::mt19937 random(seed);

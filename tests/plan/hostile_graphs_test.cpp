@@ -58,7 +58,7 @@ TEST(HostileGraphs, PeaksOfNearlyAllBytesThatThereAre) {
 TEST(HostileGraphs, SizesThatHaveNothingToDoWithTheTimeline) {
   int sound = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
-    Graph graph = RandomGraph(seed).make(6);
+    Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(6);
     std::mt19937 random(seed);
     for (GraphValue& value : graph.values) {
       if (random() % 3 == 0) value.bytes = int64_t{1} << (random() % 50);

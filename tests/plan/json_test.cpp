@@ -108,14 +108,14 @@ TEST(Json, GraphsReadWell) {
   graph.events = {{GraphEvent::Kind::kOperator, 0, 64, -8}, {GraphEvent::Kind::kOther, -1, 0, 0}};
   EXPECT_EQ(to_json(graph), R"({
  "format": "remat-graph",
- "version": 2,
+ "version": 3,
  "baseline_bytes": 464,
  "parameter_bytes": 400,
  "gradient_bytes": 8,
  "step_seconds": 0.5,
  "values": [
-  {"bytes": 400, "producer": -1, "packed_bytes": 0, "droppable": false},
-  {"bytes": 64, "producer": -1, "packed_bytes": 0, "droppable": false}
+  {"bytes": 400, "producer": -1, "packed_bytes": 0, "droppable": false, "dropped": false},
+  {"bytes": 64, "producer": -1, "packed_bytes": 0, "droppable": false, "dropped": false}
  ],
  "operators": [
   {"name": "aten::relu_", "seconds": 0.25, "replay_seconds": 1e-07, "scratch_bytes": 0, "inputs": [0, 1], "overwritten": [1], "results": []}
@@ -202,7 +202,7 @@ TEST(Json, RefusesWhatIsNoJson) {
   EXPECT_EQ(plan_message("{\n \"format\": \"remat-plan\",\n !"),
             "[plan] no JSON at line 3, column 2 (byte 29 of 29)" + remedy);
   EXPECT_EQ(graph_with("0.25", "1e400"),
-            "[graph] a number too large for a double at line 16, column 42 (byte 566 of 1278)" + remedy);
+            "[graph] a number too large for a double at line 16, column 42 (byte 656 of 1368)" + remedy);
   for (const char* text : {"graph", "{", "[1, 2", "{\"format\": \"remat-graph\"", "\"\xff\"", "nan", "'a'", "{,}",
                            "// comment\n{}", "\"open"}) {
     EXPECT_NE(graph_message(text).find("[graph] no JSON at line "), std::string::npos) << text;
@@ -229,9 +229,10 @@ TEST(Json, RefusesOtherFormatsAndVersions) {
   EXPECT_EQ(plan_message(to_json(sample_graph())), "[plan] format is \"remat-graph\", not \"remat-plan\"" + kRemedy);
   EXPECT_EQ(plan_message(R"({"format": ["remat-plan"]})"), "[plan] format is an array, not \"remat-plan\"" + kRemedy);
   EXPECT_EQ(plan_message(R"({"format": "remat-plan"})"), "[plan] version is missing" + kRemedy);
-  for (const char* version : {"0", "1", "2.0", "-1", "\"1\"", "18446744073709551617", "18446744073709551615", "null"}) {
-    EXPECT_NE(graph_with("\"version\": 2", std::string("\"version\": ") + version)
-                  .find(", and this remat reads version 2 alone; have it written by this remat"),
+  for (const char* version :
+       {"0", "1", "2", "3.0", "-1", "\"1\"", "18446744073709551617", "18446744073709551615", "null"}) {
+    EXPECT_NE(graph_with("\"version\": 3", std::string("\"version\": ") + version)
+                  .find(", and this remat reads version 3 alone; have it written by this remat"),
               std::string::npos)
         << version;
   }
@@ -279,7 +280,7 @@ TEST(Json, RefusesFieldsOfAnotherType) {
             "[graph] events[1].kind is 2, not a string" + kRemedy);
   EXPECT_EQ(graph_with("{\"bytes\": 400,", "[], {\"bytes\": 400,"),
             "[graph] values[0] is an array, not an object" + kRemedy);
-  EXPECT_EQ(graph_message(R"({"format": "remat-graph", "version": 2, "baseline_bytes": 0, "parameter_bytes": 0,
+  EXPECT_EQ(graph_message(R"({"format": "remat-graph", "version": 3, "baseline_bytes": 0, "parameter_bytes": 0,
                               "gradient_bytes": 0, "step_seconds": 0,
                               "values": {}, "operators": [], "events": []})"),
             "[graph] values is an object, not an array" + kRemedy);

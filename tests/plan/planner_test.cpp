@@ -52,6 +52,28 @@ TEST(Auto, FindsTheOptimumOfSmallGraphs) {
   EXPECT_LE(planned, 1.001 * least);
 }
 
+TEST(Auto, ComesCloseToTheOptimumBesideAPolicy) {
+  int optimal = 0, plans = 0;
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    const Graph graph = RandomGraph(seed).with_policies().make(8);
+    const BruteForce all(graph);
+    if (all.choices() > BruteForce::kMostChoices) continue;
+    for (int part = 0; part <= 4; ++part) {
+      const int64_t budget = all.lowest_peak() + (plain_peak(graph) - all.lowest_peak()) * part / 4;
+      ++plans;
+      try {
+        const Plan plan = make_plan(graph, budget);
+        EXPECT_GE(plan.predicted_seconds, all.least_seconds(budget) - 1e-9);
+        optimal += plan.predicted_seconds <= all.least_seconds(budget) + 1e-9 ? 1 : 0;
+      } catch (const BudgetError& error) {
+        EXPECT_EQ(part, 0) << seed;
+        EXPECT_LE(*error.smallest_known_bytes(), budget + budget / 25);
+      }
+    }
+  }
+  EXPECT_GE(optimal, plans * 97 / 100) << plans;
+}
+
 TEST(Auto, MoreBudgetIsNeverSlowerLessNeverPeaksHigher) {
   for (uint32_t seed = 0; seed < 5; ++seed) {
     const Graph graph = RandomGraph(seed).make(40);
@@ -233,7 +255,7 @@ bool check_plan(const Graph& graph, int64_t budget, std::string_view planner, Pl
 TEST(EveryPlanner, KeepsToTheBudgetOrNamesOneThatWorks) {
   std::map<std::string_view, int> plans;
   for (uint32_t seed = 0; seed < 12; ++seed) {
-    const Graph graph = RandomGraph(seed).make(5 + 7 * static_cast<int>(seed));
+    const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(5 + 7 * static_cast<int>(seed));
     const int64_t room = plain_peak(graph) - graph.baseline_bytes;
     for (const PlannerInfo& info : list_planners()) {
       if (info.name == "auto" && seed > 0) continue;  // it takes longer and has tests of its own
@@ -250,7 +272,7 @@ TEST(EveryPlanner, KeepsToTheBudgetOrNamesOneThatWorks) {
 TEST(EveryPlanner, IsNeverBetterThanTheOptimum) {
   std::map<std::string_view, int> plans;
   for (uint32_t seed = 0; seed < 60; ++seed) {
-    const Graph graph = RandomGraph(seed).make(8);
+    const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(8);
     const BruteForce all(graph);
     if (all.choices() > BruteForce::kMostChoices) continue;
     for (const PlannerInfo& info : list_planners()) {

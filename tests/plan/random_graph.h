@@ -1,5 +1,5 @@
 // tests/plan/random_graph.h -- small graphs as a step would leave them: chains with skips, in-place operators, values
-// used twice.
+// used twice, and with_policies() values that a policy drops.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,11 @@ namespace remat::test {
 class RandomGraph {
  public:
   explicit RandomGraph(uint32_t seed) : random_(seed) {}
+
+  RandomGraph& with_policies(bool with = true) {
+    policies_ = with;
+    return *this;
+  }
 
   Graph make(int operators) {
     graph_.baseline_bytes = 1000 + below(1000);
@@ -50,13 +55,14 @@ class RandomGraph {
       GraphValue value{.bytes = 50 + below(1000), .producer = o};
       value.droppable = chance(70);
       if (value.droppable && chance(25)) value.packed_bytes = 1 + value.bytes / 8;
+      value.dropped = policies_ && !value.droppable && chance(40);
       op.results.push_back(static_cast<int32_t>(graph_.values.size()));
       made += value.bytes;
       graph_.values.push_back(value);
     }
     // An in-place operator: what was in the storage before is not saved.
     const int32_t overwritten = op.inputs[0];
-    const bool old_is_saved = graph_.values[static_cast<size_t>(overwritten)].droppable;
+    const bool old_is_saved = graph_.values[static_cast<size_t>(overwritten)].returns();
     if (op.results.size() == 1 && overwritten >= 2 && !old_is_saved && chance(50)) {
       GraphValue& value = graph_.values.back();
       made += graph_.values[static_cast<size_t>(overwritten)].bytes - value.bytes;
@@ -70,24 +76,25 @@ class RandomGraph {
     graph_.operators.push_back(std::move(op));
     event(GraphEvent::Kind::kOperator, o, scratch, made);
     for (const int32_t v : results) {
-      if (graph_.values[static_cast<size_t>(v)].droppable) event(GraphEvent::Kind::kIdle, v, 0, 0);
+      if (graph_.values[static_cast<size_t>(v)].returns()) event(GraphEvent::Kind::kIdle, v, 0, 0);
     }
   }
 
   void backward(int o) {
     const GraphOperator& op = graph_.operators[static_cast<size_t>(o)];
     for (const int32_t v : op.inputs) {
-      if (graph_.values[static_cast<size_t>(v)].droppable && chance(60))
+      if (graph_.values[static_cast<size_t>(v)].returns() && chance(60))
         event(GraphEvent::Kind::kUse, v, below(300), 0);
     }
     for (const int32_t v : op.results) {
-      if (!graph_.values[static_cast<size_t>(v)].droppable) continue;
+      if (!graph_.values[static_cast<size_t>(v)].returns()) continue;
       event(GraphEvent::Kind::kUse, v, below(300), 0);
       event(GraphEvent::Kind::kFree, v, below(50), 0);
     }
   }
 
   std::mt19937 random_;
+  bool policies_ = false;
   Graph graph_;
 };
 

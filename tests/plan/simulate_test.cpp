@@ -51,8 +51,9 @@ class NaiveStep {
   void look(int64_t extra) { result_.peak_bytes = std::max(result_.peak_bytes, level() + extra); }
 
   void put_away(int32_t v) {
-    const Fate fate = fates_[size_t(v)];
-    if (fate == Fate::kKeep || !graph_.values[size_t(v)].droppable) return;
+    const GraphValue& value = graph_.values[size_t(v)];
+    const Fate fate = value.dropped ? Fate::kDrop : fates_[size_t(v)];
+    if (fate == Fate::kKeep || !(value.droppable || value.dropped)) return;
     dropped_.insert(v);
     if (fate != Fate::kPack) return;
     bits_.insert(v);
@@ -64,9 +65,10 @@ class NaiveStep {
     --uses_[v];
   }
 
+  bool is_saved(int32_t v) const { return graph_.values[size_t(v)].droppable || graph_.values[size_t(v)].dropped; }
   bool is_there(int32_t v) const {
     if (graph_.values[size_t(v)].producer < 0 || replayed_.count(v) > 0) return true;
-    return graph_.values[size_t(v)].droppable && dropped_.count(v) == 0 && freed_.count(v) == 0;
+    return is_saved(v) && dropped_.count(v) == 0 && freed_.count(v) == 0;
   }
 
   void unpack(int32_t v) {
@@ -118,7 +120,7 @@ class NaiveStep {
     for (const int32_t v : op.results) {
       if (is_there(v)) continue;
       const bool again = fates_[size_t(v)] == Fate::kDropAgain;
-      if (v == target || (graph_.values[size_t(v)].droppable && uses_[v] > 0 && !again)) {
+      if (v == target || (is_saved(v) && uses_[v] > 0 && !again)) {
         dropped_.erase(v);
       } else if (read_by(to_come, v)) {
         replayed_.insert(v);
@@ -150,7 +152,7 @@ std::vector<Fate> random_fates(const Graph& graph, std::mt19937& random) {
 TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
   std::mt19937 random(1);
   for (uint32_t seed = 0; seed < 300; ++seed) {
-    const Graph graph = RandomGraph(seed).make(3 + static_cast<int>(seed % 30));
+    const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(3 + static_cast<int>(seed % 30));
     ASSERT_EQ(graph.problem(), "") << seed;
     Simulator simulator(graph);
     for (int i = 0; i < 10; ++i) {
@@ -177,6 +179,24 @@ TEST(Simulator, HasPlainsPeakWhereEverythingIsKept) {
     EXPECT_EQ(run.peak_bytes, peak);
     EXPECT_EQ(run.seconds, 0);
     EXPECT_EQ(run.replays, 0);
+  }
+}
+
+TEST(Simulator, DropsWhatAPolicyDropsAsAPlanWould) {
+  for (uint32_t seed = 0; seed < 50; ++seed) {
+    const Graph by_policy = RandomGraph(seed).with_policies().make(20);
+    Graph by_plan = by_policy;
+    std::vector<Fate> keep(by_policy.values.size(), Fate::kKeep), drop = keep;
+    for (size_t v = 0; v < drop.size(); ++v) {
+      if (!by_policy.values[v].dropped) continue;
+      by_plan.values[v].droppable = true;
+      by_plan.values[v].dropped = false;
+      drop[v] = Fate::kDrop;
+    }
+    const Simulation policy = Simulator(by_policy).run(keep), plan = Simulator(by_plan).run(drop);
+    EXPECT_EQ(policy.peak_bytes, plan.peak_bytes) << seed;
+    EXPECT_EQ(policy.replays, plan.replays) << seed;
+    EXPECT_EQ(policy.seconds, plan.seconds) << seed;
   }
 }
 

@@ -76,5 +76,32 @@ TEST(PredictedPeaks, KeptValues) {
   });
 }
 
+/// What a policy drops comes back in replays, whatever the plan, and takes memory then. These are
+/// larger than what the program is given: theirs is the peak.
+TEST(PredictedPeaks, WhatPoliciesDrop) {
+  const auto w = torch::randn({512, 512}).requires_grad_();
+  const auto block = [](const at::Tensor& x) { return torch::dropout(x.tanh().exp() + 1, 0.2, true).sigmoid(); };
+  for (const Policy& policy : {Policy::drop_all(), Policy::keep_operators({"aten::exp"})}) {
+    expect_predicted({w}, [&](const at::Tensor& one) {
+      at::Tensor h = w * one;
+      for (int i = 0; i < 6; ++i) {
+        h = i % 2 == 0 ? checkpoint_with(policy, block, h.sin()) : block(h.sin());
+      }
+      return h.pow(2).mean();
+    });
+  }
+}
+
+TEST(PredictedPeaks, CheckpointsInsideOfCheckpoints) {
+  const auto w = torch::randn({512, 512}).requires_grad_();
+  const auto inner = [](const at::Tensor& x) { return x.tanh().exp().sin(); };
+  const auto outer = [&](const at::Tensor& x) { return checkpoint(inner, x.sigmoid()).cos().tanh(); };
+  expect_predicted({w}, [&](const at::Tensor& one) {
+    at::Tensor h = w * one;
+    for (int i = 0; i < 4; ++i) h = checkpoint(outer, h) + h;
+    return h.pow(2).mean();
+  });
+}
+
 }  // namespace
 }  // namespace remat::test
