@@ -3,8 +3,8 @@
 // 1983), judged by the simulator at every step; the better result goes to the next rung. All that was found and nothing
 // beats is kept (frontier.h); the plan is the fastest of it within the budget.
 //
-// What the planners of the literature choose (starts.h) joins what was found, and where it is better, or reaches lower,
-// the search goes on from there.
+// What the planners of the literature choose, and what gives up values by families (starts.h), joins what was found,
+// and where it is better, or reaches lower, the search goes on from there.
 //
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "plan/online_step.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
+#include "plan/split_mix.h"
 #include "plan/starts.h"
 
 namespace remat::planners {
@@ -26,7 +27,7 @@ constexpr int64_t kTrials = 60'000;
 constexpr int64_t kTrialsPerValue = 1000;
 constexpr int64_t kMostOperatorTrials = 8'000'000;
 constexpr size_t kFewOperators = 500;  ///< beyond, annealing finds less and less
-constexpr int64_t kMostOperatorTrialsOfMany = 4'000'000;
+constexpr int64_t kMostOperatorTrialsOfMany = 2'000'000;
 constexpr int64_t kRefiningTrials = 120'000;  ///< of one budget
 constexpr int64_t kMostRefiningOperatorTrials = 20'000'000;
 constexpr int kRungs = 24;  ///< with annealing
@@ -39,22 +40,6 @@ constexpr int kSteps = 4;                ///< between two of them, greedy choice
 
 /// bytes * part / whole, which might overflow.
 int64_t share_of(int64_t bytes, int part, int whole) { return bytes / whole * part + bytes % whole * part / whole; }
-
-/// Steele, Lea and Flood 2014. Always the same numbers.
-class SplitMix {
- public:
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31U);
-  }
-  uint64_t below(uint64_t bound) { return next() % bound; }
-  double unit() { return static_cast<double>(next() >> 11U) * 0x1p-53; }
-
- private:
-  uint64_t state_ = 1;
-};
 
 class Automatic {
  public:
@@ -70,17 +55,18 @@ class Automatic {
     const int64_t most = graph_.operators.size() < kFewOperators ? kMostOperatorTrials : kMostOperatorTrialsOfMany;
     const int64_t trials =
         std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()), most / (operators + 1)});
+    most_replays_ = 4 * most / kRungs;
     OnlineStep online(graph_, options_);
     const int64_t room = top - graph_.baseline_bytes;
     const int64_t steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
     for (int rung = 1; rung < kRungs * steps; ++rung) {
       const int64_t limit = top - share_of(room, rung, kRungs * steps);
       Fates afresh = keep;
-      frontier_.offer(greedy_.descend(afresh, limit), afresh);
+      frontier_.offer(greedy_.descend(afresh, limit, most_replays_ / kSteps), afresh);
       Fates onward = start(limit);
-      frontier_.offer(greedy_.descend(onward, limit), onward);
+      frontier_.offer(greedy_.descend(onward, limit, most_replays_ / kSteps), onward);
       if (rung % steps != 0) continue;
-      if (graph_.operators.size() < kManyOperators) try_out(online.run(limit));
+      if (graph_.operators.size() < kManyOperators && !online.gave_up()) try_out(online.run(limit));
       anneal(start(limit), limit, trials / kRungs);
       settle(start(limit), limit, trials / kRungs);
       if (frontier_.within(limit) == nullptr) break;
@@ -104,6 +90,7 @@ class Automatic {
     const int64_t trials =
         std::min(kRefiningTrials, kMostRefiningOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
     frontier_ = std::move(frontier);
+    offer_families(frontier_, graph_, options_, limit);
     most_replays_ = kMostRefiningOperatorTrials;
     for (int half = 0; half < 2; ++half) search(limit, trials / 2);
     frontier = std::move(frontier_);
@@ -134,10 +121,11 @@ class Automatic {
     for (int rung = 1; rung <= kLowRungs; ++rung) {
       const int64_t limit = lowest - share_of(room, rung, kLowRungs);
       const bool few = graph_.operators.size() < kFewOperators;
-      if (few || (rung == kLowRungs && graph_.operators.size() < kQuickOnline)) try_out(online.run(limit));
+      const bool quick = rung == kLowRungs && graph_.operators.size() < kQuickOnline;
+      if ((few || quick) && !online.gave_up()) try_out(online.run(limit));
       if (few) {
         Fates onward = start(limit);
-        frontier_.offer(greedy_.descend(onward, limit), onward);
+        frontier_.offer(greedy_.descend(onward, limit, most_replays_ / kSteps), onward);
       }
       anneal(start(above), limit, trials);
       search(limit, trials);

@@ -117,7 +117,7 @@ bool Greedy::give_up(Fates& fates, size_t event, int64_t excess) {
   return any;
 }
 
-Simulation Greedy::descend(Fates& fates, int64_t budget) {
+Simulation Greedy::descend(Fates& fates, int64_t budget, int64_t most_replays) {
   std::fill(paid_.begin(), paid_.end(), 0);
   for (const int32_t v : droppable_) {
     if (fates[v] == Fate::kDrop || fates[v] == Fate::kDropAgain) added_seconds(fates, v, /*pay=*/true);
@@ -125,7 +125,8 @@ Simulation Greedy::descend(Fates& fates, int64_t budget) {
   for (;;) {
     const Simulation now = simulator_.run(fates);
     const int64_t excess = now.peak_bytes - budget;
-    if (excess <= 0) return now;
+    most_replays -= now.replays;
+    if (excess <= 0 || most_replays <= 0) return now;
     if (!give_up(fates, now.peak_event, excess)) return now;
   }
 }

@@ -19,9 +19,9 @@ class Greedy {
 
   /// Values with `droppable`, in order.
   const std::vector<int32_t>& droppable() const { return droppable_; }
-  /// Changes `fates` until their simulated peak is within the budget, or nothing can be given up at the peak. Returns
-  /// what the simulator says of them.
-  Simulation descend(Fates& fates, int64_t budget);
+  /// Changes `fates` until their simulated peak is within the budget, or nothing can be given up at the peak, or
+  /// simulations have replayed `most_replays` operators. Returns what the simulator says of them.
+  Simulation descend(Fates& fates, int64_t budget, int64_t most_replays = INT64_MAX);
 
  private:
   struct Choice {

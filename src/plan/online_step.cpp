@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kLeastSeconds = 1e-6;
 constexpr size_t kMostOptions = 256;
-/// Replays per operator after which nothing more is given up.
-constexpr int64_t kMostReplays = 20;
+/// Replays after which nothing more is given up: for each operator, and altogether.
+constexpr int64_t kMostReplaysOfEach = 20, kMostReplays = 20'000;
 /// With so many values memory is made in steps of a share of the limit, or planning would take a square of their
 /// number.
 constexpr size_t kManyValues = 2000;
@@ -123,9 +123,13 @@ void OnlineStep::end_read(int32_t value) {
   transient_[value] = false;
 }
 
+bool OnlineStep::gave_up() const {
+  return replays_ > std::min(kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000, kMostReplays);
+}
+
 void OnlineStep::make_room(int64_t bytes) {
   const int64_t excess = level_ + bytes - limit_;
-  if (excess <= 0 || replays_ > kMostReplays * static_cast<int64_t>(graph_.operators.size()) + 1000) return;
+  if (excess <= 0 || gave_up()) return;
   const int64_t room = std::max<int64_t>(0, limit_ - graph_.baseline_bytes);
   evict(returning_.size() < kManyValues ? excess : std::max(excess, room / kShare));
 }

@@ -19,6 +19,8 @@ class OnlineStep {
   /// What became of each value where no more than `limit` bytes were to be had, baseline included: given up once is
   /// kDrop, given up again after a replay had brought it back is kDropAgain.
   Fates run(int64_t limit);
+  /// The last run replayed so much that it let the limit go.
+  bool gave_up() const;
 
  private:
   /// One way to free memory.

@@ -23,6 +23,7 @@ void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options
   add([&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
   add([&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
   add([&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
+  offer_families(frontier, graph, options);
 }
 
 }  // namespace remat::planners

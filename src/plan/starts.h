@@ -1,4 +1,4 @@
-// src/plan/starts.h -- what the planners of the literature come up with, for `auto` to begin from.
+// src/plan/starts.h -- what the planners of the literature come up with, and families, for `auto` to begin from.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,13 @@ void offer_segments(Candidates& candidates, const Graph& graph, Tries tries);
 void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries);
 void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions options, Tries tries);
 
-/// Some of each of them. They do not depend on a budget.
+/// Plans with one rule for all that like operators made. Some tenths of a second where there are thousands of
+/// operators.
+void offer_families(Frontier& frontier, const Graph& graph, PlannerOptions options);
+/// Looks for what fits `limit` alone.
+void offer_families(Frontier& frontier, const Graph& graph, PlannerOptions options, int64_t limit);
+
+/// Some of each of these. They do not depend on a budget.
 void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options);
 
 }  // namespace remat::planners

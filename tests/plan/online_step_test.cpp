@@ -65,6 +65,17 @@ TEST(OnlineStep, DropsAgainWhatDoesNotStay) {
   EXPECT_GT(std::count(fates.begin(), fates.end(), Fate::kDropAgain), 3);
 }
 
+TEST(OnlineStep, GivesUpWhereItReplaysWithoutEnd) {
+  const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(500, {1000, 1}));
+  OnlineStep step(graph, {});
+  step.run(500 * 400);
+  EXPECT_FALSE(step.gave_up());
+  step.run(3000);
+  EXPECT_TRUE(step.gave_up());
+  step.run(500 * 400);
+  EXPECT_FALSE(step.gave_up()) << "it is about the last run";
+}
+
 TEST(OnlineStep, GivesTheSameTwice) {
   const Graph graph = RandomGraph(5).make(40);
   OnlineStep step(graph, {});

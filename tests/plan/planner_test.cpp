@@ -181,6 +181,19 @@ TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
   EXPECT_EQ(fates[static_cast<size_t>(dear)], Fate::kKeep);
 }
 
+TEST(Greedy, EndsWhenItHasReplayedEnough) {
+  const Graph graph = chain_graph(200);
+  const int64_t limit = plain_peak(graph) * 3 / 10;
+  const auto descend = [&](int64_t most_replays) {
+    Simulator simulator(graph);
+    planners::Fates fates(graph.values.size(), Fate::kKeep);
+    return planners::Greedy(graph, simulator, {}).descend(fates, limit, most_replays).peak_bytes;
+  };
+  EXPECT_LE(descend(INT64_MAX), limit);
+  EXPECT_GT(descend(1), limit);
+  EXPECT_LT(descend(1), plain_peak(graph)) << "plain replays nothing: one change at least";
+}
+
 TEST(Auto, PlansOfACurveAreThoseOfEachBudget) {
   const Graph graph = RandomGraph(3).make(40);
   const int64_t room = plain_peak(graph) - graph.baseline_bytes;

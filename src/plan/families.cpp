@@ -1,0 +1,194 @@
+// Plans that treat values alike: what like operators made, all of one size (the cell states of a recurrent network, the
+// projections of all layers), is given up by one rule. There are few such families and rules, so a search sees at once
+// what a search by single values finds late or never: to give up the cheap half of every step of a long recurrence.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "plan/split_mix.h"
+#include "plan/starts.h"
+
+namespace remat::planners {
+namespace {
+
+constexpr int kParts = 8;  ///< of a family, by age
+/// What becomes of the members from part `begin` to part `end`; the others are kept.
+struct Rule {
+  Fate fate = Fate::kKeep;
+  int begin = 0, end = 0;
+  size_t stride = 0;          ///< 0: of all of them, else ...
+  bool spares_every = false;  ///< ... of all but every `stride`-th, or of these alone
+};
+constexpr std::array<size_t, 6> kStrides = {0, 0, 2, 4, 8, 16};
+
+constexpr int kSteps = 16;                   ///< a step of the descent counts for so much of the way down, at most
+constexpr int kMostSteps = 200;              ///< there are fewer, unless steps are tiny
+constexpr int kLimits = 12;                  ///< that annealing aims at
+constexpr int64_t kTrials = 8400;            ///< altogether
+constexpr double kHot = 3e-2, kCold = 1e-4;  ///< of the forward pass's time
+constexpr double kSecondsInExcess = 6;       ///< what all droppable bytes in excess would cost, in forward passes
+/// Events and replays that are simulated, altogether.
+constexpr int64_t kWorkPerOperator = 20'000, kLeastWork = 100'000'000, kMostWork = 500'000'000;
+
+class FamilySearch {
+ public:
+  FamilySearch(Frontier& frontier, const Graph& graph, PlannerOptions options)
+      : frontier_(frontier),
+        graph_(graph),
+        pack_(options.pack),
+        most_work_(std::clamp(kWorkPerOperator * static_cast<int64_t>(graph.operators.size()), kLeastWork, kMostWork)),
+        simulator_(graph),
+        fates_(graph.values.size(), Fate::kKeep) {
+    std::map<std::pair<std::string_view, int64_t>, std::vector<int32_t>> by_kind;
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      const GraphValue& value = graph.values[v];
+      if (!value.droppable) continue;
+      by_kind[{graph.operators[value.producer].name, value.bytes}].push_back(static_cast<int32_t>(v));
+      droppable_bytes_ += static_cast<double>(value.bytes);
+    }
+    for (auto& [kind, members] : by_kind) families_.push_back({std::move(members), {}});
+    for (const GraphOperator& op : graph.operators) forward_seconds_ += op.seconds;
+  }
+
+  /// Aims at limits from plain's peak down to `lowest`, one after another.
+  void run(int64_t lowest, int limits) {
+    if (families_.empty()) return;
+    const Simulation plain = judge();
+    const int64_t room = plain.peak_bytes - graph_.baseline_bytes;
+    descend(plain, std::max<int64_t>(1, room / kSteps));
+    for (Family& family : families_) apply(family, family.rule = {});
+    const int64_t step = (plain.peak_bytes - lowest) / limits;
+    for (int limit = 1; limit <= limits; ++limit) anneal(plain.peak_bytes - step * limit, kTrials / limits);
+  }
+
+ private:
+  struct Family {
+    std::vector<int32_t> members;  ///< by age
+    Rule rule;
+  };
+
+  Simulation judge() {
+    const Simulation run = simulator_.run(fates_);
+    work_ += static_cast<int64_t>(graph_.events.size()) + 4 * run.replays;
+    frontier_.offer(run, fates_);
+    return run;
+  }
+
+  void apply(const Family& family, const Rule& rule) {
+    const size_t count = family.members.size();
+    for (size_t i = 0; i < count; ++i) {
+      const bool inside = i * kParts >= count * rule.begin && i * kParts < count * rule.end;
+      const bool every = rule.stride == 0 || (i % rule.stride == 0) != rule.spares_every;
+      const int32_t v = family.members[i];
+      const bool possible = rule.fate != Fate::kPack || graph_.values[v].packed_bytes > 0;
+      fates_[v] = inside && every && possible ? rule.fate : Fate::kKeep;
+    }
+  }
+
+  bool packs(const Family& family) const { return pack_ && graph_.values[family.members.front()].packed_bytes > 0; }
+
+  /// The rule that saves most bytes for a second, again and again, until none saves any.
+  void descend(Simulation now, int64_t most_saved) {
+    for (int step = 0; step < kMostSteps && work_ < most_work_ / 2; ++step) {
+      Family* best = nullptr;
+      double best_price = 0;
+      Rule best_rule;
+      Simulation best_run;
+      const auto consider = [&](Family& family, const Rule& rule) {
+        apply(family, rule);
+        const Simulation run = judge();
+        const int64_t saved = std::min(now.peak_bytes - run.peak_bytes, most_saved);
+        if (saved <= 0) return;
+        const double price = (std::max(0.0, run.seconds - now.seconds) + 1e-7) / static_cast<double>(saved);
+        if (best != nullptr && price >= best_price) return;
+        best = &family;
+        best_price = price;
+        best_rule = rule;
+        best_run = run;
+      };
+      for (Family& family : families_) {
+        // Backward asks for the oldest last: what is given up for longest.
+        for (int end = 0; end <= kParts; ++end) {
+          for (const size_t stride : {0, 4, 16}) {
+            if (family.members.size() < 2 * stride) continue;
+            consider(family, {Fate::kDrop, 0, end, stride, /*spares_every=*/true});
+          }
+        }
+        if (packs(family)) consider(family, {Fate::kPack, 0, kParts});
+        apply(family, family.rule);
+      }
+      if (best == nullptr) return;
+      apply(*best, best->rule = best_rule);
+      now = best_run;
+    }
+  }
+
+  Rule random_rule(const Family& family) {
+    if (packs(family) && random_.below(4) == 0) return {Fate::kPack, 0, kParts};
+    if (random_.below(4) == 0) return {};
+    Rule rule{Fate::kDrop, 0, kParts};
+    if (random_.below(2) == 0) rule.begin = static_cast<int>(random_.below(kParts));
+    rule.end = rule.begin + 1 + static_cast<int>(random_.below(static_cast<uint64_t>(kParts - rule.begin)));
+    rule.stride = kStrides[random_.below(kStrides.size())];
+    if (family.members.size() < 2 * rule.stride) rule.stride = 0;
+    rule.spares_every = random_.below(4) != 0;
+    return rule;
+  }
+
+  double cost(const Simulation& run, int64_t limit) const {
+    const auto excess = static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
+    return run.seconds + kSecondsInExcess * forward_seconds_ * excess / droppable_bytes_;
+  }
+
+  /// From the rules in force; the best that it comes by are in force when it ends.
+  void anneal(int64_t limit, int64_t trials) {
+    double now = cost(judge(), limit), lowest = now;
+    std::vector<Family> best = families_;
+    for (int64_t trial = 0; trial < trials && work_ < most_work_; ++trial) {
+      const double temperature =
+          kHot * forward_seconds_ * std::pow(kCold / kHot, static_cast<double>(trial) / static_cast<double>(trials));
+      std::array<std::pair<Family*, Rule>, 2> before;
+      const size_t changes = 1 + random_.below(before.size());
+      for (size_t c = 0; c < changes; ++c) {
+        Family& family = families_[random_.below(families_.size())];
+        before[c] = {&family, family.rule};
+        apply(family, family.rule = random_rule(family));
+      }
+      const double then = cost(judge(), limit);
+      if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
+        now = then;
+        if (now < lowest) lowest = now, best = families_;
+      } else {
+        for (size_t c = changes; c-- > 0;) apply(*before[c].first, before[c].first->rule = before[c].second);
+      }
+    }
+    families_ = std::move(best);
+    for (const Family& family : families_) apply(family, family.rule);
+  }
+
+  Frontier& frontier_;
+  const Graph& graph_;
+  const bool pack_;
+  const int64_t most_work_;
+  Simulator simulator_;
+  SplitMix random_;
+  std::vector<Family> families_;
+  Fates fates_;
+  double forward_seconds_ = 1e-9, droppable_bytes_ = 1;
+  int64_t work_ = 0;
+};
+
+}  // namespace
+
+void offer_families(Frontier& frontier, const Graph& graph, PlannerOptions options) {
+  FamilySearch(frontier, graph, options).run(graph.baseline_bytes, kLimits);
+}
+
+void offer_families(Frontier& frontier, const Graph& graph, PlannerOptions options, int64_t limit) {
+  FamilySearch(frontier, graph, options).run(limit, 1);
+}
+
+}  // namespace remat::planners
