@@ -7,8 +7,8 @@ Each variant is a process of its own (peer_step.py), so that none pays for anoth
 plain in interleaved pairs of steps on the same weights, data and seed, with the same allocator. A ratio is the median of
 the pairs'. Only two processes at a time: with seven, medians were off by up to a tenth. Bytes are exact. remat runs with
 nothing dropped, within the peak of every peer, within twice that of checkpointing every block, and within 40 % of plain's.
---eager leaves torch.compile out, whose peers take a minute each to compile; --compiled measures these alone, beside what
-was measured before on the same day. Other models of that day keep their rows in the file.
+--eager leaves torch.compile out, whose peers take a minute each to compile, and --compiled measures these alone: the others
+of the same day stay in the file, like other models.
 """
 import argparse
 import datetime
@@ -74,7 +74,7 @@ def name_of(variant):
 
 def measure(bench, model, kinds, before):
     """The rows of one model, for the `kinds` of peers that are compiled (True) or not (False). A peer's row names the row
-    of remat that took no more memory, which may be among `before`, the model's other rows."""
+    of remat that took no more memory, which may be among `before`, the model's rows that stay."""
     import peer_models
     import peer_variants
 
@@ -97,8 +97,19 @@ def measure(bench, model, kinds, before):
             row["compiled_ratio"] = row["wall_ratio"] / measured[peer_variants.COMPILED]["wall_ratio"]
         if row["variant"] != peer_variants.AGAIN:
             row["remat_within_bytes"] = max((p for p in known + points if p <= row["activation_peak_bytes"]), default=None)
-    nothing_dropped = [] if before else [(peer_variants.NOTHING_DROPPED,)]
+    nothing_dropped = [(peer_variants.NOTHING_DROPPED,)] if False in kinds else []
     return rows + bench.rows(model, [*nothing_dropped, *(("remat", point) for point in points)])
+
+
+def staying(rows, kinds):
+    """Of a model's rows, those that measuring `kinds` leaves as they are: the other kind's, and remat's that they name."""
+    import peer_variants
+
+    compiled = [row for row in rows if row["variant"].startswith(peer_variants.COMPILED)]
+    if kinds == (True,):
+        return [row for row in rows if row not in compiled]
+    named = {row.get("remat_within_bytes") for row in compiled} - {None}
+    return compiled + [row for row in rows if row.get("within_bytes") in named] if kinds == (False,) else []
 
 
 def summary(row):
@@ -146,8 +157,7 @@ def main():
     for model in args.models or MODELS:
         print(model, flush=True)
         name = bench.models.get(model, model)
-        before = [row for row in rows if row["model"] == name and args.kinds == (True,) and
-                  not row["variant"].startswith(peer_variants.COMPILED)]
+        before = staying([row for row in rows if row["model"] == name], args.kinds)
         measured = measure(bench, model, args.kinds, before)
         for row in measured:
             print("  " + summary(row), flush=True)

@@ -8,15 +8,14 @@
 //
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
+#include "plan/annealing.h"
 #include "plan/frontier.h"
 #include "plan/greedy.h"
 #include "plan/online_step.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
-#include "plan/split_mix.h"
 #include "plan/starts.h"
 
 namespace remat::planners {
@@ -44,7 +43,10 @@ int64_t share_of(int64_t bytes, int part, int whole) { return bytes / whole * pa
 class Automatic {
  public:
   Automatic(const Graph& graph, PlannerOptions options)
-      : graph_(graph), options_(options), simulator_(graph), greedy_(graph, simulator_, options) {}
+      : graph_(graph), options_(options), simulator_(graph), greedy_(graph, simulator_, options), annealing_(graph) {
+    // Where there are few operators, each is a larger part of the forward pass.
+    annealing_.hot = std::max(Annealing::kHot, 1 / static_cast<double>(graph.operators.size() + 1));
+  }
 
   /// Does not depend on any budget, so that all budgets get their plans from one curve.
   Frontier explore() {
@@ -116,7 +118,7 @@ class Automatic {
   void go_lower(OnlineStep& online, int64_t lowest, int64_t trials) {
     const int64_t room = lowest - floor_of(graph_).peak_bytes;
     if (room <= 0) return;
-    seconds_in_excess_ = kLowSecondsInExcess;
+    annealing_.seconds_in_excess = kLowSecondsInExcess;
     int64_t above = lowest;
     for (int rung = 1; rung <= kLowRungs; ++rung) {
       const int64_t limit = lowest - share_of(room, rung, kLowRungs);
@@ -149,15 +151,10 @@ class Automatic {
     return known != nullptr ? known->fates : frontier_.lowest().fates;
   }
 
-  double cost(const Simulation& run, int64_t limit) const {
-    const double seconds_per_byte = seconds_in_excess_ * scale_ / static_cast<double>(activations_);
-    return run.seconds + seconds_per_byte * static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
-  }
-
   /// A value other than `before` has, at random.
   Fate another_fate(int32_t value, Fate before) {
     for (;;) {
-      const uint64_t draw = random_.below(8);
+      const uint64_t draw = annealing_.random.below(8);
       const Fate fate = draw < 3 ? Fate::kKeep : draw < 6 ? Fate::kDrop : draw < 7 ? Fate::kDropAgain : Fate::kPack;
       if (fate == before) continue;
       if (fate == Fate::kPack && !(options_.pack && graph_.values[value].packed_bytes > 0)) continue;
@@ -174,39 +171,38 @@ class Automatic {
   void change_some(Fates& fates) {
     const auto& droppable = greedy_.droppable();
     const auto count = static_cast<int64_t>(droppable.size());
-    auto place = static_cast<int64_t>(random_.below(droppable.size()));
-    for (uint64_t c = 1 + random_.below(2); c > 0; --c) {
+    auto place = static_cast<int64_t>(annealing_.random.below(droppable.size()));
+    for (uint64_t c = 1 + annealing_.random.below(2); c > 0; --c) {
       const int32_t v = droppable[static_cast<size_t>(place)];
       change(fates, v, another_fate(v, fates[v]));
-      const bool far = random_.below(3) == 0;
-      place =
-          far ? static_cast<int64_t>(random_.below(droppable.size()))
-              : std::clamp<int64_t>(place + static_cast<int64_t>(random_.below(2 * kNear + 1)) - kNear, 0, count - 1);
+      const bool far = annealing_.random.below(3) == 0;
+      place = far ? static_cast<int64_t>(annealing_.random.below(droppable.size()))
+                  : std::clamp<int64_t>(place + static_cast<int64_t>(annealing_.random.below(2 * kNear + 1)) - kNear, 0,
+                                        count - 1);
     }
   }
 
   /// A run of neighbours at once: a segment is dropped, or kept.
   void change_run(Fates& fates) {
     const auto& droppable = greedy_.droppable();
-    const size_t first = random_.below(droppable.size());
-    const size_t end = std::min(droppable.size(), first + 2 + random_.below(kNear));
-    const Fate fate = random_.below(4) == 0 ? Fate::kKeep : Fate::kDrop;
+    const size_t first = annealing_.random.below(droppable.size());
+    const size_t end = std::min(droppable.size(), first + 2 + annealing_.random.below(kNear));
+    const Fate fate = annealing_.random.below(4) == 0 ? Fate::kKeep : Fate::kDrop;
     for (size_t i = first; i < end; ++i) change(fates, droppable[i], fate);
   }
 
   void anneal(Fates fates, int64_t limit, int64_t trials) {
-    double now = cost(try_out(fates), limit);
+    double now = annealing_.cost(try_out(fates), limit);
     int64_t replays = 0;
     for (int64_t trial = 0; trial < trials && replays < most_replays_; ++trial) {
       const double cooled = std::max(static_cast<double>(trial) / static_cast<double>(trials),
                                      static_cast<double>(replays) / static_cast<double>(most_replays_));
-      const double temperature = hot_ * scale_ * std::pow(kCold / hot_, cooled);
       changes_.clear();
-      random_.below(kRunOdds) == 0 ? change_run(fates) : change_some(fates);
+      annealing_.random.below(kRunOdds) == 0 ? change_run(fates) : change_some(fates);
       const Simulation run = try_out(fates);
       replays += run.replays;
-      const double then = cost(run, limit);
-      if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
+      const double then = annealing_.cost(run, limit);
+      if (annealing_.accepts(now, then, cooled)) {
         now = then;
       } else {
         for (size_t c = changes_.size(); c-- > 0;) fates[changes_[c].first] = changes_[c].second;
@@ -218,7 +214,7 @@ class Automatic {
   void settle(Fates fates, int64_t limit, int64_t trials) {
     Simulation best = simulator_.run(fates);
     const auto& droppable = greedy_.droppable();
-    const size_t first = random_.below(droppable.size());
+    const size_t first = annealing_.random.below(droppable.size());
     int64_t replays = 0;
     for (size_t i = 0; i < droppable.size() && trials > 0 && replays < most_replays_; ++i) {
       const int32_t v = droppable[(first + i) % droppable.size()];
@@ -238,36 +234,18 @@ class Automatic {
     }
   }
 
-  static constexpr double kHot = 3e-2, kCold = 1e-4;  ///< of the forward pass's time, at the start and the end
   static constexpr int64_t kNear = 10;
-  /// What all droppable bytes in excess would cost, in forward passes.
-  static constexpr double kSecondsInExcess = 6, kLowSecondsInExcess = 100;
+  static constexpr double kLowSecondsInExcess = 100;
   static constexpr uint64_t kRunOdds = 16;
 
   const Graph& graph_;
   const PlannerOptions options_;
   Simulator simulator_;
   Greedy greedy_;
-  SplitMix random_;
-  double seconds_in_excess_ = kSecondsInExcess;
+  Annealing annealing_;
   int64_t most_replays_ = INT64_MAX;  ///< operators, of one annealing: near the lowest peak a step replays many times
   Frontier frontier_;
   std::vector<std::pair<int32_t, Fate>> changes_;  ///< of the trial in progress: what was there before
-  double scale_ = forward_seconds();
-  /// Where there are few operators, each is a larger part of the forward pass.
-  double hot_ = std::max(kHot, 1 / static_cast<double>(graph_.operators.size() + 1));
-  int64_t activations_ = saved_bytes();
-
-  double forward_seconds() const {
-    double seconds = 0;
-    for (const GraphOperator& op : graph_.operators) seconds += op.seconds;
-    return std::max(seconds, 1e-9);
-  }
-  int64_t saved_bytes() const {
-    int64_t bytes = 1;
-    for (const int32_t v : greedy_.droppable()) bytes += graph_.values[v].bytes;
-    return bytes;
-  }
 };
 
 }  // namespace

@@ -3,12 +3,12 @@
 // what a search by single values finds late or never: to give up the cheap half of every step of a long recurrence.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
-#include "plan/split_mix.h"
+#include "plan/annealing.h"
 #include "plan/starts.h"
 
 namespace remat::planners {
@@ -24,12 +24,10 @@ struct Rule {
 };
 constexpr std::array<size_t, 6> kStrides = {0, 0, 2, 4, 8, 16};
 
-constexpr int kSteps = 16;                   ///< a step of the descent counts for so much of the way down, at most
-constexpr int kMostSteps = 200;              ///< there are fewer, unless steps are tiny
-constexpr int kLimits = 12;                  ///< that annealing aims at
-constexpr int64_t kTrials = 8400;            ///< altogether
-constexpr double kHot = 3e-2, kCold = 1e-4;  ///< of the forward pass's time
-constexpr double kSecondsInExcess = 6;       ///< what all droppable bytes in excess would cost, in forward passes
+constexpr int kSteps = 16;         ///< a step of the descent counts for so much of the way down, at most
+constexpr int kMostSteps = 200;    ///< there are fewer, unless steps are tiny
+constexpr int kLimits = 12;        ///< that annealing aims at
+constexpr int64_t kTrials = 8400;  ///< altogether
 /// Events and replays that are simulated, altogether.
 constexpr int64_t kWorkPerOperator = 20'000, kLeastWork = 100'000'000, kMostWork = 500'000'000;
 
@@ -41,16 +39,16 @@ class FamilySearch {
         pack_(options.pack),
         most_work_(std::clamp(kWorkPerOperator * static_cast<int64_t>(graph.operators.size()), kLeastWork, kMostWork)),
         simulator_(graph),
+        annealing_(graph),
         fates_(graph.values.size(), Fate::kKeep) {
     std::map<std::pair<std::string_view, int64_t>, std::vector<int32_t>> by_kind;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const GraphValue& value = graph.values[v];
       if (!value.droppable) continue;
       by_kind[{graph.operators[value.producer].name, value.bytes}].push_back(static_cast<int32_t>(v));
-      droppable_bytes_ += static_cast<double>(value.bytes);
     }
-    for (auto& [kind, members] : by_kind) families_.push_back({std::move(members), {}});
-    for (const GraphOperator& op : graph.operators) forward_seconds_ += op.seconds;
+    for (auto& [kind, members] : by_kind) families_.push_back(std::move(members));
+    rules_.resize(families_.size());
   }
 
   /// Aims at limits from plain's peak down to `lowest`, one after another.
@@ -59,16 +57,13 @@ class FamilySearch {
     const Simulation plain = judge();
     const int64_t room = plain.peak_bytes - graph_.baseline_bytes;
     descend(plain, std::max<int64_t>(1, room / kSteps));
-    for (Family& family : families_) apply(family, family.rule = {});
+    follow(std::vector<Rule>(families_.size()));
     const int64_t step = (plain.peak_bytes - lowest) / limits;
     for (int limit = 1; limit <= limits; ++limit) anneal(plain.peak_bytes - step * limit, kTrials / limits);
   }
 
  private:
-  struct Family {
-    std::vector<int32_t> members;  ///< by age
-    Rule rule;
-  };
+  using Family = std::vector<int32_t>;  ///< values, by age
 
   Simulation judge() {
     const Simulation run = simulator_.run(fates_);
@@ -77,96 +72,95 @@ class FamilySearch {
     return run;
   }
 
-  void apply(const Family& family, const Rule& rule) {
-    const size_t count = family.members.size();
+  void try_rule(const Family& family, const Rule& rule) {
+    const size_t count = family.size();
     for (size_t i = 0; i < count; ++i) {
       const bool inside = i * kParts >= count * rule.begin && i * kParts < count * rule.end;
       const bool every = rule.stride == 0 || (i % rule.stride == 0) != rule.spares_every;
-      const int32_t v = family.members[i];
+      const int32_t v = family[i];
       const bool possible = rule.fate != Fate::kPack || graph_.values[v].packed_bytes > 0;
       fates_[v] = inside && every && possible ? rule.fate : Fate::kKeep;
     }
   }
 
-  bool packs(const Family& family) const { return pack_ && graph_.values[family.members.front()].packed_bytes > 0; }
+  void follow(size_t family, const Rule& rule) { try_rule(families_[family], rules_[family] = rule); }
+  void follow(const std::vector<Rule>& rules) {
+    for (size_t f = 0; f < rules.size(); ++f) follow(f, rules[f]);
+  }
+
+  bool packs(const Family& family) const { return pack_ && graph_.values[family.front()].packed_bytes > 0; }
 
   /// The rule that saves most bytes for a second, again and again, until none saves any.
   void descend(Simulation now, int64_t most_saved) {
-    for (int step = 0; step < kMostSteps && work_ < most_work_ / 2; ++step) {
-      Family* best = nullptr;
+    const auto exhausted = [this] { return work_ >= most_work_ / 2; };  // the other half is for annealing
+    for (int step = 0; step < kMostSteps && !exhausted(); ++step) {
+      std::optional<size_t> best;
       double best_price = 0;
       Rule best_rule;
       Simulation best_run;
-      const auto consider = [&](Family& family, const Rule& rule) {
-        apply(family, rule);
+      const auto consider = [&](size_t f, const Rule& rule) {
+        try_rule(families_[f], rule);
         const Simulation run = judge();
         const int64_t saved = std::min(now.peak_bytes - run.peak_bytes, most_saved);
         if (saved <= 0) return;
         const double price = (std::max(0.0, run.seconds - now.seconds) + 1e-7) / static_cast<double>(saved);
-        if (best != nullptr && price >= best_price) return;
-        best = &family;
+        if (best && price >= best_price) return;
+        best = f;
         best_price = price;
         best_rule = rule;
         best_run = run;
       };
-      for (Family& family : families_) {
+      for (size_t f = 0; f < families_.size() && !exhausted(); ++f) {
         // Backward asks for the oldest last: what is given up for longest.
         for (int end = 0; end <= kParts; ++end) {
           for (const size_t stride : {0, 4, 16}) {
-            if (family.members.size() < 2 * stride) continue;
-            consider(family, {Fate::kDrop, 0, end, stride, /*spares_every=*/true});
+            if (families_[f].size() >= 2 * stride) consider(f, {Fate::kDrop, 0, end, stride, /*spares_every=*/true});
           }
         }
-        if (packs(family)) consider(family, {Fate::kPack, 0, kParts});
-        apply(family, family.rule);
+        if (packs(families_[f])) consider(f, {Fate::kPack, 0, kParts});
+        try_rule(families_[f], rules_[f]);
       }
-      if (best == nullptr) return;
-      apply(*best, best->rule = best_rule);
+      if (!best) return;
+      follow(*best, best_rule);
       now = best_run;
     }
   }
 
   Rule random_rule(const Family& family) {
-    if (packs(family) && random_.below(4) == 0) return {Fate::kPack, 0, kParts};
-    if (random_.below(4) == 0) return {};
+    if (packs(family) && annealing_.random.below(4) == 0) return {Fate::kPack, 0, kParts};
+    if (annealing_.random.below(4) == 0) return {};
     Rule rule{Fate::kDrop, 0, kParts};
-    if (random_.below(2) == 0) rule.begin = static_cast<int>(random_.below(kParts));
-    rule.end = rule.begin + 1 + static_cast<int>(random_.below(static_cast<uint64_t>(kParts - rule.begin)));
-    rule.stride = kStrides[random_.below(kStrides.size())];
-    if (family.members.size() < 2 * rule.stride) rule.stride = 0;
-    rule.spares_every = random_.below(4) != 0;
+    if (annealing_.random.below(2) == 0) rule.begin = static_cast<int>(annealing_.random.below(kParts));
+    rule.end = rule.begin + 1 + static_cast<int>(annealing_.random.below(static_cast<uint64_t>(kParts - rule.begin)));
+    rule.stride = kStrides[annealing_.random.below(kStrides.size())];
+    if (family.size() < 2 * rule.stride) rule.stride = 0;
+    rule.spares_every = annealing_.random.below(4) != 0;
     return rule;
-  }
-
-  double cost(const Simulation& run, int64_t limit) const {
-    const auto excess = static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
-    return run.seconds + kSecondsInExcess * forward_seconds_ * excess / droppable_bytes_;
   }
 
   /// From the rules in force; the best that it comes by are in force when it ends.
   void anneal(int64_t limit, int64_t trials) {
-    double now = cost(judge(), limit), lowest = now;
-    std::vector<Family> best = families_;
+    double now = annealing_.cost(judge(), limit), lowest = now;
+    std::vector<Rule> best = rules_;
     for (int64_t trial = 0; trial < trials && work_ < most_work_; ++trial) {
-      const double temperature =
-          kHot * forward_seconds_ * std::pow(kCold / kHot, static_cast<double>(trial) / static_cast<double>(trials));
-      std::array<std::pair<Family*, Rule>, 2> before;
-      const size_t changes = 1 + random_.below(before.size());
+      std::array<std::pair<size_t, Rule>, 2> before;
+      const size_t changes = 1 + annealing_.random.below(before.size());
       for (size_t c = 0; c < changes; ++c) {
-        Family& family = families_[random_.below(families_.size())];
-        before[c] = {&family, family.rule};
-        apply(family, family.rule = random_rule(family));
+        const size_t f = annealing_.random.below(families_.size());
+        before[c] = {f, rules_[f]};
+        follow(f, random_rule(families_[f]));
       }
-      const double then = cost(judge(), limit);
-      if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
-        now = then;
-        if (now < lowest) lowest = now, best = families_;
-      } else {
-        for (size_t c = changes; c-- > 0;) apply(*before[c].first, before[c].first->rule = before[c].second);
+      const double then = annealing_.cost(judge(), limit);
+      if (!annealing_.accepts(now, then, static_cast<double>(trial) / static_cast<double>(trials))) {
+        for (size_t c = changes; c-- > 0;) follow(before[c].first, before[c].second);
+        continue;
       }
+      now = then;
+      if (now >= lowest) continue;
+      lowest = now;
+      best = rules_;
     }
-    families_ = std::move(best);
-    for (const Family& family : families_) apply(family, family.rule);
+    follow(best);
   }
 
   Frontier& frontier_;
@@ -174,10 +168,10 @@ class FamilySearch {
   const bool pack_;
   const int64_t most_work_;
   Simulator simulator_;
-  SplitMix random_;
+  Annealing annealing_;
   std::vector<Family> families_;
+  std::vector<Rule> rules_;  ///< in force, by family
   Fates fates_;
-  double forward_seconds_ = 1e-9, droppable_bytes_ = 1;
   int64_t work_ = 0;
 };
 
