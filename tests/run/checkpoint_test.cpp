@@ -183,5 +183,33 @@ TEST(Checkpoint, CallsTheFunctionOnceWhereTheTextbookOneCallsItTwice) {
   }
 }
 
+/// What scopes hold from outside no plan gives up, eviction does: steps run below the lowest peak of any plan, and no
+/// refusal says that they cannot.
+TEST(Checkpoint, RefusalsDoNotSayThatAPastStepNeededMoreThanItTook) {
+  std::vector<nn::Linear> layers;
+  for (int i = 0; i < 8; ++i) {
+    layers.emplace_back(32, 32);
+    for (auto& p : layers.back()->parameters()) p.mutable_grad() = at::zeros_like(p);
+  }
+  Session session({.budget = Budget::bytes(600'000)});
+  const auto train = [&](int64_t batch) {
+    at::Tensor h = torch::ones({batch, 32});
+    Step step = session.step();
+    for (auto& layer : layers) h = checkpoint([&](const at::Tensor& x) { return at::gelu(layer->forward(x)); }, h);
+    h = h.mean();
+    h.backward();
+    h.reset();
+    step.end();
+  };
+  train(512);
+  ASSERT_GT(floor_of(session.graph()).peak_bytes, session.report().peak_bytes);
+  try {
+    train(512 * 16);
+    FAIL() << "it does not fit";
+  } catch (const BudgetError& error) {
+    EXPECT_EQ(std::string(error.what()).find("recorded last needs"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace remat::test
