@@ -60,7 +60,7 @@ Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions option
 
 int64_t Candidates::judge(const Fates& fates) {
   const Simulation run = simulator_.run(fates);
-  work_ += static_cast<int64_t>(graph_.events.size()) + 4 * run.replays;
+  work_ += work_of(graph_, run);
   frontier_.offer(run, fates);
   return run.peak_bytes;
 }

@@ -21,6 +21,12 @@ std::vector<bool> cheaper_packed(const Graph& graph);
 /// Values that are saved and not dropped by a policy: they may be there in backward.
 std::vector<bool> saved_values(const Graph& graph);
 
+/// What a simulation costs, about: events, and operators that it replays. Counted, not timed, so that plans do not
+/// depend on the machine.
+inline int64_t work_of(const Graph& graph, const Simulation& run) {
+  return static_cast<int64_t>(graph.events.size()) + 4 * run.replays;
+}
+
 /// Keeps the values marked, drops all others that can be dropped.
 Fates only_kept(const Graph& graph, const std::vector<bool>& kept);
 
@@ -35,7 +41,7 @@ class Candidates {
   /// is dropped, and of what is kept as well. True if one of them fits.
   bool offer(const Fates& fates);
   /// Simulations take time in proportion to events and replays. Planners stop when so many have been seen that it would
-  /// be felt; counted, not timed, so that plans do not depend on the machine.
+  /// be felt: work_of() of all.
   bool exhausted() const { return work_ > most_work_; }
   /// Of the fates that keep everything.
   int64_t plain_peak() const { return plain_peak_; }

@@ -28,7 +28,7 @@ constexpr int kSteps = 16;         ///< a step of the descent counts for so much
 constexpr int kMostSteps = 200;    ///< there are fewer, unless steps are tiny
 constexpr int kLimits = 12;        ///< that annealing aims at
 constexpr int64_t kTrials = 8400;  ///< altogether
-/// Events and replays that are simulated, altogether.
+/// work_of() all that is simulated.
 constexpr int64_t kWorkPerOperator = 20'000, kLeastWork = 100'000'000, kMostWork = 500'000'000;
 
 class FamilySearch {
@@ -67,7 +67,7 @@ class FamilySearch {
 
   Simulation judge() {
     const Simulation run = simulator_.run(fates_);
-    work_ += static_cast<int64_t>(graph_.events.size()) + 4 * run.replays;
+    work_ += work_of(graph_, run);
     frontier_.offer(run, fates_);
     return run;
   }

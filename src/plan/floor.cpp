@@ -7,6 +7,8 @@
 #include <remat/budget.h>
 #include <remat/planner.h>
 
+#include "plan/timeline.h"
+
 namespace remat {
 namespace {
 
@@ -32,28 +34,13 @@ Floor floor_of(const Graph& graph) {
   floor.peak_bytes = floor.baseline_bytes = graph.baseline_bytes;
   floor.parameter_bytes = graph.parameter_bytes;
   floor.gradient_bytes = graph.gradient_bytes;
-  std::vector<bool> away(graph.values.size(), false);
-  int64_t level = graph.baseline_bytes;
   std::optional<size_t> peak_event;
-  for (size_t e = 0; e < graph.events.size(); ++e) {
-    const GraphEvent& event = graph.events[e];
-    const auto v = static_cast<size_t>(std::max(0, event.index));
-    if (event.kind == GraphEvent::Kind::kIdle && graph.values[v].returns()) {
-      level -= graph.values[v].bytes;
-      away[v] = true;
-    } else if (event.kind == GraphEvent::Kind::kUse && away[v]) {
-      level += graph.values[v].bytes;
-      away[v] = false;
-    } else if (event.kind == GraphEvent::Kind::kFree) {
-      if (!away[v]) level -= graph.values[v].bytes;
-      away[v] = false;
-    }
-    if (level + event.rise > floor.peak_bytes) {
-      floor.peak_bytes = level + event.rise;
-      peak_event = e;
-    }
-    level += event.delta;
-  }
+  const auto may_be_away = [](const GraphValue& value) { return value.returns(); };
+  for_each_level(graph, may_be_away, [&](size_t event, int64_t bytes) {
+    if (bytes <= floor.peak_bytes) return;
+    floor.peak_bytes = bytes;
+    peak_event = event;
+  });
   if (peak_event) name_operator(graph, *peak_event, floor);
   return floor;
 }

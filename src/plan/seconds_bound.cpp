@@ -10,6 +10,7 @@
 
 #include "plan/costs.h"
 #include "plan/replay_operators.h"
+#include "plan/timeline.h"
 
 namespace remat {
 namespace {
@@ -134,25 +135,14 @@ double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions op
   const size_t stretch = (graph.events.size() + kMostMoments - 1) / kMostMoments;
   std::vector<size_t> moments;
   std::vector<int64_t> levels;  // where no plan gives anything up, at each event, its rise included
-  std::vector<bool> away(graph.values.size(), false);
-  int64_t level = graph.baseline_bytes;
-  for (const GraphEvent& event : graph.events) {
-    const bool comes = event.kind == GraphEvent::Kind::kUse, goes = event.kind == GraphEvent::Kind::kFree;
-    if (goes && !away[event.index]) level -= graph.values[event.index].bytes;
-    if (comes && away[event.index]) level += graph.values[event.index].bytes;
-    if (comes || goes) away[event.index] = false;
-    if (event.kind == GraphEvent::Kind::kIdle && graph.values[event.index].dropped) {
-      level -= graph.values[event.index].bytes;
-      away[event.index] = true;
-    }
-    levels.push_back(level + event.rise);
-    level += event.delta;
-    const size_t e = levels.size() - 1;
+  const auto dropped = [](const GraphValue& value) { return value.dropped; };
+  for_each_level(graph, dropped, [&](size_t e, int64_t bytes) {
+    levels.push_back(bytes);
     if (e % stretch == 0) moments.push_back(e);
     if (levels[e] > levels[moments.back()]) moments.back() = e;
-  }
+  });
   const std::vector<Piece> pieces = pieces_of(graph, options.pack);
-  std::fill(away.begin(), away.end(), false);
+  std::vector<bool> away(graph.values.size(), false);
   double bound = 0;
   auto next = moments.begin();
   for (size_t e = 0; e < graph.events.size() && next != moments.end(); ++e) {
