@@ -20,8 +20,10 @@ struct GraphValue {
   int64_t bytes = 0;         ///< of its storage
   int32_t producer = -1;     ///< the operator that made it; -1: a leaf (parameter, input), which is always there
   int64_t packed_bytes = 0;  ///< what it takes when it is held packed; 0: it cannot be packed
-  bool droppable = false;    ///< saved for backward, and a replay brings the same bits back: a plan may drop it
-  bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan: no plan has a say
+  bool droppable = false;    ///< saved for backward, or held for a policy's replays, and a replay brings the same bits
+                             ///< back: a plan may drop it
+  bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan, which may only say that it is
+                             ///< not held when replays come by (Fate::kDropAgain)
 
   /// Whether it may be away between its idle event and its use.
   bool returns() const { return droppable || dropped; }

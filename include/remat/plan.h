@@ -14,7 +14,7 @@ namespace remat {
 
 /// What becomes of a value from the moment when only saved tensors hold it.
 enum class Fate : uint8_t {
-  kKeep,  ///< stays
+  kKeep,  ///< stays; what a policy drops is dropped all the same
   kDrop,  ///< freed; a replay brings it back for its use, or earlier if one for another value comes by: then it stays
   kDropAgain,  ///< freed; not held when a replay for another value comes by
   kPack,       ///< held packed (values with packed_bytes)

@@ -40,8 +40,7 @@ struct Prediction {
 Prediction predict(const Graph& graph, const std::vector<Fate>& fates);
 
 /// The lowest peak that a plan could have, and what it is made of. No plan fits a budget below it; the smallest that
-/// one fits may be larger, since replays take memory too. Where the step has policies, what their scopes hold from
-/// outside is part of it: a session without a plan may give that up too. All in bytes.
+/// one fits may be larger, since replays take memory too. All in bytes.
 struct Floor {
   int64_t peak_bytes = 0;       ///< baseline included
   int64_t parameter_bytes = 0;  ///< alive when the step began: parameters ...

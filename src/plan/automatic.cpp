@@ -46,17 +46,20 @@ class Automatic {
       : graph_(graph), options_(options), simulator_(graph), greedy_(graph, simulator_, options), annealing_(graph) {
     // Where there are few operators, each is a larger part of the forward pass.
     annealing_.hot = std::max(Annealing::kHot, 1 / static_cast<double>(graph.operators.size() + 1));
+    for (size_t v = 0; v < graph.values.size(); ++v) {
+      if (graph.values[v].returns()) choices_.push_back(static_cast<int32_t>(v));
+    }
   }
 
   /// Does not depend on any budget, so that all budgets get their plans from one curve.
   Frontier explore() {
     const Fates keep(graph_.values.size(), Fate::kKeep);
     const int64_t top = try_out(keep).peak_bytes;
-    if (greedy_.droppable().empty()) return frontier_;
+    if (choices_.empty()) return frontier_;
     const auto operators = static_cast<int64_t>(graph_.operators.size());
     const int64_t most = graph_.operators.size() < kFewOperators ? kMostOperatorTrials : kMostOperatorTrialsOfMany;
     const int64_t trials =
-        std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(greedy_.droppable().size()), most / (operators + 1)});
+        std::min({kTrials, kTrialsPerValue * static_cast<int64_t>(choices_.size()), most / (operators + 1)});
     most_replays_ = 4 * most / kRungs;
     OnlineStep online(graph_, options_);
     const int64_t room = top - graph_.baseline_bytes;
@@ -88,7 +91,7 @@ class Automatic {
   }
 
   void refine(Frontier& frontier, int64_t limit) {
-    if (greedy_.droppable().empty()) return;
+    if (choices_.empty()) return;
     const int64_t trials =
         std::min(kRefiningTrials, kMostRefiningOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
     frontier_ = std::move(frontier);
@@ -151,8 +154,9 @@ class Automatic {
     return known != nullptr ? known->fates : frontier_.lowest().fates;
   }
 
-  /// A value other than `before` has, at random.
+  /// Other than `before`, at random.
   Fate another_fate(int32_t value, Fate before) {
+    if (graph_.values[value].dropped) return before == Fate::kKeep ? Fate::kDropAgain : Fate::kKeep;
     for (;;) {
       const uint64_t draw = annealing_.random.below(8);
       const Fate fate = draw < 3 ? Fate::kKeep : draw < 6 ? Fate::kDrop : draw < 7 ? Fate::kDropAgain : Fate::kPack;
@@ -169,14 +173,13 @@ class Automatic {
 
   /// One fate or two, mostly of neighbours: what one gives up the other may keep.
   void change_some(Fates& fates) {
-    const auto& droppable = greedy_.droppable();
-    const auto count = static_cast<int64_t>(droppable.size());
-    auto place = static_cast<int64_t>(annealing_.random.below(droppable.size()));
+    const auto count = static_cast<int64_t>(choices_.size());
+    auto place = static_cast<int64_t>(annealing_.random.below(choices_.size()));
     for (uint64_t c = 1 + annealing_.random.below(2); c > 0; --c) {
-      const int32_t v = droppable[static_cast<size_t>(place)];
+      const int32_t v = choices_[static_cast<size_t>(place)];
       change(fates, v, another_fate(v, fates[v]));
       const bool far = annealing_.random.below(3) == 0;
-      place = far ? static_cast<int64_t>(annealing_.random.below(droppable.size()))
+      place = far ? static_cast<int64_t>(annealing_.random.below(choices_.size()))
                   : std::clamp<int64_t>(place + static_cast<int64_t>(annealing_.random.below(2 * kNear + 1)) - kNear, 0,
                                         count - 1);
     }
@@ -184,11 +187,13 @@ class Automatic {
 
   /// A run of neighbours at once: a segment is dropped, or kept.
   void change_run(Fates& fates) {
-    const auto& droppable = greedy_.droppable();
-    const size_t first = annealing_.random.below(droppable.size());
-    const size_t end = std::min(droppable.size(), first + 2 + annealing_.random.below(kNear));
+    const size_t first = annealing_.random.below(choices_.size());
+    const size_t end = std::min(choices_.size(), first + 2 + annealing_.random.below(kNear));
     const Fate fate = annealing_.random.below(4) == 0 ? Fate::kKeep : Fate::kDrop;
-    for (size_t i = first; i < end; ++i) change(fates, droppable[i], fate);
+    for (size_t i = first; i < end; ++i) {
+      const bool by_policy = graph_.values[choices_[i]].dropped && fate == Fate::kDrop;
+      change(fates, choices_[i], by_policy ? Fate::kDropAgain : fate);
+    }
   }
 
   void anneal(Fates fates, int64_t limit, int64_t trials) {
@@ -213,14 +218,14 @@ class Automatic {
   /// Gives back what fits, and brings back once what need not be brought back again.
   void settle(Fates fates, int64_t limit, int64_t trials) {
     Simulation best = simulator_.run(fates);
-    const auto& droppable = greedy_.droppable();
-    const size_t first = annealing_.random.below(droppable.size());
+    const size_t first = annealing_.random.below(choices_.size());
     int64_t replays = 0;
-    for (size_t i = 0; i < droppable.size() && trials > 0 && replays < most_replays_; ++i) {
-      const int32_t v = droppable[(first + i) % droppable.size()];
+    for (size_t i = 0; i < choices_.size() && trials > 0 && replays < most_replays_; ++i) {
+      const int32_t v = choices_[(first + i) % choices_.size()];
       for (const Fate wanted : {Fate::kKeep, Fate::kDrop}) {
         const Fate before = fates[v];
-        if (before == Fate::kKeep || (wanted == Fate::kDrop && before != Fate::kDropAgain)) continue;
+        const bool may_drop = before == Fate::kDropAgain && !graph_.values[v].dropped;
+        if (before == Fate::kKeep || (wanted == Fate::kDrop && !may_drop)) continue;
         fates[v] = wanted;
         --trials;
         const Simulation run = try_out(fates);
@@ -242,6 +247,7 @@ class Automatic {
   const PlannerOptions options_;
   Simulator simulator_;
   Greedy greedy_;
+  std::vector<int32_t> choices_;  ///< values that may be away, by age
   Annealing annealing_;
   int64_t most_replays_ = INT64_MAX;  ///< operators, of one annealing: near the lowest peak a step replays many times
   Frontier frontier_;

@@ -137,7 +137,7 @@ void OnlineStep::make_room(int64_t bytes) {
 std::vector<OnlineStep::Option> OnlineStep::options() const {
   std::vector<Option> options;
   for (const int32_t v : returning_) {
-    if (!idle_[v] || graph_.values[v].dropped || replay_.reads[v] > 0 || v == in_use_) continue;
+    if (!idle_[v] || replay_.reads[v] > 0 || v == in_use_) continue;
     if (present_[v]) {
       options.push_back({Option::Kind::kDrop, v});
       if (pack_ && graph_.values[v].packed_bytes > 0 && !has_bits_[v]) options.push_back({Option::Kind::kPack, v});

@@ -17,8 +17,10 @@ std::string Plan::problem(const Graph& graph) const {
       case Fate::kKeep:
         continue;
       case Fate::kDrop:
-      case Fate::kDropAgain:
         if (!graph.values[v].droppable) return wrong("is to be dropped, but the graph says that it is not droppable");
+        continue;
+      case Fate::kDropAgain:
+        if (!graph.values[v].returns()) return wrong("is to be dropped, but the graph says that it is not droppable");
         continue;
       case Fate::kPack:
         if (graph.values[v].packed_bytes <= 0)

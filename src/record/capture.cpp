@@ -128,12 +128,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
         tape.hold_leaf(id, StoragePtr::reclaim_copy(storage));
       }
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
-      if (from_outside && value.producer != kNone && !value.anchor) {
-        value.anchor = true;
-        if (!value.kept) value.kept = StoragePtr::reclaim_copy(storage);
-        tape.uncount_when_idle(id);
-        if (tape.trace != nullptr) tape.trace->holds(id, *storage);
-      }
+      if (from_outside && value.producer != kNone) tape.hold_anchor(root_scope_, id, StoragePtr::reclaim_copy(storage));
       return id;
     }
     // Somebody wrote to it unseen. What was there cannot be read again.

@@ -1,6 +1,7 @@
 #include "record/recorder.h"
 
 #include <exception>
+#include <utility>
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -115,13 +116,18 @@ std::optional<at::CallbackHandle> Recorder::own_callback() {
 }
 
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
-  if (scopes_.empty()) root_scope_ = ++root_scopes_seen_;
+  if (scopes_.empty()) {
+    const std::lock_guard lock(tape_->mutex);
+    root_scope_ = tape_->open_scope();
+  }
   scopes_.push_back(std::move(rules));
 }
 
 void Recorder::pop_scope() {
   scopes_.pop_back();
-  if (scopes_.empty()) root_scope_ = 0;
+  if (!scopes_.empty()) return;
+  const std::lock_guard lock(tape_->mutex);
+  tape_->close_scope(std::exchange(root_scope_, 0));
 }
 
 std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction& fn) {
@@ -210,7 +216,6 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   }
   pending.operation.info = &info;
   pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
-  pending.operation.scope = root_scope_;
   pending.operation.grad_mode = c10::GradMode::is_enabled();
   pending.operation.settings = tape.settings_now(info);
   // A dispatch mode of the user's may give other results than the operator, and replays run without it.

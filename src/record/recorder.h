@@ -135,8 +135,7 @@ class Recorder {
   int suspended_ = 0;
   int opaque_ = 0;
   at::CallbackHandle meta_callback_ = 0;
-  uint32_t root_scope_ = 0;
-  uint32_t root_scopes_seen_ = 0;
+  uint32_t root_scope_ = 0;  ///< of the tape; 0: none
 };
 
 }  // namespace remat

@@ -110,7 +110,8 @@ at::Tensor SavedTensor::call_unpack_hook() {
   Value& value = tape_->values[id];
   if (pending_) {
     pending_ = false;
-    if (--value.pending == 0 && value.drop && !value.pinned && !value.anchor && value.kept) tape_->drop_when_idle(id);
+    if (--value.pending == 0 && value.drop && !value.pinned && value.anchor_of == 0 && value.kept)
+      tape_->drop_when_idle(id);
   }
   return tensor;
 }

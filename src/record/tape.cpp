@@ -119,9 +119,12 @@ void Tape::give_up(ValueId id) {
     value.checksum = checksum(*value.kept, {0, value.extent});
   ++drops;
   dropped_bytes += value.bytes;
-  value.absent = value.saved > 0 && !value.extra;
+  const bool saved = value.saved > 0;
+  if (!saved && !value.extra) leave_plain(value);
+  value.absent = saved && !value.extra;
   unhome(id);
   release_kept(value);
+  value.extra = !saved;
 }
 
 bool Tape::pack(ValueId id) {
@@ -189,7 +192,7 @@ void Tape::set_fate(ValueId id) {
   Value& value = values[id];
   if (schedules.empty() || id >= schedules.front()->plan.fates.size()) return;
   value.fate = schedules.front()->plan.fates[id];
-  if (value.fate != Fate::kKeep && !value.pinned && !value.drop) drop_when_idle(id);
+  if (value.fate != Fate::kKeep && !value.pinned) drop_when_idle(id);
 }
 
 bool Tape::is_as_planned(size_t index, const Graph& graph) const {
@@ -218,13 +221,49 @@ void Tape::follow_schedules() {
   schedules.erase(schedules.begin(), std::find_if(schedules.begin() + 1, schedules.end(), fits));
   if (schedules.empty()) return;
   for (ValueId id = 0; id < values.size(); ++id) {
-    if (values[id].saved > 0 && values[id].kept) set_fate(id);
+    if ((values[id].saved > 0 || values[id].held_for > 0) && values[id].kept) set_fate(id);
   }
 }
 
 void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {
   values[leaf].kept = storage;
   uncount_when_idle(leaf);
+}
+
+uint32_t Tape::open_scope() {
+  scopes_.emplace_back().first_saved = static_cast<ValueId>(values.size());
+  return static_cast<uint32_t>(scopes_.size());
+}
+
+void Tape::hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage) {
+  Value& value = values[anchor];
+  if (value.anchor_of == scope) return;
+  value.anchor_of = scope;
+  ++value.held_for;
+  scopes_[scope - 1].anchors.push_back(anchor);
+  if (value.kept) return;
+  value.kept = storage;
+  uncount_when_idle(anchor);
+  set_fate(anchor);
+  if (trace != nullptr) trace->holds(anchor, *storage);
+}
+
+void Tape::release_anchors(Scope& scope) {
+  if (scope.end == kNone) return;
+  while (scope.first_saved < scope.end && values[scope.first_saved].saved == 0) ++scope.first_saved;
+  if (scope.first_saved < scope.end) return;
+  for (const ValueId anchor : std::exchange(scope.anchors, {})) {
+    Value& value = values[anchor];
+    const bool last = value.held_for > 0 && --value.held_for == 0;
+    if (last && value.saved == 0 && !value.pinned) release(anchor, /*for_replays=*/value.extra);
+  }
+}
+
+void Tape::release(ValueId id, bool for_replays) {
+  Value& value = values[id];
+  if (for_replays && trace != nullptr) trace->forgotten(id, value.bytes);
+  release_kept(value);
+  value.packed.reset();
 }
 
 void Tape::drop_idle() {
@@ -256,34 +295,39 @@ bool Tape::is_in_use(ValueId id) const {
 void Tape::settle(ValueId id) {
   Value& value = values[id];
   if (!value.kept) return;
-  if ((value.drop || value.fate != Fate::kKeep) && recomputable(id) && !value.pinned && !value.anchor) {
-    const bool as_watched = value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;
-    if (!as_watched) return;  // plain would see what was written since
-    const bool by_plan = !value.drop && value.fate == Fate::kPack;
-    if (!by_plan) {
+  const bool by_policy = value.drop && value.anchor_of == 0;
+  const bool goes = (by_policy || value.fate != Fate::kKeep) && recomputable(id) && !value.pinned;
+  // Else plain would see what was written since.
+  const auto as_watched = [&] {
+    return value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;
+  };
+  if (goes && as_watched()) {
+    if (by_policy || value.fate != Fate::kPack) {
       give_up(id);
     } else if (value.element_bytes > 0) {
       pack(id);
     }
   } else if (value.saved == 0 && !value.extra) {
-    value.extra = true;
-    forget_plain(value);  // for the trace its bytes are there as long as they are
+    leave_plain(value);
   }
 }
 
 void Tape::let_go(ValueId id) {
   Value& value = values[id];
-  if (value.absent) {
-    value.absent = false;
-    forget_plain(value);
-    if (trace != nullptr) trace->forgotten(id, value.bytes);
+  const bool absent = std::exchange(value.absent, false);
+  if (absent) leave_plain(value);
+  if (value.producer == kNone || value.pinned || value.held_for > 0) {
+    value.fate = Fate::kKeep;  // the plan has had its say
+    if (value.kept) uncount_when_idle(id);
+  } else {
+    release(id, /*for_replays=*/absent);
   }
-  const bool for_replays = value.producer == kNone || value.pinned || (value.anchor && value.readers > 0);
-  if (!for_replays) {
-    release_kept(value);
-    value.packed.reset();
-  }
-  if (value.kept) uncount_when_idle(id);
+  if (value.scope != 0) release_anchors(scopes_[value.scope - 1]);
+}
+
+void Tape::leave_plain(Value& value) const {
+  value.extra = true;
+  forget_plain(value);
 }
 
 void Tape::forget_plain(const Value& value) const {

@@ -61,15 +61,16 @@ struct Value {
   uint32_t scope = 0;         ///< the outermost policy scope it was produced in; 0: none
   uint32_t saved = 0;         ///< saved tensors that refer to it
   uint32_t pending = 0;       ///< of those, not unpacked since it was last made
+  uint32_t anchor_of = 0;     ///< the last policy scope that read it from outside; 0: none. No policy drops it
+  uint32_t held_for = 0;      ///< such scopes whose replays may need it: it stays
   uint32_t readers = 0;       ///< recorded operations that read it
   uint32_t wanted = 0;        ///< replays in progress that will read it: given up last
   ValueId successor = kNone;  ///< what an in-place write made of it, where saved tensors referred to it
   bool data = false;          ///< an operator's result that has no gradient
   bool raw = false;           ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
   bool pinned = false;        ///< never given up: keep(), or the statistics of a batch normalization
-  bool anchor = false;        ///< input of a checkpointed scope: kept while it has readers
   bool drop = false;          ///< give it up as soon as only the tape holds it
-  bool extra = false;         ///< `kept` is for replays alone: plain's account does not have it
+  bool extra = false;         ///< held for replays alone, or given up since: plain's account does not have it
   bool lost = false;          ///< a leaf whose contents were overwritten before they could be copied
   bool absent = false;        ///< saved, and given up: plain would hold it now
   Fate fate = Fate::kKeep;    ///< by the plan that the step follows
@@ -107,7 +108,6 @@ struct Operation {
   uint32_t first_argument = 0, argument_count = 0;
   ValueId first_value = 0;  ///< its results are values first_value ... first_value + value_count
   uint16_t value_count = 0;
-  uint32_t scope = 0;
   bool grad_mode = true;       ///< some kernels choose by it
   float seconds = 0;           ///< measured when it was recorded
   uint32_t generator = kNone;  ///< in Tape::generators
@@ -122,6 +122,13 @@ struct Operation {
   }
   /// A batch normalization that is repeated from its saved statistics: measured on a ResNet-50.
   static constexpr float kBatchNormShare = 0.2F;
+};
+
+/// A policy scope that is inside of no other.
+struct Scope {
+  std::vector<ValueId> anchors;  ///< what it reads from outside
+  ValueId first_saved = 0;       ///< no saved tensor refers to what it made before
+  ValueId end = kNone;           ///< behind what it made; kNone while it is open
 };
 
 /// What the replays of one operator cost.
@@ -226,6 +233,12 @@ class Tape {
   void uncount_when_idle(ValueId value) { leaf_queue_.push_back(value); }
   /// Makes the tape hold a leaf's storage, and queues it so.
   void hold_leaf(ValueId leaf, const StoragePtr& storage);
+  /// Begins a policy scope; ends it.
+  uint32_t open_scope();
+  void close_scope(uint32_t scope) { scopes_[scope - 1].end = static_cast<ValueId>(values.size()); }
+  /// `scope` reads `anchor`, which is from outside: makes the tape hold its storage until the last saved tensor of the
+  /// scope is gone. (What needs it even then is recomputed from farther back.)
+  void hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage);
   /// Goes through the queues.
   void drop_idle();
   /// One saved tensor less refers to what was `bound` to it.
@@ -282,9 +295,16 @@ class Tape {
   void set_fate(ValueId id);
   /// No saved tensor refers to the value any more.
   void let_go(ValueId id);
+  /// Releases the scope's anchors if no saved tensor refers to what it made.
+  void release_anchors(Scope& scope);
+  /// Lets go of the contents for good. `for_replays`: the trace has them, plain's account does not.
+  void release(ValueId id, bool for_replays);
+  /// Plain would have freed it now. For the trace its bytes are there until no replay can need them.
+  void leave_plain(Value& value) const;
   /// Plain would have freed it now.
   void forget_plain(const Value& value) const;
 
+  std::vector<Scope> scopes_;  ///< by id, which begin at 1
   std::vector<ValueId> drop_queue_;
   std::vector<ValueId> leaf_queue_;
   size_t next_look_ = 0;

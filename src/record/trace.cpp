@@ -132,12 +132,13 @@ void Trace::find_idle(const Tape& tape) {
     const Value& value = tape.values[id];
     stages_[id] = Stage::kIdle;
     GraphValue& known = graph_.values[id];
-    const bool there = value.kept || value.absent;  // not overwritten since
-    const bool droppable = there && tape.recomputable(id) && !value.pinned && !value.anchor && value.saved > 0;
-    known.dropped = droppable && value.drop;
-    known.droppable = droppable && !value.drop;
-    if (known.droppable && value.packed) known.packed_bytes = value.packed->bytes();
-    if (known.droppable && value.kept && value.element_bytes > 0) {
+    const bool there = value.kept || value.absent || value.extra;  // not overwritten since
+    const bool droppable = there && tape.recomputable(id) && !value.pinned && (value.saved > 0 || value.held_for > 0);
+    known.dropped = droppable && value.drop && value.anchor_of == 0;
+    known.droppable = droppable && !known.dropped;
+    const bool packable = known.droppable && value.saved > 0;  // for replays alone it would be unpacked each time
+    if (packable && value.packed) known.packed_bytes = value.packed->bytes();
+    if (packable && value.kept && value.element_bytes > 0) {
       if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
         known.packed_bytes = packed->bytes();
       }

@@ -54,12 +54,9 @@ struct Session::Impl {
     return std::min(wanted_for(baseline).value_or(most), most);
   }
 
-  /// For refusals, where the step that was recorded last does not fit: what it needs at least. Nothing beside policies:
-  /// what their scopes hold is no plan's to give up, but eviction's.
+  /// For refusals, where the step that was recorded last does not fit: what it needs at least.
   std::string known_need(int64_t limit) const {
     if (planner.graph() == nullptr) return {};
-    const auto& values = planner.graph()->values;
-    if (std::any_of(values.begin(), values.end(), [](const GraphValue& value) { return value.dropped; })) return {};
     const Floor floor = floor_of(*planner.graph());
     if (floor.peak_bytes <= limit) return {};
     return "; the step recorded last needs " + format_bytes(floor.peak_bytes) + " at least: " + to_text(floor) + "; " +

@@ -17,17 +17,17 @@ inline int64_t plain_peak(const Graph& graph) {
   return predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep)).peak_bytes;
 }
 
-/// For graphs with a handful of droppable values.
+/// For graphs with a handful of values that may be away.
 class BruteForce {
  public:
   explicit BruteForce(const Graph& graph) : graph_(graph), simulator_(graph), fates_(graph.values.size(), Fate::kKeep) {
     for (size_t v = 0; v < graph.values.size(); ++v) {
-      if (graph.values[v].droppable) droppable_.push_back(v);
+      if (graph.values[v].returns()) away_.push_back(v);
     }
     if (choices() <= kMostChoices) look(0);
   }
   static constexpr size_t kMostChoices = 7;  ///< more are not tried
-  size_t choices() const { return droppable_.size(); }
+  size_t choices() const { return away_.size(); }
   /// The least seconds within `budget`; infinite if nothing fits.
   double least_seconds(int64_t budget) const {
     double least = INFINITY;
@@ -40,15 +40,17 @@ class BruteForce {
 
  private:
   void look(size_t next) {
-    if (next == droppable_.size()) {
+    if (next == away_.size()) {
       const Simulation run = simulator_.run(fates_);
       auto& seconds = found_.try_emplace(run.peak_bytes, run.seconds).first->second;
       seconds = std::min(seconds, run.seconds);
       return;
     }
     for (const Fate fate : {Fate::kKeep, Fate::kDrop, Fate::kDropAgain, Fate::kPack}) {
-      if (fate == Fate::kPack && graph_.values[droppable_[next]].packed_bytes == 0) continue;
-      fates_[droppable_[next]] = fate;
+      const GraphValue& value = graph_.values[away_[next]];
+      if (fate == Fate::kPack && value.packed_bytes == 0) continue;
+      if (fate == Fate::kDrop && value.dropped) continue;
+      fates_[away_[next]] = fate;
       look(next + 1);
     }
   }
@@ -56,7 +58,7 @@ class BruteForce {
   const Graph& graph_;
   Simulator simulator_;
   std::vector<Fate> fates_;
-  std::vector<size_t> droppable_;
+  std::vector<size_t> away_;
   std::map<int64_t, double> found_;
 };
 

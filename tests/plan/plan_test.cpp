@@ -54,5 +54,17 @@ TEST(Plan, RefusesWhatCannotBeDoneToAValue) {
   EXPECT_EQ(problem(4, Fate::kPack), "");
 }
 
+TEST(Plan, MaySayOfWhatAPolicyDropsOnlyThatItIsDroppedAgain) {
+  Graph graph = sample_graph();
+  std::swap(graph.values[2].droppable, graph.values[2].dropped);
+  ASSERT_EQ(graph.problem(), "");
+  Plan plan{.graph_fingerprint = graph.fingerprint(), .fates = std::vector<Fate>(graph.values.size(), Fate::kKeep)};
+  EXPECT_EQ(plan.problem(graph), "");
+  plan.fates[2] = Fate::kDropAgain;
+  EXPECT_EQ(plan.problem(graph), "");
+  plan.fates[2] = Fate::kDrop;
+  EXPECT_EQ(plan.problem(graph), "value 2 is to be dropped, but the graph says that it is not droppable");
+}
+
 }  // namespace
 }  // namespace remat

@@ -1,9 +1,10 @@
 // tests/plan/random_graph.h -- small graphs as a step would leave them: chains with skips, in-place operators, values
-// used twice, and with_policies() values that a policy drops.
+// used twice, and with_policies() values that a policy drops or that only replays read.
 #pragma once
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include <remat/graph.h>
 
@@ -56,6 +57,9 @@ class RandomGraph {
       value.droppable = chance(70);
       if (value.droppable && chance(25)) value.packed_bytes = 1 + value.bytes / 8;
       value.dropped = policies_ && !value.droppable && chance(40);
+      only_for_replays_.resize(graph_.values.size(), false);
+      only_for_replays_.push_back(policies_ && value.droppable && chance(20));
+      if (only_for_replays_.back()) value.packed_bytes = 0;
       op.results.push_back(static_cast<int32_t>(graph_.values.size()));
       made += value.bytes;
       graph_.values.push_back(value);
@@ -83,18 +87,22 @@ class RandomGraph {
   void backward(int o) {
     const GraphOperator& op = graph_.operators[static_cast<size_t>(o)];
     for (const int32_t v : op.inputs) {
-      if (graph_.values[static_cast<size_t>(v)].returns() && chance(60))
-        event(GraphEvent::Kind::kUse, v, below(300), 0);
+      if (is_saved(v) && chance(60)) event(GraphEvent::Kind::kUse, v, below(300), 0);
     }
     for (const int32_t v : op.results) {
       if (!graph_.values[static_cast<size_t>(v)].returns()) continue;
-      event(GraphEvent::Kind::kUse, v, below(300), 0);
+      if (is_saved(v)) event(GraphEvent::Kind::kUse, v, below(300), 0);
       event(GraphEvent::Kind::kFree, v, below(50), 0);
     }
   }
 
+  bool is_saved(int32_t v) const {
+    return graph_.values[static_cast<size_t>(v)].returns() && !only_for_replays_[static_cast<size_t>(v)];
+  }
+
   std::mt19937 random_;
   bool policies_ = false;
+  std::vector<bool> only_for_replays_;  ///< by value
   Graph graph_;
 };
 
