@@ -25,7 +25,7 @@ struct GraphValue {
   bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan, which may only say that it is
                              ///< not held when replays come by (Fate::kDropAgain)
 
-  /// Whether it may be away between its idle event and its use.
+  /// Whether it may be away between an idle event and its next use.
   bool returns() const { return droppable || dropped; }
 
   bool operator==(const GraphValue&) const = default;
@@ -48,7 +48,8 @@ struct GraphOperator {
 struct GraphEvent {
   enum class Kind : uint8_t {
     kOperator,  ///< operator `index` has run (forward)
-    kIdle,      ///< value `index`: from now on only its saved tensors hold it
+    kIdle,      ///< value `index`: from now on only its saved tensors hold it; again where backward goes through
+                ///< a graph that was retained
     kUse,       ///< backward asks for value `index`
     kFree,      ///< plain frees value `index`: its bytes go here, they are no part of `delta`
     kOther,     ///< nothing of interest; `index` is -1
@@ -78,8 +79,8 @@ struct Graph {
   /// - each value with a producer is among that operator's results, and in no others; a leaf is neither droppable nor
   ///   dropped, and no value is both;
   /// - every operator runs once, in order, and no value has an event before its producer has run;
-  /// - what may be away (droppable, dropped) is idle once, before it is used, and freed at most once, with no event
-  ///   after that; what has packed_bytes alone likewise, but need not be idle;
+  /// - what may be away (droppable, dropped) is idle before it is used, not idle again before it was used, and freed at
+  ///   most once, with no event after that; what has packed_bytes alone likewise, but need not be idle;
   /// - parameters and gradients are not more than the baseline;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.

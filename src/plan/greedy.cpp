@@ -20,20 +20,31 @@ Greedy::Greedy(const Graph& graph, Simulator& simulator, PlannerOptions options)
     : graph_(graph),
       simulator_(simulator),
       options_(options),
-      idle_(graph.values.size(), graph.events.size()),
-      first_use_(graph.values.size(), graph.events.size()),
+      windows_(graph.values.size(), {graph.events.size(), graph.events.size()}),
+      later_(graph.values.size()),
       free_(graph.values.size(), 0),
       paid_(graph.operators.size(), 0) {
   for (size_t e = graph.events.size(); e-- > 0;) {
     const GraphEvent& event = graph.events[e];
-    if (event.kind == GraphEvent::Kind::kIdle) idle_[event.index] = e;
-    if (event.kind == GraphEvent::Kind::kUse || event.kind == GraphEvent::Kind::kFree) first_use_[event.index] = e;
+    if (event.index < 0 || event.kind == GraphEvent::Kind::kOperator) continue;
+    Window& window = windows_[event.index];
+    if (event.kind != GraphEvent::Kind::kIdle) {
+      if (window.idle < graph.events.size()) later_[event.index].push_back(window);
+      window = {graph.events.size(), e};
+    } else {
+      window.idle = e;
+      if (free_[event.index] == 0) free_[event.index] = graph.events.size();
+    }
     if (event.kind == GraphEvent::Kind::kFree) free_[event.index] = e;
-    if (event.kind == GraphEvent::Kind::kIdle && free_[event.index] == 0) free_[event.index] = graph.events.size();
   }
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].droppable) droppable_.push_back(static_cast<int32_t>(v));
   }
+}
+
+bool Greedy::may_be_away(int32_t value, size_t event) const {
+  const auto in = [event](const Window& window) { return window.idle <= event && event < window.use; };
+  return in(windows_[value]) || std::any_of(later_[value].begin(), later_[value].end(), in);
 }
 
 /// Can a replay at `event` read it?
@@ -57,13 +68,13 @@ double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
     const GraphOperator& op = graph_.operators[producer];
     seconds += op.replay_seconds;
     for (const int32_t input : op.inputs) {
-      if (!is_there(fates, input, first_use_[value])) stack_.push_back(input);
+      if (!is_there(fates, input, windows_[value].use)) stack_.push_back(input);
     }
   }
   if (!pay) {
     for (const int32_t op : seen_) paid_[op] = 0;
   }
-  return seconds;
+  return seconds * static_cast<double>(1 + later_[value].size());
 }
 
 /// The cheaper way to give up a value; its `value` is -1 where there is none.
@@ -94,7 +105,7 @@ bool Greedy::give_up(Fates& fates, size_t event, int64_t excess) {
   };
   std::vector<Choice> heap;
   for (const int32_t v : droppable_) {
-    if (idle_[v] > event || first_use_[v] <= event) continue;
+    if (!may_be_away(v, event)) continue;
     if (const Choice choice = choice_of(fates, v); choice.value >= 0) heap.push_back(choice);
   }
   std::make_heap(heap.begin(), heap.end(), dearer);

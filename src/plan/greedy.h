@@ -31,6 +31,12 @@ class Greedy {
     int64_t freed = 0;
   };
 
+  /// A value may be away from `idle` until `use`, in events.
+  struct Window {
+    size_t idle = 0, use = 0;
+  };
+
+  bool may_be_away(int32_t value, size_t event) const;
   bool is_there(const Fates& fates, int32_t value, size_t event) const;
   double added_seconds(const Fates& fates, int32_t value, bool pay);
   Choice choice_of(const Fates& fates, int32_t value);
@@ -40,9 +46,10 @@ class Greedy {
   Simulator& simulator_;
   const PlannerOptions options_;
   std::vector<int32_t> droppable_;
-  std::vector<size_t> idle_, first_use_;  ///< events, by value
-  std::vector<size_t> free_;              ///< the same; 0: never saved
-  std::vector<char> paid_;                ///< operators that replays run anyway
+  std::vector<Window> windows_;             ///< by value: the first
+  std::vector<std::vector<Window>> later_;  ///< by value: the others, in graphs that backward goes through again
+  std::vector<size_t> free_;                ///< events, by value; 0: never saved
+  std::vector<char> paid_;                  ///< operators that replays run anyway
   std::vector<int32_t> stack_, seen_;
 };
 

@@ -1,6 +1,7 @@
 #include "plan/online_step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/candidates.h"
 #include "plan/costs.h"
@@ -23,13 +24,16 @@ OnlineStep::OnlineStep(const Graph& graph, PlannerOptions options)
     : graph_(graph),
       pack_(options.pack),
       saved_(saved_values(graph)),
-      all_uses_(graph.values.size(), 0),
+      uses_after_(graph.events.size(), 0),
       replay_(graph) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].returns()) returning_.push_back(static_cast<int32_t>(v));
   }
-  for (const GraphEvent& event : graph.events) {
-    if (event.kind == GraphEvent::Kind::kUse) ++all_uses_[event.index];
+  std::vector<int32_t> uses(graph.values.size(), 0);
+  for (size_t e = graph.events.size(); e-- > 0;) {
+    const GraphEvent& event = graph.events[e];
+    if (event.kind == GraphEvent::Kind::kUse) ++uses[event.index];
+    if (event.kind == GraphEvent::Kind::kIdle) uses_after_[e] = std::exchange(uses[event.index], 0);
   }
 }
 
@@ -44,12 +48,13 @@ Fates OnlineStep::run(int64_t limit) {
   for (size_t v = 0; v < values; ++v) {
     present_[v] = present_[v] || graph_.values[v].producer < 0 || graph_.values[v].dropped;
   }
-  uses_ = all_uses_;
+  uses_.assign(values, 0);
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
-  for (const GraphEvent& event : graph_.events) {
+  for (size_t e = 0; e < graph_.events.size(); ++e) {
+    const GraphEvent& event = graph_.events[e];
     in_use_ = -1;
-    if (event.kind == GraphEvent::Kind::kIdle) put_away(event.index);
+    if (event.kind == GraphEvent::Kind::kIdle) put_away(event.index, uses_after_[e]);
     if (event.kind == GraphEvent::Kind::kUse) use(event.index);
     if (event.kind == GraphEvent::Kind::kFree) free(event.index);
     make_room(event.rise);
@@ -58,9 +63,10 @@ Fates OnlineStep::run(int64_t limit) {
   return fates_;
 }
 
-void OnlineStep::put_away(int32_t value) {
+void OnlineStep::put_away(int32_t value, int32_t uses) {
+  uses_[value] = uses;
   idle_[value] = graph_.values[value].returns();
-  if (!graph_.values[value].dropped) return;
+  if (!graph_.values[value].dropped || !present_[value]) return;
   present_[value] = false;
   level_ -= graph_.values[value].bytes;
 }

@@ -30,7 +30,7 @@ class OnlineStep {
     int32_t value = -1;
   };
 
-  void put_away(int32_t value);
+  void put_away(int32_t value, int32_t uses);
   void use(int32_t value);
   void free(int32_t value);
   void unpack(int32_t value);
@@ -50,7 +50,7 @@ class OnlineStep {
   const bool pack_;
   std::vector<int32_t> returning_;  ///< values that may be away: those that a policy drops, too
   std::vector<bool> saved_;
-  std::vector<int32_t> all_uses_;
+  std::vector<int32_t> uses_after_;  ///< by event that puts a value away: its uses until the next that does
 
   // Of the run in progress.
   Fates fates_;
@@ -61,7 +61,7 @@ class OnlineStep {
   std::vector<bool> transient_;  ///< its contents are a replay's
   std::vector<bool> has_bits_;   ///< held packed
   std::vector<bool> returned_;   ///< a replay brought it back
-  std::vector<int32_t> uses_;    ///< in backward, to come
+  std::vector<int32_t> uses_;    ///< to come until the value is put away again
   ReplayWalk replay_;
   std::vector<uint32_t> visits_;  ///< operators: the last price that came by
   uint32_t visit_ = 0;

@@ -33,7 +33,7 @@ OtherBytes other_bytes(const Graph& graph, const Chain& chain) {
         }
         break;
       case GraphEvent::Kind::kIdle:
-        if (!value.returns()) break;
+        if (!value.returns() || where[event.index] == Where::kPutAway) break;
         level -= value.bytes;
         if (value.droppable) made -= value.bytes;
         where[event.index] = Where::kPutAway;

@@ -6,21 +6,22 @@
 
 namespace remat {
 
-Simulator::Simulator(const Graph& graph)
-    : graph_(graph), initial_(graph.values.size(), State::kGone), initial_uses_(graph.values.size(), 0), walk_(graph) {
+Simulator::Simulator(const Graph& graph) : graph_(graph), initial_(graph.values.size(), State::kGone), walk_(graph) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].producer < 0) initial_[v] = State::kPresent;
   }
   changes_.emplace_back();
+  std::vector<size_t> put_away(graph.values.size(), 0);  // changes, by value: when it was last
   for (size_t e = 0; e < graph.events.size(); ++e) {
     const GraphEvent& event = graph.events[e];
     const bool idle = event.kind == GraphEvent::Kind::kIdle, free = event.kind == GraphEvent::Kind::kFree;
     const bool use = event.kind == GraphEvent::Kind::kUse;
-    if (use) ++initial_uses_[event.index];
     // What is neither put away nor freed was not saved: plain is rid of it when the forward pass is over.
     if (idle || free) initial_[event.index] = State::kPresent;
     if (free || ((idle || use) && graph.values[event.index].returns())) {
-      changes_.push_back({e, event.kind, event.index, event.rise, event.delta});
+      changes_.push_back({e, event.kind, event.index, 0, event.rise, event.delta});
+      if (idle) put_away[event.index] = changes_.size() - 1;
+      if (use) ++changes_[put_away[event.index]].uses;
     } else {
       Change& last = changes_.back();
       last.rise = std::max(last.rise, last.delta + event.rise);
@@ -32,7 +33,7 @@ Simulator::Simulator(const Graph& graph)
 Simulation Simulator::run(const std::vector<Fate>& fates) {
   fates_ = &fates;
   states_ = initial_;
-  uses_ = initial_uses_;
+  uses_.assign(graph_.values.size(), 0);
   has_bits_.assign(graph_.values.size(), false);
   result_ = {};
   level_ = graph_.baseline_bytes;
@@ -40,6 +41,7 @@ Simulation Simulator::run(const std::vector<Fate>& fates) {
     highest_ = level_;
     switch (change.kind) {
       case GraphEvent::Kind::kIdle:
+        uses_[change.value] = change.uses;
         give_up(change.value, graph_.values[change.value].dropped ? Fate::kDrop : fates[change.value]);
         break;
       case GraphEvent::Kind::kUse:
@@ -68,9 +70,8 @@ void Simulator::give_up(int32_t value, Fate fate) {
   const GraphValue& v = graph_.values[value];
   if (fate == Fate::kKeep) return;
   level_ -= v.bytes;
-  states_[value] = State::kGone;
-  if (fate != Fate::kPack) return;
-  states_[value] = State::kPacked;
+  states_[value] = fate == Fate::kPack ? State::kPacked : State::kGone;
+  if (fate != Fate::kPack || has_bits_[value]) return;
   has_bits_[value] = true;
   level_ += v.packed_bytes;
   result_.seconds += kPackSecondsPerByte * static_cast<double>(v.bytes);

@@ -51,19 +51,19 @@ class Simulator {
     size_t event = 0;
     GraphEvent::Kind kind = GraphEvent::Kind::kOther;
     int32_t value = -1;
+    int32_t uses = 0;  ///< where the value is put away: until it is so again
     int64_t rise = 0, delta = 0;
   };
 
   const Graph& graph_;
   std::vector<Change> changes_;
   std::vector<State> initial_;  ///< before the forward pass has dropped anything
-  std::vector<int32_t> initial_uses_;
 
   // Of the run in progress.
   const std::vector<Fate>* fates_ = nullptr;
   std::vector<State> states_;
   std::vector<bool> has_bits_;  ///< the packed form is there, beside the contents or instead of them
-  std::vector<int32_t> uses_;   ///< in backward, to come
+  std::vector<int32_t> uses_;   ///< to come until the value is put away again
   ReplayWalk walk_;
   int64_t level_ = 0;
   int64_t highest_ = 0;  ///< during the event in progress

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include <torch/csrc/autograd/graph_task.h>
+
 #include "record/checksum.h"
 #include "record/raise.h"
 #include "record/recorder.h"
@@ -18,7 +20,7 @@ SavedTensor::~SavedTensor() {
   if (unbound_) {
     if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
   }
-  if (value_ != kNone) tape_->release_saved(value_, pending_);
+  if (value_ != kNone) tape_->release_saved(value_, asked_in_);
   tape_->drop_idle();
 }
 
@@ -56,7 +58,6 @@ void SavedTensor::bind() {
     tape_->saved_bytes += value.bytes;
   }
   ++value.pending;
-  pending_ = true;
   tape_->retain(id, StoragePtr::reclaim_copy(storage));
   alias_ = at::Tensor();
 }
@@ -108,11 +109,11 @@ at::Tensor SavedTensor::call_unpack_hook() {
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
   Value& value = tape_->values[id];
-  if (pending_) {
-    pending_ = false;
-    if (--value.pending == 0 && value.drop && !value.pinned && value.anchor_of == 0 && value.kept)
-      tape_->drop_when_idle(id);
-  }
+  if (asked_in_ == value.round) return tensor;
+  asked_in_ = value.round;
+  // Else its graph is about to be freed.
+  const bool again = torch::autograd::get_current_graph_task_keep_graph();
+  if (--value.pending == 0 && again) tape_->put_away_again(id);
   return tensor;
 }
 

@@ -35,7 +35,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
   uint32_t version_ = 0;
   uint64_t checksum_ = 0;  ///< of what it saved where pointers may have written to it; 0: not taken
   bool unbound_ = false;   ///< registered with the recorder, alias_ holds the tensor until bind()
-  bool pending_ = false;   ///< counted in the value's `pending`
+  uint32_t asked_in_ = 0;  ///< the value's round in which it was unpacked last
 };
 
 }  // namespace remat

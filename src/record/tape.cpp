@@ -61,6 +61,7 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
     values[before].successor = after;
     value.saved = std::exchange(values[before].saved, 0);
     value.pending = std::exchange(values[before].pending, 0);
+    value.round = values[before].round;
     if (trace != nullptr) trace->superseded(before);
   }
   return after;
@@ -107,6 +108,7 @@ ValueId Tape::make_leaf(ValueId before, const StoragePtr& storage, const c10::Te
   values[before].successor = leaf;
   values[leaf].saved = std::exchange(values[before].saved, 0);
   values[leaf].pending = std::exchange(values[before].pending, 0);
+  values[leaf].round = values[before].round;
   hold_leaf(leaf, storage);
   return leaf;
 }
@@ -130,6 +132,10 @@ void Tape::give_up(ValueId id) {
 bool Tape::pack(ValueId id) {
   Value& value = values[id];
   if (is_handed_out(*value.kept)) return false;  // replays shall read what was there before somebody wrote to it
+  if (value.packed) {
+    give_up(id);
+    return true;
+  }
   const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.element_bytes);
   if (packed == nullptr) {
     value.element_bytes = 0;  // do not look again
@@ -273,6 +279,16 @@ void Tape::drop_idle() {
     settle(id);
     return true;
   });
+  std::erase_if(again_queue_, [&](ValueId id) {
+    Value& value = values[id];
+    if (value.saved == 0) return true;
+    if (is_in_use(id)) return false;
+    ++value.round;
+    value.pending = value.saved;
+    if (trace != nullptr) trace->idle_again(id);
+    settle(id);
+    return true;
+  });
   // Long-lived leaves may be many: a slice at a time.
   for (size_t looks = std::min(leaf_queue_.size(), kMostLooks); looks > 0; --looks) {
     if (next_look_ >= leaf_queue_.size()) next_look_ = 0;
@@ -334,11 +350,11 @@ void Tape::forget_plain(const Value& value) const {
   if (ledger != nullptr) ledger->forget_plain(value.bytes);
 }
 
-void Tape::release_saved(ValueId bound, bool was_pending) {
+void Tape::release_saved(ValueId bound, uint32_t asked_in) {
   const ValueId id = latest(bound);
   Value& value = values[id];
   --value.saved;
-  if (was_pending) --value.pending;
+  if (asked_in != value.round) --value.pending;
   if (value.saved > 0) return;
   let_go(id);
   ++released_since_collect_;

@@ -60,7 +60,8 @@ struct Value {
   uint16_t result = 0;        ///< which tensor of the producer: a result, or kWritten + index in its written tensors
   uint32_t scope = 0;         ///< the outermost policy scope it was produced in; 0: none
   uint32_t saved = 0;         ///< saved tensors that refer to it
-  uint32_t pending = 0;       ///< of those, not unpacked since it was last made
+  uint32_t pending = 0;       ///< of those, not unpacked in this round
+  uint32_t round = 1;         ///< one more each time when all have been unpacked and their graph was retained
   uint32_t anchor_of = 0;     ///< the last policy scope that read it from outside; 0: none. No policy drops it
   uint32_t held_for = 0;      ///< such scopes whose replays may need it: it stays
   uint32_t readers = 0;       ///< recorded operations that read it
@@ -239,10 +240,12 @@ class Tape {
   /// `scope` reads `anchor`, which is from outside: makes the tape hold its storage until the last saved tensor of the
   /// scope is gone. (What needs it even then is recomputed from farther back.)
   void hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage);
+  /// All saved tensors have asked for the value, and may do so again: queues it for what its plan or policy says.
+  void put_away_again(ValueId value) { again_queue_.push_back(value); }
   /// Goes through the queues.
   void drop_idle();
-  /// One saved tensor less refers to what was `bound` to it.
-  void release_saved(ValueId bound, bool was_pending);
+  /// One saved tensor less refers to what was `bound` to it. It was unpacked last in round `asked_in`.
+  void release_saved(ValueId bound, uint32_t asked_in);
 
   /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
   /// become leaves-to-be.
@@ -307,6 +310,7 @@ class Tape {
   std::vector<Scope> scopes_;  ///< by id, which begin at 1
   std::vector<ValueId> drop_queue_;
   std::vector<ValueId> leaf_queue_;
+  std::vector<ValueId> again_queue_;
   size_t next_look_ = 0;
   uint32_t released_since_collect_ = 0;
   uint32_t visit_ = 0;

@@ -155,6 +155,13 @@ void Trace::used(ValueId value) {
   add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
 }
 
+void Trace::idle_again(ValueId value) {
+  const std::lock_guard lock(mutex_);
+  if (value >= stages_.size() || stages_[value] != Stage::kUsed || !graph_.values[value].returns()) return;
+  stages_[value] = Stage::kIdle;
+  add(GraphEvent::Kind::kIdle, static_cast<int32_t>(value));
+}
+
 void Trace::superseded(ValueId value) {
   const std::lock_guard lock(mutex_);
   if (value < stages_.size()) stages_[value] = Stage::kUnsaved;

@@ -41,6 +41,8 @@ class Trace final : public memory::AllocationObserver {
   /// Looks for saved values that nobody else holds any more.
   void find_idle(const Tape& tape);
   void used(ValueId value);
+  /// Only saved tensors hold it once more, which have all asked for it and may do so again.
+  void idle_again(ValueId value);
   /// On the meta device kernels are made of other operators, whose results the real ones do not have: from the
   /// beginning of a kernel to its end only what remains of it counts. Calls nest.
   void kernel_begins();

@@ -58,7 +58,9 @@ TEST(Plan, MaySayOfWhatAPolicyDropsOnlyThatItIsDroppedAgain) {
   Graph graph = sample_graph();
   std::swap(graph.values[2].droppable, graph.values[2].dropped);
   ASSERT_EQ(graph.problem(), "");
-  Plan plan{.graph_fingerprint = graph.fingerprint(), .fates = std::vector<Fate>(graph.values.size(), Fate::kKeep)};
+  Plan plan{.planner = "mine",
+            .graph_fingerprint = graph.fingerprint(),
+            .fates = std::vector<Fate>(graph.values.size(), Fate::kKeep)};
   EXPECT_EQ(plan.problem(graph), "");
   plan.fates[2] = Fate::kDropAgain;
   EXPECT_EQ(plan.problem(graph), "");

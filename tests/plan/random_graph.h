@@ -1,5 +1,6 @@
 // tests/plan/random_graph.h -- small graphs as a step would leave them: chains with skips, in-place operators, values
-// used twice, and with_policies() values that a policy drops or that only replays read.
+// used twice; with_policies() values that a policy drops or that only replays read, and backward twice over some
+// graphs.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +27,9 @@ class RandomGraph {
     for (int leaf = 0; leaf < 2; ++leaf) graph_.values.push_back({.bytes = 100 + below(100)});
     event(GraphEvent::Kind::kOther, -1, below(50), 0);
     for (int o = 0; o < operators; ++o) forward(o);
-    for (int o = operators; o-- > 0;) backward(o);
+    const bool retained = policies_ && chance(30);
+    for (int o = operators; retained && o-- > 0;) backward(o, /*again=*/true);
+    for (int o = operators; o-- > 0;) backward(o, /*again=*/false);
     return graph_;
   }
 
@@ -84,7 +87,7 @@ class RandomGraph {
     }
   }
 
-  void backward(int o) {
+  void backward(int o, bool again) {
     const GraphOperator& op = graph_.operators[static_cast<size_t>(o)];
     for (const int32_t v : op.inputs) {
       if (is_saved(v) && chance(60)) event(GraphEvent::Kind::kUse, v, below(300), 0);
@@ -92,7 +95,8 @@ class RandomGraph {
     for (const int32_t v : op.results) {
       if (!graph_.values[static_cast<size_t>(v)].returns()) continue;
       if (is_saved(v)) event(GraphEvent::Kind::kUse, v, below(300), 0);
-      event(GraphEvent::Kind::kFree, v, below(50), 0);
+      if (!again) event(GraphEvent::Kind::kFree, v, below(50), 0);
+      if (again && is_saved(v)) event(GraphEvent::Kind::kIdle, v, below(50), 0);
     }
   }
 

@@ -18,15 +18,14 @@ class NaiveStep {
 
   Simulation run() {
     other_ = graph_.baseline_bytes;
-    std::set<int32_t> saved;
-    for (const auto& event : graph_.events) {
-      if (event.kind == GraphEvent::Kind::kIdle) saved.insert(event.index);
-      if (event.kind == GraphEvent::Kind::kUse) ++uses_[event.index];
-    }
     // Plain's level counts every value that is saved from the moment it was made: what is gone is taken off.
-    for (const auto& event : graph_.events) {
+    for (size_t e = 0; e < graph_.events.size(); ++e) {
+      const auto& event = graph_.events[e];
       const int32_t v = event.index;
-      if (event.kind == GraphEvent::Kind::kIdle) put_away(v);
+      if (event.kind == GraphEvent::Kind::kIdle) {
+        uses_[v] = uses_after(e);
+        put_away(v);
+      }
       if (event.kind == GraphEvent::Kind::kUse) ask(v);
       if (event.kind == GraphEvent::Kind::kFree) {
         other_ -= graph_.values[size_t(v)].bytes;
@@ -41,6 +40,18 @@ class NaiveStep {
   }
 
  private:
+  /// Of the value that event `e` puts away, until it is put away again.
+  int uses_after(size_t e) const {
+    int uses = 0;
+    for (size_t later = e + 1; later < graph_.events.size(); ++later) {
+      const auto& event = graph_.events[later];
+      if (event.kind == GraphEvent::Kind::kOperator || event.index != graph_.events[e].index) continue;
+      if (event.kind == GraphEvent::Kind::kIdle) break;
+      if (event.kind == GraphEvent::Kind::kUse) ++uses;
+    }
+    return uses;
+  }
+
   int64_t level() const {
     int64_t bytes = other_;
     for (const int32_t v : dropped_) bytes -= graph_.values[size_t(v)].bytes;
@@ -55,8 +66,7 @@ class NaiveStep {
     const Fate fate = value.dropped ? Fate::kDrop : fates_[size_t(v)];
     if (fate == Fate::kKeep || !(value.droppable || value.dropped)) return;
     dropped_.insert(v);
-    if (fate != Fate::kPack) return;
-    bits_.insert(v);
+    if (fate != Fate::kPack || !bits_.insert(v).second) return;
     result_.seconds += kPackSecondsPerByte * double(graph_.values[size_t(v)].bytes);
   }
 

@@ -103,5 +103,26 @@ TEST(PredictedPeaks, CheckpointsInsideOfCheckpoints) {
   });
 }
 
+/// Backward goes through the same graph again: what it has asked for once is given up once more.
+TEST(PredictedPeaks, RetainedGraphs) {
+  const auto w = torch::randn({512, 512}).requires_grad_();
+  const auto block = [](const at::Tensor& x) { return torch::dropout(x.tanh().exp() + 1, 0.2, true).sigmoid(); };
+  for (const bool policies : {false, true}) {
+    for (const bool gradients_alone : {false, true}) {
+      expect_predicted({w}, [&](const at::Tensor& one) {
+        at::Tensor h = w * one;
+        for (int i = 0; i < 6; ++i) h = policies && i % 2 == 0 ? checkpoint(block, h.sin()) : block(h.sin());
+        const at::Tensor loss = h.pow(2).mean();
+        if (gradients_alone) {
+          torch::autograd::grad({loss}, {w}, {}, /*retain_graph=*/true);
+        } else {
+          loss.backward({}, /*retain_graph=*/true);
+        }
+        return loss;
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace remat::test
