@@ -36,7 +36,8 @@ class BudgetError : public Error {
   /// No budget below it can pass the point where the step stopped, whatever is dropped: at least what was alive when
   /// the step began. It may be below the budget: a step can fail by the choices made before.
   int64_t lower_bound_bytes() const noexcept { return lower_bound_bytes_; }
-  /// The smallest measured peak of an earlier step of this session that completed, if any: a budget seen to work.
+  /// What the smallest earlier step of this session that completed took, beside what was alive when this one began; if
+  /// there is one: a budget seen to work.
   std::optional<int64_t> smallest_known_bytes() const noexcept { return smallest_known_bytes_; }
 
  private:

@@ -104,8 +104,8 @@ class Session {
 
   /// The smallest budget in bytes for a session like this one, as predicted for the step of graph(): for the first
   /// step, which has no plan yet, and for the plan that later ones follow. What a first step drops depends on the times
-  /// that it measures: it may need a few percent of its activations more. Without a graph, the smallest measured peak
-  /// of a step that completed, if any did. Plans anew at each call: up to some tenths of a second.
+  /// that it measures: it may need a few percent of its activations more. Without a graph, what the smallest step that
+  /// completed took, if any did. Plans anew at each call: up to some tenths of a second.
   std::optional<int64_t> min_budget_bytes() const;
 
   /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.

@@ -22,8 +22,8 @@ class BudgetError(Error):
     lower_bound_bytes: int | None
     """No budget below it can pass the point where the step stopped, whatever is dropped."""
     smallest_known_bytes: int | None
-    """The smallest measured peak of an earlier step of the session that completed, if any; of a planner, the smallest
-    budget that it has a plan for."""
+    """What the smallest earlier step of the session that completed took, beside what was alive when this one began; None
+    if there is none. Of a planner, the smallest budget that it has a plan for."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)

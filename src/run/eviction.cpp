@@ -245,10 +245,15 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
   std::string message = "[budget] " + what + "the budget is " + format_exact_bytes(limit) +
-                        "; give at least that, or less work per step; no budget below " + format_exact_bytes(least) +
+                        "; give more, or less work per step; no budget below " + format_exact_bytes(least) +
                         " can work";
-  if (smallest_known)
+  if (smallest_known) {
     message += ", and a step of this session would have completed within " + format_exact_bytes(*smallest_known);
+  } else {
+    message +=
+        ", and what comes later in the step is not known yet: run one without a budget, then min_budget_bytes() "
+        "says what it takes";
+  }
   message += known_need;
   raise(BudgetError(message, limit, least, smallest_known));
 }

@@ -30,7 +30,7 @@ class OnlineEviction final : public memory::Reclaimer {
 
   /// Bytes alive when the step began.
   int64_t baseline = 0;
-  /// The smallest budget that a step is known to complete within: the least peak so far.
+  /// The smallest budget that the step is known to complete within, from what earlier ones took.
   std::optional<int64_t> smallest_known;
   /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
   std::string known_need;

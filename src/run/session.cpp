@@ -37,7 +37,8 @@ struct Session::Impl {
   StepReport report;
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
-  std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
+  std::optional<int64_t> plain_activation_peak;     ///< the largest of the steps that completed
+  std::optional<int64_t> smallest_activation_peak;  ///< measured, of the same
   std::atomic<bool> in_step = false;
 
   /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
@@ -47,6 +48,13 @@ struct Session::Impl {
   /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
   /// are new in every step; tensors older than the session count from their first step on.
   int64_t adopted_by(int64_t baseline) const { return baseline == first_seen.baseline ? first_seen.adopted : 0; }
+
+  /// What a step that begins with `baseline` bytes alive would complete within. (Where an earlier one made gradients
+  /// that are there now, they count twice.)
+  std::optional<int64_t> smallest_known(int64_t baseline) const {
+    if (!smallest_activation_peak) return std::nullopt;
+    return baseline + *smallest_activation_peak;
+  }
 
   /// The limit for a step that begins with `baseline` bytes alive, never above the device's.
   int64_t limit_for(int64_t baseline) const {
@@ -179,8 +187,8 @@ void Step::Impl::end(bool completed) {
   for (const auto& operation : tape->operations) report.forward_seconds += operation.seconds;
   report.replayed = replayed_operators(*tape);
   if (report.completed) {
-    auto& known = session->eviction.smallest_known;
-    known = std::min(known.value_or(report.peak_bytes), report.peak_bytes);
+    auto& smallest = session->smallest_activation_peak;
+    smallest = std::min(smallest.value_or(INT64_MAX), report.peak_bytes - report.baseline_bytes);
     // A step that did nothing is no measure, and a short batch none for the long ones after it.
     if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
@@ -258,6 +266,7 @@ Step Session::step() {
   step->tape->schedules = impl_->planner.schedules(limit - expected);
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   impl_->eviction.baseline = baseline;
+  impl_->eviction.smallest_known = impl_->smallest_known(expected);
   impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
@@ -315,7 +324,7 @@ void Session::save_plan(const std::string& path) const {
 
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
-  if (graph == nullptr) return impl_->eviction.smallest_known;
+  if (graph == nullptr) return impl_->smallest_known(impl_->report.baseline_bytes);
   const auto smallest = [&](const std::string& planner) {
     try {
       return make_plan(*graph, 1, planner, {.pack = impl_->options.pack}).predicted_peak_bytes;

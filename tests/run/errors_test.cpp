@@ -274,5 +274,42 @@ TEST(Errors, BudgetErrorAtEveryPlace) {
   expect_same_bits(plain, net.step(), "plain after all");
 }
 
+/// Also where the steps so far had no gradients to begin with, and this one has.
+TEST(Errors, RefusalsNameABudgetThatWorks) {
+  nn::Sequential model;
+  for (int i = 0; i < 4; ++i) model->push_back(nn::Linear(256, 256));
+  const auto train = [&](Session& session, int64_t batch) {
+    Step step = session.step();
+    model->forward(torch::ones({batch, 256})).mean().backward();
+  };
+  model->zero_grad(/*set_to_none=*/true);
+  const int64_t budget = memory::current() + (3 << 20);
+  Session session({.budget = Budget::bytes(budget)});
+  train(session, 8);
+  int64_t works = 0;
+  try {
+    train(session, 8 << 10);
+    FAIL() << "it does not fit";
+  } catch (const BudgetError& error) {
+    works = error.smallest_known_bytes().value();
+  }
+  Session smallest({.budget = Budget::bytes(works)});
+  train(smallest, 8);
+  EXPECT_TRUE(smallest.report().completed);
+}
+
+TEST(Errors, RefusalsOfAFirstStepSayHowToLearnWhatItTakes) {
+  Net net;
+  Session session({.budget = Budget::bytes(memory::current() + 100'000)});
+  try {
+    Step step = session.step();
+    net.step();
+    FAIL() << "it does not fit";
+  } catch (const BudgetError& error) {
+    EXPECT_NE(std::string(error.what()).find("min_budget_bytes()"), std::string::npos) << error.what();
+    EXPECT_FALSE(error.smallest_known_bytes().has_value());
+  }
+}
+
 }  // namespace
 }  // namespace remat::test
