@@ -28,7 +28,9 @@ class Graph:
         self.idle, self.freed = [None] * count, [None] * count  # events: the first of each
         self.uses = [[] for _ in range(count)]
         for e, (kind, index, _, _) in enumerate(self.events):
-            if kind == "idle" and self.idle[index] is None:
+            if kind == "idle" and (self.idle[index] is not None or self.uses[index]):
+                raise ValueError("[oracle] backward goes through the graph more than once, of which the oracle knows nothing")
+            if kind == "idle":
                 self.idle[index] = e
             elif kind == "free" and self.freed[index] is None:
                 self.freed[index] = e

@@ -79,8 +79,9 @@ struct Graph {
   /// - each value with a producer is among that operator's results, and in no others; a leaf is neither droppable nor
   ///   dropped, and no value is both;
   /// - every operator runs once, in order, and no value has an event before its producer has run;
-  /// - what may be away (droppable, dropped) is idle before it is used, not idle again before it was used, and freed at
-  ///   most once, with no event after that; what has packed_bytes alone likewise, but need not be idle;
+  /// - what may be away (droppable, dropped) or has packed_bytes is not idle again before it was used, and freed at
+  /// most
+  ///   once, with no event after that;
   /// - parameters and gradients are not more than the baseline;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.

@@ -58,13 +58,13 @@ class Report:
 
     @property
     def min_budget_bytes(self) -> int | None:
-        """The smallest budget for a session like this one, as predicted: for the first step, which has no plan yet, and
-        for the plan that later ones follow. What a first step drops depends on the times that it measures: it may need
-        a few percent of its activations more. Planned anew when asked for: up to some tenths of a second. Raises Error
-        where the report came from a pickle: sessions stay where they are."""
+        """The smallest budget for a session like this one, as predicted: that a first step can do with, which has no plan
+        yet, and later ones that have none for so little. What such a step drops depends on the times that it measures:
+        it may need a few percent of its activations more. Computed anew when asked for: up to some tenths of a second.
+        Raises Error where the report came from a pickle: sessions stay where they are."""
         if self._session is None:
             raise Error(
-                "[report] min_budget_bytes is planned by the session, and a report from a pickle or "
+                "[report] min_budget_bytes is computed by the session, and a report from a pickle or "
                 "dataclasses.replace() has none; read it from the original report, and keep the number"
             )
         return self._session.min_budget_bytes()

@@ -249,7 +249,6 @@ class TimelineCheck {
     State& state = states_[v];
     if (state == State::kFreed) return wrong(", which has been freed before");
     if (next == State::kIdle && state == State::kIdle) return wrong(", which is idle already");
-    if (next == State::kUsed && state == State::kHeld && value.returns()) return wrong(", which is not idle");
     state = next;
     return {};
   }

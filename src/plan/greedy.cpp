@@ -24,18 +24,16 @@ Greedy::Greedy(const Graph& graph, Simulator& simulator, PlannerOptions options)
       later_(graph.values.size()),
       free_(graph.values.size(), 0),
       paid_(graph.operators.size(), 0) {
+  std::vector<size_t> next_use(graph.values.size(), graph.events.size());
   for (size_t e = graph.events.size(); e-- > 0;) {
     const GraphEvent& event = graph.events[e];
-    if (event.index < 0 || event.kind == GraphEvent::Kind::kOperator) continue;
-    Window& window = windows_[event.index];
-    if (event.kind != GraphEvent::Kind::kIdle) {
-      if (window.idle < graph.events.size()) later_[event.index].push_back(window);
-      window = {graph.events.size(), e};
-    } else {
-      window.idle = e;
-      if (free_[event.index] == 0) free_[event.index] = graph.events.size();
-    }
+    if (event.kind == GraphEvent::Kind::kUse || event.kind == GraphEvent::Kind::kFree) next_use[event.index] = e;
     if (event.kind == GraphEvent::Kind::kFree) free_[event.index] = e;
+    if (event.kind != GraphEvent::Kind::kIdle) continue;
+    Window& window = windows_[event.index];
+    if (window.idle < graph.events.size()) later_[event.index].push_back(window);
+    window = {e, next_use[event.index]};
+    if (free_[event.index] == 0) free_[event.index] = graph.events.size();
   }
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].droppable) droppable_.push_back(static_cast<int32_t>(v));

@@ -41,7 +41,7 @@ Fates OnlineStep::run(int64_t limit) {
   const size_t values = graph_.values.size();
   fates_.assign(values, Fate::kKeep);
   limit_ = limit;
-  level_ = graph_.baseline_bytes;
+  level_ = peak_ = graph_.baseline_bytes;
   replays_ = drops_ = 0;
   for (auto* const flags : {&idle_, &transient_, &has_bits_, &returned_}) flags->assign(values, false);
   present_ = saved_;
@@ -135,9 +135,11 @@ bool OnlineStep::gave_up() const {
 
 void OnlineStep::make_room(int64_t bytes) {
   const int64_t excess = level_ + bytes - limit_;
-  if (excess <= 0 || gave_up()) return;
-  const int64_t room = std::max<int64_t>(0, limit_ - graph_.baseline_bytes);
-  evict(returning_.size() < kManyValues ? excess : std::max(excess, room / kShare));
+  if (excess > 0 && !gave_up()) {
+    const int64_t room = std::max<int64_t>(0, limit_ - graph_.baseline_bytes);
+    evict(returning_.size() < kManyValues ? excess : std::max(excess, room / kShare));
+  }
+  peak_ = std::max(peak_, level_ + bytes);
 }
 
 std::vector<OnlineStep::Option> OnlineStep::options() const {
@@ -246,6 +248,23 @@ double OnlineStep::walk(int32_t value, bool pay, bool packed_too) {
     for (const auto& [op, before] : seen_) visits_[op] = before;
   }
   return seconds;
+}
+
+int64_t smallest_online_limit(const Graph& graph, PlannerOptions options) {
+  OnlineStep step(graph, options);
+  step.run(INT64_MAX);
+  int64_t smallest = step.peak_bytes(), too_small = graph.baseline_bytes - 1;
+  const int64_t close = std::max<int64_t>(1, (smallest - graph.baseline_bytes) / 256);
+  while (smallest - too_small > close) {
+    const int64_t limit = too_small + (smallest - too_small) / 2;
+    step.run(limit);
+    if (step.peak_bytes() > limit) {
+      too_small = limit;
+    } else {
+      smallest = step.peak_bytes();
+    }
+  }
+  return smallest;
 }
 
 }  // namespace remat::planners

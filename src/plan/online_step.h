@@ -21,6 +21,8 @@ class OnlineStep {
   Fates run(int64_t limit);
   /// The last run replayed so much that it let the limit go.
   bool gave_up() const;
+  /// The most that was alive in the last run, in bytes: more than the limit where nothing was left to give up.
+  int64_t peak_bytes() const { return peak_; }
 
  private:
   /// One way to free memory.
@@ -54,7 +56,7 @@ class OnlineStep {
 
   // Of the run in progress.
   Fates fates_;
-  int64_t limit_ = 0, level_ = 0, replays_ = 0, drops_ = 0;
+  int64_t limit_ = 0, level_ = 0, peak_ = 0, replays_ = 0, drops_ = 0;
   int32_t in_use_ = -1;          ///< backward has it in its hands
   std::vector<bool> idle_;       ///< only saved tensors hold it
   std::vector<bool> present_;    ///< its contents are alive, or a saved tensor's
@@ -69,5 +71,9 @@ class OnlineStep {
   std::vector<int32_t> stack_;
   std::vector<std::pair<int32_t, uint32_t>> seen_;
 };
+
+/// The smallest limit in bytes that the policy keeps, to a 256th of plain's activation peak: a budget that sessions can
+/// do with where they have no plan.
+int64_t smallest_online_limit(const Graph& graph, PlannerOptions options);
 
 }  // namespace remat::planners

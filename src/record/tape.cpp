@@ -62,8 +62,8 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
     value.saved = std::exchange(values[before].saved, 0);
     value.pending = std::exchange(values[before].pending, 0);
     value.round = values[before].round;
-    if (trace != nullptr) trace->superseded(before);
   }
+  if (before != kNone && trace != nullptr) trace->superseded(before);
   return after;
 }
 
@@ -285,7 +285,7 @@ void Tape::drop_idle() {
     if (is_in_use(id)) return false;
     ++value.round;
     value.pending = value.saved;
-    if (trace != nullptr) trace->idle_again(id);
+    if (trace != nullptr) trace->idle_again(*this, id);
     settle(id);
     return true;
   });

@@ -127,25 +127,32 @@ void Trace::held(int64_t bytes) {
 void Trace::find_idle(const Tape& tape) {
   const std::lock_guard lock(mutex_);
   std::erase_if(saved_, [&](ValueId id) {
-    if (stages_[id] != Stage::kSaved) return true;
-    if (tape.is_in_use(id)) return false;
     const Value& value = tape.values[id];
-    stages_[id] = Stage::kIdle;
-    GraphValue& known = graph_.values[id];
-    const bool there = value.kept || value.absent || value.extra;  // not overwritten since
-    const bool droppable = there && tape.recomputable(id) && !value.pinned && (value.saved > 0 || value.held_for > 0);
-    known.dropped = droppable && value.drop && value.anchor_of == 0;
-    known.droppable = droppable && !known.dropped;
-    const bool packable = known.droppable && value.saved > 0;  // for replays alone it would be unpacked each time
-    if (packable && value.packed) known.packed_bytes = value.packed->bytes();
-    if (packable && value.kept && value.element_bytes > 0) {
-      if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
-        known.packed_bytes = packed->bytes();
-      }
-    }
-    add(GraphEvent::Kind::kIdle, static_cast<int32_t>(id));
+    const bool asked = stages_[id] == Stage::kUsed;  // while somebody held it
+    if (stages_[id] != Stage::kSaved && !asked) return true;
+    if (asked && value.saved == 0 && value.held_for == 0) return true;
+    if (tape.is_in_use(id)) return false;
+    put_away(tape, id);
     return true;
   });
+}
+
+void Trace::put_away(const Tape& tape, ValueId id) {
+  const Value& value = tape.values[id];
+  stages_[id] = Stage::kIdle;
+  GraphValue& known = graph_.values[id];
+  const bool there = value.kept || value.absent || value.extra;  // not overwritten since
+  const bool droppable = there && tape.recomputable(id) && !value.pinned && (value.saved > 0 || value.held_for > 0);
+  known.dropped = droppable && value.drop && value.anchor_of == 0;
+  known.droppable = droppable && !known.dropped;
+  const bool packable = known.droppable && value.saved > 0;  // for replays alone it would be unpacked each time
+  if (packable && value.packed) known.packed_bytes = value.packed->bytes();
+  if (packable && value.kept && value.element_bytes > 0) {
+    if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
+      known.packed_bytes = packed->bytes();
+    }
+  }
+  add(GraphEvent::Kind::kIdle, static_cast<int32_t>(id));
 }
 
 void Trace::used(ValueId value) {
@@ -155,11 +162,10 @@ void Trace::used(ValueId value) {
   add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
 }
 
-void Trace::idle_again(ValueId value) {
+void Trace::idle_again(const Tape& tape, ValueId value) {
   const std::lock_guard lock(mutex_);
-  if (value >= stages_.size() || stages_[value] != Stage::kUsed || !graph_.values[value].returns()) return;
-  stages_[value] = Stage::kIdle;
-  add(GraphEvent::Kind::kIdle, static_cast<int32_t>(value));
+  if (value >= stages_.size() || stages_[value] != Stage::kUsed) return;
+  put_away(tape, value);
 }
 
 void Trace::superseded(ValueId value) {

@@ -42,12 +42,12 @@ class Trace final : public memory::AllocationObserver {
   void find_idle(const Tape& tape);
   void used(ValueId value);
   /// Only saved tensors hold it once more, which have all asked for it and may do so again.
-  void idle_again(ValueId value);
+  void idle_again(const Tape& tape, ValueId value);
   /// On the meta device kernels are made of other operators, whose results the real ones do not have: from the
   /// beginning of a kernel to its end only what remains of it counts. Calls nest.
   void kernel_begins();
   void kernel_ends();
-  /// What saved tensors saw in `value` they see in what was written over it.
+  /// `value` was written over: what saved tensors saw in it they see in what is there now.
   void superseded(ValueId value);
   /// Takes back a free that only the account knows: Ledger::forget_plain().
   void forgotten(ValueId value, int64_t bytes);
@@ -64,11 +64,12 @@ class Trace final : public memory::AllocationObserver {
   void change(int64_t bytes);
   void add(GraphEvent::Kind kind, int32_t index);
   void release(ValueId value);
+  void put_away(const Tape& tape, ValueId value);
 
   std::mutex mutex_;
   Graph graph_;
   std::vector<Stage> stages_;   ///< by value
-  std::vector<ValueId> saved_;  ///< in stage kSaved
+  std::vector<ValueId> saved_;  ///< that somebody else holds still
   ska::flat_hash_map<const void*, ValueId> homes_;
   std::vector<Window> windows_;
   int64_t level_ = 0;

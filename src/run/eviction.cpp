@@ -248,7 +248,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                         "; give more, or less work per step; no budget below " + format_exact_bytes(least) +
                         " can work";
   if (smallest_known) {
-    message += ", and a step of this session would have completed within " + format_exact_bytes(*smallest_known);
+    message += ", a step of this session would have completed within " + format_exact_bytes(*smallest_known) +
+               ", and min_budget_bytes() says what one like the last takes";
   } else {
     message +=
         ", and what comes later in the step is not known yet: run one without a budget, then min_budget_bytes() "

@@ -15,6 +15,7 @@
 #include <remat/planner.h>
 
 #include "memory/ledger.h"
+#include "plan/online_step.h"
 #include "plan/replacement_file.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
@@ -62,13 +63,14 @@ struct Session::Impl {
     return std::min(wanted_for(baseline).value_or(most), most);
   }
 
-  /// For refusals, where the step that was recorded last does not fit: what it needs at least.
+  /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
+  /// go lower, where values are asked for more than once.)
   std::string known_need(int64_t limit) const {
     if (planner.graph() == nullptr) return {};
     const Floor floor = floor_of(*planner.graph());
     if (floor.peak_bytes <= limit) return {};
-    return "; the step recorded last needs " + format_bytes(floor.peak_bytes) + " at least: " + to_text(floor) + "; " +
-           advice(floor, limit);
+    return "; any plan for the step recorded last takes " + format_bytes(floor.peak_bytes) +
+           " at least: " + to_text(floor) + "; " + advice(floor, limit);
   }
 
   /// What the user asked for; nothing while a percentage has no base yet.
@@ -325,15 +327,8 @@ void Session::save_plan(const std::string& path) const {
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
   if (graph == nullptr) return impl_->smallest_known(impl_->report.baseline_bytes);
-  const auto smallest = [&](const std::string& planner) {
-    try {
-      return make_plan(*graph, 1, planner, {.pack = impl_->options.pack}).predicted_peak_bytes;
-    } catch (const BudgetError& error) {
-      return error.smallest_known_bytes().value_or(INT64_MAX);
-    }
-  };
-  const int64_t online = smallest("online");  // a first step has no plan
-  return impl_->options.planner == "online" ? online : std::max(smallest(impl_->options.planner), online);
+  // A first step has no plan, and where none fits, later ones do without.
+  return planners::smallest_online_limit(*graph, {.pack = impl_->options.pack});
 }
 
 std::optional<int64_t> Session::budget_bytes() const {

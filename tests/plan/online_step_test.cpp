@@ -84,5 +84,19 @@ TEST(OnlineStep, GivesTheSameTwice) {
   EXPECT_EQ(step.run(plain_peak(graph) * 7 / 10), first);
 }
 
+TEST(OnlineStep, FindsTheSmallestLimitThatItKeeps) {
+  int below_plans = 0;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(20);
+    const int64_t smallest = planners::smallest_online_limit(graph, {});
+    OnlineStep step(graph, {});
+    step.run(smallest);
+    EXPECT_LE(step.peak_bytes(), smallest) << seed;
+    EXPECT_LE(smallest, plain_peak(graph)) << seed;
+    below_plans += smallest < floor_of(graph).peak_bytes ? 1 : 0;
+  }
+  EXPECT_GT(below_plans, 0) << "values that are asked for twice may be away between";
+}
+
 }  // namespace
 }  // namespace remat::test

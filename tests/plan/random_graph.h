@@ -26,9 +26,9 @@ class RandomGraph {
     graph_.step_seconds = 1;
     for (int leaf = 0; leaf < 2; ++leaf) graph_.values.push_back({.bytes = 100 + below(100)});
     event(GraphEvent::Kind::kOther, -1, below(50), 0);
+    retained_ = policies_ && chance(30);
     for (int o = 0; o < operators; ++o) forward(o);
-    const bool retained = policies_ && chance(30);
-    for (int o = operators; retained && o-- > 0;) backward(o, /*again=*/true);
+    for (int o = operators; retained_ && o-- > 0;) backward(o, /*again=*/true);
     for (int o = operators; o-- > 0;) backward(o, /*again=*/false);
     return graph_;
   }
@@ -83,7 +83,8 @@ class RandomGraph {
     graph_.operators.push_back(std::move(op));
     event(GraphEvent::Kind::kOperator, o, scratch, made);
     for (const int32_t v : results) {
-      if (graph_.values[static_cast<size_t>(v)].returns()) event(GraphEvent::Kind::kIdle, v, 0, 0);
+      const bool in_hands = retained_ && is_saved(v) && chance(20);  // until backward has been through once
+      if (graph_.values[static_cast<size_t>(v)].returns() && !in_hands) event(GraphEvent::Kind::kIdle, v, 0, 0);
     }
   }
 
@@ -105,7 +106,7 @@ class RandomGraph {
   }
 
   std::mt19937 random_;
-  bool policies_ = false;
+  bool policies_ = false, retained_ = false;
   std::vector<bool> only_for_replays_;  ///< by value
   Graph graph_;
 };

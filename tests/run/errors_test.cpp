@@ -311,5 +311,32 @@ TEST(Errors, RefusalsOfAFirstStepSayHowToLearnWhatItTakes) {
   }
 }
 
+/// Where backward builds a graph of its own no plan goes as low as eviction. What is named is what works.
+TEST(Errors, TheSmallestBudgetIsThatOfStepsWithoutAPlan) {
+  nn::Sequential model;
+  for (int i = 0; i < 6; ++i) {
+    model->push_back(nn::Linear(128, 128));
+    model->push_back(nn::GELU());
+  }
+  for (const at::Tensor& p : model->parameters()) p.mutable_grad() = at::zeros_like(p);
+  const at::Tensor x = torch::randn({256, 128}).requires_grad_();
+  const auto train = [&](Session& session) {
+    Step step = session.step();
+    const auto slope = torch::autograd::grad({model->forward(x).pow(2).sum()}, {x}, {}, true, /*create_graph=*/true);
+    slope[0].pow(2).mean().backward();
+  };
+  x.mutable_grad() = at::zeros_like(x);
+  Session recorded;
+  train(recorded);
+  const int64_t smallest = recorded.min_budget_bytes().value();
+  EXPECT_LT(smallest, floor_of(recorded.graph()).peak_bytes);
+  const int64_t budget = smallest + recorded.report().plain_activation_peak_bytes() / 20;
+  Session session({.budget = Budget::bytes(budget)});
+  for (int step = 0; step < 3; ++step) {
+    train(session);
+    EXPECT_LE(session.report().peak_bytes, budget);
+  }
+}
+
 }  // namespace
 }  // namespace remat::test

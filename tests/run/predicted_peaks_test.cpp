@@ -124,5 +124,32 @@ TEST(PredictedPeaks, RetainedGraphs) {
   }
 }
 
+/// What the user held on to while backward went through it once is given up when the user lets go.
+TEST(PredictedPeaks, ResultsHeldOverTheFirstBackward) {
+  const auto w = torch::randn({512, 512}).requires_grad_();
+  const auto block = [](const at::Tensor& x) { return torch::gelu(x.tanh()).sigmoid(); };
+  for (const bool policies : {false, true}) {
+    expect_predicted({w}, [&](const at::Tensor& one) {
+      at::Tensor h = w * one;
+      for (int i = 0; i < 4; ++i) h = policies ? checkpoint(block, h.sin()) : block(h.sin());
+      const at::Tensor loss = h.pow(2).mean();
+      torch::autograd::grad({loss}, {w}, {}, /*retain_graph=*/true);
+      h.reset();
+      return loss;
+    });
+  }
+}
+
+TEST(PredictedPeaks, BlocksThatWriteToTheirInput) {
+  const auto w = torch::randn({512, 512}).requires_grad_();
+  const auto writes = [](at::Tensor x) { return torch::gelu(x.mul_(0.9)).exp(); };
+  const auto first = [](const at::Tensor& x) { return x.tanh(); };
+  expect_predicted({w}, [&](const at::Tensor& one) {
+    at::Tensor h = w * one;
+    for (int i = 0; i < 3; ++i) h = checkpoint(writes, checkpoint(first, h) * 1.5);
+    return h.pow(2).mean();
+  });
+}
+
 }  // namespace
 }  // namespace remat::test
