@@ -49,18 +49,19 @@ Fates only_kept(const Graph& graph, const std::vector<bool>& kept) {
   return fates;
 }
 
-Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options, int64_t most_work)
+Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options, Limits limits)
     : graph_(graph),
       budget_(budget),
-      most_work_(most_work),
+      limits_(limits),
       simulator_(graph),
       packable_(options.pack ? cheaper_packed(graph) : std::vector<bool>()) {
   plain_peak_ = judge(Fates(graph.values.size(), Fate::kKeep));
 }
 
 int64_t Candidates::judge(const Fates& fates) {
-  const Simulation run = simulator_.run(fates);
+  const Simulation run = simulator_.run(fates, limits_.replays);
   work_ += work_of(graph_, run);
+  if (run.stopped) return INT64_MAX;
   frontier_.offer(run, fates);
   return run.peak_bytes;
 }

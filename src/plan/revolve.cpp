@@ -59,12 +59,13 @@ ChainSchedule revolve_schedule(int32_t blocks, int64_t slots) {
 }
 
 void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries) {
-  const bool all = tries == Tries::kAll;
+  const int64_t more_blocks = tries == Tries::kAll ? 4 : tries == Tries::kSome ? 2 : 1;
   const Cuts cuts(graph);
   const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
-  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, all ? 4 : 1)) {
+  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, more_blocks)) {
     const Chain chain(graph, cuts.divide(blocks, Cuts::Measure::kSeconds));
-    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted(); slots = beyond(slots, all ? 8 : 2)) {
+    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted();
+         slots = beyond(slots, 2 * more_blocks)) {
       offer(candidates, graph, chain, revolve_schedule(chain.blocks(), slots));
     }
   }

@@ -30,7 +30,7 @@ Simulator::Simulator(const Graph& graph) : graph_(graph), initial_(graph.values.
   }
 }
 
-Simulation Simulator::run(const std::vector<Fate>& fates) {
+Simulation Simulator::run(const std::vector<Fate>& fates, int64_t most_replays) {
   fates_ = &fates;
   states_ = initial_;
   uses_.assign(graph_.values.size(), 0);
@@ -59,6 +59,10 @@ Simulation Simulator::run(const std::vector<Fate>& fates) {
     if (highest_ > result_.peak_bytes) {
       result_.peak_bytes = highest_;
       result_.peak_event = change.event;
+    }
+    if (result_.replays > most_replays) {
+      result_.stopped = true;
+      break;
     }
   }
   return result_;

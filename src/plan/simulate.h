@@ -19,6 +19,7 @@ struct Simulation {
   size_t peak_event = 0;   ///< during which it is reached, the first if several
   double seconds = 0;      ///< of replays, packing and unpacking
   int64_t replays = 0;     ///< operators
+  bool stopped = false;    ///< before the end of the step: the rest says what was seen so far
 };
 
 /// Runs a step of a sound graph under one plan after another. Not thread-safe: it keeps its arrays.
@@ -26,8 +27,8 @@ class Simulator {
  public:
   explicit Simulator(const Graph& graph);
 
-  /// `fates`: one for each value, as in a valid plan.
-  Simulation run(const std::vector<Fate>& fates);
+  /// `fates`: one for each value, as in a valid plan. Stops once more than `most_replays` operators have been replayed.
+  Simulation run(const std::vector<Fate>& fates, int64_t most_replays = INT64_MAX);
 
  private:
   enum class State : uint8_t {

@@ -8,21 +8,27 @@ namespace {
 
 /// Simulations of each planner, as Candidates::exhausted() counts them.
 constexpr int64_t kWorkPerOperator = 10'000, kLeastWork = 4'000'000, kMostWork = 24'000'000;
+/// The part of it that may be replays of one plan, in the first pass over those of `revolve`: with few checkpoints they
+/// replay the step dozens of times, and would leave too little for the others.
+constexpr int64_t kPartOfWork = 2000;
 
 }  // namespace
 
 void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options) {
   const auto operators = static_cast<int64_t>(graph.operators.size());
   const int64_t work = std::clamp(kWorkPerOperator * operators, kLeastWork, kMostWork);
-  const auto add = [&](auto&& offer_some) {
+  const auto add = [&](Candidates::Limits limits, auto&& offer_some) {
     // No budget is so small, so that none of them stops at the first plan that fits.
-    Candidates candidates(graph, INT64_MIN, options, work);
+    Candidates candidates(graph, INT64_MIN, options, limits);
     offer_some(candidates);
     frontier.offer(candidates.frontier());
   };
-  add([&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
-  add([&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
-  add([&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
+  add({.work = work}, [&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
+  add({.work = work, .replays = work / kPartOfWork},
+      [&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
+  add({.work = std::max(work / 2, kLeastWork)},
+      [&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kFew); });
+  add({.work = work}, [&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
   offer_families(frontier, graph, options);
 }
 

@@ -176,6 +176,22 @@ TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
   }
 }
 
+TEST(Simulator, StopsWhereItIsTold) {
+  const Graph graph = RandomGraph(1).make(30);
+  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
+  for (size_t v = 0; v < fates.size(); ++v) fates[v] = graph.values[v].droppable ? Fate::kDropAgain : Fate::kKeep;
+  Simulator simulator(graph);
+  const Simulation whole = simulator.run(fates);
+  EXPECT_FALSE(whole.stopped);
+  const Simulation part = simulator.run(fates, whole.replays / 2);
+  EXPECT_TRUE(part.stopped);
+  EXPECT_GT(part.replays, whole.replays / 2);
+  EXPECT_LT(part.replays, whole.replays);
+  const Simulation just = simulator.run(fates, whole.replays);
+  EXPECT_FALSE(just.stopped);
+  EXPECT_EQ(just.seconds, whole.seconds);
+}
+
 TEST(Simulator, HasPlainsPeakWhereEverythingIsKept) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     const Graph graph = RandomGraph(seed).make(20);
