@@ -59,7 +59,7 @@ ChainSchedule revolve_schedule(int32_t blocks, int64_t slots) {
 }
 
 void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries) {
-  const int64_t more_blocks = tries == Tries::kAll ? 4 : tries == Tries::kSome ? 2 : 1;
+  const int64_t more_blocks = tries == Tries::kAll ? 4 : 2;
   const Cuts cuts(graph);
   const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
   for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, more_blocks)) {

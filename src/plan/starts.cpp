@@ -12,6 +12,15 @@ constexpr int64_t kWorkPerOperator = 10'000, kLeastWork = 4'000'000, kMostWork =
 /// replay the step dozens of times, and would leave too little for the others.
 constexpr int64_t kPartOfWork = 2000;
 
+/// Hardly anything has a lower peak: beside what plain has, there is only what one replay needs.
+Fates all_dropped_again(const Graph& graph) {
+  Fates fates(graph.values.size(), Fate::kKeep);
+  for (size_t v = 0; v < fates.size(); ++v) {
+    if (graph.values[v].returns()) fates[v] = Fate::kDropAgain;
+  }
+  return fates;
+}
+
 }  // namespace
 
 void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options) {
@@ -26,8 +35,7 @@ void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options
   add({.work = work}, [&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
   add({.work = work, .replays = work / kPartOfWork},
       [&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
-  add({.work = std::max(work / 2, kLeastWork)},
-      [&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kFew); });
+  add({.replays = work}, [&](Candidates& candidates) { candidates.offer(all_dropped_again(graph)); });
   add({.work = work}, [&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
   offer_families(frontier, graph, options);
 }

@@ -8,9 +8,8 @@
 
 namespace remat::planners {
 
-/// How many plans a planner makes: kSome takes some hundredths of a second where kAll takes some tenths,
-/// kFew is less still.
-enum class Tries : uint8_t { kAll, kSome, kFew };
+/// How many plans a planner makes: kSome takes some hundredths of a second where kAll takes some tenths.
+enum class Tries : uint8_t { kAll, kSome };
 
 void offer_segments(Candidates& candidates, const Graph& graph, Tries tries);
 void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries);

@@ -127,16 +127,6 @@ Graph uneven_chain(int length) {
   return graph;
 }
 
-TEST(Auto, ReachesAsLowAsAnyOtherPlanner) {
-  for (const int length : {12, 40, 200}) {
-    const Graph graph = uneven_chain(length);
-    const int64_t lowest = smallest_budget(graph, "auto");
-    for (const auto other : {"segments", "revolve", "rotor", "online"}) {
-      EXPECT_LE(lowest, smallest_budget(graph, other)) << other << ", " << length << " operators";
-    }
-  }
-}
-
 /// Layers of a recurrence, one after the other, each a number of steps long.
 Graph recurrence(int layers, int steps) {
   StepBuilder step;
@@ -154,10 +144,24 @@ Graph recurrence(int layers, int steps) {
   return step.graph();
 }
 
+TEST(Auto, ReachesAsLowAsAnyOtherPlanner) {
+  for (const int length : {12, 40, 200}) {
+    const Graph graph = uneven_chain(length);
+    const int64_t lowest = smallest_budget(graph, "auto");
+    for (const auto other : {"segments", "revolve", "rotor", "online"}) {
+      EXPECT_LE(lowest, smallest_budget(graph, other)) << other << ", " << length << " operators";
+    }
+  }
+  const Graph many_steps = recurrence(1, 200);
+  planners::Fates again;
+  for (const GraphValue& v : many_steps.values) again.push_back(v.droppable ? Fate::kDropAgain : Fate::kKeep);
+  EXPECT_LE(smallest_budget(many_steps, "auto"), Simulator(many_steps).run(again).peak_bytes);
+}
+
 TEST(Auto, KeepsUpWithRevolveOnRecurrences) {
   const Graph graph = recurrence(2, 96);
   const int64_t top = plain_peak(graph);
-  for (const int percent : {40, 32, 25, 20, 15, 12}) {  // few of the plans that revolve makes fit the last
+  for (const int percent : {32, 20, 12}) {  // few of the plans that revolve makes fit the last
     const int64_t budget = top * percent / 100;
     const double revolve = make_plan(graph, budget, "revolve").predicted_seconds;
     EXPECT_LE(make_plan(graph, budget).predicted_seconds, 1.05 * revolve) << percent << " %";
