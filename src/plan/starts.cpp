@@ -11,6 +11,7 @@ constexpr int64_t kWorkPerOperator = 10'000, kLeastWork = 4'000'000, kMostWork =
 /// The part of it that may be replays of one plan, in the first pass over those of `revolve`: with few checkpoints they
 /// replay the step dozens of times, and would leave too little for the others.
 constexpr int64_t kPartOfWork = 2000;
+constexpr int64_t kPartOfWorkOfOne = 16;  ///< where there is one plan alone
 
 /// Hardly anything has a lower peak: beside what plain has, there is only what one replay needs.
 Fates all_dropped_again(const Graph& graph) {
@@ -35,7 +36,7 @@ void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options
   add({.work = work}, [&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
   add({.work = work, .replays = work / kPartOfWork},
       [&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
-  add({.replays = work}, [&](Candidates& candidates) { candidates.offer(all_dropped_again(graph)); });
+  add({.replays = work / kPartOfWorkOfOne}, [&](Candidates& candidates) { candidates.offer(all_dropped_again(graph)); });
   add({.work = work}, [&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
   offer_families(frontier, graph, options);
 }
