@@ -52,9 +52,13 @@ class Annealing {
     return random.unit() < std::exp((now - then) / temperature);
   }
 
+  /// Of all operators.
+  double forward_seconds() const { return forward_seconds_; }
+
   static constexpr double kHot = 3e-2, kCold = 1e-4;  ///< temperatures, of the forward pass's time: the first, the last
   double hot = kHot;
-  double seconds_in_excess = 6;  ///< what all droppable bytes in excess would cost, in forward passes
+  static constexpr double kSecondsInExcess = 6;
+  double seconds_in_excess = kSecondsInExcess;  ///< what all droppable bytes in excess would cost, in forward passes
   SplitMix random;
 
  private:

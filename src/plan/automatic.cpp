@@ -97,7 +97,12 @@ class Automatic {
     frontier_ = std::move(frontier);
     offer_families(frontier_, graph_, options_, limit);
     most_replays_ = kMostRefiningOperatorTrials;
-    for (int half = 0; half < 2; ++half) search(limit, trials / 2);
+    for (int half = 0; half < 2; ++half) {
+      const Frontier::Point* const known = frontier_.within(limit);
+      const bool dear = known == nullptr || known->seconds > kDear * annealing_.forward_seconds();
+      annealing_.seconds_in_excess = dear ? kDearSecondsInExcess : Annealing::kSecondsInExcess;
+      search(limit, trials / 2);
+    }
     frontier = std::move(frontier_);
   }
 
@@ -241,6 +246,9 @@ class Automatic {
 
   static constexpr int64_t kNear = 10;
   static constexpr double kLowSecondsInExcess = 100;
+  /// Forward passes. Where a plan takes so much, one for a little more memory takes much less, and must not look
+  /// better.
+  static constexpr double kDear = 0.8, kDearSecondsInExcess = 300;
   static constexpr uint64_t kRunOdds = 16;
 
   const Graph& graph_;

@@ -257,6 +257,37 @@ TEST(Auto, RefinedPlansAreFasterOrTheSame) {
   EXPECT_GT(faster, 0);
 }
 
+/// What a U-Net's skip connections do: the values of each level are read again, in reverse order, on the way back up.
+Graph skip_connections(int levels, int operators_each) {
+  StepBuilder step;
+  std::vector<int32_t> skipped;
+  int32_t last = 0;
+  int64_t bytes = 1 << 20;
+  for (int l = 0; l < levels; ++l, bytes /= 2) {
+    for (int o = 0; o < operators_each; ++o) last = step.saved({last}, bytes);
+    skipped.push_back(last);
+  }
+  last = step.saved({last}, bytes);
+  for (; !skipped.empty(); skipped.pop_back()) {
+    bytes *= 2;
+    last = step.saved({last, skipped.back()}, bytes);
+    for (int o = 1; o < operators_each; ++o) last = step.saved({last}, bytes);
+  }
+  return step.graph();
+}
+
+TEST(Auto, RefinesMostWhereBudgetsAreLow) {
+  const Graph graph = skip_connections(4, 8);
+  const int64_t top = plain_peak(graph), lowest = smallest_budget(graph, "auto");
+  double known = 0, refined = 0;
+  for (const int percent : {3, 6}) {
+    const int64_t budget = lowest + top * percent / 100;
+    known += make_plan(graph, budget).predicted_seconds;
+    refined += make_plan(graph, budget, "auto", {.refine = true}).predicted_seconds;
+  }
+  EXPECT_LE(refined, 0.85 * known);
+}
+
 TEST(Auto, PacksOnlyWhereAllowed) {
   Graph graph = chain_graph(30);
   for (auto& op : graph.operators) op.replay_seconds = 1e-3;
