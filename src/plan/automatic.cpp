@@ -8,6 +8,7 @@
 //
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "plan/annealing.h"
@@ -97,10 +98,11 @@ class Automatic {
     frontier_ = std::move(frontier);
     offer_families(frontier_, graph_, options_, limit);
     most_replays_ = kMostRefiningOperatorTrials;
-    for (int half = 0; half < 2; ++half) {
+    for (const double seconds_in_excess : kDearSecondsInExcess) {
       const Frontier::Point* const known = frontier_.within(limit);
       const bool dear = known == nullptr || known->seconds > kDear * annealing_.forward_seconds();
-      annealing_.seconds_in_excess = dear ? kDearSecondsInExcess : Annealing::kSecondsInExcess;
+      if (!dear && seconds_in_excess != kDearSecondsInExcess[0]) break;
+      annealing_.seconds_in_excess = dear ? seconds_in_excess : Annealing::kSecondsInExcess;
       search(limit, trials / 2);
     }
     frontier = std::move(frontier_);
@@ -248,7 +250,8 @@ class Automatic {
   static constexpr double kLowSecondsInExcess = 100;
   /// Forward passes. Where a plan takes so much, one for a little more memory takes much less, and must not look
   /// better.
-  static constexpr double kDear = 0.8, kDearSecondsInExcess = 300;
+  static constexpr double kDear = 0.8;
+  static constexpr std::array<double, 3> kDearSecondsInExcess = {300, 300, 1000};  ///< one round each; elsewhere two
   static constexpr uint64_t kRunOdds = 16;
 
   const Graph& graph_;
