@@ -100,7 +100,7 @@ class Automatic {
     most_replays_ = kMostRefiningOperatorTrials;
     for (const double seconds_in_excess : kDearSecondsInExcess) {
       const Frontier::Point* const known = frontier_.within(limit);
-      const bool dear = known == nullptr || known->seconds > kDear * annealing_.forward_seconds();
+      const bool dear = known != nullptr && known->seconds > kDear * annealing_.forward_seconds();
       if (!dear && seconds_in_excess != kDearSecondsInExcess[0]) break;
       annealing_.seconds_in_excess = dear ? seconds_in_excess : Annealing::kSecondsInExcess;
       search(limit, trials / 2);
