@@ -8,7 +8,6 @@
 //
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "plan/annealing.h"
@@ -98,12 +97,14 @@ class Automatic {
     frontier_ = std::move(frontier);
     offer_families(frontier_, graph_, options_, limit);
     most_replays_ = kMostRefiningOperatorTrials;
-    for (const double seconds_in_excess : kDearSecondsInExcess) {
+    for (int round = 0; round < kRounds + 1; ++round) {
       const Frontier::Point* const known = frontier_.within(limit);
       const bool dear = known != nullptr && known->seconds > kDear * annealing_.forward_seconds();
-      if (!dear && seconds_in_excess != kDearSecondsInExcess[0]) break;
-      annealing_.seconds_in_excess = dear ? seconds_in_excess : Annealing::kSecondsInExcess;
-      search(limit, trials / 2);
+      if (round == kRounds && !dear) break;
+      annealing_.seconds_in_excess = !dear             ? Annealing::kSecondsInExcess
+                                     : round < kRounds ? kDearSecondsInExcess
+                                                       : kLastSecondsInExcess;
+      search(limit, trials / kRounds);
     }
     frontier = std::move(frontier_);
   }
@@ -248,10 +249,10 @@ class Automatic {
 
   static constexpr int64_t kNear = 10;
   static constexpr double kLowSecondsInExcess = 100;
+  static constexpr int kRounds = 2;  ///< of refining, and a last one where plans are dear
   /// Forward passes. Where a plan takes so much, one for a little more memory takes much less, and must not look
   /// better.
-  static constexpr double kDear = 0.8;
-  static constexpr std::array<double, 3> kDearSecondsInExcess = {300, 300, 1000};  ///< one round each; elsewhere two
+  static constexpr double kDear = 0.8, kDearSecondsInExcess = 300, kLastSecondsInExcess = 1000;
   static constexpr uint64_t kRunOdds = 16;
 
   const Graph& graph_;

@@ -139,7 +139,7 @@ void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions opti
   const std::vector<bool> packed = options.pack ? cheaper_packed(graph) : std::vector<bool>();
   std::set<std::vector<int32_t>> tried;
   for (const int64_t count : kBlocks) {
-    if (tries != Tries::kAll && count > kSomeBlocks) continue;
+    if (tries == Tries::kSome && count > kSomeBlocks) continue;
     for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
       const auto [places, first] = tried.insert(cuts.divide(count, measure));
       if (!first || candidates.exhausted()) continue;

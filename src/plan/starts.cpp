@@ -8,8 +8,8 @@ namespace {
 
 /// Simulations of each planner, as Candidates::exhausted() counts them.
 constexpr int64_t kWorkPerOperator = 10'000, kLeastWork = 4'000'000, kMostWork = 24'000'000;
-/// The part of it that may be replays of one plan, in the first pass over those of `revolve`: with few checkpoints they
-/// replay the step dozens of times, and would leave too little for the others.
+/// The part of it that may be replays of one of the plans of `revolve`: with few checkpoints they replay the step
+/// dozens of times, and would leave too little for the others.
 constexpr int64_t kPartOfWork = 2000;
 constexpr int64_t kPartOfWorkOfOne = 16;  ///< where there is one plan alone
 
@@ -36,7 +36,8 @@ void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options
   add({.work = work}, [&](Candidates& candidates) { offer_segments(candidates, graph, Tries::kSome); });
   add({.work = work, .replays = work / kPartOfWork},
       [&](Candidates& candidates) { offer_revolve(candidates, graph, Tries::kSome); });
-  add({.replays = work / kPartOfWorkOfOne}, [&](Candidates& candidates) { candidates.offer(all_dropped_again(graph)); });
+  add({.replays = work / kPartOfWorkOfOne},
+      [&](Candidates& candidates) { candidates.offer(all_dropped_again(graph)); });
   add({.work = work}, [&](Candidates& candidates) { offer_rotor(candidates, graph, options, Tries::kSome); });
   offer_families(frontier, graph, options);
 }
