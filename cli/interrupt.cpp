@@ -30,7 +30,12 @@ void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGTERM, SIGPIPE}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
   std::signal(SIGXFSZ, SIG_IGN);
 }
 

@@ -8,7 +8,8 @@ namespace remat::cli {
 
 /// From now on such a signal ends the process at once, with the exit code that tells a shell of it: 128 + its number.
 /// Nothing that waits (for the other end of a pipe, for a large model) can delay it. Writing beyond a file-size limit
-/// becomes an ordinary error.
+/// becomes an ordinary error. Who started the process with Ctrl-C or hang-ups ignored (nohup, a script's `&`) wants it
+/// to go on: they stay ignored.
 void catch_signals();
 
 /// While one of these lives, the first signal is only noted; a second one (but not of a closed pipe, which every

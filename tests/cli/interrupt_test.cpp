@@ -11,15 +11,33 @@ namespace {
 
 using ::testing::ExitedWithCode;
 
+// The tests themselves may run where signals are ignored.
+void catch_default_signals() {
+  for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);
+  catch_signals();
+}
+
 TEST(InterruptDeathTest, ASignalEndsTheProcessAtOnce) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
-    EXPECT_EXIT((catch_signals(), raise(signal)), ExitedWithCode(128 + signal), "");
+    EXPECT_EXIT((catch_default_signals(), raise(signal)), ExitedWithCode(128 + signal), "");
   }
+}
+
+TEST(InterruptDeathTest, WhatNohupIgnoresStaysIgnored) {
+  const auto started_by_nohup = [](int signal) {
+    std::signal(signal, SIG_IGN);
+    catch_signals();
+    raise(signal);
+    _exit(0);
+  };
+  EXPECT_EXIT(started_by_nohup(SIGHUP), ExitedWithCode(0), "");
+  EXPECT_EXIT(started_by_nohup(SIGINT), ExitedWithCode(0), "");
+  EXPECT_EXIT(started_by_nohup(SIGTERM), ExitedWithCode(128 + SIGTERM), "");
 }
 
 TEST(InterruptDeathTest, APoliteStopNotesTheFirst) {
   const auto in_training = [](std::initializer_list<int> signals) {
-    catch_signals();
+    catch_default_signals();
     const PoliteStop polite;
     for (const int signal : signals) raise(signal);
     _exit(interrupted());

@@ -81,6 +81,7 @@ inline void kill_unless_it_ends(pid_t child, int seconds) {
   if (chdir(setting.directory.c_str()) != 0) _exit(125);
   setenv("TERM", "xterm", 1);
   unsetenv("NO_COLOR");
+  for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);  // `make test &` ignores the first
   for (const auto& [name, value] : setting.environment) setenv(name.c_str(), value.c_str(), 1);
   if (setting.largest_file > 0) {
     const rlimit limit{static_cast<rlim_t>(setting.largest_file), static_cast<rlim_t>(setting.largest_file)};

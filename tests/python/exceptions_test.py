@@ -126,6 +126,15 @@ def test_an_exception_inside_of_nested_scopes_closes_them_all():
         loss_of(model(torch.randn(8, 64))).backward()
 
 
+@pytest.fixture
+def interrupts():
+    """Ctrl-C as at a terminal: where the tests run in the background, it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_a_signal_in_the_middle():
     model = blocks(4)
     session = remat.Session()
