@@ -66,7 +66,8 @@ TEST(Families, AimAtOneLimit) {
 
 TEST(Families, SpareSomeOfAChainToReplayFrom) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(64, {1000, 1}));
-  const Frontier::Point* const found = families_of(graph).within(graph.baseline_bytes + 25'000);
+  const Frontier frontier = families_of(graph);
+  const Frontier::Point* const found = frontier.within(graph.baseline_bytes + 25'000);
   ASSERT_NE(found, nullptr);
   EXPECT_LE(found->seconds, 64);
 }
