@@ -8,6 +8,7 @@
 //
 // What was tried besides, with the figures: docs/algorithms.md.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "plan/annealing.h"
@@ -97,14 +98,12 @@ class Automatic {
     frontier_ = std::move(frontier);
     offer_families(frontier_, graph_, options_, limit);
     most_replays_ = kMostRefiningOperatorTrials;
-    for (int round = 0; round < kRounds + 1; ++round) {
+    for (size_t round = 0; round < kDearSecondsInExcess.size(); ++round) {
       const Frontier::Point* const known = frontier_.within(limit);
       const bool dear = known != nullptr && known->seconds > kDear * annealing_.forward_seconds();
-      if (round == kRounds && !dear) break;
-      annealing_.seconds_in_excess = !dear             ? Annealing::kSecondsInExcess
-                                     : round < kRounds ? kDearSecondsInExcess
-                                                       : kLastSecondsInExcess;
-      search(limit, trials / kRounds);
+      if (round >= kRounds && !dear) break;
+      annealing_.seconds_in_excess = dear ? kDearSecondsInExcess[round] : Annealing::kSecondsInExcess;
+      search(limit, trials / static_cast<int64_t>(kRounds));
     }
     frontier = std::move(frontier_);
   }
@@ -249,10 +248,11 @@ class Automatic {
 
   static constexpr int64_t kNear = 10;
   static constexpr double kLowSecondsInExcess = 100;
-  static constexpr int kRounds = 2;  ///< of refining, and a last one where plans are dear
+  static constexpr size_t kRounds = 2;  ///< of refining, and a last one where plans are dear
   /// Forward passes. Where a plan takes so much, one for a little more memory takes much less, and must not look
   /// better.
-  static constexpr double kDear = 0.8, kDearSecondsInExcess = 300, kLastSecondsInExcess = 1000;
+  static constexpr double kDear = 0.8;
+  static constexpr std::array kDearSecondsInExcess = {300.0, 300.0, 1000.0};  ///< by round
   static constexpr uint64_t kRunOdds = 16;
 
   const Graph& graph_;
