@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch  # its libraries must be there before remat._C
 
 from remat._load import _C  # checks versions
-from remat import compiled, memory
+from remat import compiled, doors, memory
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.errors import BudgetError, Error, InternalError
@@ -48,4 +48,4 @@ __all__ = [
     "wrap",
 ]
 
-del compiled, torch
+del compiled, doors, torch

@@ -18,3 +18,8 @@ def count_older_tensors() -> None:
         if not _counted:
             _counted = True
             _C.memory_adopt_older()
+
+
+def counts() -> bool:
+    """Whether accounting has started."""
+    return _counted

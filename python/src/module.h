@@ -9,6 +9,7 @@ namespace remat::python {
 
 namespace py = pybind11;
 
+void bind_doors(py::module_& m);
 void bind_errors(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_scopes(py::module_& m);

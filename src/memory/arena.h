@@ -28,7 +28,9 @@ struct alignas(64) Block {
   Region* region;  ///< null for a block that malloc provided
   Block* next;     ///< in the list of free blocks of similar span
   Block* previous;
+  uint64_t serial;  ///< of this allocation: no two of the process have the same
   State state;
+  bool watched;  ///< somebody wants to know what was in it at its end; read and written through std::atomic_ref
 
   void* data() noexcept { return this + 1; }
   static Block* of(void* data) noexcept { return static_cast<Block*>(data) - 1; }

@@ -1,5 +1,6 @@
 #include "memory/cpu_allocator.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 
@@ -10,6 +11,7 @@
 
 #include <remat/error.h>
 
+#include "memory/allocation.h"
 #include "memory/allocation_observer.h"
 #include "memory/arena.h"
 #include "memory/cpu_ledger.h"
@@ -79,6 +81,8 @@ class CpuAllocator final : public c10::Allocator {
       ledger.cancel(size);
       fail(bytes);
     }
+    block->serial = next_serial();
+    std::atomic_ref(block->watched).store(false, std::memory_order_relaxed);
     ledger.confirm(size, alive);
     tell_allocated(c10::kCPU, block->data(), size);
     trim_cache();
@@ -96,6 +100,7 @@ void release_block(void* data) noexcept {
   if (data == nullptr) return;
   Block* const block = Block::of(data);
   const auto bytes = static_cast<int64_t>(block->bytes);
+  if (std::atomic_ref(block->watched).load(std::memory_order_relaxed)) tell_end(data, block->bytes);
   tell_freed(c10::kCPU, data, bytes);
   // Free first: the ledger must never show room that is not there yet.
   if (block->region != nullptr) {

@@ -4,6 +4,7 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include "memory/allocation.h"
 #include "memory/cpu_allocator.h"
 #include "memory/limits.h"
 
@@ -112,6 +113,7 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
 void release_older(void* context) noexcept {
   CpuLedger& ledger = CpuLedger::instance();
   const int64_t bytes = ledger.adopted_.forget(context);
+  tell_end(context, static_cast<size_t>(bytes));
   c10::GetDefaultCPUAllocator()->raw_deleter()(context);
   ledger.discharge(bytes);
 }

@@ -6,8 +6,11 @@
 namespace remat::planners {
 namespace {
 
-constexpr std::array<std::string_view, 10> kProducts = {
-    "mm", "bmm", "addmm", "baddbmm", "addbmm", "linear", "matmul", "_addmm_activation", "_trilinear", "mv"};
+constexpr std::array<std::string_view, 15> kProducts = {
+    "mm",         "bmm", "addmm", "baddbmm", "addbmm", "linear", "mkldnn_linear", "matmul", "_addmm_activation",
+    "_trilinear", "mv",  "addmv", "dot",     "vdot",   "_int_mm"};
+
+constexpr std::array<std::string_view, 3> kRecurrent = {"mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn"};
 
 /// "aten::mm.out" is "mm".
 std::string_view base_of(std::string_view name) {
@@ -32,6 +35,14 @@ bool is_convolution(std::string_view name) {
 bool is_attention(std::string_view name) {
   const std::string_view base = base_of(name);
   return contains(base, "scaled_dot_product") || contains(base, "_attention_forward");
+}
+
+bool is_recurrent(std::string_view name) {
+  return std::find(kRecurrent.begin(), kRecurrent.end(), base_of(name)) != kRecurrent.end();
+}
+
+bool is_compute(std::string_view name) {
+  return is_product(name) || is_convolution(name) || is_attention(name) || is_recurrent(name);
 }
 
 std::vector<bool> results_of(const Graph& graph, bool (*costly)(std::string_view name)) {

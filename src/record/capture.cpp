@@ -4,6 +4,7 @@
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/generator_state.h"
+#include "record/read_checksum.h"
 #include "record/recorder.h"
 #include "record/trace.h"
 
@@ -64,7 +65,9 @@ void Recorder::capture_argument(Pending& pending, size_t position, const c10::IV
     }
   } else if (is_constant(value)) {
     argument.first = static_cast<uint32_t>(tape.constants.size());
-    tape.constants.push_back(value);
+    // A list that TorchScript holds too may be changed by the script later.
+    const bool shared = value.isPtrType() && value.isList() && value.use_count() > 1;
+    tape.constants.push_back(shared ? value.deepcopy() : value);
   } else {
     pending.repeatable = false;
   }
@@ -90,6 +93,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     pending.reads = pending.reads || !impl.is_wrapped_number();
     argument.opaque = static_cast<uint32_t>(tape.opaque.size());
     argument.version = impl.version_counter().current_version();
+    argument.checksum = checksum_of_parts(tensor);
     tape.opaque.push_back(history_free(tensor));
     return;
   }
@@ -100,7 +104,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   pending.reads = pending.reads || !overwritten;
   argument.value = read(tensor, overwritten);
   argument.view = TensorView(impl);
-  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) argument.checksum = checksum(impl);
+  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) argument.checksum = read_checksum(impl);
   if (written) watch_write(pending, impl, argument.value);
 }
 
@@ -116,12 +120,13 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   ValueId id = tape.find(storage);
   if (id != kNone) {
     Value& value = tape.values[id];
-    if (value.producer != kNone && !value.raw && is_handed_out(*storage)) {
+    if (value.producer != kNone && !value.raw && (tape.is_handed_out(id, *storage) || tape.emptied(id))) {
       id = tape.make_leaf(id, StoragePtr::reclaim_copy(storage), impl);
       tape.values[id].scope = root_scope_;
       return id;
     }
-    if (!value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
+    const bool in_place = value.is_in_place(*storage) || tape.is_restored(id);
+    if (in_place && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
       if (value.raw && !overwritten) {  // somebody has filled it through a pointer
         value.raw = false;
         value.producer = kNone;
@@ -131,8 +136,8 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       if (from_outside && value.producer != kNone) tape.hold_anchor(root_scope_, id, StoragePtr::reclaim_copy(storage));
       return id;
     }
-    // Somebody wrote to it unseen. What was there cannot be read again.
-    value.lost = value.producer == kNone;
+    // Somebody wrote to it unseen, or emptied it. What was there cannot be read again.
+    if (value.producer == kNone) value.loss = in_place ? Loss::kWrittenUnseen : Loss::kEmptied;
     value.kept.reset();
     tape.unhome(id);
   }
@@ -141,7 +146,9 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   id = tape.add_value(held, impl);
   tape.hold_leaf(id, held);
   tape.values[id].scope = root_scope_;
+  tape.values[id].last_contents = memory::watch_contents(*storage);
   if (tensor.is_leaf() && tensor.requires_grad()) {
+    tape.values[id].parameter = true;
     tape.parameter_bytes += tape.values[id].bytes;
     const at::Tensor& gradient = tensor.grad();
     if (gradient.defined() && gradient.has_storage()) {
@@ -181,7 +188,8 @@ void Recorder::before_write(const at::Tensor& tensor) {
   if (tape_->values[id].raw) {
     tape_->unhome(id);
   } else if (!tape_->recomputable(id)) {
-    save_leaf(id);
+    // What was emptied before cannot be copied. It may be about to be filled again, with the same contents.
+    if (!tape_->emptied(id)) save_leaf(id);
   } else {
     // What follows is a leaf, to be held where a saved tensor may look at it.
     const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage));
@@ -198,12 +206,13 @@ void Recorder::save_leaf(ValueId leaf) {
   if (original == nullptr) return;  // overwritten before, unseen
   value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
   if (value.readers > 0) {
-    value.lost = true;
+    value.loss = Loss::kNoRoom;
     try {
       const memory::FrozenPlain frozen;
       value.kept = copy_of(*original);
+      value.allocation = memory::allocation_of(*value.kept);
       value.extra = true;
-      value.lost = false;
+      value.loss = Loss::kIntact;
       if (tape.trace != nullptr) tape.trace->held(value.bytes);
     } catch (...) {  // no room for the copy: a replay that needs it will say so
     }

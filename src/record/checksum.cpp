@@ -1,15 +1,20 @@
 #include "record/checksum.h"
 
+#include <array>
+
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/core/TensorBody.h>
 #include <ATen/ops/from_blob.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+
+#include "memory/allocation.h"
 
 namespace remat {
 namespace {
 
-uint64_t hash(const void* data, size_t size) {
-  const uint64_t result = XXH3_64bits(data, size);
-  return result == 0 ? 1 : result;
+bool is_compressed(c10::Layout layout) {
+  return layout == c10::kSparseCsr || layout == c10::kSparseCsc || layout == c10::kSparseBsr ||
+         layout == c10::kSparseBsc;
 }
 
 }  // namespace
@@ -17,12 +22,31 @@ uint64_t hash(const void* data, size_t size) {
 uint64_t checksum(const c10::StorageImpl& storage, ByteRange range) {
   const auto* const data = static_cast<const std::byte*>(storage.data()) + range.begin;
   const int64_t bytes = range.end - range.begin;
-  if (storage.device_type() == c10::kCPU) return hash(data, static_cast<size_t>(bytes));
+  if (storage.device_type() == c10::kCPU) return memory::checksum_of(data, static_cast<size_t>(bytes));
   const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
   const at::Tensor host = at::from_blob(const_cast<std::byte*>(data), {bytes}, options).cpu();
-  return hash(host.const_data_ptr(), static_cast<size_t>(bytes));
+  return memory::checksum_of(host.const_data_ptr(), static_cast<size_t>(bytes));
 }
 
 uint64_t checksum(const c10::TensorImpl& tensor) { return checksum(*storage_of(tensor), reach_of(tensor)); }
+
+uint64_t checksum_of_parts(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) return 0;
+  std::array<at::Tensor, 3> parts;
+  if (tensor.is_sparse()) {
+    const auto& sparse = static_cast<const at::SparseTensorImpl&>(*tensor.unsafeGetTensorImpl());
+    parts = {sparse.indices(), sparse.values(), at::Tensor()};
+  } else if (is_compressed(tensor.layout())) {
+    const auto& sparse = static_cast<const at::SparseCsrTensorImpl&>(*tensor.unsafeGetTensorImpl());
+    parts = {sparse.compressed_indices(), sparse.plain_indices(), sparse.values()};
+  } else {
+    return 0;
+  }
+  std::array<uint64_t, 3> sums{};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].defined() && parts[i].has_storage()) sums[i] = checksum(*parts[i].unsafeGetTensorImpl());
+  }
+  return memory::checksum_of(sums.data(), sizeof(sums));
+}
 
 }  // namespace remat

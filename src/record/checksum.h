@@ -11,5 +11,8 @@ namespace remat {
 uint64_t checksum(const c10::StorageImpl& storage, ByteRange range);
 /// The same of what a tensor reaches.
 uint64_t checksum(const c10::TensorImpl& tensor);
+/// Of the dense tensors inside of a sparse one on the CPU, which may share them with others; 0 for any other tensor.
+/// Its version count does not tell writes to those.
+uint64_t checksum_of_parts(const at::Tensor& tensor);
 
 }  // namespace remat

@@ -11,31 +11,41 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/util/flat_hash_map.h>
 
+#include "plan/costly.h"
+
 namespace remat {
 namespace {
 
-constexpr std::array<std::string_view, 22> kComputeOperators = {"aten::mm",
-                                                                "aten::bmm",
-                                                                "aten::addmm",
-                                                                "aten::baddbmm",
-                                                                "aten::addbmm",
-                                                                "aten::matmul",
-                                                                "aten::_addmm_activation",
-                                                                "aten::convolution",
-                                                                "aten::_convolution",
-                                                                "aten::convolution_overrideable",
-                                                                "aten::mkldnn_convolution",
-                                                                "aten::cudnn_convolution",
-                                                                "aten::_scaled_dot_product_flash_attention",
-                                                                "aten::_scaled_dot_product_flash_attention_for_cpu",
-                                                                "aten::_scaled_dot_product_efficient_attention",
-                                                                "aten::_scaled_dot_product_cudnn_attention",
-                                                                "aten::_scaled_dot_product_attention_math",
-                                                                "aten::_flash_attention_forward",
-                                                                "aten::_efficient_attention_forward",
-                                                                "aten::_trilinear",
-                                                                "aten::mv",
-                                                                "aten::dot"};
+/// Operators without PyTorch's tag for pointwise ones that multiply no matrices either: oneDNN's precision switches do
+/// not matter to them. To leave one out costs nanoseconds, a wrong one bits.
+constexpr std::array<std::string_view, 28> kWithoutProducts = {"aten::_log_softmax",
+                                                               "aten::_softmax",
+                                                               "aten::_to_copy",
+                                                               "aten::arange",
+                                                               "aten::bernoulli_",
+                                                               "aten::cat",
+                                                               "aten::clone",
+                                                               "aten::copy_",
+                                                               "aten::embedding",
+                                                               "aten::fill_",
+                                                               "aten::gather",
+                                                               "aten::index",
+                                                               "aten::index_select",
+                                                               "aten::max_pool2d_with_indices",
+                                                               "aten::mean",
+                                                               "aten::native_batch_norm",
+                                                               "aten::native_dropout",
+                                                               "aten::native_group_norm",
+                                                               "aten::native_layer_norm",
+                                                               "aten::nll_loss_forward",
+                                                               "aten::ones_like",
+                                                               "aten::stack",
+                                                               "aten::sum",
+                                                               "aten::upsample_nearest2d",
+                                                               "aten::var_mean",
+                                                               "aten::zero_",
+                                                               "aten::zeros",
+                                                               "aten::zeros_like"};
 
 /// Batch normalization updates its running statistics as a side effect; some schemas do not say so.
 struct StatisticsOperator {
@@ -111,7 +121,8 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) &&
                        !has_opaque_kernel(handle);
-  info.compute = contains(kComputeOperators, base);
+  info.compute = planners::is_compute(base);
+  info.products = !handle.hasTag(at::Tag::pointwise) && !contains(kWithoutProducts, base);
 
   const auto& arguments = schema.arguments();
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
@@ -130,6 +141,10 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
     if (generator) info.generator_argument = static_cast<int16_t>(i);
   }
   info.random = info.random || info.generator_argument >= 0;
+  // Adds of floats by several threads, in no order.
+  const bool accumulates = base == "aten::index_put" || base == "aten::index_put_" ||
+                           base == "aten::_unsafe_index_put" || base == "aten::_index_put_impl_";
+  if (accumulates) info.accumulate_argument = 3;
   if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
   if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
   info.batch_norm = base == "aten::native_batch_norm";

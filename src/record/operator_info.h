@@ -20,14 +20,16 @@ struct OperatorInfo {
   bool reshapes = false;        ///< changes sizes and strides in place; counts as a write, and is none
   bool random = false;          ///< draws from a generator
   bool deterministic = true;    ///< gives the same bits for the same input, and is not a function from Python
-  bool compute = false;         ///< matrix product, convolution or attention
+  bool compute = false;         ///< matrix product, convolution, attention or recurrent layer
+  bool products = false;        ///< may multiply matrices: oneDNN's precision switches may decide its bits
   bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
   bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
   bool two_valued = false;      ///< its floating-point results hold zeros and ones
   bool elementwise = false;     ///< with one tensor argument: maps equal elements to equal elements
   int16_t generator_argument = -1;
-  int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
+  int16_t accumulate_argument = -1;  ///< where true, several threads add to the same elements, in no order
+  int16_t workspace_result = -1;     ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
   c10::SmallVector<uint16_t, 2> written;
   /// Running statistics that the operator updates in training without reading them (batch normalization). A replay
@@ -40,6 +42,11 @@ struct OperatorInfo {
   /// Does a call with these arguments update running statistics?
   bool updates_statistics(c10::ArrayRef<const c10::IValue> inputs) const {
     return !statistics.empty() && (training_argument < 0 || inputs[static_cast<size_t>(training_argument)].toBool());
+  }
+  /// Does a call with these arguments, on so many threads, give the same bits each time?
+  bool repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
+    if (!deterministic) return false;
+    return accumulate_argument < 0 || threads == 1 || !inputs[static_cast<size_t>(accumulate_argument)].toBool();
   }
   std::string base_name() const { return name.substr(0, base_length); }
   bool writes(size_t argument) const {

@@ -25,14 +25,14 @@ bool below_autograd() {
   return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
 }
 
-/// Calls `visit` for every tensor among an operator's results.
-template <class Visit>
-void for_each_result(const std::vector<c10::IValue>& outputs, Visit&& visit) {
-  for (const auto& output : outputs) {
-    if (output.isTensor()) {
-      visit(output.toTensor());
-    } else if (output.isTensorList()) {
-      for (const at::Tensor& tensor : output.toTensorVector()) visit(tensor);
+/// Calls `visit` for every tensor among an operator's arguments or results.
+template <class Values, class Visit>
+void for_each_tensor_in(const Values& values, Visit&& visit) {
+  for (const auto& value : values) {
+    if (value.isTensor()) {
+      visit(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
     }
   }
 }
@@ -115,6 +115,24 @@ std::optional<at::CallbackHandle> Recorder::own_callback() {
   return std::nullopt;
 }
 
+void Recorder::announce_write(const at::Tensor& tensor) {
+  const std::lock_guard lock(tape_->mutex);
+  before_write(tensor);
+}
+
+void Recorder::hand_out(const at::Tensor& tensor) {
+  if (!tensor.defined() || !is_plain(tensor)) return;
+  const std::lock_guard lock(tape_->mutex);
+  tape_->hand_out(*storage_of(tensor));
+}
+
+void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
+  if (tape_->ledger == nullptr) return;
+  for_each_tensor_in(values, [&](const at::Tensor& tensor) {
+    if (tensor.defined() && is_plain(tensor)) tape_->adopted_bytes += tape_->ledger->adopt(*storage_of(tensor));
+  });
+}
+
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
   if (scopes_.empty()) {
     const std::lock_guard lock(tape_->mutex);
@@ -141,8 +159,9 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
   if (info->reshapes) return recorder->begin_reshape(fn.inputs()[0].toTensor());
-  if (info->never_recorded) return nullptr;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  if (info->never_recorded || in_backward || recorder->opaque_ > 0) recorder->count(fn.inputs());
+  if (info->never_recorded) return nullptr;
   if (in_backward || recorder->opaque_ > 0) {
     if (!info->written.empty()) {
       const std::lock_guard lock(recorder->tape_->mutex);
@@ -219,7 +238,8 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.operation.grad_mode = c10::GradMode::is_enabled();
   pending.operation.settings = tape.settings_now(info);
   // A dispatch mode of the user's may give other results than the operator, and replays run without it.
-  pending.repeatable = info.deterministic && !writes_leaf && !c10::impl::dispatch_mode_enabled();
+  const int threads = tape.settings[pending.operation.settings].threads;
+  pending.repeatable = info.repeats(inputs, threads) && !writes_leaf && !c10::impl::dispatch_mode_enabled();
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
     if (pending.repeatable && (info.random || info.foreign)) capture_generator_of(pending, inputs);
@@ -227,6 +247,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     pending.repeatable = false;
   }
   if (!pending.repeatable) {
+    count(inputs);
     for_each_written(info, inputs, [&](const at::Tensor& tensor) {
       before_write(tensor);
       if (tensor.defined() && tensor.has_storage()) pending.unrecorded.push_back(storage_of(tensor));
@@ -253,12 +274,14 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       pending.operation.generator = kNone;
     }
   }
+  count(c10::ArrayRef<const c10::IValue>(outputs.data(),
+                                         outputs.size()));  // of memory that is not the allocator's: files
   const auto id = static_cast<OperationId>(tape.operations.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
   bool recorded = pending.repeatable && !failed;
   if (recorded) {
     // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
-    for_each_result(outputs, [&](const at::Tensor& t) {
+    for_each_tensor_in(outputs, [&](const at::Tensor& t) {
       recorded = recorded && (!t.defined() || is_plain(t) || (t.has_storage() && t.storage().nbytes() == 0));
     });
   }
@@ -268,7 +291,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   }
   if (recorded) {
     uint16_t result = 0;
-    for_each_result(outputs, [&](const at::Tensor& t) {
+    for_each_tensor_in(outputs, [&](const at::Tensor& t) {
       const uint16_t index = result++;
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
       const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
@@ -338,7 +361,7 @@ void Recorder::mark_packable(const Operation& operation, const std::vector<c10::
     });
     few = inputs == 1 && packable == 1;
   }
-  for_each_result(outputs, [&](const at::Tensor& t) {
+  for_each_tensor_in(outputs, [&](const at::Tensor& t) {
     if (!t.defined() || !t.has_storage()) return;
     const bool likely = few || t.scalar_type() == at::kBool || t.scalar_type() == at::kLong;
     const ValueId id = likely ? tape.find(storage_of(t)) : kNone;

@@ -60,6 +60,11 @@ class Recorder {
   void begin_opaque() { ++opaque_; }
   void end_opaque() { --opaque_; }
 
+  /// Somebody is about to write to `tensor` in a way that is no operator, or to be given its memory and may write to it
+  /// at any time from now on.
+  void announce_write(const at::Tensor& tensor);
+  void hand_out(const at::Tensor& tensor);
+
   void push_scope(std::shared_ptr<const Policy::Rules> rules);
   void pop_scope();
 
@@ -114,6 +119,9 @@ class Recorder {
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
 
+  /// Takes what the tensors among `values` hold into the account, where remat's allocator did not allocate it: of those
+  /// that no recorded operator may ever read.
+  void count(c10::ArrayRef<const c10::IValue> values);
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info);

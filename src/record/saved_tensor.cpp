@@ -49,7 +49,7 @@ void SavedTensor::bind() {
   const ValueId id = tape_->find(storage);
   if (id == kNone || !tape_->recomputable(id)) return;  // not ours to drop: stays as it is
   Value& value = tape_->values[id];
-  if (value.written_unseen()) return;  // written to unseen
+  if (value.written_unseen() || tape_->emptied(id)) return;  // what is there, no replay brings back
   value_ = id;
   view_ = TensorView(impl);
   if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(impl);
@@ -92,18 +92,22 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
 
 at::Tensor SavedTensor::call_unpack_hook() {
   check_version();
-  if (value_ == kNone) return history_free(alias_);
+  // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
+  // makes another of it.)
+  if (value_ == kNone) return alias_.is_leaf() ? alias_ : history_free(alias_);
   ValueId id = kNone;
   bool dropped = false;
+  StoragePtr storage;
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
     // Written to in place through an alias with a count of its own: plain would read what is there now.
     id = tape_->latest(value_);
     if (tape_->trace != nullptr) tape_->trace->used(id);
-    dropped = tape_->alive(id) == nullptr;
+    storage = tape_->emptied(id);  // plain would read what is there now
+    dropped = storage == nullptr && tape_->alive(id) == nullptr;
   }
-  const StoragePtr storage = materialize(*tape_, id);
+  if (storage == nullptr) storage = materialize(*tape_, id);
   at::Tensor tensor = view_.over(storage);
   if (dropped && id == value_) check_contents(tensor);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);

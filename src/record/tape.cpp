@@ -41,6 +41,7 @@ ValueId Tape::add_value(const StoragePtr& storage, const c10::TensorImpl& seen_t
   value.extent = reach_of(seen_through).end;
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
+  value.allocation = memory::allocation_of(*storage);
   by_storage_[storage.get()] = id;
   return id;
 }
@@ -56,6 +57,7 @@ ValueId Tape::supersede(ValueId before, const StoragePtr& storage) {
   value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   value.bytes = static_cast<int64_t>(storage->nbytes());
   value.extent = before != kNone ? values[before].extent : value.bytes;
+  value.allocation = memory::allocation_of(*storage);
   by_storage_[storage.get()] = after;
   if (saved) {
     values[before].successor = after;
@@ -76,6 +78,8 @@ void Tape::rehome(ValueId id, const StoragePtr& storage) {
   unhome(id);
   values[id].home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   values[id].version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
+  values[id].allocation = memory::allocation_of(*storage);
+  values[id].lent = false;
   by_storage_[storage.get()] = id;
   if (trace != nullptr && values[id].saved > 0) trace->holds(id, *storage);
 }
@@ -91,14 +95,50 @@ void Tape::unhome(ValueId id) {
 StoragePtr Tape::alive(ValueId id) const {
   const Value& value = values[id];
   if (recomputable(id) && value.written_unseen()) return {};
-  if (value.kept) return value.kept;
-  return value.home.lock();
+  StoragePtr storage = value.kept ? value.kept : value.home.lock();
+  if (storage && !value.is_in_place(*storage)) return {};
+  return storage;
 }
 
-StoragePtr Tape::readable(ValueId id) const {
-  StoragePtr storage = alive(id);
-  if (storage && recomputable(id) && is_handed_out(*storage)) return {};
+StoragePtr Tape::emptied(ValueId id) const {
+  const Value& value = values[id];
+  StoragePtr storage = value.kept ? value.kept : value.home.lock();
+  if (storage && value.is_in_place(*storage)) return {};
   return storage;
+}
+
+bool Tape::is_restored(ValueId id) {
+  Value& value = values[id];
+  const StoragePtr storage = emptied(id);
+  if (!storage || value.producer != kNone || value.last_contents == nullptr) return false;
+  if (static_cast<int64_t>(storage->nbytes()) != value.bytes) return false;
+  if (value.last_contents->checksum() != checksum(*storage, {0, value.bytes})) return false;
+  value.allocation = memory::allocation_of(*storage);
+  value.last_contents = memory::watch_contents(*storage);
+  return true;
+}
+
+StoragePtr Tape::readable(ValueId id) {
+  StoragePtr storage = alive(id);
+  if (!storage && is_restored(id)) storage = alive(id);
+  if (storage && recomputable(id) && is_handed_out(id, *storage)) return {};
+  return storage;
+}
+
+void Tape::hand_out(const c10::StorageImpl& storage) {
+  const ValueId id = find(&storage);
+  if (id == kNone) return;
+  Value& value = values[id];
+  value.lent = true;
+  const bool as_read = !value.written_unseen() && value.is_in_place(storage);
+  if (value.producer == kNone && value.readers > 0 && value.checksum == 0 && as_read) {
+    value.checksum = checksum(storage, {0, value.extent});
+  }
+}
+
+bool Tape::is_comparable(ValueId id) const {
+  const Value& value = values[id];
+  return value.producer == kNone || static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
 }
 
 ValueId Tape::make_leaf(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through) {
@@ -115,9 +155,8 @@ ValueId Tape::make_leaf(ValueId before, const StoragePtr& storage, const c10::Te
 
 void Tape::give_up(ValueId id) {
   Value& value = values[id];
-  const bool comparable = static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
-  value.handed_out = is_handed_out(*value.kept);
-  if ((verify || value.handed_out) && comparable && value.checksum == 0)
+  value.handed_out = is_handed_out(id, *value.kept);
+  if ((verify || value.handed_out) && is_comparable(id) && value.checksum == 0)
     value.checksum = checksum(*value.kept, {0, value.extent});
   ++drops;
   dropped_bytes += value.bytes;
@@ -131,7 +170,7 @@ void Tape::give_up(ValueId id) {
 
 bool Tape::pack(ValueId id) {
   Value& value = values[id];
-  if (is_handed_out(*value.kept)) return false;  // replays shall read what was there before somebody wrote to it
+  if (is_handed_out(id, *value.kept)) return false;  // replays shall read what was there before somebody wrote to it
   if (value.packed) {
     give_up(id);
     return true;
@@ -158,8 +197,9 @@ void Tape::release_kept(Value& value) {
 }
 
 uint32_t Tape::settings_now(const OperatorInfo& info) {
-  KernelSettings now = KernelSettings::current(info.compute || info.foreign || settings.empty());
-  if (!info.compute && !info.foreign && !settings.empty()) now.precision = settings.back().precision;
+  const bool products = info.products || settings.empty();
+  KernelSettings now = KernelSettings::current(products);
+  if (!products) now.precision = settings.back().precision;
   if (settings.empty() || settings.back() != now) settings.push_back(now);
   return static_cast<uint32_t>(settings.size() - 1);
 }
@@ -168,16 +208,16 @@ bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
   const OperationId producer = values[id].producer;
   if (producer == kNone) {
-    if (!tensor.requires_grad()) return true;
+    if (!tensor.requires_grad() || is_handed_out(id, *storage_of(tensor))) return true;
     return !(tensor.is_view() ? tensor._base() : tensor).is_leaf();  // products read a transposed view of a weight
   }
-  return values[id].data && !operations[producer].info->random;
+  return values[id].data && !operations[producer].info->random && is_comparable(id);
 }
 
 void Tape::stop_watching() {
   for (ValueId id = 0; id < values.size(); ++id) {
     Value& value = values[id];
-    if (value.raw || value.checksum != 0) continue;
+    if (value.raw || value.checksum != 0 || !is_comparable(id)) continue;
     if (value.producer == kNone && value.readers == 0) continue;  // a leaf that no replay will read
     const StoragePtr storage = alive(id);
     const bool in_hands = storage && storage.use_count() > (value.kept ? 2U : 1U);
@@ -303,6 +343,15 @@ void Tape::drop_idle() {
   }
 }
 
+bool Tape::repeatable_now(ValueId id) const {
+  if (watched_ends_ == memory::watched_ends()) return true;  // no leaf of any tape was emptied since
+  bool all_there = true;
+  for_each_tensor(operations[values[id].producer], [&](const TensorArgument& t, uint32_t) {
+    all_there = all_there && (t.value == kNone || values[t.value].producer != kNone || emptied(t.value) == nullptr);
+  });
+  return all_there;
+}
+
 bool Tape::is_in_use(ValueId id) const {
   const Value& value = values[id];
   return value.kept && value.kept.use_count() > 1;
@@ -310,9 +359,10 @@ bool Tape::is_in_use(ValueId id) const {
 
 void Tape::settle(ValueId id) {
   Value& value = values[id];
-  if (!value.kept) return;
+  if (!value.kept || emptied(id)) return;  // what is not there cannot be given up
   const bool by_policy = value.drop && value.anchor_of == 0;
-  const bool goes = (by_policy || value.fate != Fate::kKeep) && recomputable(id) && !value.pinned;
+  const bool chosen = (by_policy || value.fate != Fate::kKeep) && recomputable(id) && !value.pinned;
+  const bool goes = chosen && repeatable_now(id);
   // Else plain would see what was written since.
   const auto as_watched = [&] {
     return value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;

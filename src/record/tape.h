@@ -32,6 +32,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <remat/plan.h>
 
+#include "memory/allocation.h"
 #include "record/kernel_settings.h"
 #include "record/operator_info.h"
 #include "record/packing.h"
@@ -49,11 +50,21 @@ using ValueId = uint32_t;
 using OperationId = uint32_t;
 inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
+/// Why a leaf's contents cannot be read any more.
+enum class Loss : uint8_t {
+  kIntact,
+  kWrittenUnseen,  ///< its version count went up, and no operator that remat saw wrote to it
+  kNoRoom,         ///< an operator wrote to it, and there was no memory for a copy
+  kEmptied,        ///< its storage was given other memory, with other contents
+};
+
 struct Value {
   c10::weak_intrusive_ptr<c10::StorageImpl> home{StoragePtr()};  ///< where the contents live, if it is still alive
   StoragePtr kept;  ///< remat's own reference; what is held only here can be given up
   c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on `home` ...
-  uint32_t version = 0;  ///< ... and its count: a different one means an unseen write
+  uint32_t version = 0;           ///< ... and its count: a different one means an unseen write
+  memory::Allocation allocation;  ///< behind the home: another one means that the storage was emptied since
+  std::shared_ptr<const memory::LastContents> last_contents;  ///< of a leaf's allocation, where its end is seen
   int64_t bytes = 0;
   int64_t extent = 0;  ///< bytes that its producer's tensor reaches over; what lies behind is undefined
   OperationId producer = kNone;
@@ -72,9 +83,11 @@ struct Value {
   bool pinned = false;        ///< never given up: keep(), or the statistics of a batch normalization
   bool drop = false;          ///< give it up as soon as only the tape holds it
   bool extra = false;         ///< held for replays alone, or given up since: plain's account does not have it
-  bool lost = false;          ///< a leaf whose contents were overwritten before they could be copied
+  Loss loss = Loss::kIntact;  ///< of a leaf's contents
+  bool parameter = false;     ///< a leaf of autograd's graphs that needs a gradient
   bool absent = false;        ///< saved, and given up: plain would hold it now
   Fate fate = Fate::kKeep;    ///< by the plan that the step follows
+  bool lent = false;          ///< somebody holds the memory of its home as such (DLPack)
   bool handed_out = false;    ///< somebody held its memory as such when it was given up
   uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
   uint64_t checksum = 0;      ///< of the contents when given up (verify mode) or last watched; 0: not taken
@@ -82,18 +95,17 @@ struct Value {
       packed;  ///< the contents: instead of a replay, or beside `kept` to spare a second packing
 
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
+  /// Is the memory behind `storage`, its home, still the one that it was made in?
+  bool is_in_place(const c10::StorageImpl& storage) const { return allocation.may_be(memory::allocation_of(storage)); }
 };
 inline constexpr uint16_t kWritten = 1U << 15U;
-
-/// Python's .numpy() marks the storages whose memory it hands out.
-inline bool is_handed_out(const c10::StorageImpl& storage) { return !storage.resizable(); }
 
 struct TensorArgument {
   ValueId value = kNone;    ///< kNone: see the other two; undefined if they say nothing either
   uint32_t opaque = kNone;  ///< in Tape::opaque
   uint32_t version = 0;     ///< of the opaque tensor when it was read
   bool blank = false;       ///< an empty tensor for the operator to fill and resize
-  uint64_t checksum = 0;    ///< of what it reads where pointers may write to it; 0: not taken
+  uint64_t checksum = 0;    ///< of what it reads where pointers may write to it, or of an opaque one's parts; 0: none
   TensorView view;          ///< of `value`, or of the empty tensor
 };
 
@@ -186,17 +198,35 @@ class Tape {
   ValueId latest(ValueId id) const;
   /// The storage with the contents of `id`, or null where they must be recomputed.
   StoragePtr alive(ValueId id) const;
+  /// The storage of `id` where that was emptied, or emptied and filled again, by other means than operators: what is
+  /// there now is what plain's saved tensors would see. Null where it was not.
+  StoragePtr emptied(ValueId id) const;
+  /// After emptied(): was the storage filled again with the same contents? Then they are those of `id` from now on.
+  bool is_restored(ValueId id);
   /// Do people write to such a tensor through a pointer? Inputs, masks, tables and what is computed from them; not
-  /// parameters, views of those and activations. A look at a GPU's memory would take too long.
+  /// parameters, views of those and activations, unless their memory was handed out. A look at a GPU's memory would
+  /// take too long.
   bool may_change_unseen(ValueId id, const at::Tensor& tensor) const;
-  /// The same for a replay that reads it: null also where somebody holds the memory as such (.numpy()), and may have
-  /// written to it since.
-  StoragePtr readable(ValueId id) const;
+  /// Are the bits of the result those of every replay? Not those of a workspace, whose padding nobody fills.
+  bool is_comparable(ValueId id) const;
+  /// Has anybody been given the memory of `storage`, the home of `id`, as such?
+  bool is_handed_out(ValueId id, const c10::StorageImpl& storage) const {
+    return !storage.resizable() || values[id].lent;  // Python's .numpy() makes storages not resizable
+  }
+  /// The memory of `storage` is about to be given to somebody who may write to it, as by .numpy() and DLPack.
+  void hand_out(const c10::StorageImpl& storage);
+  /// alive() for a replay that reads it: null also where somebody holds the memory as such, and may have written to it
+  /// since; the storage of a leaf that is_restored().
+  StoragePtr readable(ValueId id);
   /// From now on the contents of `storage`, the home of `before`, are a leaf's: somebody holds the memory as such.
   /// Saved tensors refer to the leaf, as plain's would see what is written there.
   ValueId make_leaf(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through);
   /// Can a replay bring it back?
   bool recomputable(ValueId value) const { return values[value].producer != kNone && !values[value].raw; }
+  /// Could it be brought back now? Not where its producer reads a leaf that is emptied: parameters that are sharded
+  /// over processes are there while their own layer runs, forward and backward, and a replay for another layer comes at
+  /// the wrong time.
+  bool repeatable_now(ValueId id) const;
   /// Does anything but the tape need the contents where they are?
   bool is_in_use(ValueId id) const;
   /// The tensors of one operation, as a range over its arguments' tensors.
@@ -312,6 +342,7 @@ class Tape {
   std::vector<ValueId> leaf_queue_;
   std::vector<ValueId> again_queue_;
   size_t next_look_ = 0;
+  const uint64_t watched_ends_ = memory::watched_ends();  ///< before the first leaf
   uint32_t released_since_collect_ = 0;
   uint32_t visit_ = 0;
 };

@@ -141,7 +141,7 @@ void Trace::put_away(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
   stages_[id] = Stage::kIdle;
   GraphValue& known = graph_.values[id];
-  const bool there = value.kept || value.absent || value.extra;  // not overwritten since
+  const bool there = (value.kept || value.absent || value.extra) && !tape.emptied(id);  // not overwritten since
   const bool droppable = there && tape.recomputable(id) && !value.pinned && (value.saved > 0 || value.held_for > 0);
   known.dropped = droppable && value.drop && value.anchor_of == 0;
   known.droppable = droppable && !known.dropped;

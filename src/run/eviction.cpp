@@ -103,7 +103,8 @@ TapeLock lock_for_a_while(Tape& tape) { return {tape.mutex, std::chrono::system_
 
 bool may_be_given_up(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
-  return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1;
+  return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1 && !tape.emptied(id) &&
+         tape.repeatable_now(id);
 }
 
 /// Returns the bytes freed.

@@ -15,6 +15,7 @@
 #include "record/checksum.h"
 #include "record/generator_state.h"
 #include "record/raise.h"
+#include "record/read_checksum.h"
 #include "record/recorder.h"
 #include "run/batch_norm.h"
 
@@ -146,21 +147,39 @@ class Replay {
     const Value& value = tape_.values[argument.value];
     const bool counted = value.producer == kNone && value.written_unseen();
     const auto argument_differs = [&] {
-      return argument.checksum != 0 &&
-             argument.checksum != checksum(*argument.view.over(contents).unsafeGetTensorImpl());
+      if (argument.checksum == 0) return false;
+      const at::Tensor tensor = argument.view.over(contents);
+      if (argument.checksum == checksum(*tensor.unsafeGetTensorImpl())) return false;
+      forget_constant(*tensor.unsafeGetTensorImpl());
+      return true;
     };
     const auto value_differs = [&] {
       return value.checksum != 0 && value.checksum != checksum(*contents, {0, value.extent});
     };
     const bool through_pointer = !counted && (argument_differs() || value_differs());
     if (!counted && !through_pointer) return;
-    raise(Error("[replay] " + reader.info->name + " cannot be repeated: an input of " +
-                format_shape(argument.value, reader) +
-                " was modified in place after the forward pass made or read it (" +
+    raise(Error("[replay] " + reader.info->name + " cannot be repeated: " + describe(argument.value, reader) +
+                " was modified in place after " +
+                (value.producer == kNone ? "the forward pass read it (" : "the operator that made it had run (") +
                 (counted ? "version " + std::to_string(value.version) + ", now " +
                                std::to_string(value.version_counter.current_version())
                          : "through a pointer or .data") +
                 "); modify it after backward, or inside the step by an operator that remat sees"));
+  }
+
+  /// Why the contents of a leaf cannot be read, and what to do about it.
+  std::string why_lost(ValueId id) const {
+    const Value& value = tape_.values[id];
+    if (tape_.emptied(id) || value.loss == Loss::kEmptied) {
+      return "was emptied after the forward pass read it (its storage was resized or given other memory), and does not "
+             "have the same contents now; fill it again before backward, or empty it after backward";
+    }
+    if (value.loss == Loss::kWrittenUnseen) {
+      return "was modified in place after the forward pass read it, in a way that remat does not see (on another "
+             "thread, or in a kernel of the user's); modify it after backward, or by an operator on the step's thread";
+    }
+    return "was overwritten after the forward pass read it and there was no room for a copy; modify it after backward, "
+           "or raise the budget";
   }
 
   [[noreturn]] void lost(ValueId id) const {
@@ -169,17 +188,16 @@ class Replay {
       bool reads = false;
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) { reads = reads || t.value == id; });
       if (!reads) continue;
-      raise(Error("[replay] " + operation.info->name + " cannot be repeated: an input of " +
-                  format_shape(id, operation) + " (" + std::to_string(tape_.values[id].bytes) +
-                  " bytes) was overwritten after the forward pass read it and there was no room for a copy; modify it "
-                  "after backward, or raise the budget"));
+      raise(Error("[replay] " + operation.info->name + " cannot be repeated: " + describe(id, operation) + " (" +
+                  std::to_string(tape_.values[id].bytes) + " bytes) " + why_lost(id)));
     }
     raise(InternalError("[replay] value " + std::to_string(id) +
                         " has neither contents nor a producer; please report this"));
   }
 
-  std::string format_shape(ValueId id, const Operation& reader) const {
-    std::string text = "shape [";
+  /// "a parameter of shape [4, 8]"
+  std::string describe(ValueId id, const Operation& reader) const {
+    std::string text = tape_.values[id].parameter ? "a parameter of shape [" : "an input of shape [";
     bool done = false;
     tape_.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
       if (t.value != id || done) return;
@@ -289,10 +307,14 @@ class Replay {
 
   at::Tensor build_opaque(const TensorArgument& argument, const OperatorInfo& info) const {
     const at::Tensor& tensor = tape_.opaque[argument.opaque];
-    if (tensor._version() == argument.version) return tensor;
+    const bool same_version = tensor._version() == argument.version;
+    if (same_version && argument.checksum == checksum_of_parts(tensor)) return tensor;
     raise(Error("[replay] " + info.name + " cannot be repeated: an input of type " + tensor.toString() +
-                " was modified in place after the forward pass read it (version " + std::to_string(argument.version) +
-                ", now " + std::to_string(tensor._version()) + "); modify it after backward"));
+                " was modified in place after the forward pass read it (" +
+                (same_version
+                     ? "in a tensor that it shares its values or indices with"
+                     : "version " + std::to_string(argument.version) + ", now " + std::to_string(tensor._version())) +
+                "); modify it after backward"));
   }
 
   template <class Build>
@@ -378,7 +400,8 @@ class Replay {
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
-    if (tape_.alive(id)) {
+    const bool emptied = tape_.emptied(id) != nullptr;  // saved tensors see what is there, replays what was
+    if (emptied || tape_.alive(id)) {
       if (needed && !tape_.readable(id)) entry->second.storage = storage;
       return;
     }

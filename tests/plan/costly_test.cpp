@@ -23,6 +23,12 @@ TEST(Costly, OperatorsAreToldByName) {
   }
   EXPECT_TRUE(is_attention("aten::_scaled_dot_product_flash_attention_for_cpu"));
   EXPECT_TRUE(is_attention("aten::_efficient_attention_forward"));
+  for (const auto* name : {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn"}) EXPECT_TRUE(is_recurrent(name)) << name;
+  for (const auto* name : {"aten::dot", "aten::linear", "aten::convolution", "aten::mkldnn_rnn_layer",
+                           "aten::_scaled_dot_product_attention_math"}) {
+    EXPECT_TRUE(is_compute(name)) << name;
+  }
+  EXPECT_FALSE(is_compute("aten::gelu"));
 }
 
 TEST(Costly, WhatIsWrittenOverAResultIsOne) {

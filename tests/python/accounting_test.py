@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -67,3 +68,31 @@ def test_operators_are_not_looked_at_when_a_wrapped_models_step_is_over():
     assert remat.session_of(model).report().completed
     torch.ones(2)  # the first operator after backward finds it out
     assert not _C.is_watching_operators()
+
+
+@pytest.mark.parametrize("use", [lambda t: t.view(2, -1), lambda t: t + 1, lambda t: t.detach()])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.from_numpy(numpy.zeros(1 << 18, dtype=numpy.float32)),
+        lambda: torch.frombuffer(bytearray(1 << 20), dtype=torch.float32),
+        lambda: torch.zeros(1 << 18).share_memory_(),
+    ],
+)
+def test_memory_from_elsewhere_counts_whatever_touches_it(make, use):
+    session = remat.Session()
+    before = remat.memory.current("cpu")
+    with session.step():
+        tensor = make()
+        result = use(tensor)
+        assert remat.memory.current("cpu") - before >= 1 << 20
+    del tensor, result
+    assert remat.memory.current("cpu") == before
+
+
+def test_a_tensor_moved_to_shared_memory_counts_on():
+    remat.Session()
+    tensor = torch.zeros(1 << 18)
+    before = remat.memory.current("cpu")
+    tensor.share_memory_()
+    assert remat.memory.current("cpu") == before

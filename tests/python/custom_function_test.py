@@ -44,6 +44,23 @@ class NewStyle(Function):
         return g * exponential, g * product
 
 
+class KeepsGradients(Function):
+    """Its backward keeps things on the parameters that it saved, as fused kernels for large models do."""
+
+    @staticmethod
+    def forward(ctx, x, weight, frozen):
+        ctx.save_for_backward(x, weight, frozen, weight.t())
+        return x.exp() @ weight * frozen
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight, frozen, transposed = ctx.saved_tensors
+        weight.main_grad = x.exp().t() @ (g * frozen)
+        frozen.seen = getattr(frozen, "seen", 0) + 1
+        assert weight.requires_grad and transposed.requires_grad
+        return (g * frozen) @ transposed * x.exp(), None, None
+
+
 class InPlace(Function):
     @staticmethod
     def forward(ctx, x):
@@ -220,3 +237,16 @@ def test_each_forward_and_backward_runs_once():
 
     assert_exact_when_dropped(blocks(1), around(Counted.apply), steps=1)
     assert calls == ["forward", "backward"] * 2  # plain's and ours
+
+
+def test_saved_parameters_are_the_parameters_themselves():
+    weight, frozen = torch.nn.Parameter(torch.randn(64, 64)), torch.rand(64)
+
+    def program(model):
+        weight.main_grad, frozen.seen = None, 0
+        loss = loss_of(KeepsGradients.apply(model[0](torch.randn(8, 64)), weight, frozen).cos())
+        loss.backward()
+        assert frozen.seen == 1
+        return loss.detach(), weight.main_grad
+
+    assert_exact_when_dropped(blocks(1), program)

@@ -1,0 +1,73 @@
+"""Ways from Python to write to a tensor without an operator that the recorder would see: they tell it themselves.
+
+``Tensor.apply_()``, ``map_()`` and ``map2_()`` write; ``Tensor.numpy()`` and DLPack hand the memory to somebody who may.
+``Tensor.share_memory_()`` gives a tensor memory that the allocator does not see, which is counted. Each is wrapped once,
+when remat is imported; outside of a step a wrapper only asks whether anything is recorded.
+
+``ctx.saved_tensors`` of a custom function: autograd makes another tensor of a parameter that was saved. Functions that
+keep things on their parameters (``.grad``, ``.main_grad``) get the parameter itself, as they do without remat.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from remat import _C, accounting
+from remat.hooks import never_compiled
+
+
+def _telling(method: Callable[..., Any], tell: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def told(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if _C.is_recording() and isinstance(tensor, torch.Tensor):
+            tell(tensor)
+        return method(tensor, *args, **kwargs)
+
+    told._remat = True  # type: ignore[attr-defined]
+    return told
+
+
+def _wrap(owner: Any, name: str, tell: Callable[[torch.Tensor], None]) -> None:
+    method = getattr(owner, name, None)
+    if method is not None and not hasattr(method, "_remat"):
+        setattr(owner, name, _telling(method, tell))
+
+
+def _counting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a method that gives a tensor memory which is not the allocator's."""
+
+    @functools.wraps(method)
+    def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(tensor, *args, **kwargs)
+        if accounting.counts():
+            _C.count_memory(tensor)
+        return result
+
+    counted._remat = True  # type: ignore[attr-defined]
+    return counted
+
+
+@never_compiled
+def _saved_tensors(context: Any) -> Any:
+    saved = torch._C._FunctionBase.saved_tensors.__get__(context)
+    return tuple(_C.leaf_of(tensor) if isinstance(tensor, torch.Tensor) else tensor for tensor in saved)
+
+
+def _install() -> None:
+    for name in ("apply_", "map_", "map2_"):
+        _wrap(torch.Tensor, name, _C.announce_write)
+    for name in ("numpy", "__dlpack__"):
+        _wrap(torch.Tensor, name, _C.hand_out)
+    for module in (torch, torch.utils.dlpack):
+        _wrap(module, "to_dlpack", _C.hand_out)
+    if not hasattr(torch.Tensor.share_memory_, "_remat"):
+        torch.Tensor.share_memory_ = _counting(torch.Tensor.share_memory_)  # type: ignore[method-assign]
+    BackwardCFunction.saved_tensors = property(_saved_tensors)  # type: ignore[misc]
+
+
+_install()

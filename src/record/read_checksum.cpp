@@ -1,0 +1,109 @@
+#include "record/read_checksum.h"
+
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "memory/allocation.h"
+#include "record/checksum.h"
+
+namespace remat {
+namespace {
+
+constexpr int64_t kLeastConstant = int64_t{64} * 1024;  // bytes: below it, to hash all takes no time
+constexpr int kReadsToBeConstant = 2;                   // that found it unchanged
+constexpr size_t kMostEntries = 8192;
+constexpr int64_t kLine = 64;
+constexpr int64_t kSampleStep = 2048;  // bytes from one sampled line to the next
+
+struct Entry {
+  memory::Allocation allocation;
+  int64_t bytes = 0;
+  uint32_t version = 0;
+  int unchanged = 0;     ///< reads in a row that found it as it was
+  bool changes = false;  ///< it has been found changed: never a constant
+  uint64_t sample = 0, checksum = 0;
+};
+
+struct Constants {
+  std::mutex mutex;
+  std::unordered_map<const void*, Entry> entries;  ///< by the first byte
+};
+
+Constants& constants() {
+  static auto* constants = new Constants;  // operators may run in static destruction
+  return *constants;
+}
+
+/// Of a line every kSampleStep bytes, and of the last.
+uint64_t sample_of(const std::byte* data, int64_t bytes) {
+  std::array<std::byte, 32 * kLine> lines;
+  uint64_t sum = 0;
+  size_t filled = 0;
+  const auto add = [&](const std::byte* line) {
+    std::memcpy(lines.data() + filled, line, kLine);
+    filled += kLine;
+    if (filled < lines.size()) return;
+    sum = sum * 31 + memory::checksum_of(lines.data(), filled);
+    filled = 0;
+  };
+  for (int64_t at = 0; at + kLine <= bytes; at += kSampleStep) add(data + at);
+  add(data + bytes - kLine);
+  return sum * 31 + memory::checksum_of(lines.data(), filled);
+}
+
+const std::byte* first_byte(const c10::TensorImpl& tensor, const ByteRange& range) {
+  return static_cast<const std::byte*>(storage_of(tensor)->data()) + range.begin;
+}
+
+}  // namespace
+
+uint64_t read_checksum(const c10::TensorImpl& tensor) {
+  const ByteRange range = reach_of(tensor);
+  const int64_t bytes = range.end - range.begin;
+  // Masks and indices may change in few places from one step to the next, which a sample does not show.
+  const bool may_be_constant =
+      bytes >= kLeastConstant && c10::isFloatingType(c10::typeMetaToScalarType(tensor.dtype()));
+  if (!may_be_constant) return checksum(tensor);
+  const std::byte* const data = first_byte(tensor, range);
+  Entry seen;
+  seen.allocation = memory::allocation_of(*storage_of(tensor));
+  seen.bytes = bytes;
+  seen.version = tensor.version_counter().enabled() ? tensor.version_counter().current_version() : 0;
+  seen.sample = sample_of(data, bytes);
+  const auto is_as = [&](const Entry& known) {
+    return known.allocation.serial == seen.allocation.serial && known.allocation.data == seen.allocation.data &&
+           known.bytes == seen.bytes && known.version == seen.version;
+  };
+  {
+    const std::lock_guard lock(constants().mutex);
+    const auto known = constants().entries.find(data);
+    if (known != constants().entries.end() && is_as(known->second)) {
+      const Entry& entry = known->second;
+      seen.changes = entry.changes || entry.sample != seen.sample;
+      seen.unchanged = entry.unchanged;
+      if (!seen.changes && entry.unchanged >= kReadsToBeConstant) return entry.checksum;
+    }
+  }
+  seen.checksum = checksum(tensor);
+  const std::lock_guard lock(constants().mutex);
+  auto& entries = constants().entries;
+  if (entries.size() >= kMostEntries) entries.clear();
+  Entry& entry = entries[data];
+  const bool same_tensor = is_as(entry);
+  if (same_tensor && entry.checksum != seen.checksum) seen.changes = true;
+  seen.unchanged = same_tensor && !seen.changes ? entry.unchanged + 1 : 0;
+  entry = seen;
+  return seen.checksum;
+}
+
+void forget_constant(const c10::TensorImpl& tensor) {
+  const std::byte* const data = first_byte(tensor, reach_of(tensor));
+  const std::lock_guard lock(constants().mutex);
+  if (const auto known = constants().entries.find(data); known != constants().entries.end()) {
+    known->second.changes = true;
+  }
+}
+
+}  // namespace remat

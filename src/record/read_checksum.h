@@ -1,0 +1,23 @@
+// src/record/read_checksum.h -- the checksum of what an operator reads, without hashing frozen weights in every step.
+//
+// Inputs, masks and tables are hashed whenever an operator reads them, since people write to them through pointers. A
+// frozen weight looks like one of them, and to hash it takes as long as to multiply it by one vector. What tells it
+// from them is that it never changes: a large tensor that two reads in a row found unchanged is *constant* from then
+// on. Of a constant, a sample is hashed, and where that, its allocation and its version count are as before, so is its
+// checksum. A replay compares with the checksum of all of it, so that a wrong guess cannot give wrong bits: it gives an
+// error, and the tensor is hashed in full ever after.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/core/TensorImpl.h>
+
+namespace remat {
+
+/// checksum() of what `tensor` (plain, on the CPU) reaches. Thread-safe.
+uint64_t read_checksum(const c10::TensorImpl& tensor);
+
+/// What read_checksum() said of `tensor` was found to be wrong, or its contents have changed since: it is no constant.
+void forget_constant(const c10::TensorImpl& tensor);
+
+}  // namespace remat
