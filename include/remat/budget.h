@@ -1,9 +1,11 @@
 // remat/budget.h -- how many bytes a step may use.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace remat {
 
@@ -23,15 +25,20 @@ class Budget {
 
   /// The device's (or container's) limit.
   Budget() = default;
+  /// What parse() reads, so that `SessionOptions{.budget = "40%"}` needs no call. Throws as parse() does.
+  template <class Text>
+    requires(std::convertible_to<const Text&, std::string_view> && !std::is_null_pointer_v<Text>)
+  Budget(const Text& text) : Budget(parse(std::string_view(text))) {}
 
   /// `count` bytes. Throws Error unless `count` > 0.
   static Budget bytes(int64_t count);
   /// `share` percent of the plain step's activation peak. Throws Error unless 0 < share <= 100.
   static Budget percent(double share);
 
-  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "device". Units: B, kB, MB, GB, TB (powers of 1000) and
-  /// KiB, MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means the power of 1024.
-  /// Throws Error on anything else, negative and overflowing numbers included.
+  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "1e9", "device". Units: B, kB, MB, GB, TB (powers of 1000)
+  /// and KiB, MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means the power of 1024.
+  /// Throws Error on anything else, negative and overflowing numbers included, and on a number of up to 100 without a
+  /// unit: "40" is no budget in bytes, and 40 % is written "40%".
   static Budget parse(std::string_view text);
 
   Kind kind() const noexcept { return kind_; }

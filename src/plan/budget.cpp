@@ -5,17 +5,17 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <limits>
-#include <utility>
+#include <string>
 
 namespace remat {
 namespace {
 
+constexpr const char* kNoShare = "is not above 0% and at most 100%";
+
 [[noreturn]] void bad_budget(std::string_view text, const std::string& why) {
   throw Error(
-      "[budget] \"" + std::string(text) + "\" " + why +
-      "; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
+      "[budget] \"" + std::string(text) + "\" " + why + (why.ends_with('?') ? "" : ";") +
+      " write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
 }
 
 std::string lower_without_spaces(std::string_view text) {
@@ -40,6 +40,33 @@ double unit_bytes(std::string_view unit) {
   return 0;
 }
 
+std::string short_number(double number) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g", number);
+  return text.data();
+}
+
+/// A number without a unit that is too small for bytes and would do as a share: whoever writes "40" or "0.4" means 40 %.
+void refuse_bare_share(std::string_view text, double number) {
+  if (!(number > 0 && number <= 100)) return;
+  const double share = number < 1 ? 100 * number : number;
+  bad_budget(text, "would be " + short_number(number) + (number == 1 ? " byte" : " bytes") +
+                       ", too few for any step: did you mean \"" + short_number(share) + "%\"?");
+}
+
+constexpr double kTooMany = 9223372036854775808.0;  // bytes: 2^63
+
+/// The whole number of bytes that `digits` say. They are read as an integer where they are one: a double would round the
+/// largest.
+int64_t whole_bytes(std::string_view text, std::string_view digits, double number) {
+  int64_t count = 0;
+  const auto [rest, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (failure == std::errc{} && rest == digits.data() + digits.size()) return count;
+  if (std::abs(number) >= kTooMany) bad_budget(text, "is too large");
+  if (number != std::floor(number)) bad_budget(text, "is not a whole number of bytes");
+  return static_cast<int64_t>(number);
+}
+
 }  // namespace
 
 Budget Budget::bytes(int64_t count) {
@@ -51,7 +78,7 @@ Budget Budget::bytes(int64_t count) {
 }
 
 Budget Budget::percent(double share) {
-  if (!(share > 0 && share <= 100)) bad_budget(std::to_string(share) + "%", "is not above 0% and at most 100%");
+  if (!(share > 0 && share <= 100)) bad_budget(short_number(share) + "%", kNoShare);
   Budget budget;
   budget.kind_ = Kind::kPercent;
   budget.share_ = share;
@@ -63,33 +90,37 @@ Budget Budget::parse(std::string_view text) {
   if (compact == "device" || compact == "devicelimit") return {};
   double number = 0;
   const char* const end = compact.data() + compact.size();
-  const auto [rest, failure] = std::from_chars(compact.data(), end, number, std::chars_format::fixed);
+  const auto [rest, failure] = std::from_chars(compact.data(), end, number);
+  if (failure == std::errc::result_out_of_range) bad_budget(text, "is too large or too small");
   if (failure != std::errc{} || !std::isfinite(number)) bad_budget(text, "does not begin with a number");
+  const std::string_view digits(compact.data(), static_cast<size_t>(rest - compact.data()));
   const std::string_view unit(rest, static_cast<size_t>(end - rest));
-  if (unit == "%") return percent(number);
-
+  // Checked here, where the text is still known: messages echo what was written.
+  if (unit == "%") {
+    if (!(number > 0 && number <= 100)) bad_budget(text, kNoShare);
+    return percent(number);
+  }
   const double scale = unit_bytes(unit);
   if (scale == 0) bad_budget(text, "has an unknown unit");
-  if (scale == 1) {  // whole bytes are read as integers: a double would round the largest
-    int64_t count = 0;
-    const auto [tail, error] = std::from_chars(compact.data(), end, count);
-    if (error != std::errc{} || tail != rest) bad_budget(text, "is not a whole number of bytes");
-    return bytes(count);
+  if (unit.empty()) refuse_bare_share(text, number);
+  int64_t count = 0;
+  if (scale == 1) {
+    count = whole_bytes(text, digits, number);
+  } else {
+    const double total = number * scale;
+    if (total >= kTooMany) bad_budget(text, "is too large");
+    count = total > 0 ? static_cast<int64_t>(total) : 0;
   }
-  const double total = number * scale;
-  if (total >= static_cast<double>(std::numeric_limits<int64_t>::max())) bad_budget(text, "is too large");
-  return bytes(static_cast<int64_t>(total));
+  if (count <= 0) bad_budget(text, "is not a positive number of bytes");
+  return bytes(count);
 }
 
 std::string Budget::to_string() const {
   switch (kind_) {
     case Kind::kBytes:
       return format_bytes(bytes_);
-    case Kind::kPercent: {
-      std::array<char, 32> text{};
-      std::snprintf(text.data(), text.size(), "%g%%", share_);
-      return text.data();
-    }
+    case Kind::kPercent:
+      return short_number(share_) + "%";
     case Kind::kDeviceLimit:
       break;
   }

@@ -1,5 +1,10 @@
 #include <remat/budget.h>
 
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <utility>
+
 #include <gtest/gtest.h>
 #include <remat/error.h>
 
@@ -23,8 +28,9 @@ TEST(Budget, ReadsSharesAndTheDeviceLimit) {
 }
 
 TEST(Budget, RefusesNonsense) {
-  for (const char* text : {"", "GiB", "-1GiB", "0", "0%", "101%", "2GX", "2 apples", "1e400GiB", "99999999TiB", "nan",
-                           "inf", "1.5", "0x10", "2GiBB", "40%%", "--3"}) {
+  for (const char* text : {"",     "GiB",     "-1GiB", "0",           "0%",    "101%",  "2GX", "2 apples",  "1e400GiB",
+                           "nan%", "inf",     "nan",   "99999999TiB", "1.5",   "1e-3",  "1e19", "1234567.5", "0x10",
+                           "2GiBB", "40%%",   "--3",   "1e10GiB",      "-1e9",  "9223372036854775808"}) {
     EXPECT_THROW(Budget::parse(text), Error) << text;
   }
   EXPECT_THROW(Budget::bytes(0), Error);
@@ -40,6 +46,48 @@ TEST(Budget, SaysWhatWasWrongAndWhatToWrite) {
         error.what(),
         "[budget] \"12 parsecs\" has an unknown unit; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of "
         "plain's activation peak (\"40%\") or \"device\"");
+  }
+}
+
+std::string message_of(const char* text) {
+  try {
+    return Budget::parse(text).to_string();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(Budget, TakesTheTextOfALiteralOrAString) {
+  struct Options {
+    Budget budget = {};
+  };
+  EXPECT_EQ((Options{.budget = "40%"}.budget), Budget::percent(40));
+  EXPECT_EQ((Options{.budget = std::string("2GiB")}.budget), Budget::bytes(int64_t{2} << 30));
+  EXPECT_THROW((Options{.budget = "lots"}), Error);
+  static_assert(!std::is_convertible_v<int, Budget> && !std::is_convertible_v<std::nullptr_t, Budget>,
+                "a number would leave open whether it is bytes or a share");
+}
+
+TEST(Budget, ANumberTooSmallForBytesAsksWhetherItIsAShare) {
+  for (const auto& [text, share] : {std::pair{"40", "40%"}, {"100", "100%"}, {"12.5", "12.5%"}, {"0.4", "40%"}}) {
+    const std::string message = message_of(text);
+    EXPECT_EQ(message.rfind("[budget] \"" + std::string(text) + "\" would be ", 0), 0u) << message;
+    EXPECT_NE(message.find("did you mean \"" + std::string(share) + "\"?"), std::string::npos) << message;
+  }
+  EXPECT_EQ(Budget::parse("40 B").byte_count(), 40) << "with a unit it is meant";
+  EXPECT_EQ(Budget::parse("101").byte_count(), 101);
+}
+
+TEST(Budget, ReadsPowersOfTen) {
+  EXPECT_EQ(Budget::parse("1e9").byte_count(), 1'000'000'000);
+  EXPECT_EQ(Budget::parse("1.5e9").byte_count(), 1'500'000'000);
+  EXPECT_EQ(Budget::parse("2E3 MiB").byte_count(), int64_t{2000} << 20);
+}
+
+TEST(Budget, MessagesEchoWhatWasWritten) {
+  for (const char* text : {"-1GiB", "0.0 GiB", "0%", "-3 %", "100.5%", "1e19", "99999999TiB", "1e999", "-0"}) {
+    const std::string message = message_of(text);
+    EXPECT_EQ(message.rfind("[budget] \"" + std::string(text) + "\" ", 0), 0u) << message;
   }
 }
 
