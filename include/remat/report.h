@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace remat {
@@ -20,6 +21,12 @@ struct ReplayedOperator {
 struct StepReport {
   int64_t step = 0;                 ///< number of the step in its session, from 1
   bool completed = false;           ///< false where the step ended by an exception
+  /// What chose the values to give up, to the end of the step: "plan given" (SessionOptions::plan), the name of the
+  /// planner whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
+  std::string decided_by;
+  /// Why what was asked for did not decide; empty where it did. Begins with "the plan given" where that is ignored, as
+  /// in "the plan given is of another graph".
+  std::string decision_reason;
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began
   int64_t peak_bytes = 0;           ///< measured peak of the step, and of other threads' that were in progress
@@ -47,11 +54,18 @@ struct StepReport {
   int64_t activation_peak_bytes() const { return peak_bytes - baseline_bytes; }
   /// The same for plain.
   int64_t plain_activation_peak_bytes() const { return plain_peak_bytes - baseline_bytes; }
+  /// How much smaller the activation peak is than plain's, in percent of plain's; 0 where plain has none.
+  double saved_percent() const;
+  /// What replays and unpacking took, in percent of the step's time without them and without planning.
+  double cost_percent() const;
 };
 
 /// A table for people.
 std::string to_text(const StepReport& report);
 /// One JSON object with the names of the fields above.
 std::string to_json(const StepReport& report);
+/// What to_json() wrote; seconds have 9 digits. Unknown names are skipped. Throws Error where one is missing or has
+/// another type.
+StepReport report_from_json(std::string_view text);
 
 }  // namespace remat

@@ -11,6 +11,7 @@ import torch
 
 from remat import _C
 from remat.accounting import count_older_tensors
+from remat.errors import Error
 from remat.session import device_of
 
 
@@ -46,6 +47,12 @@ def limit(device: str | torch.device | None = None) -> int:
 
 def set_limit(bytes: int | None, device: str | torch.device | None = None) -> None:
     """A standing limit for every session on the device; None takes it away. Raises Error unless positive."""
+    if bytes is not None:
+        if isinstance(bytes, bool) or not hasattr(bytes, "__index__"):
+            raise Error(f"[set_limit] a limit of {bytes!r} has no meaning; give a number of bytes, or None for none")
+        bytes = bytes.__index__()
+        if not 0 < bytes < 2**63:
+            raise Error(f"[set_limit] the limit is {bytes} bytes; use a positive number below 2**63, or None for none")
     _C.memory_set_limit(bytes, device_of(device))
 
 

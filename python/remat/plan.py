@@ -30,6 +30,8 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Reads a plan from JSON text. Raises Error if it is none."""
+        if not isinstance(text, str):
+            raise Error(f"[plan] a {type(text).__name__} is no JSON text; give what Plan.to_json() returned")
         return cls(_C.Plan.from_json(text))
 
     def to_json(self) -> str:

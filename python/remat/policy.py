@@ -79,4 +79,6 @@ def policy_of(keep: Sequence[Any] | str) -> _C.Policy:
 def keep(tensor: torch.Tensor) -> torch.Tensor:
     """Marks the value of `tensor` as one never to drop in this step, whatever the policy or budget says. Returns
     `tensor`. Outside a step and a scope it does nothing."""
+    if not isinstance(tensor, torch.Tensor):
+        raise Error(f"[keep] a {type(tensor).__name__} is no tensor; give the tensor to keep")
     return _C.keep(tensor)

@@ -16,28 +16,67 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ReplayedOperator:
-    """How often one operator was replayed in a step, and what that cost."""
+    """How often one operator was replayed in a step, and what that cost.
+
+    Attributes:
+        name: as in PyTorch's schemas, "aten::gelu".
+        count: replays.
+        seconds: spent in them.
+        bytes: of the results that they made.
+    """
 
     name: str
     count: int
     seconds: float
-    bytes: int  # of results
+    bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The measurements of one step. Byte figures are tensor bytes on the session's device; ``str()`` is a table."""
+    """The measurements of one step. Byte figures are tensor bytes on the session's device; ``str()`` is a table.
 
-    step: int  # its number in the session, from 1
+    Attributes:
+        step: its number in the session, from 1.
+        completed: False where the step ended by an exception.
+        decided_by: what chose the values to give up: "plan given" (the session's ``plan=``), the name of the planner whose
+            plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
+        decision_reason: why what was asked for did not decide; empty where it did. Begins with "the plan given" where that
+            is ignored, as in "the plan given is of another graph".
+        budget_bytes: the limit in force, in bytes; parameters and everything else included.
+        baseline_bytes: bytes alive when the step began.
+        peak_bytes: the most bytes alive in the step, measured.
+        planned_peak_bytes: the peak in bytes that the plan predicted which the step followed to its end; 0: there was none.
+        plain_peak_bytes: bytes that the peak would have been with every saved value kept.
+        end_bytes: bytes alive when the step ended.
+        record_bytes: bytes of remat's own records at their largest.
+        resident_peak_bytes: the largest resident set of the process so far, in bytes, as the system counts it.
+        values_saved: values that autograd saved, each counted once.
+        values_dropped: times that a saved value's memory was given up, packed or not.
+        dropped_bytes: bytes given up that way.
+        values_packed: times that a value was held packed instead.
+        packed_bytes: bytes that this freed.
+        ops_recorded: operators recorded.
+        ops_replayed: operators replayed, each time counted.
+        forward_seconds: seconds in the recorded operators.
+        recompute_seconds: seconds in replays and in unpacking.
+        planning_seconds: seconds waited for plans before the step began.
+        step_seconds: seconds of the whole step, planning included.
+        replayed: a :class:`ReplayedOperator` for each operator, most expensive first.
+        plan: the :class:`Plan` that the step followed to its end; None: there was none.
+    """
+
+    step: int
     completed: bool
-    budget_bytes: int  # the limit in force, parameters and everything else included
-    baseline_bytes: int  # alive when the step began
-    peak_bytes: int  # measured
-    planned_peak_bytes: int  # predicted by the plan that the step followed to its end; 0: there was none
-    plain_peak_bytes: int  # what the peak would have been with every saved value kept
+    decided_by: str
+    decision_reason: str
+    budget_bytes: int
+    baseline_bytes: int
+    peak_bytes: int
+    planned_peak_bytes: int
+    plain_peak_bytes: int
     end_bytes: int
-    record_bytes: int  # remat's own records
-    resident_peak_bytes: int  # the process's largest resident set
+    record_bytes: int
+    resident_peak_bytes: int
     values_saved: int
     values_dropped: int
     dropped_bytes: int
@@ -45,12 +84,12 @@ class Report:
     packed_bytes: int
     ops_recorded: int
     ops_replayed: int
-    forward_seconds: float  # of the recorded operators
-    recompute_seconds: float  # of replays and unpacking
-    planning_seconds: float  # waited for plans before the step began
+    forward_seconds: float
+    recompute_seconds: float
+    planning_seconds: float
     step_seconds: float
     replayed: tuple[ReplayedOperator, ...]
-    plan: Plan | None  # that the step followed to its end
+    plan: Plan | None
 
     # Set by report_of(), and no fields: dataclasses.asdict() would copy a session, which cannot be copied.
     _session: ClassVar[Session | None] = None
@@ -71,12 +110,25 @@ class Report:
 
     @property
     def activation_peak_bytes(self) -> int:
-        """The peak above what was alive when the step began."""
+        """Bytes of the peak above what was alive when the step began."""
         return self.peak_bytes - self.baseline_bytes
 
     @property
     def plain_activation_peak_bytes(self) -> int:
+        """The same for plain, in bytes."""
         return self.plain_peak_bytes - self.baseline_bytes
+
+    @property
+    def saved_percent(self) -> float:
+        """How much smaller the activation peak is than plain's, in percent of plain's; 0 where plain has none."""
+        plain = self.plain_activation_peak_bytes
+        return 100 * (1 - self.activation_peak_bytes / plain) if plain > 0 else 0.0
+
+    @property
+    def cost_percent(self) -> float:
+        """What replays and unpacking took, in percent of the step's time without them and without planning."""
+        rest = self.step_seconds - self.planning_seconds - self.recompute_seconds
+        return 100 * self.recompute_seconds / rest if rest > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure, of the types that JSON has: for logs. Of the plan, what says how good it is
@@ -84,6 +136,8 @@ class Report:
         figures = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         figures["activation_peak_bytes"] = self.activation_peak_bytes
         figures["plain_activation_peak_bytes"] = self.plain_activation_peak_bytes
+        figures["saved_percent"] = self.saved_percent
+        figures["cost_percent"] = self.cost_percent
         figures["replayed"] = [dataclasses.asdict(operator) for operator in self.replayed]
         if self.plan is not None:
             names = ("planner", "budget_bytes", "predicted_peak_bytes", "predicted_seconds")
@@ -115,3 +169,9 @@ def report_of(session: Session, raw: _C.StepReport) -> Report:
     report = Report(**{name: value for name, value in figures.items() if name in known}, plan=plan)
     report.__dict__.update(_session=session, _text=str(raw))
     return report
+
+
+def ignored_plan(raw: _C.StepReport) -> str:
+    """Why the step did not follow the plan that its session was given; empty where there is nothing to say."""
+    reason = json.loads(raw.to_json())["decision_reason"]
+    return reason if reason.startswith("the plan given ") else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +16,7 @@ from remat.compiled import see_compiled_regions
 from remat.errors import Error
 from remat.plan import Plan
 from remat.progress import end_interrupted, note_step
-from remat.report import Report, report_of
+from remat.report import Report, ignored_plan, report_of
 
 
 class Step:
@@ -35,6 +36,7 @@ class Step:
         session's last report."""
         self._in_progress = False
         self._step.end(completed)
+        self._session._warn_if_plan_is_ignored()
         return self._session.report()
 
     def live_values(self) -> int:
@@ -49,6 +51,8 @@ class Step:
     ) -> None:
         self._in_progress = False
         self._step.end(kind is None)
+        if kind is None:
+            self._session._warn_if_plan_is_ignored()
 
 
 class Session:
@@ -87,12 +91,28 @@ class Session:
         pack: bool = True,
         verify: bool = False,
     ) -> None:
+        if not isinstance(planner, str):
+            raise Error(f"[session] planner is {planner!r}; use a name, as in remat.list_planners()")
+        for name, flag in (("pack", pack), ("verify", verify)):
+            if not isinstance(flag, bool):
+                raise Error(f"[session] {name} is {flag!r}; use True or False")
         if plan is not None and not isinstance(plan, Plan):
             plan = Plan.load(plan)
         self._session = _C.Session(
             _budget(budget), device_of(device), planner, None if plan is None else plan._plan, pack, verify
         )
+        self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()
+
+    def _warn_if_plan_is_ignored(self) -> None:
+        if self._plan_to_watch and (reason := ignored_plan(self._session.report())):
+            self._plan_to_watch = False
+            number = self.report().step
+            warnings.warn(
+                f"[plan] {reason}: step {number} did not follow it; give one that was made for this step, or none",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def step(self) -> Step:
         """Begins a step on this thread. Raises BudgetError if the bytes alive already pass the budget, Error if a step
@@ -140,6 +160,8 @@ def _budget(budget: int | str | None) -> _C.Budget:
     count = budget.__index__()
     if not 0 < count < 2**63:
         raise Error(f"[session] a budget of {count} bytes has no meaning; use a positive number below 2**63")
+    if count <= 100:
+        raise Error(f'[session] a budget of {count} bytes is too small for any step: did you mean "{count}%"?')
     return _C.Budget.bytes(count)
 
 

@@ -1,6 +1,9 @@
 #include "module.h"
 
 PYBIND11_MODULE(_C, m) {
+  // Users read the Python modules' signatures; those of these functions would name types that they cannot make.
+  remat::python::py::options options;
+  options.disable_function_signatures();
   m.attr("version") = REMAT_VERSION;
   m.attr("torch_version") = REMAT_TORCH_VERSION;
   remat::python::bind_doors(m);

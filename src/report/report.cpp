@@ -1,12 +1,20 @@
 #include <remat/report.h>
 
-#include <remat/budget.h>
-
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
+#include <remat/budget.h>
+#include <remat/error.h>
 
 namespace remat {
 namespace {
+
+constexpr size_t kNameColumns = 22;
 
 std::string seconds_text(double seconds) {
   char text[32];
@@ -14,7 +22,55 @@ std::string seconds_text(double seconds) {
   return text;
 }
 
-/// JSON strings in reports are operator names; escape what they could contain at worst.
+std::string percent_text(double percent) {
+  char text[32];
+  const double size = std::abs(percent);
+  std::snprintf(text, sizeof text, "%.*f %%", size >= 0.05 && size < 9.95 ? 1 : 0, size < 0.05 ? 0 : percent);
+  return text;
+}
+
+std::string decision_text(const StepReport& r) {
+  return r.decided_by + (r.decision_reason.empty() ? "" : ": " + r.decision_reason);
+}
+
+/// Calls `visit(name, field)` for every field that is one number, flag or text: the names of the JSON.
+template <class Report, class Visit>
+void visit_fields(Report& r, Visit&& visit) {
+  visit("step", r.step);
+  visit("completed", r.completed);
+  visit("decided_by", r.decided_by);
+  visit("decision_reason", r.decision_reason);
+  visit("budget_bytes", r.budget_bytes);
+  visit("baseline_bytes", r.baseline_bytes);
+  visit("peak_bytes", r.peak_bytes);
+  visit("planned_peak_bytes", r.planned_peak_bytes);
+  visit("plain_peak_bytes", r.plain_peak_bytes);
+  visit("end_bytes", r.end_bytes);
+  visit("record_bytes", r.record_bytes);
+  visit("held_replaced_bytes", r.held_replaced_bytes);
+  visit("resident_peak_bytes", r.resident_peak_bytes);
+  visit("operators_recorded", r.operators_recorded);
+  visit("values_saved", r.values_saved);
+  visit("values_dropped", r.values_dropped);
+  visit("dropped_bytes", r.dropped_bytes);
+  visit("values_packed", r.values_packed);
+  visit("packed_bytes", r.packed_bytes);
+  visit("operators_replayed", r.operators_replayed);
+  visit("forward_seconds", r.forward_seconds);
+  visit("recompute_seconds", r.recompute_seconds);
+  visit("planning_seconds", r.planning_seconds);
+  visit("step_seconds", r.step_seconds);
+}
+
+template <class Replayed, class Visit>
+void visit_replayed(Replayed& r, Visit&& visit) {
+  visit("name", r.name);
+  visit("count", r.count);
+  visit("seconds", r.seconds);
+  visit("bytes", r.bytes);
+}
+
+/// JSON strings in reports are operator names and reasons; escape what they could contain at worst.
 std::string quoted(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -24,20 +80,54 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
+class ObjectWriter {
+ public:
+  explicit ObjectWriter(std::ostringstream& out) : out_(out) {}
+
+  template <class Value>
+  void operator()(const char* name, const Value& value) {
+    out_ << separator_ << '"' << name << "\": ";
+    if constexpr (std::is_same_v<Value, bool>) {
+      out_ << (value ? "true" : "false");
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      out_ << quoted(value);
+    } else {
+      out_ << value;
+    }
+    separator_ = ", ";
+  }
+
+ private:
+  std::ostringstream& out_;
+  const char* separator_ = "";
+};
+
 }  // namespace
+
+double StepReport::saved_percent() const {
+  const auto plain = static_cast<double>(plain_activation_peak_bytes());
+  return plain > 0 ? 100 * (1 - static_cast<double>(activation_peak_bytes()) / plain) : 0;
+}
+
+double StepReport::cost_percent() const {
+  const double rest = step_seconds - planning_seconds - recompute_seconds;
+  return rest > 0 ? 100 * recompute_seconds / rest : 0;
+}
 
 std::string to_text(const StepReport& r) {
   std::ostringstream out;
-  const auto row = [&](const char* name, const std::string& value) {
-    char line[160];
-    std::snprintf(line, sizeof line, "%-22s %s\n", name, value.c_str());
-    out << line;
+  const auto row = [&](std::string name, const std::string& value) {
+    name.resize(std::max(kNameColumns, name.size()), ' ');
+    out << name << ' ' << value << '\n';
   };
   row("step", std::to_string(r.step) + (r.completed ? "" : " (did not complete)"));
   row("budget", format_bytes(r.budget_bytes));
   row("measured peak", format_bytes(r.peak_bytes));
   if (r.planned_peak_bytes > 0) row("planned peak", format_bytes(r.planned_peak_bytes));
   row("plain would peak at", format_bytes(r.plain_peak_bytes));
+  row("against plain", "saved " + percent_text(r.saved_percent()) + " of the activation peak, costs " +
+                           percent_text(r.cost_percent()) + " of the time");
+  row("decided by", decision_text(r));
   row("alive before / after", format_bytes(r.baseline_bytes) + " / " + format_bytes(r.end_bytes));
   row("process resident peak", format_bytes(r.resident_peak_bytes) +
                                    "  (with code, stacks, libraries' scratch space and memory kept for reuse)");
@@ -50,7 +140,7 @@ std::string to_text(const StepReport& r) {
   row("records", format_bytes(r.record_bytes));
   row("time", seconds_text(r.step_seconds) + ", of it recomputing " + seconds_text(r.recompute_seconds));
   for (const auto& op : r.replayed) {
-    row(("  " + op.name).c_str(),
+    row("  " + op.name,
         std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
   }
   return out.str();
@@ -59,26 +149,33 @@ std::string to_text(const StepReport& r) {
 std::string to_json(const StepReport& r) {
   std::ostringstream out;
   out.precision(9);
-  out << "{\"step\": " << r.step << ", \"completed\": " << (r.completed ? "true" : "false")
-      << ", \"budget_bytes\": " << r.budget_bytes << ", \"baseline_bytes\": " << r.baseline_bytes
-      << ", \"peak_bytes\": " << r.peak_bytes << ", \"planned_peak_bytes\": " << r.planned_peak_bytes
-      << ", \"plain_peak_bytes\": " << r.plain_peak_bytes << ", \"end_bytes\": " << r.end_bytes
-      << ", \"record_bytes\": " << r.record_bytes << ", \"held_replaced_bytes\": " << r.held_replaced_bytes
-      << ", \"resident_peak_bytes\": " << r.resident_peak_bytes << ", \"operators_recorded\": " << r.operators_recorded
-      << ", \"values_saved\": " << r.values_saved << ", \"values_dropped\": " << r.values_dropped
-      << ", \"dropped_bytes\": " << r.dropped_bytes << ", \"values_packed\": " << r.values_packed
-      << ", \"packed_bytes\": " << r.packed_bytes << ", \"operators_replayed\": " << r.operators_replayed
-      << ", \"forward_seconds\": " << r.forward_seconds << ", \"recompute_seconds\": " << r.recompute_seconds
-      << ", \"planning_seconds\": " << r.planning_seconds << ", \"step_seconds\": " << r.step_seconds
-      << ", \"replayed\": [";
+  out << "{";
+  visit_fields(r, ObjectWriter(out));
+  out << ", \"replayed\": [";
   const char* separator = "";
   for (const auto& op : r.replayed) {
-    out << separator << "{\"name\": " << quoted(op.name) << ", \"count\": " << op.count
-        << ", \"seconds\": " << op.seconds << ", \"bytes\": " << op.bytes << "}";
+    out << separator << "{";
+    visit_replayed(op, ObjectWriter(out));
+    out << "}";
     separator = ", ";
   }
   out << "]}";
   return out.str();
+}
+
+StepReport report_from_json(std::string_view text) {
+  StepReport report;
+  try {
+    const auto json = nlohmann::json::parse(text);
+    visit_fields(report, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+    for (const auto& element : json.at("replayed")) {
+      visit_replayed(report.replayed.emplace_back(),
+                     [&](const char* name, auto& field) { element.at(name).get_to(field); });
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw Error("[report] this is no report in JSON (" + std::string(error.what()) + "); give what to_json() wrote");
+  }
+  return report;
 }
 
 }  // namespace remat

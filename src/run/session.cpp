@@ -157,8 +157,12 @@ void Step::Impl::end(bool completed) {
     graph->gradient_bytes = std::min(tape->gradient_bytes, graph->baseline_bytes - graph->parameter_bytes);
     trace.reset();
   }
-  if (const auto* const schedule = tape->schedules.empty() ? nullptr : tape->schedules.front().get();
-      schedule != nullptr && schedule->graph.operators.size() == tape->operations.size()) {
+  const auto* const schedule = tape->schedules.empty() ? nullptr : tape->schedules.front().get();
+  const bool followed = schedule != nullptr && schedule->graph.operators.size() == tape->operations.size();
+  const auto decision = session->planner.decision(followed ? schedule : nullptr, graph ? &*graph : nullptr);
+  report.decided_by = decision.by;
+  report.decision_reason = decision.reason;
+  if (followed) {
     if (report.completed) session->followed = tape->schedules.front();
     report.planned_peak_bytes =
         report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;

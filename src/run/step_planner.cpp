@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include <remat/budget.h>
 #include <remat/error.h>
 #include <remat/planner.h>
 
@@ -186,6 +187,55 @@ std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room
     if (step.schedule) result.push_back(step.schedule);
   }
   return result;
+}
+
+// ---- Who decided: for reports. ----
+
+/// Why the plan given cannot be followed on `graph` within `budget` (nothing: any); empty where it can be.
+std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t> budget) const {
+  if (given_->graph_fingerprint != graph.fingerprint()) return "is of another graph";
+  if (!given_->is_valid(graph)) return "is damaged: " + given_->problem(graph);
+  if (!budget) return {};
+  const int64_t peak = predict(graph, given_->fates).peak_bytes;
+  if (peak <= *budget) return {};
+  return "takes " + format_bytes(peak) + ", the budget is " + format_bytes(*budget);
+}
+
+const StepPlanner::KnownStep* StepPlanner::find(uint64_t fingerprint) const {
+  const auto step = std::ranges::find(known_, fingerprint, &KnownStep::fingerprint);
+  return step == known_.end() ? nullptr : &*step;
+}
+
+/// Empty where the plan given is not what stood in the way.
+std::string StepPlanner::why_not_given(const Schedule* followed, const Graph* traced) const {
+  if (!given_ || (followed == nullptr && traced == nullptr && known_.empty())) return {};
+  // A step that is not traced is most likely as the last.
+  const Graph& graph = followed != nullptr ? followed->graph : traced != nullptr ? *traced : known_.front().graph;
+  const KnownStep* const known = find(graph.fingerprint());
+  if (known == nullptr || !known->room) return given_problem(graph, {});
+  return given_problem(known->graph, known->budget_within(*known->room));
+}
+
+std::string StepPlanner::why_online(const Graph* traced) const {
+  if (planner_ == "online" && !given_) return {};
+  if (known_.empty()) return "the first step is recorded";
+  const KnownStep* const known = traced == nullptr ? &known_.front() : find(traced->fingerprint());
+  if (known == nullptr) return "the step was like none recorded before";
+  if (!known->room) return "a step like this one was recorded only once";
+  return known->schedule ? "the step was like none that there is a plan for" : "there is no plan within the budget";
+}
+
+StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const Graph* traced) const {
+  // A planner's own plan that gives up the same is the plan given.
+  const auto is_given = [this](const Plan& plan) {
+    return given_ && given_->graph_fingerprint == plan.graph_fingerprint && given_->fates == plan.fates;
+  };
+  if (followed != nullptr && is_given(followed->plan)) return {"plan given", ""};
+  const std::string problem = why_not_given(followed, traced);
+  return {followed != nullptr ? planner_ : "online",
+          !problem.empty()      ? "the plan given " + problem
+          : followed == nullptr ? why_online(traced)
+                                : ""};
 }
 
 }  // namespace remat

@@ -35,6 +35,14 @@ class StepPlanner {
   /// first.
   std::vector<std::shared_ptr<const Schedule>> schedules(int64_t room);
 
+  /// Who decided what a step gave up: StepReport's decided_by and decision_reason.
+  struct Decision {
+    std::string by, reason;
+  };
+  /// `followed`: what the step followed to its end; null: nothing. `traced`: the step's graph, if it was traced. Asked
+  /// before that is observed.
+  Decision decision(const Schedule* followed, const Graph* traced) const;
+
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
@@ -61,6 +69,10 @@ class StepPlanner {
   bool is_worth_planning(const KnownStep& step) const;
   void explore(KnownStep& step, int64_t room) const;
   void plan(KnownStep& step, int64_t room) const;
+  std::string given_problem(const Graph& graph, std::optional<int64_t> budget) const;
+  std::string why_not_given(const Schedule* followed, const Graph* traced) const;
+  std::string why_online(const Graph* traced) const;
+  const KnownStep* find(uint64_t fingerprint) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
   std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;
   std::optional<Plan> searched_plan(KnownStep& step, int64_t room) const;

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import json
 import pickle
+import re
+import warnings
 
 import pytest
 import torch
@@ -84,10 +87,106 @@ def test_a_report_as_a_dict_is_json(session):
     figures = report.to_dict()
     assert json.loads(json.dumps(figures)) == figures
     names = {field.name for field in dataclasses.fields(report)}
-    assert set(figures) == names | {"activation_peak_bytes", "plain_activation_peak_bytes"}
+    assert set(figures) == names | {
+        "activation_peak_bytes",
+        "plain_activation_peak_bytes",
+        "saved_percent",
+        "cost_percent",
+    }
     assert figures["plan"]["predicted_peak_bytes"] == report.plan.predicted_peak_bytes
     assert figures["replayed"][0]["name"] == report.replayed[0].name
     first = remat.Session(device="cpu")
     with first.step():
         pass
     assert first.report().to_dict()["plan"] is None
+
+
+def test_a_report_says_what_was_saved_at_which_cost(session):
+    report = session.report()
+    plain = report.plain_activation_peak_bytes
+    assert report.saved_percent == pytest.approx(100 - 100 * report.activation_peak_bytes / plain)
+    assert 45 < report.saved_percent < 100
+    working = report.step_seconds - report.planning_seconds - report.recompute_seconds
+    assert report.cost_percent == pytest.approx(100 * report.recompute_seconds / working)
+    assert f"saved {report.saved_percent:.0f} % of the activation peak, costs " in str(report)
+
+
+def test_a_report_says_who_decided(session):
+    report = session.report()
+    assert (report.decided_by, report.decision_reason) == ("auto", "")
+    first = remat.Session(device="cpu")
+    with first.step():
+        pass
+    assert first.report().decided_by == "online"
+    assert first.report().decision_reason == "the first step is recorded"
+    assert "decided by             online: the first step is recorded" in str(first.report())
+
+
+def steps_with(plan, model, count=4, **options):
+    """The reports of steps of `model` in a session that is given `plan`."""
+    session = remat.Session(device="cpu", plan=plan, **options)
+    reports = []
+    for _ in range(count):
+        model.zero_grad()
+        with session.step():
+            model(batch()).square().mean().backward()
+        reports.append(session.report())
+    return reports
+
+
+def test_a_plan_that_is_ignored_is_said_so_once(session):
+    plan = session.plan()
+    torch.manual_seed(3)
+    other = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.Tanh())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        reports = steps_with(plan, other)
+    assert [report.decision_reason for report in reports] == ["the plan given is of another graph"] * 4
+    assert [report.decided_by for report in reports] == ["online"] + 3 * ["auto"]
+    assert [str(warning.message) for warning in caught] == [
+        "[plan] the plan given is of another graph: step 1 did not follow it; give one that was made for this step, or none"
+    ]
+
+
+def test_a_plan_that_is_followed_needs_no_words(session):
+    plan = session.plan()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reports = steps_with(plan, blocks(), budget="60%", planner="online")
+    assert [report.decided_by for report in reports] == ["online"] + 3 * ["plan given"]
+
+
+def test_help_has_every_field_with_its_unit():
+    text = inspect.getdoc(remat.Report)
+    for field in dataclasses.fields(remat.Report):
+        line = re.search(rf"^    {field.name}: (.*)$", text, re.MULTILINE)
+        assert line, field.name
+        unit = re.search("_(bytes|seconds)$", field.name)
+        assert unit is None or field.name == "budget_bytes" or unit[1] in line[1], field.name
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: remat.Session(planner=3),
+        lambda: remat.Session(pack="no"),
+        lambda: remat.Session(verify=None),
+        lambda: remat.wrap(blocks(), planner=3),
+        lambda: remat.keep(3),
+        lambda: remat.memory.set_limit("lots"),
+        lambda: remat.memory.set_limit(2**70),
+        lambda: remat.Plan.from_json(3),
+    ],
+)
+def test_a_wrong_argument_is_an_error_in_pythons_terms(call):
+    with pytest.raises(remat.Error) as caught:
+        call()
+    assert str(caught.value).startswith("[")
+    assert "_C" not in str(caught.value)
+    assert "argument types" not in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", [40, "40"])
+def test_a_budget_too_small_for_bytes_asks_whether_it_is_a_share(budget):
+    with pytest.raises(remat.Error, match='did you mean "40%"'):
+        remat.Session(budget=budget)

@@ -361,6 +361,43 @@ TEST(PlannedSteps, AreNoneWithTheOnlinePlanner) {
   EXPECT_THROW(session.graph(), Error);
 }
 
+std::string decision(const StepReport& report) { return report.decided_by + ": " + report.decision_reason; }
+
+TEST(PlannedSteps, SayWhoDecidedAndWhyNotThePlanGiven) {
+  Loop loop;
+  const StepReport plain = loop.measure();
+  Session first({.budget = share_of(plain, 60)});
+  EXPECT_EQ(decision(loop.in(first)), "online: the first step is recorded");
+  EXPECT_EQ(decision(loop.in(first)), "auto: ");
+  const Plan plan = first.plan();
+  loop.in(first);
+  loop.depth = 9;
+  EXPECT_EQ(decision(loop.in(first)), "online: the step was like none that there is a plan for");
+  loop.depth = 12;
+
+  Session given({.budget = share_of(plain, 60), .planner = "online", .plan = plan});
+  EXPECT_EQ(decision(loop.in(given)), "online: the first step is recorded");
+  EXPECT_EQ(decision(loop.in(given)), "plan given: ");
+
+  Plan other = plan;
+  other.graph_fingerprint += 1;
+  Session ignoring({.budget = share_of(plain, 60), .plan = other});
+  EXPECT_EQ(decision(loop.in(ignoring)), "online: the plan given is of another graph");
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(decision(loop.in(ignoring)), "auto: the plan given is of another graph") << i;
+
+  Session small({.budget = share_of(plain, 40), .planner = "online", .plan = plan});
+  loop.in(small);
+  for (int i = 0; i < 6; ++i) {
+    const std::string text = decision(loop.in(small));
+    EXPECT_EQ(text.rfind("online: the plan given takes ", 0), 0u) << text;
+    EXPECT_NE(text.find("the budget is " + format_bytes(share_of(plain, 40).byte_count())), std::string::npos) << text;
+  }
+
+  Session online({.budget = share_of(plain, 60), .planner = "online"});
+  loop.in(online);
+  EXPECT_EQ(decision(loop.in(online)), "online: ");
+}
+
 TEST(PlannedSteps, UnknownPlannersAreRefused) {
   try {
     const Session session({.planner = "best"});
