@@ -24,7 +24,7 @@ else()
   # Torch's targets name each other in generator expressions, which are evaluated where they are used: in the project
   # above, where remat is a subdirectory.
   set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
-  find_package(Torch REQUIRED)
+  remat_find_torch(REQUIRED)
   unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
 endif()
 remat_add_torch_target(remat_torch)

@@ -1,10 +1,18 @@
 # cmake -D BUILD=... -D CONFIG=... -D WORK=... -D REMAT_TORCH=... -D COMPILER=... -P run.cmake
-# Installs BUILD into a prefix under WORK; configures, builds and runs the project in this folder against it.
+# Installs BUILD into a prefix under WORK; configures, builds and runs the project in this folder against it, as Debug:
+# its assertions must fire.
 # With -D Torch_DIR=... -D SUBDIRECTORY=ON: takes remat's sources as a subdirectory instead.
 cmake_path(SET source NORMALIZE ${CMAKE_CURRENT_LIST_DIR}/../..)
 
 function(run)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+function(run_expecting_failure message)  # and a `message` on its standard error
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT RESULT_VARIABLE result ERROR_VARIABLE error)
+  if(result EQUAL 0 OR NOT error MATCHES "${message}")
+    message(FATAL_ERROR "${ARGN} ended with ${result} and said:\n${error}\nexpected: ${message}")
+  endif()
 endfunction()
 
 function(check_headers)  # every public header is installed, and nothing else
@@ -16,7 +24,7 @@ function(check_headers)  # every public header is installed, and nothing else
 endfunction()
 
 file(REMOVE_RECURSE ${WORK})
-set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=Release
+set(configure ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK}/build -G Ninja -D CMAKE_BUILD_TYPE=Debug
               -D CMAKE_CXX_COMPILER=${COMPILER} -D REMAT_TORCH=${REMAT_TORCH})
 set(build ${CMAKE_COMMAND} --build ${WORK}/build --target)
 if(SUBDIRECTORY)
@@ -30,6 +38,8 @@ else()
   run(${build} all)
   if(REMAT_TORCH)
     run(${WORK}/build/train)
+    run(${WORK}/build/debug_user)
+    run_expecting_failure("an assertion of the user" ${WORK}/build/debug_user fail)
   endif()
 endif()
 run(${WORK}/build/plan_user)

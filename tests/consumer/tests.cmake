@@ -9,4 +9,7 @@ add_test(NAME installed_package
   COMMAND ${CMAKE_COMMAND} ${arguments} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/consumer -P ${script})
 add_test(NAME subdirectory
   COMMAND ${CMAKE_COMMAND} ${arguments} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/parent -D SUBDIRECTORY=ON -P ${script})
-set_tests_properties(installed_package subdirectory PROPERTIES LABELS install TIMEOUT 900)
+add_test(NAME partial_install
+  COMMAND ${CMAKE_COMMAND} ${arguments} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/partial
+          -P ${CMAKE_CURRENT_LIST_DIR}/partial.cmake)
+set_tests_properties(installed_package partial_install subdirectory PROPERTIES LABELS install TIMEOUT 900)
