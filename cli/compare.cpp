@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <optional>
 
 #include "cli/comparison.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/training_loop.h"
+#include "cli/training_process.h"
 
 namespace remat::cli {
 namespace {
@@ -22,17 +26,74 @@ std::string speed(const TrainSettings& settings, double seconds) {
   return format_count(static_cast<int64_t>(static_cast<double>(tokens_per_step(settings)) / seconds));
 }
 
-// One run from its own fresh start: the other's tensors are gone by then, and so count for neither.
-std::vector<StepResult> train(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
-                              int64_t& parameters) {
-  Trainer trainer(settings, data, budget);
-  trainer.record_fingerprints();
-  parameters = trainer.parameter_count();
-  std::vector<StepResult> results;
-  const PoliteStop polite;  // the bar on the terminal is left in order
-  run_steps(trainer, settings, budget ? "remat" : "plain", results);
-  return results;
-}
+// A percent budget is a share of what plain takes once the optimizer's state exists: these steps are taken ahead.
+constexpr int64_t kStepsAhead = 2;
+
+// Both trainings, step by step in turn, so that what else the machine does meets both alike.
+class Turns {
+ public:
+  Turns(const TrainSettings& settings, const TextData& data)
+      : settings_(settings), data_(data), plain_process_("plain", settings, data, std::nullopt), progress_(stdout) {}
+
+  // Until the steps are done, or to the end of the one in which a signal arrives.
+  void run(const Budget& asked) {
+    const PoliteStop polite;  // the bar on the terminal is left in order
+    while (next(plain) && plain.size() < kStepsAhead) step_plain();
+    if (interrupted() != 0) return;
+    budget = cli::budget_bytes(asked, plain);
+    TrainingProcess remat_process("budgeted", settings_, data_, budget > 0 ? Budget::bytes(budget) : Budget());
+    while (next(remat)) {
+      if (plain.size() == remat.size()) step_plain();
+      if (interrupted() == 0) step_remat(remat_process);
+    }
+    progress_.finish();
+  }
+
+  int64_t parameter_count() const { return plain_process_.parameter_count(); }
+
+  std::vector<StepResult> plain, remat;
+  int64_t budget = 0;  ///< in bytes; 0: the device's limit
+
+ private:
+  bool next(const std::vector<StepResult>& results) const {
+    return interrupted() == 0 && std::ssize(results) < settings_.steps;
+  }
+
+  void step_plain() {
+    plain.push_back(plain_process_.step());
+    check_loss(plain.back());
+    if (std::ssize(plain) <= kStepsAhead) show(plain, "plain", plain_process_, std::nullopt);
+  }
+
+  void step_remat(TrainingProcess& process) {
+    remat.push_back(process.step());
+    check_loss(remat.back());
+    show(remat, "both", process, median_seconds(remat) / median_seconds(plain));
+  }
+
+  void show(const std::vector<StepResult>& results, const std::string& label, const TrainingProcess& process,
+            std::optional<double> times_plain) {
+    const auto& result = results.back();
+    const double seconds = median_seconds(plain) + median_seconds(remat.empty() ? plain : remat);
+    std::optional<int64_t> limit;
+    if (times_plain && budget > 0) limit = budget;
+    progress_.show({.label = label,
+                    .step = result.step,
+                    .steps = settings_.steps,
+                    .loss = result.loss,
+                    .tokens_per_second = static_cast<double>(tokens_per_step(settings_)) / result.seconds,
+                    .times_plain = times_plain,
+                    .current_bytes = process.current_bytes(),
+                    .peak_bytes = peak_bytes(results),
+                    .budget_bytes = limit,
+                    .seconds_left = seconds * static_cast<double>(settings_.steps - std::ssize(remat))});
+  }
+
+  const TrainSettings& settings_;
+  const TextData& data_;
+  TrainingProcess plain_process_;
+  Progress progress_;
+};
 
 std::string comparison_table(const TrainSettings& settings, const std::vector<StepResult>& plain,
                              const std::vector<StepResult>& remat, int64_t budget) {
@@ -92,14 +153,14 @@ int run_compare(const TrainSettings& settings) {
               settings.model.kind.c_str(), static_cast<long long>(settings.model.layers),
               static_cast<long long>(settings.model.width), static_cast<long long>(settings.steps),
               static_cast<long long>(settings.batch), static_cast<long long>(settings.model.seq), settings.data.c_str(),
-              static_cast<unsigned long long>(settings.seed), asked.to_string().c_str());
+              static_cast<unsigned long long>(settings.seed), budget_text(settings.budget).c_str());
 
-  int64_t parameters = 0;
-  const auto plain = train(settings, data, std::nullopt, parameters);
+  std::fflush(stdout);
+  Turns turns(settings, data);
+  turns.run(asked);
   if (interrupted() != 0) return 128 + interrupted();
-  const auto budget = budget_bytes(asked, plain);
-  const auto remat = train(settings, data, budget > 0 ? Budget::bytes(budget) : Budget(), parameters);
-  if (interrupted() != 0) return 128 + interrupted();
+  const auto &plain = turns.plain, &remat = turns.remat;
+  const auto budget = turns.budget, parameters = turns.parameter_count();
 
   const auto difference = first_difference(plain, remat);
   const bool within = budget == 0 || peak_bytes(remat) <= budget;

@@ -12,6 +12,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "cli/budget_refusal.h"
 #include "cli/compare.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
@@ -82,7 +83,7 @@ int main(int count, char** words) {
   } catch (const UsageError& error) {
     return fail(kUsage, error.what());
   } catch (const remat::BudgetError& error) {
-    return fail(kBudget, error.what());
+    return fail(kBudget, budget_refusal(error));
   } catch (const remat::Error& error) {
     return fail(kFailure, error.what());
   } catch (const c10::Error& error) {

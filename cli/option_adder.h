@@ -1,6 +1,7 @@
 // cli/option_adder.h -- adds options to one subcommand, in groups of its help page.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <sstream>
@@ -9,6 +10,11 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+
+#include "cli/suggestion.h"
 
 namespace remat::cli {
 
@@ -29,6 +35,31 @@ CLI::Validator range(Number least, Number most) {
     return message.str();
   };
   return {problem, ""};
+}
+
+/// One of `names`, or a question whether the nearest was meant.
+inline CLI::Validator one_of(const std::vector<std::string>& names) {
+  return {[names](const std::string& text) {
+            if (std::ranges::find(names, text) != names.end()) return std::string();
+            std::string list;
+            for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
+            return "'" + text + "' is none of " + list + did_you_mean(text, names);
+          },
+          ""};
+}
+
+/// What Budget::parse() reads; the command line says which option it is about.
+inline CLI::Validator budget_given() {
+  return {[](const std::string& text) {
+            try {
+              Budget::parse(text);
+            } catch (const Error& error) {
+              const std::string message = error.what(), where = "[budget] ";
+              return message.starts_with(where) ? message.substr(where.size()) : message;
+            }
+            return std::string();
+          },
+          ""};
 }
 
 /// An empty path would mean that the option is not given.
@@ -59,7 +90,11 @@ class OptionAdder {
   /// One of `names`.
   void choice(const std::string& name, std::string& value, const std::vector<std::string>& names,
               const std::string& text) {
-    add(name, value, text)->check(CLI::IsMember(names))->type_name("NAME");
+    add(name, value, text)->check(one_of(names))->type_name("NAME");
+  }
+  void budget(const std::string& value_name, std::string& value, const std::string& text, bool show_default = true) {
+    auto* option = app_.add_option(value_name, value, text)->check(budget_given())->type_name("BYTES")->group(group_);
+    if (show_default) option->capture_default_str();
   }
   /// A word without a name: it must be there, once.
   CLI::Option* word(const std::string& name, std::string& value, const std::string& text) {

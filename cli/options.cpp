@@ -1,10 +1,12 @@
 #include "cli/options.h"
 
 #include <algorithm>
+#include <set>
 
 #include <CLI/CLI.hpp>
 
 #include "cli/plan_options.h"
+#include "cli/suggestion.h"
 #include "cli/train_options.h"
 
 namespace remat::cli {
@@ -19,15 +21,56 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the budget is too small, 128 + s
 finishes its step and saves a checkpoint).
 )";
 
-}  // namespace
-
-Budget parse_budget(const std::string& text) {
-  try {
-    return Budget::parse(text);
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
+std::string with_help(const std::string& problem, const CLI::App* subcommand) {
+  return problem + (problem.ends_with('?') ? "" : ";") + " see: remat " +
+         (subcommand != nullptr ? subcommand->get_name() + " " : "") + "--help";
 }
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::set<std::string> options_given(const CLI::App& app) {
+  std::set<std::string> names;
+  for (const auto* option : app.get_options()) {
+    if (option->count() > 0) names.insert(option->get_name());
+  }
+  return names;
+}
+
+// The first word that is no option: the subcommand, if there is one.
+std::vector<std::string>::const_iterator find_subcommand(const std::vector<std::string>& arguments) {
+  return std::ranges::find_if(arguments, [](const auto& word) { return !word.starts_with('-'); });
+}
+
+// CLI11 would say that a subcommand is required.
+void check_subcommand(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const auto word = find_subcommand(arguments);
+  if (word == arguments.end()) return;
+  std::vector<std::string> names;
+  for (const auto* subcommand : app.get_subcommands({})) names.push_back(subcommand->get_name());
+  if (std::ranges::find(names, *word) != names.end()) return;
+  throw UsageError(
+      with_help("[options] there is no subcommand '" + *word + "'" + did_you_mean(*word, names), nullptr));
+}
+
+// What CLI11 found wrong. It names what is left over after looking for what is missing: a misspelt option is both.
+std::string problem(const CLI::App* subcommand, const CLI::ParseError& error) {
+  const bool words_may_be_left =
+      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (subcommand == nullptr || !words_may_be_left) return error.what();
+  const auto left = subcommand->remaining();
+  if (left.empty()) return error.what();
+  const auto word = left.front().substr(0, left.front().find('='));
+  if (!word.starts_with('-')) return "'" + word + "' was not expected";
+  return "there is no option '" + word + "'" + did_you_mean(word, option_names(*subcommand));
+}
+
+}  // namespace
 
 Command parse_options(const std::vector<std::string>& arguments) {
   Command command;
@@ -52,19 +95,26 @@ Command parse_options(const std::vector<std::string>& arguments) {
   add_record_options(*record, command.record);
   add_plan_options(*plan, command.plan);
 
+  check_subcommand(app, arguments);
   const auto parse = [&](std::vector<std::string> words) {
     std::ranges::reverse(words);  // CLI11 takes them from the back
     app.parse(std::move(words));
   };
+  std::string where = "[options] ";
   try {
     parse(arguments);
+    if (train->parsed() || compare->parsed()) training.on_command_line = options_given(*app.get_subcommands().front());
     if (!training.config.empty()) {
       // The file's options first: where both name one, the last counts.
       auto words = config_arguments(training.config);
-      const auto subcommand = std::ranges::find_if(arguments, [](const auto& word) { return word[0] != '-'; });
+      const auto subcommand = find_subcommand(arguments);
       words.insert(words.begin(), *subcommand);
+      const auto line = words.size();
       words.insert(words.end(), arguments.begin(), subcommand);
       words.insert(words.end(), subcommand + 1, arguments.end());
+      where = "[config] '" + training.config + "': ";  // the command line alone was sound
+      parse({words.begin(), words.begin() + static_cast<std::ptrdiff_t>(line)});
+      training.in_config = options_given(*app.get_subcommands().front());
       parse(std::move(words));
     }
   } catch (const CLI::CallForVersion& version) {
@@ -75,12 +125,10 @@ Command parse_options(const std::vector<std::string>& arguments) {
     return command;
   } catch (const CLI::ParseError& error) {
     const auto* parsed = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
-    throw UsageError("[options] " + std::string(error.what()) + "; see: remat " +
-                     (parsed != nullptr ? parsed->get_name() + " " : "") + "--help");
+    throw UsageError(with_help(where + problem(parsed, error), parsed));
   }
   if (record->parsed()) {
     command.kind = Command::Kind::kRecord;
-    check_record_options(command.record);
   } else if (plan->parsed()) {
     command.kind = Command::Kind::kPlan;
     check_plan_options(command.plan);

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <remat/budget.h>
 #include <remat/error.h>
 
 #include "cli/settings.h"
@@ -28,8 +27,5 @@ struct Command {
 
 /// `arguments`: without the program's name. Throws UsageError.
 Command parse_options(const std::vector<std::string>& arguments);
-
-/// Budget::parse(), where a budget that makes no sense is a UsageError.
-Budget parse_budget(const std::string& text);
 
 }  // namespace remat::cli

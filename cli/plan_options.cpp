@@ -49,14 +49,14 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
     text += "\n" + model.name + ": " + model.description;
     names.push_back(model.name);
   }
-  add.word("MODEL", settings.model, text)->check(CLI::IsMember(names));
+  add.word("MODEL", settings.model, text)->check(one_of(names));
   add.file("--out", settings.out, "Write the graph here, as JSON")->required();
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
   app.add_option("--batch", settings.batch, batches + ")")->transform(range(int64_t{1}, kMostBatch))->type_name("N");
-  add.add("--budget", settings.budget,
-          "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure")
-      ->type_name("BYTES");
+  add.budget(
+      "--budget", settings.budget,
+      "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure");
 }
 
 void add_plan_options(CLI::App& app, PlanSettings& settings) {
@@ -67,13 +67,13 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
     names.emplace_back(info.name);
     text += "\n" + names.back() + ": " + std::string(info.description);
   }
-  add.word("GRAPH", settings.graph, "A recorded step, from `remat record` or remat::to_json()")
+  add.word("GRAPH", settings.graph, "A recorded step, from `remat record`")
       ->check(path_given())
       ->type_name("FILE");
-  app.add_option("--budget", settings.budget,
-                 "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations "
-                 "have without remat. 50% where neither this nor --curve is given")
-      ->type_name("BYTES");
+  add.budget("--budget", settings.budget,
+             "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations have "
+             "without remat. 50% where neither this nor --curve is given",
+             /*show_default=*/false);
   add.choice("--planner", settings.planner, names, text);
   app.add_flag_callback(
       "--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
@@ -88,15 +88,16 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
   add.file("--json", settings.json, "Write all figures here");
 }
 
-void check_record_options(const RecordSettings& settings) { parse_budget(settings.budget); }
-
 void check_plan_options(const PlanSettings& settings) {
-  if (!settings.budget.empty() && parse_budget(settings.budget).kind() == Budget::Kind::kDeviceLimit) {
+  if (!settings.budget.empty() && Budget::parse(settings.budget).kind() == Budget::Kind::kDeviceLimit) {
     throw UsageError("[options] --budget " + settings.budget +
                      " means nothing for a graph, which is of no device; give bytes (2GiB) or a share (40%)");
   }
   if (!settings.curve.empty() && !settings.curve.ends_with(".json") && !settings.curve.ends_with(".svg")) {
     throw UsageError("[options] --curve '" + settings.curve + "' is no .json or .svg; give a path that ends in one");
+  }
+  if (settings.refine && !settings.all && settings.planner != "auto") {
+    throw UsageError("[options] --refine has no effect with --planner " + settings.planner + "; leave one of them out");
   }
   check_different_files(settings);
 }

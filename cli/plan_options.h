@@ -13,8 +13,7 @@ namespace remat::cli {
 void add_record_options(CLI::App& app, RecordSettings& settings);
 void add_plan_options(CLI::App& app, PlanSettings& settings);
 
-/// Throw UsageError where options make no sense together.
-void check_record_options(const RecordSettings& settings);
+/// Throws UsageError where options make no sense together.
 void check_plan_options(const PlanSettings& settings);
 
 }  // namespace remat::cli

@@ -9,11 +9,12 @@
 namespace remat::cli {
 
 struct ProgressState {
-  std::string label;  ///< "train", "plain", "remat"
+  std::string label;  ///< "train", "plain", "both"
   int64_t step = 0;
   int64_t steps = 0;
   float loss = 0;
   double tokens_per_second = 0;
+  std::optional<double> times_plain;  ///< a step's time, of plain's: shown in place of the speed
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;
   std::optional<int64_t> budget_bytes;

@@ -1,5 +1,7 @@
 #include "cli/settings.h"
 
+#include <remat/budget.h>
+
 namespace remat::cli {
 
 nlohmann::json decisive(const TrainSettings& settings) {
@@ -12,6 +14,11 @@ nlohmann::json decisive(const TrainSettings& settings) {
     json["dropout"] = model.dropout;
   }
   return json;
+}
+
+std::string budget_text(const std::string& budget) {
+  const auto parsed = Budget::parse(budget);
+  return parsed.kind() == Budget::Kind::kDeviceLimit ? parsed.to_string() : budget;
 }
 
 int64_t tokens_per_step(const TrainSettings& settings) {

@@ -70,6 +70,9 @@ struct PlanSettings {
 /// whatever their budgets.
 nlohmann::json decisive(const TrainSettings& settings);
 
+/// "40%", "1500MB", as typed; "device limit".
+std::string budget_text(const std::string& budget);
+
 /// Tokens that one step trains on: every position of a GPT has a prediction, a window of an MLP has one.
 int64_t tokens_per_step(const TrainSettings& settings);
 

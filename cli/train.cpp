@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "cli/checkpoint_file.h"
+#include "cli/checkpoint_lock.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
 #include "cli/options.h"
@@ -48,11 +50,17 @@ void resume(const TrainSettings& settings, const TextData& data, Trainer& traine
   trainer.load([&](size_t offset, void* to, size_t size) { return file.read(offset, to, size); }, file.payload_size());
 }
 
-// A place for the state of a run that named none: never one where something is.
-std::string unused_path() {
-  std::string path = "remat-interrupted.ckpt";
-  for (int i = 2; fs::exists(path); ++i) path = "remat-interrupted-" + std::to_string(i) + ".ckpt";
-  return path;
+// A place for the state of a run that named none: never one where something is, or where another run is about to save.
+std::string unused_path(std::optional<CheckpointLock>& lock) {
+  for (int i = 1;; ++i) {
+    const auto path = "remat-interrupted" + (i > 1 ? "-" + std::to_string(i) : "") + ".ckpt";
+    try {
+      lock.emplace(path);
+    } catch (const Error&) {
+      continue;
+    }
+    if (!fs::exists(path)) return path;
+  }
 }
 
 std::string how_to_resume(const TrainSettings& settings, const std::string& path) {
@@ -65,12 +73,6 @@ std::string how_to_resume(const TrainSettings& settings, const std::string& path
 void check_before_training(const TrainSettings& settings) {
   check_json_path(settings.json);
   check_output_path(settings.save_plan, "save-plan");
-  if (settings.plain && !settings.save_plan.empty()) {
-    throw UsageError("[options] a --plain run follows no plan to save; leave out one of them");
-  }
-  if (settings.plain && !settings.plan.empty()) {
-    throw UsageError("[options] a --plain run follows no plan; leave out --plain or --plan");
-  }
   if (settings.checkpoint.empty()) return;
   if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
     throw UsageError("[checkpoint] '" + settings.checkpoint +
@@ -105,24 +107,37 @@ nlohmann::json results_json(const TrainSettings& settings, const Trainer& traine
   return json;
 }
 
-void tell_if_not_followed(const TrainSettings& settings, const Trainer& trainer) {
-  if (settings.plan.empty() || trainer.followed_given_plan()) return;
-  std::fprintf(stderr,
-               "remat: [plan] the last step did not follow '%s': it is for another step than this training's, or takes "
-               "more than the budget; record the step with the same options, or give more\n",
-               settings.plan.c_str());
-}
+// Says once that the plan given is ignored, and why.
+class IgnoredPlan {
+ public:
+  explicit IgnoredPlan(std::string path) : path_(std::move(path)) {}
+
+  void look_at(const StepResult& result) {
+    if (told_ || !result.report || !result.report->decision_reason.starts_with("the plan given ")) return;
+    std::fprintf(stderr,
+                 "\nremat: [plan] step %lld did not follow '%s': %s; record the step with the same options, or give a "
+                 "larger --budget\n",
+                 static_cast<long long>(result.step), path_.c_str(), result.report->decision_reason.c_str());
+    told_ = true;
+  }
+
+ private:
+  const std::string path_;
+  bool told_ = false;
+};
 
 }  // namespace
 
 int run_train(const TrainSettings& settings) {
+  std::optional<CheckpointLock> lock;
+  if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
   check_before_training(settings);
   const TextData data(settings.data, settings.model.seq, settings.seed);
   Trainer trainer(settings, data, settings.plain ? std::nullopt : std::optional(Budget::parse(settings.budget)));
   if (settings.resume) resume(settings, data, trainer);
   std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
               format_count(trainer.parameter_count()).c_str(), settings.data.c_str(),
-              settings.plain ? "plain" : ("budget " + Budget::parse(settings.budget).to_string()).c_str());
+              settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
   if (trainer.steps_done() >= settings.steps) {
     std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
@@ -132,7 +147,9 @@ int run_train(const TrainSettings& settings) {
   std::optional<PoliteStop> polite(std::in_place);  // from now on there is something to lose
   const auto first_step = trainer.steps_done();
   std::vector<StepResult> results;
+  IgnoredPlan ignored_plan(settings.plan);
   const auto after_step = [&](const StepResult& result) {
+    ignored_plan.look_at(result);
     if (settings.checkpoint_every == 0 || result.step % settings.checkpoint_every != 0) return;
     if (result.step == settings.steps) return;  // the end saves
     try {
@@ -156,7 +173,7 @@ int run_train(const TrainSettings& settings) {
 
   const int signal = interrupted();
   auto path = settings.checkpoint;
-  if (path.empty() && signal != 0) path = unused_path();
+  if (path.empty() && signal != 0) path = unused_path(lock);
   if (!path.empty()) save(path, settings, data, trainer);
   polite.reset();
   write_json(settings.json, results_json(settings, trainer, results));
@@ -167,7 +184,6 @@ int run_train(const TrainSettings& settings) {
   } else {
     print_summary(settings, trainer, results);
   }
-  tell_if_not_followed(settings, trainer);
   try {  // last: where there is no plan, the training is worth no less
     if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
   } catch (const Error& error) {

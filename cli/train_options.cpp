@@ -1,5 +1,6 @@
 #include "cli/train_options.h"
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 
@@ -40,6 +41,60 @@ void add_planner_option(OptionAdder& add, TrainSettings& settings) {
   add.choice("--planner", settings.planner, names, text);
 }
 
+// What is wrong with options that were given, and where they stand: both, one or none of them in the config file.
+class Contradictions {
+ public:
+  explicit Contradictions(const TrainOptions& options) : options_(options) {}
+
+  /// `option` has no effect beside `cause`, which is the option `cause_name` as given.
+  void refuse_ineffective(const std::string& option, const std::string& cause_name, const std::string& cause) const {
+    const bool on_line = options_.on_command_line.contains(option), in_config = options_.in_config.contains(option);
+    // The command line comes first: what it makes idle in the file may stay there.
+    if (!on_line && !(in_config && options_.in_config.contains(cause_name))) return;
+    throw UsageError(where({option, cause_name}) + option + " has no effect with " + cause + "; leave one of them out");
+  }
+
+  /// "[options] ", and the file where one of `names` stands in it.
+  std::string where(const std::vector<std::string>& names) const {
+    const bool in_config = std::ranges::any_of(names, [&](const auto& name) { return from_config(name); });
+    return in_config ? "[config] with '" + options_.config + "', " : "[options] ";
+  }
+
+ private:
+  bool from_config(const std::string& name) const {
+    return options_.in_config.contains(name) && !options_.on_command_line.contains(name);
+  }
+
+  const TrainOptions& options_;
+};
+
+void refuse_contradictions(const TrainOptions& options, const TrainSettings& settings) {
+  const Contradictions contradictions(options);
+  const auto& model = settings.model;
+  if (model.kind != "gpt") {
+    for (const auto* option : {"--heads", "--dropout"}) {
+      contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
+    }
+  }
+  if (settings.plain) {
+    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
+      contradictions.refuse_ineffective(option, "--plain", "--plain");
+    }
+  }
+  if (settings.planner == "online" && settings.plan.empty()) {
+    contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
+  }
+  if (settings.data.empty()) throw UsageError("[options] --data is missing; name a text file");
+  if (model.kind == "gpt" && model.width % model.heads != 0) {
+    throw UsageError(contradictions.where({"--width", "--heads"}) + "--width " + std::to_string(model.width) +
+                     " is not a multiple of --heads " + std::to_string(model.heads) + "; change one of them");
+  }
+  if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
+    throw UsageError(contradictions.where({"--resume", "--checkpoint-every"}) +
+                     "--resume and --checkpoint-every need a file; name it with --checkpoint");
+  }
+}
+
 std::string quote(const std::string& word) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
@@ -64,10 +119,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
       ->type_name("N");
 
   add.group("Memory");
-  add.add("--budget", settings.budget,
-          "The most memory for tensors, parameters included: 2GiB, 1500MB;\n40% of the peak that activations have "
-          "without remat; or device, all there is")
-      ->type_name("BYTES");
+  add.budget("--budget", settings.budget,
+             "The most memory for tensors, parameters included: 2GiB, 1500MB;\n40% of the peak that activations have "
+             "without remat; or device, all there is");
   add_planner_option(add, settings);
   if (train) {
     add.file("--plan", settings.plan,
@@ -96,6 +150,7 @@ std::vector<std::string> config_arguments(const std::string& path) {
   if (!json.is_object()) throw UsageError("[config] '" + path + "' is not a JSON object; write {\"layers\": 12, ...}");
   std::vector<std::string> arguments;
   for (const auto& [name, value] : json.items()) {
+    if (name == "config") throw UsageError("[config] '" + path + "' names another config file; put its options here");
     if (value.is_structured() || value.is_null()) {
       throw UsageError("[config] '" + name + "' in '" + path + "' must be a string, a number, true or false; mend it");
     }
@@ -111,15 +166,7 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   settings.model.seq = options.seq.value_or(gpt ? 128 : 32);
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
-  if (settings.data.empty()) throw UsageError("[options] --data is missing; name a text file");
-  if (gpt && settings.model.width % settings.model.heads != 0) {
-    throw UsageError("[options] --width " + std::to_string(settings.model.width) + " is not a multiple of --heads " +
-                     std::to_string(settings.model.heads) + "; change one of them");
-  }
-  if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
-    throw UsageError("[options] --resume and --checkpoint-every need a file; name it with --checkpoint");
-  }
-  parse_budget(settings.budget);
+  refuse_contradictions(options, settings);
   return settings;
 }
 

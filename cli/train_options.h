@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct TrainOptions {
   TrainSettings settings;
   std::optional<int64_t> batch, seq;  ///< what may be left out and whose default depends on the model
   std::string config;
+  // Which options were given, and where, as "--layers".
+  std::set<std::string> on_command_line, in_config;
 };
 
 /// `train`: for `remat train`, which has more of them than `remat compare`. The app refers to `options`.
@@ -27,7 +30,8 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train);
 /// line. Throws UsageError.
 std::vector<std::string> config_arguments(const std::string& path);
 
-/// Fills in what depends on other options. Throws UsageError where they contradict each other.
+/// Fills in what depends on other options. Throws UsageError where they contradict each other, or one has no effect
+/// beside another; one of the config file may, where the command line has the other.
 TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments);
 
 }  // namespace remat::cli

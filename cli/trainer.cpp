@@ -31,7 +31,6 @@ struct Trainer::Impl {
   std::shared_ptr<zoo::Model> model;
   std::unique_ptr<torch::optim::AdamW> optimizer;
   std::optional<Session> session;
-  std::optional<Plan> given_plan;
   int64_t steps_done = 0;
   bool fingerprints = false;
 
@@ -117,7 +116,7 @@ Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optio
       std::make_unique<torch::optim::AdamW>(impl_->model->parameters(), torch::optim::AdamWOptions(settings.lr));
   if (budget) {
     SessionOptions options{.budget = *budget, .planner = settings.planner};
-    if (!settings.plan.empty()) options.plan = impl_->given_plan = read_plan(settings.plan);
+    if (!settings.plan.empty()) options.plan = read_plan(settings.plan);
     impl_->session.emplace(std::move(options));
   }
 }
@@ -135,17 +134,13 @@ std::optional<int64_t> Trainer::budget_bytes() const {
 }
 
 std::string Trainer::plan() const {
-  if (!impl_->session) throw Error("[plan] a plain run follows no plan; leave out --plain or --save-plan");
-  return to_json(impl_->session->plan());
-}
-
-bool Trainer::followed_given_plan() const {
-  if (!impl_->session || !impl_->given_plan) return false;
   try {
-    return impl_->session->plan().fates == impl_->given_plan->fates;
-  } catch (const Error&) {  // none was followed
-    return false;
+    if (impl_->session) return to_json(impl_->session->plan());
+  } catch (const Error&) {  // none was followed: said below
   }
+  throw Error(
+      "[save-plan] no step has followed a plan to its end: the first is recorded, and where the budget has no plan none "
+      "is followed; give more --steps, a larger --budget or another --planner");
 }
 
 void Trainer::save(const std::function<void(const void* data, size_t size)>& write) const {

@@ -49,8 +49,6 @@ class Trainer {
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
-  /// Whether that was the one that the settings gave.
-  bool followed_given_plan() const;
 
   /// Everything that the next step depends on: step number, parameters, optimizer, generator.
   void save(const std::function<void(const void* data, size_t size)>& write) const;

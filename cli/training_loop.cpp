@@ -31,12 +31,15 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
                    .peak_bytes = peak,
                    .budget_bytes = trainer.budget_bytes(),
                    .seconds_left = smooth_seconds * static_cast<double>(settings.steps - result.step)});
-    if (!std::isfinite(result.loss)) {
-      throw Error("[train] the loss is " + format_number(result.loss, 0) + " in step " + std::to_string(result.step) +
-                  "; lower --lr");
-    }
+    check_loss(result);
     if (after_step) after_step(result);
   }
+}
+
+void check_loss(const StepResult& result) {
+  if (std::isfinite(result.loss)) return;
+  throw Error("[train] the loss is " + format_number(result.loss, 0) + " in step " + std::to_string(result.step) +
+              "; lower --lr");
 }
 
 double median_seconds(const std::vector<StepResult>& results) {

@@ -15,6 +15,9 @@ namespace remat::cli {
 void run_steps(Trainer& trainer, const TrainSettings& settings, const std::string& label,
                std::vector<StepResult>& results, const std::function<void(const StepResult&)>& after_step = {});
 
+/// Throws Error for a loss that is not a number.
+void check_loss(const StepResult& result);
+
 /// The middle of the steps' times without the first step's, which is spent on warming up.
 double median_seconds(const std::vector<StepResult>& results);
 

@@ -11,7 +11,7 @@ int main() {
     model->push_back(torch::nn::GELU());
   }
   torch::optim::AdamW optimizer(model->parameters());
-  remat::Session session({.budget = remat::Budget::parse("32MiB")});
+  remat::Session session({.budget = "32MiB"});
 
   for (int i = 0; i < 5; ++i) {
     auto x = torch::randn({1024, 256});

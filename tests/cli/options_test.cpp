@@ -58,7 +58,6 @@ TEST(OptionsTest, EveryOptionArrives) {
                                      "online",
                                      "--json",
                                      "j",
-                                     "--plain",
                                      "--resume",
                                      "--checkpoint",
                                      "c",
@@ -72,8 +71,9 @@ TEST(OptionsTest, EveryOptionArrives) {
   EXPECT_EQ(settings.json, "j");
   EXPECT_EQ(settings.checkpoint, "c");
   EXPECT_EQ(settings.checkpoint_every, 2);
-  EXPECT_TRUE(settings.plain);
+  EXPECT_FALSE(settings.plain);
   EXPECT_TRUE(settings.resume);
+  EXPECT_TRUE(settings_of({"--plain"}).plain);
 }
 
 TEST(OptionsTest, ThePlannerIsOnlineOrAnyInTheList) {
@@ -84,7 +84,7 @@ TEST(OptionsTest, ThePlannerIsOnlineOrAnyInTheList) {
     EXPECT_EQ(parse_options({"compare", "--data", "t", "--planner", std::string(planner.name)}).settings.planner,
               planner.name);
   }
-  EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--planner", "magic"}), "online,auto,"));
+  EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--planner", "magic"}), "online, auto, "));
 }
 
 TEST(OptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
@@ -165,11 +165,12 @@ TEST(OptionsTest, HelpAndVersionArePrinted) {
 
 TEST(OptionsTest, AConfigFileStandsForOptionsAndTheCommandLineComesFirst) {
   const test::TemporaryDirectory directory;
-  const auto config = directory.write("run.json", R"({"layers": 3, "budget": "40%", "plain": true, "steps": 9})");
+  const auto config = directory.write("run.json", R"({"layers": 3, "budget": "40%", "resume": true, "steps": 9,
+                                                   "checkpoint": "c"})");
   const auto settings = settings_of({"--config", config, "--steps", "11"});
   EXPECT_EQ(settings.model.layers, 3);
   EXPECT_EQ(settings.budget, "40%");
-  EXPECT_TRUE(settings.plain);
+  EXPECT_TRUE(settings.resume);
   EXPECT_EQ(settings.steps, 11);
   EXPECT_EQ(settings_of({"--steps", "11", "--config", config}).steps, 11);
 }
@@ -179,12 +180,80 @@ TEST(OptionsTest, AConfigFileIsCheckedLikeTheCommandLine) {
   const auto error = [&](const std::string& text) {
     return usage_error_of({"train", "--data", "text", "--config", directory.write("run.json", text)});
   };
-  EXPECT_TRUE(test::holds(error(R"({"layrs": 3})"), "--layrs"));
-  EXPECT_TRUE(test::holds(error(R"({"layers": 0})"), "--layers"));
+  const auto file = directory.path("run.json");
+  EXPECT_TRUE(test::holds(error(R"({"layrs": 3})"),
+                          "[config] '" + file + "': there is no option '--layrs'; did you mean --layers?"));
+  EXPECT_TRUE(test::holds(error(R"({"layers": 0})"), "[config] '" + file + "': --layers: '0'"));
+  EXPECT_TRUE(test::holds(error(R"({"budget": "40"})"), "[config] '" + file + "': --budget: \"40\" would be"));
+  EXPECT_TRUE(test::holds(error(R"({"width": 30})"), "[config] with '" + file + "', --width 30 is not a multiple"));
+  EXPECT_TRUE(test::holds(error(R"({"config": "other.json"})"), "names another config file"));
   EXPECT_TRUE(test::holds(error(R"({"layers": [3]})"), "'layers' in"));
   EXPECT_TRUE(test::holds(error(R"({"layers": )"), "is not a JSON object"));
   EXPECT_TRUE(test::holds(error("[1]"), "is not a JSON object"));
   EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--config", "/no/such"}), "cannot read '/no/such'"));
+}
+
+TEST(OptionsTest, MisspeltWordsGetASuggestion) {
+  using test::holds;
+  EXPECT_TRUE(holds(usage_error_of({"tran", "--data", "t"}),
+                    "[options] there is no subcommand 'tran'; did you mean train? see: remat --help"));
+  EXPECT_TRUE(holds(usage_error_of({"evaluate"}), "[options] there is no subcommand 'evaluate'; see: remat --help"));
+  const auto train = [](const std::string& option) { return usage_error_of({"train", "--data", "t", option, "3"}); };
+  EXPECT_TRUE(holds(train("--layrs"), "there is no option '--layrs'; did you mean --layers? see: remat train --help"));
+  EXPECT_TRUE(holds(train("--bugdet=40%"), "there is no option '--bugdet'; did you mean --budget?"));
+  EXPECT_TRUE(holds(train("--verbose"), "there is no option '--verbose'; see: remat train --help"));
+  EXPECT_TRUE(holds(train("more"), "'more' was not expected"));
+  EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--uot", "g"}), "did you mean --out?"))
+      << "before the one that is missing";
+  EXPECT_TRUE(holds(usage_error_of({"record", "rsnet", "--out", "g"}), "did you mean resnet?"));
+  EXPECT_TRUE(holds(usage_error_of({"train", "--data", "t", "--model", "gtp"}),
+                    "--model: 'gtp' is none of gpt, mlp; did you mean gpt?"));
+  EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--planner", "atuo"}), "did you mean auto?"));
+}
+
+TEST(OptionsTest, BudgetsAreEchoedAndQuestioned) {
+  using test::holds;
+  EXPECT_TRUE(holds(usage_error_of({"train", "--data", "t", "--budget", "40"}),
+                    "[options] --budget: \"40\" would be 40 bytes, too few for any step: did you mean \"40%\"?"));
+  EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--budget", "-3%"}), "--budget: \"-3%\" is not above 0%"));
+  EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--out", "g", "--budget", "x"}), "--budget: \"x\" does not"));
+  EXPECT_EQ(settings_of({"--budget", "1e9"}).budget, "1e9");
+}
+
+TEST(OptionsTest, OptionsWithoutEffectAreErrors) {
+  using test::holds;
+  const auto train = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--data", "t"});
+    return usage_error_of(more);
+  };
+  EXPECT_TRUE(holds(train({"--model", "mlp", "--dropout", "0"}), "[options] --dropout has no effect with --model mlp"));
+  EXPECT_TRUE(holds(train({"--model", "mlp", "--heads", "8"}),
+                    "[options] --heads has no effect with --model mlp; leave one of them out"));
+  EXPECT_TRUE(holds(train({"--plain", "--budget", "40%"}), "[options] --budget has no effect with --plain"));
+  EXPECT_TRUE(holds(train({"--plain", "--budget", "device"}), "--budget has no effect with --plain"));
+  EXPECT_TRUE(holds(train({"--plain", "--planner", "auto"}), "--planner has no effect with --plain"));
+  EXPECT_TRUE(holds(train({"--plain", "--plan", "p"}), "--plan has no effect with --plain"));
+  EXPECT_TRUE(holds(train({"--plain", "--save-plan", "p"}), "--save-plan has no effect with --plain"));
+  EXPECT_TRUE(holds(train({"--planner", "online", "--save-plan", "p"}), "--save-plan has no effect with --planner online"));
+  EXPECT_EQ(train({"--planner", "online", "--save-plan", "p", "--plan", "q"}), "(no usage error)");
+  EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--refine", "--planner", "rotor"}),
+                    "[options] --refine has no effect with --planner rotor"));
+  EXPECT_EQ(usage_error_of({"plan", "g", "--refine", "--all", "--planner", "rotor"}), "(no usage error)");
+}
+
+// A file for several runs: what one of them has no use for may stay in it.
+TEST(OptionsTest, TheCommandLineMayMakeAnOptionOfTheConfigFileIdle) {
+  const test::TemporaryDirectory directory;
+  const auto config = directory.write("run.json", R"({"heads": 4, "budget": "40%"})");
+  EXPECT_TRUE(settings_of({"--config", config, "--plain"}).plain);
+  EXPECT_EQ(settings_of({"--config", config, "--model", "mlp"}).model.kind, "mlp");
+  const auto usage_error = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--data", "t", "--config", config});
+    return usage_error_of(more);
+  };
+  EXPECT_TRUE(test::holds(usage_error({"--plain", "--budget", "50%"}), "--budget has no effect with --plain"));
+  directory.write("run.json", R"({"heads": 4, "model": "mlp"})");
+  EXPECT_TRUE(test::holds(usage_error({}), "[config] with '" + config + "', --heads has no effect with --model mlp"));
 }
 
 TEST(OptionsTest, TheCommandLineIsKeptAsAShellWouldReadIt) {

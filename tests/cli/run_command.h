@@ -31,6 +31,7 @@ struct Setting {
   int64_t largest_file = 0;       ///< bytes, 0: no limit; stands in for a full disk
   std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
   int signal = 0;
+  std::function<void()> before_signal = {};  ///< run first, while the command goes on
   bool reader_stops = false;  ///< nothing is read from `signal_after` on; the signal comes once the pipe is full, and
                               ///< the command is killed another 20 s later
   int signal_seconds = 0;     ///< > 0: send it this long after the start, and kill the command another 20 s later
@@ -125,6 +126,7 @@ inline Outcome run_command(const std::vector<std::string>& arguments, const Sett
   outcome.out = drain(out[0], [&](const std::string& text) {
     if (sent || text.find(setting.signal_after) == std::string::npos) return;
     if (setting.reader_stops) wait_until_full(out[0]);
+    if (setting.before_signal) setting.before_signal();
     kill(child, setting.signal);
     sent = true;
     if (setting.reader_stops) kill_unless_it_ends(child, 20);

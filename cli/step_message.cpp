@@ -1,0 +1,96 @@
+#include "cli/step_message.h"
+
+#include <bit>
+#include <new>
+
+#include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
+
+#include <remat/error.h>
+#include <remat/report.h>
+
+namespace remat::cli {
+namespace {
+
+using nlohmann::json;
+
+// Bytes of a path that are no UTF-8 may stand in messages.
+std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+json fingerprints_json(const Fingerprints& fingerprints) {
+  auto list = json::array();
+  for (const auto& print : fingerprints) list.push_back({print.name, print.low, print.high});
+  return list;
+}
+
+Fingerprints read_fingerprints(const json& list) {
+  Fingerprints fingerprints;
+  for (const auto& print : list) fingerprints.push_back({print.at(0), print.at(1), print.at(2)});
+  return fingerprints;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+std::string step_message(const StepResult& result) {
+  json message = {{"step", result.step},
+                  {"loss_bits", std::bit_cast<uint32_t>(result.loss)},
+                  {"seconds", result.seconds},
+                  {"baseline_bytes", result.baseline_bytes},
+                  {"peak_bytes", result.peak_bytes},
+                  {"gradients", fingerprints_json(result.gradients)},
+                  {"parameters", fingerprints_json(result.parameters)}};
+  if (result.report) message["report"] = to_json(*result.report);
+  return dump(message);
+}
+
+StepResult read_step_message(const std::string& line) {
+  const auto message = json::parse(line);
+  StepResult result;
+  message.at("step").get_to(result.step);
+  result.loss = std::bit_cast<float>(message.at("loss_bits").get<uint32_t>());
+  message.at("seconds").get_to(result.seconds);
+  message.at("baseline_bytes").get_to(result.baseline_bytes);
+  message.at("peak_bytes").get_to(result.peak_bytes);
+  result.gradients = read_fingerprints(message.at("gradients"));
+  result.parameters = read_fingerprints(message.at("parameters"));
+  if (message.contains("report")) result.report = report_from_json(message.at("report").get<std::string>());
+  return result;
+}
+
+std::string error_message(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const BudgetError& budget) {
+    json message = {{"error", "budget"},
+                    {"message", budget.what()},
+                    {"budget_bytes", budget.budget_bytes()},
+                    {"lower_bound_bytes", budget.lower_bound_bytes()}};
+    if (budget.smallest_known_bytes()) message["smallest_known_bytes"] = *budget.smallest_known_bytes();
+    return dump(message);
+  } catch (const Error& users) {
+    return dump({{"error", "user"}, {"message", users.what()}});
+  } catch (const c10::Error& torch) {
+    return dump({{"error", "user"}, {"message", "[torch] " + first_line(torch.what_without_backtrace())}});
+  } catch (const std::bad_alloc&) {
+    return dump({{"error", "memory"}});
+  } catch (const std::exception& other) {
+    return dump({{"error", "internal"}, {"message", other.what()}});
+  }
+}
+
+void throw_if_error(const std::string& line) {
+  const auto message = json::parse(line);
+  if (!message.contains("error")) return;
+  const auto kind = message.at("error").get<std::string>();
+  if (kind == "memory") throw std::bad_alloc();
+  const auto text = message.at("message").get<std::string>();
+  if (kind == "user") throw Error(text);
+  if (kind != "budget") throw InternalError(text);
+  std::optional<int64_t> smallest;
+  if (message.contains("smallest_known_bytes")) smallest = message.at("smallest_known_bytes").get<int64_t>();
+  throw BudgetError(text, message.at("budget_bytes"), message.at("lower_bound_bytes"), smallest);
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,145 @@
+#include "cli/training_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <remat/error.h>
+#include <remat/memory.h>
+
+#include "cli/step_message.h"
+
+namespace remat::cli {
+namespace {
+
+constexpr char kStep = 's';
+
+bool send_all(int file, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const auto sent = send(file, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    done += static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_order(int file) {
+  char order = 0;
+  ssize_t count = 0;
+  do count = read(file, &order, 1);
+  while (count < 0 && errno == EINTR);
+  return count == 1 && order == kStep;
+}
+
+// The process's life: one answer when the trainer is there, and one for each order. It ends with the orders, or with
+// an error, which is its last answer.
+void serve(int orders_and_answers, const TrainSettings& settings, const TextData& data, std::optional<Budget> budget) {
+  const auto answer = [&](const std::string& line) { return send_all(orders_and_answers, line + "\n"); };
+  try {
+    Trainer trainer(settings, data, std::move(budget));
+    trainer.record_fingerprints();
+    bool heard = answer(nlohmann::json{{"parameters", trainer.parameter_count()}}.dump());
+    while (heard && receive_order(orders_and_answers)) {
+      const auto result = trainer.step();
+      heard = answer(nlohmann::json{{"current_bytes", memory::current()}}.dump()) && answer(step_message(result));
+    }
+  } catch (...) {
+    answer(error_message(std::current_exception()));
+  }
+}
+
+// Ctrl-C at a terminal reaches all processes: the one that was started decides what becomes of the others, which end
+// with it, however it ends.
+void become_dependent(pid_t parent) {
+  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) std::signal(signal, signal == SIGTERM ? SIG_DFL : SIG_IGN);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it ended before it could be followed
+}
+
+}  // namespace
+
+TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings, const TextData& data,
+                                 std::optional<Budget> budget)
+    : what_(std::move(what)) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Error("[compare] no connection to a second process (" + std::string(std::strerror(errno)) +
+                "); close some files or programs");
+  }
+  std::fflush(nullptr);  // what was printed is not to be printed twice
+  const pid_t parent = getpid();
+  process_ = fork();
+  if (process_ == 0) {
+    become_dependent(parent);
+    close(ends[0]);
+    serve(ends[1], settings, data, std::move(budget));
+    _exit(0);
+  }
+  close(ends[1]);
+  socket_ = ends[0];
+  if (process_ < 0) {
+    const std::string reason = std::strerror(errno);
+    close(socket_);
+    throw Error("[compare] no second process can be started (" + reason + "); close some programs");
+  }
+  try {
+    parameter_count_ = nlohmann::json::parse(read_answer()).at("parameters");
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+TrainingProcess::~TrainingProcess() { end(); }
+
+void TrainingProcess::end() {
+  close(socket_);
+  kill(process_, SIGKILL);  // nothing there is worth waiting for
+  while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+StepResult TrainingProcess::step() {
+  if (!send_all(socket_, std::string(1, kStep))) fail_as_process_ended();
+  current_bytes_ = nlohmann::json::parse(read_answer()).at("current_bytes");
+  return read_step_message(read_answer());
+}
+
+std::string TrainingProcess::read_answer() {
+  size_t end = 0;
+  char piece[1 << 16];
+  while ((end = unread_.find('\n')) == std::string::npos) {
+    const auto count = read(socket_, piece, sizeof piece);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail_as_process_ended();
+    unread_.append(piece, static_cast<size_t>(count));
+  }
+  auto line = unread_.substr(0, end);
+  unread_.erase(0, end + 1);
+  throw_if_error(line);
+  return line;
+}
+
+void TrainingProcess::fail_as_process_ended() {
+  siginfo_t info = {};
+  waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT);
+  const bool killed = info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
+  const auto how = killed ? "was ended by signal " + std::to_string(info.si_status)
+                          : "ended with code " + std::to_string(info.si_status);
+  const bool memory = killed && info.si_status == SIGKILL;
+  throw Error("[compare] the process of the " + what_ + " training " + how +
+              (memory ? ", as the system does where memory runs out; lower --batch: both trainings are in memory at once"
+                      : "; run `remat train` with the same options to see why"));
+}
+
+}  // namespace remat::cli
