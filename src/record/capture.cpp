@@ -147,14 +147,16 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   tape.hold_leaf(id, held);
   tape.values[id].scope = root_scope_;
   tape.values[id].last_contents = memory::watch_contents(*storage);
-  if (tensor.is_leaf() && tensor.requires_grad()) {
+  // Products read a transposed view of a weight.
+  const at::TensorBase& parameter = tensor.is_view() ? tensor._base() : tensor;
+  if (parameter.is_leaf() && parameter.requires_grad()) {
     tape.values[id].parameter = true;
     tape.parameter_bytes += tape.values[id].bytes;
-    const at::Tensor& gradient = tensor.grad();
+    const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
     if (gradient.defined() && gradient.has_storage()) {
       tape.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
       c10::StorageImpl& older = *storage_of(gradient);
-      if (tape.ledger != nullptr && gradient.device() == tensor.device())
+      if (tape.ledger != nullptr && gradient.device() == parameter.device())
         tape.adopted_bytes += tape.ledger->adopt(older);
     }
   }
