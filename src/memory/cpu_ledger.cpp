@@ -102,6 +102,7 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   const int64_t bytes = adopted_.adopt(storage);
   if (bytes == 0) return 0;
   sweep();
+  enforcements_.meet_older(bytes);
   // The bytes exist, so they are counted in any case. But first the reclaimers may make room for them.
   while (counted() - enforcements_.smallest() + bytes > 0 && enforcements_.reclaim(bytes)) {
   }

@@ -44,6 +44,7 @@ class CpuLedger final : public DeviceLedger {
   void release(int64_t bytes) noexcept override { current_.fetch_sub(bytes, std::memory_order_relaxed); }
   int64_t adopt(c10::StorageImpl& storage) override;
   std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) override;
+  void set_limit(const Reclaimer& reclaimer, int64_t limit) override { enforcements_.set_limit(reclaimer, limit); }
   int64_t enforced_limit() const override { return enforcements_.smallest(); }
 
   // DeviceLedger.

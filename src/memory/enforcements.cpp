@@ -2,6 +2,7 @@
 
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <remat/error.h>
 
@@ -46,12 +47,12 @@ class Enforcements::Call {
 
 class Enforcements::Handle final : public Ledger::Enforcement {
  public:
-  Handle(Enforcements& owner, Key key) : owner_(owner), key_(std::move(key)) {}
-  ~Handle() override { owner_.remove(key_); }
+  Handle(Enforcements& owner, std::shared_ptr<Entry> entry) : owner_(owner), entry_(std::move(entry)) {}
+  ~Handle() override { owner_.remove(entry_); }
 
  private:
   Enforcements& owner_;
-  Key key_;
+  std::shared_ptr<Entry> entry_;
 };
 
 std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclaimer& reclaimer) {
@@ -60,17 +61,36 @@ std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclai
   }
   std::lock_guard lock(mutex_);
   const Key key{limit, ++arrivals_};
-  auto handle = std::make_unique<Handle>(*this, key);
-  entries_.emplace(key, std::make_shared<Entry>(Entry{reclaimer}));
-  smallest_.store(entries_.begin()->first.first, std::memory_order_release);
+  auto entry = std::make_shared<Entry>(Entry{reclaimer, key});
+  auto handle = std::make_unique<Handle>(*this, entry);
+  entries_.emplace(key, std::move(entry));
+  update_smallest();
   return handle;
 }
 
-void Enforcements::remove(Key key) {
+void Enforcements::remove(const std::shared_ptr<Entry>& entry) {
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<Entry> entry = std::move(entries_.extract(key).mapped());
-  smallest_.store(entries_.empty() ? INT64_MAX : entries_.begin()->first.first, std::memory_order_release);
+  entries_.erase(entry->key);
+  update_smallest();
   call_ended_.wait(lock, [&] { return entry->calls == Call::on_this_thread(*entry); });
+}
+
+void Enforcements::update_smallest() {
+  smallest_.store(entries_.empty() ? INT64_MAX : entries_.begin()->first.first, std::memory_order_release);
+}
+
+void Enforcements::set_limit(const Reclaimer& reclaimer, int64_t limit) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Entry>> changed;
+  for (const auto& [key, entry] : entries_) {
+    if (&entry->reclaimer == &reclaimer) changed.push_back(entry);
+  }
+  for (const auto& entry : changed) {
+    entries_.erase(entry->key);
+    entry->key.first = limit;
+    entries_.emplace(entry->key, entry);
+  }
+  update_smallest();
 }
 
 std::pair<Enforcements::Key, std::shared_ptr<Enforcements::Entry>> Enforcements::next_after(Key key) {
@@ -88,6 +108,12 @@ bool Enforcements::reclaim(int64_t bytes) {
     if (Call(*this, entry).reclaimer().reclaim(bytes)) return true;
   }
   return false;
+}
+
+void Enforcements::meet_older(int64_t bytes) {
+  for (auto [key, entry] = next_after({0, 0}); entry != nullptr; std::tie(key, entry) = next_after(key)) {
+    Call(*this, entry).reclaimer().meets_older(bytes);
+  }
 }
 
 void Enforcements::refuse(int64_t needed, int64_t request) {

@@ -23,8 +23,14 @@ class Enforcements {
   /// See Ledger::enforce().
   std::unique_ptr<Ledger::Enforcement> enforce(int64_t limit, Reclaimer& reclaimer);
 
+  /// See Ledger::set_limit().
+  void set_limit(const Reclaimer& reclaimer, int64_t limit);
+
   /// Asks the reclaimers, that of the smallest limit first, until one frees something. False if none did.
   bool reclaim(int64_t bytes);
+
+  /// Tells every reclaimer; see Reclaimer::meets_older().
+  void meet_older(int64_t bytes);
 
   /// Lets the reclaimer of the smallest limit throw, if `needed` bytes pass that limit. Returns where no limit stands
   /// in the way any more, because another thread has just ended an enforcement.
@@ -35,13 +41,15 @@ class Enforcements {
   using Key = std::pair<int64_t, int64_t>;
   struct Entry {
     Reclaimer& reclaimer;
-    int64_t calls = 0;  ///< calls of the reclaimer in progress; guarded by mutex_
+    Key key;
+    int64_t calls = 0;  ///< calls of the reclaimer in progress; guarded by mutex_, as the key is
   };
   class Call;
   class Handle;
 
   std::pair<Key, std::shared_ptr<Entry>> next_after(Key key);
-  void remove(Key key);
+  void remove(const std::shared_ptr<Entry>& entry);
+  void update_smallest();
 
   std::atomic<int64_t> smallest_{INT64_MAX};
   std::mutex mutex_;

@@ -20,6 +20,8 @@ class Reclaimer {
   /// Returns true if it freed anything (the ledger then looks again), false if it has nothing left to give.
   /// May be called from several threads at once and must not allocate tensors.
   virtual bool reclaim(int64_t bytes) = 0;
+  /// Called before `bytes` of tensors that are older than the account are counted: they were there all along.
+  virtual void meets_older(int64_t /*bytes*/) {}
   /// Called when no reclaimer could help and the allocation is about to pass the limit; throws BudgetError.
   /// `needed`: bytes that would be alive with the allocation, `request`: its size, `limit`: the limit in force.
   [[noreturn]] virtual void refuse(int64_t needed, int64_t request, int64_t limit) = 0;
@@ -67,6 +69,9 @@ class Ledger {
     virtual ~Enforcement() = default;
   };
   virtual std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) = 0;
+  /// Every limit that is enforced through `reclaimer` becomes `limit` bytes. A reclaimer may call it from reclaim().
+  /// CPU only: elsewhere limits stay what they are.
+  virtual void set_limit(const Reclaimer& /*reclaimer*/, int64_t /*limit*/) {}
   /// The smallest limit in force, or INT64_MAX.
   virtual int64_t enforced_limit() const = 0;
 

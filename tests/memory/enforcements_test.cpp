@@ -39,6 +39,24 @@ TEST(Enforcements, TheSmallestLimitHoldsUntilItEnds) {
   EXPECT_EQ(enforcements.smallest(), INT64_MAX);
 }
 
+TEST(Enforcements, ALimitCanChangeWhileItsReclaimerIsAsked) {
+  Enforcements enforcements;
+  Calling rising;
+  FakeReclaimer other;
+  rising.action = [&] {
+    enforcements.set_limit(rising, 300);
+    return true;
+  };
+  auto fixed = enforcements.enforce(200, other);
+  auto handle = enforcements.enforce(100, rising);
+  EXPECT_TRUE(enforcements.reclaim(1));
+  EXPECT_EQ(enforcements.smallest(), 200);
+  fixed.reset();
+  EXPECT_EQ(enforcements.smallest(), 300);
+  handle.reset();
+  EXPECT_EQ(enforcements.smallest(), INT64_MAX);
+}
+
 TEST(Enforcements, ALimitMustBePositive) {
   Enforcements enforcements;
   FakeReclaimer reclaimer;
