@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include <remat/error.h>
 #include <remat/memory.h>
@@ -16,11 +18,14 @@ namespace remat::cli {
 void run_steps(Trainer& trainer, const TrainSettings& settings, const std::string& label,
                std::vector<StepResult>& results, const std::function<void(const StepResult&)>& after_step) {
   Progress progress(stdout);
-  int64_t peak = 0;
+  int64_t peak = 0;  // since the budget holds
+  bool held = false;
   double smooth_seconds = 0;  // a moving average: the speed now, not since the beginning
   while (trainer.steps_done() < settings.steps && interrupted() == 0) {
+    const bool holds = trainer.budget_bytes().has_value();  // a share's first step measures what it is a share of
     const auto& result = results.emplace_back(trainer.step());
-    peak = std::max(peak, result.peak_bytes);
+    if (holds && !std::exchange(held, true)) peak = 0;
+    peak = std::max(peak, holds ? result.report->peak_bytes : result.peak_bytes);
     smooth_seconds = smooth_seconds == 0 ? result.seconds : 0.8 * smooth_seconds + 0.2 * result.seconds;
     progress.show({.label = label,
                    .step = result.step,
@@ -29,7 +34,7 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
                    .tokens_per_second = static_cast<double>(tokens_per_step(settings)) / smooth_seconds,
                    .current_bytes = memory::current(),
                    .peak_bytes = peak,
-                   .budget_bytes = trainer.budget_bytes(),
+                   .budget_bytes = holds ? std::optional(result.report->budget_bytes) : std::nullopt,
                    .seconds_left = smooth_seconds * static_cast<double>(settings.steps - result.step)});
     check_loss(result);
     if (after_step) after_step(result);
