@@ -14,8 +14,10 @@ namespace remat {
 /// Three kinds:
 ///  - bytes: everything counts, parameters, gradients and optimizer state included.
 ///  - percent: a share of the plain step's *activation peak*, that is, of its peak above the bytes that were alive when
-///    the step began. What plain needs is not known before one step has run: the first step keeps everything the device
-///    allows and measures it; the budget holds from the second step on. Where steps differ, the largest so far counts.
+///    the step began. What plain needs is not known before one step has run. The first step keeps what is alive above
+///    that under the same share of what plain would have taken by then, and so under the share of its peak in the end;
+///    where not enough can be given up, it takes what it needs and is not refused. (On CUDA it keeps everything.) From
+///    the second step on the budget is a number of bytes. Where steps differ, the largest so far counts.
 ///  - device limit (the default): the memory of the device, or the container's limit where that is smaller.
 ///
 /// A value type: immutable, cheap to copy, safe to share between threads.

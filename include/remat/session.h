@@ -102,10 +102,12 @@ class Session {
   /// stays, and its target is replaced. Throws Error, also for a device or a pipe.
   void save_plan(const std::string& path) const;
 
-  /// The smallest budget in bytes for a session like this one, as predicted for the step of graph(): that a first step
-  /// can do with, which has no plan yet, and later ones that have none for so little. What such a step drops depends on
-  /// the times that it measures: it may need a few percent of its activations more. Without a graph, what the smallest
-  /// step that completed took, if any did. Computed anew at each call: up to some tenths of a second.
+  /// The smallest budget in bytes for a session like this one, as predicted for a step like that of graph() which began
+  /// now: that a first step can do with, which has no plan yet, and later ones that have none for so little. What came
+  /// to stay since the last step counts: ask after the first update of an optimizer, and its state is in the number.
+  /// What such a step drops depends on the times that it measures: it may need a few percent of its activations more.
+  /// Without a graph, what the smallest step that completed took, if any did. Computed anew at each call: up to some
+  /// tenths of a second.
   std::optional<int64_t> min_budget_bytes() const;
 
   /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.

@@ -14,21 +14,34 @@ class BudgetError(Error):
     """The step does not fit the budget, even with everything dropped that can be recomputed.
 
     Raised where an out-of-memory error would be, in the forward or the backward pass. The step can be tried again with
-    less work or a larger budget.
+    less work or a larger budget::
+
+        budget = 1
+        while True:  # ends with what the step takes, or a few percent more
+            try:
+                train_one_step(budget)
+                break
+            except remat.BudgetError as error:
+                budget = error.needed_bytes
     """
 
     budget_bytes: int | None
     """The budget that was in force."""
+    needed_bytes: int | None
+    """The budget to try next: more than budget_bytes, with all that is alive now counted. Where the session knows the
+    step from one like it, what it is predicted to take. Where it does not (in a first step, say), what it took so far
+    and an eighth more: what comes later may take more, and then the next error says so. A loop that sets its budget to
+    the number of each error always comes to an end. Of a planner, the smallest budget that it has a plan for."""
     lower_bound_bytes: int | None
     """No budget below it can pass the point where the step stopped, whatever is dropped."""
     smallest_known_bytes: int | None
-    """What the smallest earlier step of the session that completed took, beside what was alive when this one began; None
-    if there is none. Of a planner, the smallest budget that it has a plan for."""
+    """What the smallest earlier step of the session that completed took, beside what was alive when this one began and
+    the gradients that were there then and are not now; None if there is none."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         figures = _C.budget_figures(message)
-        self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes = figures or (None, None, None)
+        self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes, self.needed_bytes = figures or [None] * 4
 
 
 class InternalError(RuntimeError):

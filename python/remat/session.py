@@ -68,8 +68,8 @@ class Session:
     Args:
         budget: the most tensor bytes alive on the device at any moment of a step, parameters, gradients and optimizer
             state included: an int, or "6GiB", "1500MB". "40%" means 40 % of the plain step's activation peak, that is,
-            of its peak above the bytes alive when the step began; the first step measures it and keeps everything that
-            the device allows. None: the device's or container's limit.
+            of its peak above the bytes alive when the step began. The first step measures that, and keeps under 40 % of
+            what plain would have taken by then, wherever enough can be given up. None: the device's or container's limit.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed.
         device: "cpu" or "cuda"; None: CUDA where there is one.

@@ -256,14 +256,16 @@ bool Tape::is_as_planned(size_t index, const Graph& graph) const {
   return true;
 }
 
+bool Tape::begins_like(const Graph& graph) const {
+  for (size_t index = 0; index < operations.size(); ++index) {
+    if (!is_as_planned(index, graph)) return false;
+  }
+  return true;
+}
+
 void Tape::follow_schedules() {
   if (schedules.empty() || is_as_planned(operations.size() - 1, schedules.front()->graph)) return;
-  const auto fits = [&](const auto& schedule) {
-    for (size_t index = 0; index < operations.size(); ++index) {
-      if (!is_as_planned(index, schedule->graph)) return false;
-    }
-    return true;
-  };
+  const auto fits = [&](const auto& schedule) { return begins_like(schedule->graph); };
   schedules.erase(schedules.begin(), std::find_if(schedules.begin() + 1, schedules.end(), fits));
   if (schedules.empty()) return;
   for (ValueId id = 0; id < values.size(); ++id) {
@@ -408,6 +410,7 @@ void Tape::release_saved(ValueId bound, uint32_t asked_in) {
   if (value.saved > 0) return;
   let_go(id);
   ++released_since_collect_;
+  released_since_look_ = true;
   collect_if_due();
 }
 
@@ -456,6 +459,22 @@ bool Tape::collect_to_free() {
     return true;
   }
   return false;
+}
+
+int64_t Tape::release_unused_generators() {
+  if (!std::exchange(released_since_look_, false) || generators.empty()) return 0;
+  const uint32_t stamp = next_visit();
+  reachable(/*living=*/true, stamp);
+  const memory::FrozenPlain frozen;
+  int64_t bytes = 0;
+  for (const Operation& operation : operations) {
+    if (operation.info == nullptr || operation.generator == kNone || operation.visit == stamp) continue;
+    at::Tensor& state = generators[operation.generator].state;
+    if (!state.defined()) continue;
+    bytes += static_cast<int64_t>(state.nbytes());
+    state.reset();
+  }
+  return bytes;
 }
 
 void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {

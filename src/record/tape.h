@@ -258,6 +258,8 @@ class Tape {
   /// Compares the operation just recorded with the schedule's. Where they differ, goes on with the next schedule that
   /// has all operations so far, if any.
   void follow_schedules();
+  /// Are the operations so far the first ones of `graph`?
+  bool begins_like(const Graph& graph) const;
   /// Queues a value for dropping as soon as only the tape holds it.
   void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
   /// Queues a value that stays: once only the tape holds it for replays, plain's account shall not have it.
@@ -283,6 +285,8 @@ class Tape {
   /// Does so only if it frees memory, and spares the values in a user's hands if that frees any. Returns whether it
   /// did.
   bool collect_to_free();
+  /// Frees the generator states of operators that nothing can ask for any more, and returns their bytes.
+  int64_t release_unused_generators();
   /// collect(), if enough has been let go of since the last time to make it worth it.
   void collect_if_due();
 
@@ -344,6 +348,7 @@ class Tape {
   size_t next_look_ = 0;
   const uint64_t watched_ends_ = memory::watched_ends();  ///< before the first leaf
   uint32_t released_since_collect_ = 0;
+  bool released_since_look_ = false;  ///< at the generators' states
   uint32_t visit_ = 0;
 };
 

@@ -89,6 +89,10 @@ class Prices {
   std::vector<std::pair<OperationId, uint32_t>> seen_;
 };
 
+/// What a refused step is given for what comes after the refusal: a part of what it takes above its baseline.
+constexpr int64_t kPartAhead = 8;          ///< of a step that is not known to its end
+constexpr int64_t kPartMispredicted = 32;  ///< of one that was predicted to fit
+
 constexpr size_t kMostOptions = 256;
 constexpr std::chrono::milliseconds kLongestWait{200};
 
@@ -178,6 +182,7 @@ void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
   const std::lock_guard lock(mutex_);
   std::erase_if(tapes_, [](const auto& known) { return known.expired(); });
   tapes_.push_back(tape);
+  current_ = tape;
 }
 
 std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
@@ -189,15 +194,77 @@ std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
   return tapes;
 }
 
+int64_t OnlineEviction::follow_plain(double share, int64_t most) {
+  const std::lock_guard lock(mutex_);
+  share_ = share;
+  base_ = baseline;
+  limit_ = std::max<int64_t>(1, std::min(base_, most));
+  most_ = most;
+  return limit_;
+}
+
+void OnlineEviction::hold_still() {
+  const std::lock_guard lock(mutex_);
+  share_ = 0;
+}
+
+int64_t OnlineEviction::limit_in_the_end() {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+void OnlineEviction::raise_limit(int64_t limit) {
+  limit = std::min(limit, most_);
+  if (limit <= limit_) return;
+  limit_ = limit;
+  ledger_.set_limit(*this, limit);
+}
+
+void OnlineEviction::meets_older(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  base_ += bytes;
+  if (share_ > 0) raise_limit(limit_ + bytes);
+}
+
+/// Returns the bytes that are missing still.
+int64_t OnlineEviction::raise_to_share(int64_t missing) {
+  const std::lock_guard lock(mutex_);
+  if (share_ == 0 || ledger_.enforced_limit() < limit_) return missing;  // it is another step's limit
+  const int64_t request = memory::FrozenPlain::active() ? 0 : missing + limit_ - ledger_.current();
+  const int64_t plain = std::max(ledger_.plain_peak(), ledger_.plain_current() + request);
+  const int64_t before = limit_;
+  raise_limit(base_ + static_cast<int64_t>(share_ * static_cast<double>(plain - base_)));
+  return missing - (limit_ - before);
+}
+
+/// Nothing more can be given up: lets the limit rise so that `missing` bytes fit. False if it may not rise so far.
+bool OnlineEviction::give_way(int64_t missing) {
+  const std::lock_guard lock(mutex_);
+  if (share_ == 0 || ledger_.enforced_limit() < limit_ || limit_ >= most_) return false;
+  raise_limit(limit_ + missing);
+  return true;
+}
+
+std::shared_ptr<Tape> OnlineEviction::step_in_progress() {
+  const std::lock_guard lock(mutex_);
+  return current_.lock();
+}
+
 bool OnlineEviction::reclaim(int64_t bytes) {
+  bytes = raise_to_share(bytes);
+  if (bytes <= 0) return true;
   const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
     const TapeLock lock = lock_for_a_while(*tape);
+    if (lock.owns_lock()) freed += tape->release_unused_generators();
+  }
+  for (const auto& tape : tapes) {
+    if (freed >= bytes) break;
+    const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
     if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
-    if (freed >= bytes) break;
   }
   if (freed > 0) return true;
   // Nothing left to drop: at last, what the records hold in vain.
@@ -206,7 +273,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     if (!lock.owns_lock()) continue;
     if (tape->collect_to_free()) return true;
   }
-  return false;
+  return give_way(bytes);
 }
 
 /// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
@@ -227,6 +294,19 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
   return std::max(bytes, baseline);  // what was there before may have been freed since, but the step began with it
 }
 
+/// See BudgetError::needed_bytes(). `needed` are alive with the allocation that was refused.
+int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* tape,
+                                     const std::optional<int64_t>& predicted) const {
+  const int64_t before = baseline + (tape != nullptr ? tape->adopted_bytes : 0);
+  if (predicted) {
+    const int64_t more = limit + std::max<int64_t>(1, (limit - before) / kPartMispredicted);
+    return std::max({*predicted, needed, *predicted <= limit ? more : 0});
+  }
+  const int64_t gradients = tape != nullptr ? tape->parameter_bytes - tape->gradient_bytes : 0;
+  const int64_t so_far = std::max(needed, before + gradients);
+  return std::max(so_far + (so_far - before) / kPartAhead, limit + 1);
+}
+
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const int64_t least = lower_bound(request);
   int64_t parameters = 0, gradients = 0;
@@ -236,6 +316,13 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     parameters += tape->parameter_bytes;
     gradients += tape->gradient_bytes;
   }
+  const auto step = request == 0 ? nullptr : step_in_progress();
+  TapeLock lock;
+  if (step) lock = lock_for_a_while(*step);
+  const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
+  const Known earlier = known ? known(tape) : Known();
+  const int64_t enough = needed_bytes(needed, limit, tape, earlier.predicted);
+  if (tape != nullptr) lock.unlock();
   std::string before = format_bytes(baseline) + " of it since before the step";
   if (parameters > 0) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
@@ -246,18 +333,16 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
   std::string message = "[budget] " + what + "the budget is " + format_exact_bytes(limit) +
-                        "; give more, or less work per step; no budget below " + format_exact_bytes(least) +
-                        " can work";
-  if (smallest_known) {
-    message += ", a step of this session would have completed within " + format_exact_bytes(*smallest_known) +
-               ", and min_budget_bytes() says what one like the last takes";
+                        "; give " + format_exact_bytes(enough) + ", ";
+  if (earlier.predicted) {
+    message += "which a step like those before is predicted to take now, or less work per step";
   } else {
     message +=
-        ", and what comes later in the step is not known yet: run one without a budget, then min_budget_bytes() "
-        "says what it takes";
+        "or less work per step; what comes later in the step is not known yet and may take more: run one without a "
+        "budget, then min_budget_bytes() says what it takes";
   }
-  message += known_need;
-  raise(BudgetError(message, limit, least, smallest_known));
+  message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
+  raise(BudgetError(message, limit, least, earlier.smallest, enough));
 }
 
 }  // namespace remat

@@ -7,6 +7,7 @@
 // nothing in the forward pass, and the order of need is known in backward.)
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,23 +26,49 @@ class OnlineEviction final : public memory::Reclaimer {
   /// From now on values of `tape` are candidates, for as long as the tape lives.
   void watch(const std::shared_ptr<Tape>& tape);
 
+  /// For a step whose budget is a share of what plain takes, where that is not known yet. From now on what is alive
+  /// above the baseline is kept under `share` (0 to 1) of what plain would have taken by then, so that it is under the
+  /// same share of plain's peak in the end. Where not enough can be given up the limit gives way, up to `most` bytes.
+  /// Returns the limit to begin with.
+  int64_t follow_plain(double share, int64_t most);
+  /// The limit is what it is.
+  void hold_still();
+  /// Of the last step that followed plain: its limit in the end.
+  int64_t limit_in_the_end();
+
   bool reclaim(int64_t bytes) override;
+  void meets_older(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
 
   /// Bytes alive when the step began.
   int64_t baseline = 0;
-  /// The smallest budget that the step is known to complete within, from what earlier ones took.
-  std::optional<int64_t> smallest_known;
+  /// What earlier steps of the session tell about the one in progress, for refusals: asked with what of it is recorded,
+  /// or with null where it has not begun.
+  struct Known {
+    std::optional<int64_t> smallest;   ///< bytes that the smallest of those that completed took
+    std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
+  };
+  std::function<Known(const Tape*)> known;
   /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
   std::string known_need;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();
+  std::shared_ptr<Tape> step_in_progress();
   int64_t lower_bound(int64_t request);
+  int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
+  int64_t raise_to_share(int64_t missing);
+  bool give_way(int64_t missing);
+  void raise_limit(int64_t limit);
 
   memory::Ledger& ledger_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Tape>> tapes_;
+  std::weak_ptr<Tape> current_;  ///< of the step in progress
+  // Of a step that follows plain, all in bytes but the share.
+  double share_ = 0;  ///< 0: there is none
+  int64_t base_ = 0;  ///< alive when the step began, with what was older than the account
+  int64_t limit_ = 0, most_ = 0;
 };
 
 /// Gives up values of `tape` worth at least `bytes`, or all it can. Returns the bytes freed.

@@ -25,6 +25,13 @@
 #include "run/step_planner.h"
 
 namespace remat {
+namespace {
+
+/// Of its activations: what a step that has no plan may take more than predicted, by the times that it measures. (With
+/// times that vary by a factor of two, a transformer took a 22nd more.)
+constexpr int64_t kPartForTimes = 16;
+
+}  // namespace
 
 struct Session::Impl {
   explicit Impl(SessionOptions given)
@@ -39,7 +46,10 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;     ///< the largest of the steps that completed
-  std::optional<int64_t> smallest_activation_peak;  ///< measured, of the same
+  struct Smallest {
+    int64_t activation_peak = 0, gradients = 0;
+  };
+  std::optional<Smallest> smallest_step;  ///< of the same: its measured peak, and its gradients when it began
   std::atomic<bool> in_step = false;
 
   /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
@@ -50,18 +60,38 @@ struct Session::Impl {
   /// are new in every step; tensors older than the session count from their first step on.
   int64_t adopted_by(int64_t baseline) const { return baseline == first_seen.baseline ? first_seen.adopted : 0; }
 
-  /// What a step that begins with `baseline` bytes alive would complete within. (Where an earlier one made gradients
-  /// that are there now, they count twice.)
-  std::optional<int64_t> smallest_known(int64_t baseline) const {
-    if (!smallest_activation_peak) return std::nullopt;
-    return baseline + *smallest_activation_peak;
+  /// What earlier steps tell about one that began with `baseline` bytes alive, of which `tape` has what was recorded.
+  /// (Where an earlier step made gradients that are there now, they count twice.)
+  OnlineEviction::Known known_of(const Tape* tape, int64_t baseline) const {
+    OnlineEviction::Known known;
+    const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->adopted_bytes : 0);
+    // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
+    // not read yet are taken to be as those read.
+    const auto new_gradients = [&](int64_t gradients_then) -> int64_t {
+      if (tape == nullptr || tape->parameter_bytes == tape->gradient_bytes) return 0;
+      return std::max<int64_t>(0, gradients_then - tape->gradient_bytes);
+    };
+    if (smallest_step) {
+      known.smallest =
+          baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
+    }
+    const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
+    if (graph != nullptr) {
+      const int64_t least = planners::smallest_online_limit(*graph, {.pack = options.pack}) - graph->baseline_bytes;
+      known.predicted = baseline + adopted + least + least / kPartForTimes + new_gradients(graph->gradient_bytes);
+    }
+    return known;
   }
 
-  /// The limit for a step that begins with `baseline` bytes alive, never above the device's.
+  /// The limit for a step that begins with `baseline` bytes alive, never above the device's. (A share of what is not
+  /// known yet is for the policy to follow.)
   int64_t limit_for(int64_t baseline) const {
     const int64_t most = memory::limit(options.device);
     return std::min(wanted_for(baseline).value_or(most), most);
   }
+
+  /// Is the budget a share of what is not known before the step has ended? (On CUDA such a step has the device.)
+  bool follows_plain(int64_t baseline) const { return options.device.is_cpu() && !wanted_for(baseline); }
 
   /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
   /// go lower, where values are asked for more than once.)
@@ -120,6 +150,7 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   bool ended = false;
+  bool follows_plain = false;  ///< the limit is a share of what plain has taken so far
 
   void end(bool completed);
 };
@@ -176,6 +207,7 @@ void Step::Impl::end(bool completed) {
     tape->collect();
   }
   memory::Ledger& ledger = *tape->ledger;
+  if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
   report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
   enforcement.reset();  // now a step of another thread may begin to count anew
@@ -193,8 +225,9 @@ void Step::Impl::end(bool completed) {
   for (const auto& operation : tape->operations) report.forward_seconds += operation.seconds;
   report.replayed = replayed_operators(*tape);
   if (report.completed) {
-    auto& smallest = session->smallest_activation_peak;
-    smallest = std::min(smallest.value_or(INT64_MAX), report.peak_bytes - report.baseline_bytes);
+    auto& smallest = session->smallest_step;
+    const int64_t measured = report.peak_bytes - report.baseline_bytes;
+    if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->gradient_bytes};
     // A step that did nothing is no measure, and a short batch none for the long ones after it.
     if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
@@ -272,11 +305,15 @@ Step Session::step() {
   step->tape->schedules = impl_->planner.schedules(limit - expected);
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   impl_->eviction.baseline = baseline;
-  impl_->eviction.smallest_known = impl_->smallest_known(expected);
+  impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape) { return impl->known_of(tape, baseline); };
   impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
-  step->enforcement = ledger.enforce(limit, impl_->eviction);
+  step->follows_plain = impl_->follows_plain(baseline);
+  impl_->eviction.hold_still();
+  const double share = impl_->options.budget.share() / 100;
+  step->enforcement =
+      ledger.enforce(step->follows_plain ? impl_->eviction.follow_plain(share, limit) : limit, impl_->eviction);
   if (impl_->planner.wants_trace() && !impl_->options.device.is_cuda()) {
     auto trace = std::make_unique<Trace>();
     if (memory::observe_allocations(*trace, impl_->options.device.type())) {
@@ -330,9 +367,16 @@ void Session::save_plan(const std::string& path) const {
 
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
-  if (graph == nullptr) return impl_->smallest_known(impl_->report.baseline_bytes);
+  if (graph == nullptr && !impl_->smallest_step) return std::nullopt;
+  // What came since the last step, an optimizer's state say, is there when the next begins.
+  const StepReport& last = impl_->report;
+  const bool between = !impl_->in_step && last.completed;
+  const int64_t came = between ? memory::current(impl_->options.device) - last.end_bytes : 0;
+  const int64_t baseline = last.baseline_bytes + std::max<int64_t>(0, came);
+  if (graph == nullptr) return baseline + impl_->smallest_step->activation_peak;
   // A first step has no plan, and where none fits, later ones do without.
-  return planners::smallest_online_limit(*graph, {.pack = impl_->options.pack});
+  const int64_t least = planners::smallest_online_limit(*graph, {.pack = impl_->options.pack});
+  return least - graph->baseline_bytes + std::max(baseline, graph->baseline_bytes);
 }
 
 std::optional<int64_t> Session::budget_bytes() const {

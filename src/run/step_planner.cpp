@@ -102,6 +102,13 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   if (!given_plan(seen, budget) && !plain_plan(seen, budget)) explore(seen, room);
 }
 
+const Graph* StepPlanner::graph_like(const Tape& tape) const {
+  for (const KnownStep& step : known_) {
+    if (tape.begins_like(step.graph)) return &step.graph;
+  }
+  return nullptr;
+}
+
 /// What was seen once among others may never come again: not worth planning.
 bool StepPlanner::is_worth_planning(const KnownStep& step) const {
   return step.samples.size() > 1 || known_.size() == 1;

@@ -44,6 +44,8 @@ class StepPlanner {
   Decision decision(const Schedule* followed, const Graph* traced) const;
 
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
+  /// That of the last one that begins like `tape`; null where there is none.
+  const Graph* graph_like(const Tape& tape) const;
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:

@@ -1,0 +1,171 @@
+"""BudgetError.needed_bytes: a loop that sets its budget to the number of each error comes to an end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from compare import blocks
+from torch import nn
+
+import remat
+from remat import _C
+
+Loss = Callable[[], torch.Tensor]
+
+
+def mlp() -> tuple[nn.Module, Loss]:
+    model = blocks()
+    x = torch.randn(256, 64)
+    return model, lambda: model(x).square().mean()
+
+
+def convolutions() -> tuple[nn.Module, Loss]:
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1)]
+    for _ in range(4):
+        layers += [nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.Conv2d(16, 16, 3, padding=1)]
+    model = nn.Sequential(*layers)
+    x = torch.randn(4, 3, 16, 16)
+    return model, lambda: model(x).square().mean()
+
+
+def transformer() -> tuple[nn.Module, Loss]:
+    layer = nn.TransformerEncoderLayer(32, 4, 128, batch_first=True)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    x = torch.randn(4, 32, 32)
+    return model, lambda: model(x).square().mean()
+
+
+def recurrent() -> tuple[nn.Module, Loss]:
+    model = nn.ModuleList([nn.GRUCell(24, 24), nn.Linear(24, 24)])
+    x = torch.randn(12, 8, 24)
+
+    def loss() -> torch.Tensor:
+        h = torch.zeros(8, 24)
+        for part in x:
+            h = torch.tanh(model[1](model[0](part, h)))
+        return h.square().mean()
+
+    return model, loss
+
+
+MODELS = {"mlp": mlp, "convolutions": convolutions, "transformer": transformer, "recurrent": recurrent}
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, 0.01),
+    "adamw": torch.optim.AdamW,
+}
+
+
+def train(
+    loss: Loss, optimizer: torch.optim.Optimizer, set_to_none: bool, micro_batches: int, alone: bool = True
+) -> tuple[int, int]:
+    """Three updates, from one byte on with the number of each error. Returns how many errors there were, and the budget
+    in the end."""
+    budget, rounds, update = 1, 0, 0
+    session = remat.Session(budget=budget, device="cpu")
+    while update < 3:
+        try:
+            for _ in range(micro_batches):
+                with session.step():
+                    loss().backward()
+        except remat.BudgetError as error:
+            # Of several threads' budgets the smallest holds for all.
+            assert error.budget_bytes == budget if alone else error.budget_bytes <= budget
+            assert error.budget_bytes < error.needed_bytes
+            assert str(error.needed_bytes) in str(error)
+            rounds += 1
+            assert rounds < (30 if alone else 1000)
+            budget = max(budget, error.needed_bytes)
+            session = remat.Session(budget=budget, device="cpu")
+        else:
+            optimizer.step()
+            update += 1
+        optimizer.zero_grad(set_to_none=set_to_none)
+    return rounds, budget
+
+
+WAYS = [
+    (optimizer, set_to_none, micro_batches)
+    for optimizer in OPTIMIZERS
+    for set_to_none in (True, False)
+    for micro_batches in (1, 2)
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "set_to_none", "micro_batches"),
+    [("mlp", *way) for way in WAYS] + [(model, *way) for model in MODELS if model != "mlp" for way in WAYS[1::3]],
+)
+def test_a_loop_of_refusals_comes_to_an_end(model, optimizer, set_to_none, micro_batches):
+    torch.manual_seed(1)
+    module, loss = MODELS[model]()
+    _, budget = train(loss, OPTIMIZERS[optimizer](module.parameters()), set_to_none, micro_batches)
+    session = remat.Session(device="cpu")
+    with session.step():
+        loss().backward()
+    report = session.report()
+    gradients = sum(p.nbytes for p in module.parameters())
+    assert budget < report.baseline_bytes + gradients + report.plain_activation_peak_bytes * 1.15
+
+
+def test_threads_that_train_at_a_time_come_to_an_end():
+    done = []
+
+    def work(name: str) -> None:
+        module, loss = MODELS[name]()
+        done.append(train(loss, torch.optim.AdamW(module.parameters()), True, 1, alone=False))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("mlp", "transformer")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 2
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_where_the_step_is_known_the_number_is_enough(model):
+    torch.manual_seed(1)
+    module, loss = MODELS[model]()
+    optimizer = torch.optim.AdamW(module.parameters())
+    session = remat.Session(device="cpu")
+    with session.step():
+        loss().backward()
+    optimizer.zero_grad()
+    least = session.min_budget_bytes()
+    least += (least - session.report().baseline_bytes) // 10
+    tight = remat.Session(budget=least, device="cpu")
+    with tight.step():
+        loss().backward()
+    optimizer.step()  # whose state comes to stay
+    optimizer.zero_grad()
+    needed = 0
+    try:
+        with tight.step():
+            loss().backward()
+    except remat.BudgetError as error:  # whose frames hold tensors of the step: it must be gone
+        needed = error.needed_bytes
+    assert needed > least
+    optimizer.zero_grad()
+    again = remat.Session(budget=needed, device="cpu")
+    for _ in range(3):
+        with again.step():
+            loss().backward()
+        assert again.report().peak_bytes <= needed
+        optimizer.zero_grad()
+
+
+def test_planners_name_their_smallest():
+    module, loss = mlp()
+    session = remat.Session(device="cpu")
+    with session.step():
+        loss().backward()
+    with pytest.raises(remat.BudgetError) as caught:
+        _C.make_plan(json.dumps(session.graph()), 1, "auto")
+    error = caught.value
+    assert error.needed_bytes == error.smallest_known_bytes
+    plan = _C.make_plan(json.dumps(session.graph()), error.needed_bytes, "auto")
+    assert plan.predicted_peak_bytes <= error.needed_bytes
