@@ -31,6 +31,12 @@ def _parser() -> argparse.ArgumentParser:
     estimate.add_argument("--seq", type=_positive, default=128, help="tokens in each (default: %(default)s)")
     estimate.add_argument("--task", help="causal-lm, masked-lm, ...; default: the configuration's own")
     estimate.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    estimate.add_argument(
+        "--optimizer",
+        choices=("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "none"),
+        default="adamw",
+        help="whose state counts (default: %(default)s)",
+    )
     estimate.add_argument("--json", action="store_true", help="write JSON")
     return parser
 
@@ -51,11 +57,12 @@ def _estimate(options: argparse.Namespace) -> None:
     task = options.task or configs.find_task(config)
     if task not in configs.TASKS:
         raise Error(f"[estimate] there is no task {task!r}; there are {', '.join(configs.TASKS)}")
-    result = estimate(*configs.training(config, task, options.batch, options.seq, getattr(torch, options.dtype)))
+    make_model, loss_of = configs.training(config, task, options.batch, options.seq, getattr(torch, options.dtype))
+    result = estimate(make_model, loss_of, options.optimizer)
     if options.json:
         print(result.to_json())
     else:
-        print(f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}\n")
+        print(f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}, {options.optimizer}\n")
         print(result, end="")
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from remat import _C, memory
 from remat.errors import Error, InternalError
 from remat.session import Session
 
+OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "none")
 SHARES = (100, 90, 80, 70, 60, 50, 40, 30, 20, 10)  # of the plain step's activation peak, in percent
+_PART_FOR_TIMES = 16  # of its activations: what a real step without a plan may take more, by the times that it measures
 _BACKWARD = 2.0  # times the forward pass
 _OVERHEAD_SECONDS = 2e-6  # of an operator that does nothing
 # What PyTorch says where something looks at the contents of a tensor on the meta device, or has no such kernel.
@@ -45,10 +47,11 @@ class Estimate:
 
     parameter_bytes: int  # trainable or not
     gradient_bytes: int
-    optimizer_bytes: int  # two values for each trainable one, as Adam keeps; in no other figure
-    baseline_bytes: int  # alive when the step begins: parameters, gradients, buffers, inputs
+    optimizer: str  # one of OPTIMIZERS
+    optimizer_bytes: int  # its state, which comes to stay in its first step
+    baseline_bytes: int  # alive when the step begins: parameters, gradients, the optimizer's state, buffers, inputs
     plain_peak_bytes: int
-    min_budget_bytes: int  # the smallest that there is a plan for
+    min_budget_bytes: int  # the smallest that a session can do with, in its first step and in later ones
     operators: int
     curve: tuple[Point, ...]  # from plain's peak down to the smallest
 
@@ -60,7 +63,7 @@ class Estimate:
         lines = [
             ("parameters", size(self.parameter_bytes)),
             ("gradients", size(self.gradient_bytes)),
-            ("AdamW would add", size(self.optimizer_bytes)),
+            (f"state of {self.optimizer}", size(self.optimizer_bytes)),
             ("alive before the step", size(self.baseline_bytes)),
             ("plain peaks at", size(self.plain_peak_bytes)),
             ("smallest budget", size(self.min_budget_bytes)),
@@ -72,16 +75,45 @@ class Estimate:
         return text
 
 
-def estimate(make_model: Callable[[], nn.Module], loss_of: Callable[[nn.Module], torch.Tensor]) -> Estimate:
+def optimizer_state_bytes(optimizer: str, parameters: Iterable[torch.Tensor]) -> int:
+    """What an optimizer of torch.optim keeps for trainable parameters, of their types: "adamw", "adam" (two values for
+    each), "sgd-momentum" (one), "adafactor" (one for each row and column of a matrix), "sgd", "none" (nothing). Raises
+    Error for any other name."""
+    if optimizer not in OPTIMIZERS:
+        raise Error(f"[estimate] there is no optimizer {optimizer!r}; there are {', '.join(OPTIMIZERS)}")
+    return sum(_state_bytes(optimizer, parameter) for parameter in parameters)
+
+
+def _state_bytes(optimizer: str, parameter: torch.Tensor) -> int:
+    step = torch.float32.itemsize
+    if optimizer in ("adamw", "adam"):
+        return 2 * parameter.nbytes + step
+    if optimizer == "sgd-momentum":
+        return parameter.nbytes
+    if optimizer == "adafactor":
+        if parameter.dim() < 2:
+            return parameter.nbytes + step
+        rows, columns = parameter.shape[-2:]
+        matrices = parameter.shape[:-2].numel()
+        return matrices * (rows + columns) * parameter.itemsize + step
+    return 0
+
+
+def estimate(
+    make_model: Callable[[], nn.Module], loss_of: Callable[[nn.Module], torch.Tensor], optimizer: str = "adamw"
+) -> Estimate:
     """What a step of a model would take.
 
     Args:
         make_model: makes the model. It is called with the meta device as the default, so that nothing is filled.
         loss_of: makes the loss from the model, with inputs that it makes itself on the default device.
+        optimizer: whose state is alive too; see :func:`optimizer_state_bytes`. What its own step takes for a moment is
+            not in the figures: a session's budget holds until backward is through.
 
-    Raises Error where forward or backward looks at the contents of a tensor: there are none. What else the model raises
-    is handed on.
+    Raises Error where forward or backward looks at the contents of a tensor: there are none, and for an optimizer that
+    is not known. What else the model raises is handed on.
     """
+    optimizer_state_bytes(optimizer, [])  # before the work
     with torch.device("meta"), AttentionOfTheCPU():
         memory.start_accounting("meta")
         model = make_model().train()
@@ -99,23 +131,28 @@ def estimate(make_model: Callable[[], nn.Module], loss_of: Callable[[nn.Module],
     graph = session.graph()
     _put_times(graph, costs.operators)
     trainable = [p for p in parameters if p.requires_grad]
+    state = optimizer_state_bytes(optimizer, trainable)
+    graph["baseline_bytes"] += state
     return _with_curve(
         graph,
         parameter_bytes=sum(p.nbytes for p in parameters),
         gradient_bytes=sum(p.nbytes for p in trainable),
-        optimizer_bytes=2 * sum(p.nbytes for p in trainable),
+        optimizer=optimizer,
+        optimizer_bytes=state,
     )
 
 
-def _with_curve(graph: dict[str, Any], **figures: int) -> Estimate:
+def _with_curve(graph: dict[str, Any], **figures: Any) -> Estimate:
     text = json.dumps(graph)
     plain = _C.make_plan(text, 2**62, "keep-all").predicted_peak_bytes
     baseline = graph["baseline_bytes"]
     *planned, lowest = _C.plan_curve(text, [baseline + (plain - baseline) * share // 100 for share in SHARES])
-    smallest = lowest.predicted_peak_bytes
+    # A session's first step has no plan.
+    smallest = max(lowest.predicted_peak_bytes, _C.smallest_online_budget(text))
+    smallest = min(smallest + (smallest - baseline) // _PART_FOR_TIMES, plain)
     points = [
-        Point(plan.budget_bytes, plan.predicted_peak_bytes, 100 * plan.predicted_seconds / graph["step_seconds"])
-        for plan in [plan for plan in planned if plan.budget_bytes > smallest] + [lowest]
+        Point(budget, plan.predicted_peak_bytes, 100 * plan.predicted_seconds / graph["step_seconds"])
+        for budget, plan in [(p.budget_bytes, p) for p in planned if p.budget_bytes > smallest] + [(smallest, lowest)]
     ]
     return Estimate(
         **figures,

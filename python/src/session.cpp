@@ -9,6 +9,7 @@
 #include <remat/planner.h>
 
 #include "module.h"
+#include "plan/online_step.h"
 
 namespace remat::python {
 namespace {
@@ -34,6 +35,10 @@ void bind_plan(py::module_& m) {
       [](const std::string& graph, const std::vector<int64_t>& budgets) {
         return plan_curve(graph_from_json(graph), budgets);
       },
+      WithoutLock());
+  m.def(
+      "smallest_online_budget",
+      [](const std::string& graph) { return planners::smallest_online_limit(graph_from_json(graph), {}); },
       WithoutLock());
   m.def("list_planners", [] {
     py::dict result;

@@ -12,7 +12,7 @@ from compare import blocks
 from torch import nn
 
 import remat
-from remat.estimate import estimate
+from remat.estimate import estimate, optimizer_state_bytes
 
 transformers = pytest.importorskip("transformers")
 
@@ -57,7 +57,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_an_estimate_has_the_bytes_of_a_real_step(name):
     make_model, loss_of = MODELS[name]()
-    estimated = estimate(make_model, loss_of)
+    estimated = estimate(make_model, loss_of, "none")
     report = measured(make_model, loss_of)
     assert estimated.plain_peak_bytes - estimated.baseline_bytes == pytest.approx(
         report.plain_activation_peak_bytes, rel=0.02
@@ -65,7 +65,55 @@ def test_an_estimate_has_the_bytes_of_a_real_step(name):
     model = make_model()
     assert estimated.parameter_bytes == sum(p.nbytes for p in model.parameters())
     assert estimated.baseline_bytes == pytest.approx(2 * estimated.parameter_bytes, rel=0.05)
-    assert estimated.optimizer_bytes == 2 * estimated.parameter_bytes
+    assert estimated.optimizer_bytes == 0
+
+
+OPTIMIZERS = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1),
+    "sgd-momentum": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
+    "adafactor": torch.optim.Adafactor,
+    "none": lambda parameters: None,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizers_state_has_the_bytes_of_a_real_one(name, dtype):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Linear(40, 30)).to(dtype)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    real = 0
+    if optimizer is not None:
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        real = sum(value.nbytes for value in states if isinstance(value, torch.Tensor))
+    assert optimizer_state_bytes(name, model.parameters()) == real
+
+
+def test_an_unknown_optimizer_is_an_error():
+    with pytest.raises(remat.Error, match="no optimizer 'lion'; there are adamw"):
+        estimate(*MODELS["blocks"](), "lion")
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("model", ["bert", "gpt2"])
+def test_the_smallest_budget_works_in_a_real_run(model, name):
+    make_model, loss_of = MODELS[model]()
+    budget = estimate(make_model, loss_of, name).min_budget_bytes
+    module = make_model().train()
+    optimizer = OPTIMIZERS[name](module.parameters())
+    others = remat.memory.current("cpu") - sum(t.nbytes for t in [*module.parameters(), *module.buffers()])
+    session = remat.Session(budget=budget + max(others, 0), device="cpu")
+    for _ in range(4):
+        with session.step():
+            loss_of(module).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert session.report().completed
+        assert session.report().values_dropped > 0
 
 
 def test_a_curve_falls_from_plain_to_the_smallest_budget():
@@ -137,6 +185,9 @@ def test_the_command_takes_a_directory(tmp_path):
     text = command(str(tmp_path), "--batch", "2", "--seq", "32").stdout
     assert "text-classification" in text
     assert "smallest budget" in text
+    assert "state of adamw" in text
+    less = command(str(tmp_path), "--batch", "2", "--seq", "32", "--json", "--optimizer", "none")
+    assert result["min_budget_bytes"] - json.loads(less.stdout)["min_budget_bytes"] >= result["optimizer_bytes"] > 0
 
 
 def test_a_decoder_without_a_first_token_is_no_obstacle(tmp_path):
