@@ -294,6 +294,8 @@ class Tape {
   int64_t record_bytes() const;
   /// Checks the invariants of the arrays; throws InternalError. For tests and debugging: takes linear time.
   void validate() const;
+  /// Shall every step do so when it ends? Only where the environment sets REMAT_VALIDATE, as the tests do.
+  static bool validates_steps();
 
   /// From here on values and tensors belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;

@@ -237,6 +237,7 @@ void Step::Impl::end(bool completed) {
   }
   session->report = report;
   turn.reset();
+  if (Tape::validates_steps()) tape->validate();
 }
 
 Step::Step(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -75,6 +75,7 @@ void partial_backward(Machine& m) {
   const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad() && !s.leaf; });
   if (!x) return;
   const bool retain = m.random().chance(75);
+  m.refill();
   m.backward("backward of " + x.name() + (retain ? " retained" : ""), [&] { (x.t * x.t).sum().backward({}, retain); });
 }
 
@@ -83,6 +84,7 @@ void partial_grad(Machine& m) {
   const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad(); }, 1);
   if (!x || !y) return;
   const bool create = m.random().chance(60);
+  m.refill();
   m.backward("grad of " + y.name() + " by " + x.name() + (create ? " with graph" : ""), [&] {
     const auto grads = torch::autograd::grad({y.t.sum()}, {x.t}, {}, true, create, true);
     if (grads[0].defined()) {
@@ -103,7 +105,7 @@ void checkpointed(Machine& m) {
     const auto inner_block = [](const Tensor& b) { return (b.sin() * b).tanh(); };
     const auto block = [&](const Tensor& a) {
       const auto inner = m.with_remat ? remat::checkpoint(inner_block, a) : inner_block(a);
-      return at::dropout(inner * a, 0.2, true).sigmoid() * inner;
+      return at::dropout(inner * a, 0.2, m.draws()).sigmoid() * inner;
     };
     return m.with_remat ? remat::checkpoint(block, x.t) : block(x.t);
   });

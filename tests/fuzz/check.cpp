@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <sstream>
+#include <thread>
 
 namespace remat::fuzz {
 
@@ -91,7 +92,8 @@ std::string without_numbers(const std::string& text) {
   return result;
 }
 
-std::optional<std::string> compare(const Run& plain, const Run& other, const std::string& name, Tally& tally) {
+std::optional<std::string> compare(const Program& program, const Run& plain, const Run& other, const std::string& name,
+                                   Tally& tally) {
   ++tally.runs;
   if (other.report) {
     tally.recorded += other.report->operators_recorded;
@@ -112,7 +114,7 @@ std::optional<std::string> compare(const Run& plain, const Run& other, const std
     if (other.trace.refused && i + 1 == b.size()) {
       ++tally.refused;
       ++tally.refusals[without_numbers(other.trace.refusal)];
-      if (other.trace.refusal.find("::") == std::string::npos)
+      if (!program.may_be_refused() && other.trace.refusal.find("::") == std::string::npos)
         return name + ": names no operator: " + other.trace.refusal;
       return std::nullopt;
     }
@@ -245,7 +247,7 @@ std::optional<std::string> check_exact(const Program& program, Tally& tally) {
   std::optional<std::string> accounting;  // wrong bits are the worse problem, and are said first
   for (const auto& setting : settings) {
     const Run other = run(program, parameters, setting);
-    if (auto problem = compare(plain, other, setting.name, tally)) return problem;
+    if (auto problem = compare(program, plain, other, setting.name, tally)) return problem;
     if (!accounting) accounting = compare_peaks(plain, other, setting);
     if (other.lower_bound) return setting.name + ": a budget error without a budget";
   }
@@ -267,7 +269,7 @@ std::optional<std::string> check_plans(const Program& program, Tally& tally) {
   std::optional<std::string> accounting;
   for (const auto& setting : settings) {
     const Run other = run(program, parameters, setting);
-    if (auto problem = compare(plain, other, setting.name, tally)) return problem;
+    if (auto problem = compare(program, plain, other, setting.name, tally)) return problem;
     if (!accounting) accounting = compare_peaks(plain, other, setting);
     if (setting.budget && other.peak - other.baseline > *setting.budget) {
       return setting.name + ": the peak, " + std::to_string(other.peak - other.baseline) + ", is above its budget " +
@@ -297,7 +299,7 @@ std::optional<std::string> check_budgets(const Program& program, Tally& tally) {
   const auto attempt = [&](int64_t budget, const std::string& name) -> std::optional<std::string> {
     const Setting setting{.name = name, .session = true, .verify = program.seed % 3 == 0, .budget = budget};
     const Run other = run(program, parameters, setting);
-    if (auto problem = compare(plain, other, name, tally)) return problem;
+    if (auto problem = compare(program, plain, other, name, tally)) return problem;
     if (!accounting) accounting = compare_peaks(plain, other, setting);
     if (other.peak - other.baseline > budget) {
       return name + ": the peak, " + std::to_string(other.peak - other.baseline) + ", is above its budget " +
@@ -335,6 +337,71 @@ std::optional<std::string> check_budgets(const Program& program, Tally& tally) {
     if (auto problem = attempt(budget, "near the smallest budget")) return problem;
   }
   return accounting;
+}
+
+std::optional<std::string> check_kind(const Program& program, Tally& tally) {
+  const auto [plain, parameters] = reference(program, tally);
+  const std::vector<ScopeRange> everything = {{0, program.length, Policy::drop_all()}};
+  const int64_t half = std::max<int64_t>(1, (plain.peak - plain.baseline) / 2);
+  Random random(Random::mix(program.seed, 4));
+  std::vector<Setting> settings = {
+      {.name = "drop all, verified", .session = true, .verify = true, .scopes = everything},
+      {.name = "random scopes", .session = true, .verify = true, .scopes = random_scopes(program, random)},
+      {.name = "drop-all, planned", .session = true, .verify = true, .planner = "drop-all", .steps = 2}};
+  if (program.kind != Kind::kHiddenWrites) {  // which nothing but verify promises to find
+    settings.push_back({.name = "drop all, no session", .scopes = everything});
+    settings.push_back({.name = "half of the memory", .session = true, .budget = half});
+    settings.push_back({.name = "half, planned", .session = true, .budget = half, .planner = "auto", .steps = 2});
+  }
+  for (const auto& setting : settings) {
+    const Run other = run(program, parameters, setting);
+    if (auto problem = compare(program, plain, other, setting.name, tally)) return problem;
+    if (setting.budget && other.peak - other.baseline > *setting.budget) {
+      return setting.name + ": the peak, " + std::to_string(other.peak - other.baseline) + ", is above its budget " +
+             std::to_string(*setting.budget);
+    }
+    if (setting.budget) ++(other.lower_bound ? tally.budgets_refused : tally.budgets_held);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> check_threads(const Program& program, Tally& tally) {
+  constexpr uint64_t kThreads = 3;
+  announce(program, "on several threads");
+  std::vector<Program> programs(kThreads, program);
+  std::vector<Reference> references;
+  for (uint64_t i = 0; i < kThreads; ++i) {
+    programs[i].seed = Random::mix(program.seed, 50 + i);
+    references.push_back(reference(programs[i], tally));
+  }
+  const std::vector<ScopeRange> everything = {{0, program.length, Policy::drop_all()}};
+  const Setting settings[] = {
+      {.name = "threads, drop all", .session = true, .verify = true, .scopes = everything},
+      {.name = "threads, drop-all planned", .session = true, .verify = true, .planner = "drop-all", .steps = 3}};
+  for (const auto& setting : settings) {
+    const int64_t before = memory::current();
+    std::vector<std::optional<Run>> runs(kThreads);
+    std::vector<std::thread> threads;
+    for (uint64_t i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        std::optional<Session> session;
+        for (int step = 0; step < setting.steps; ++step) {
+          runs[i] = run_step(programs[i], references[i].parameters, setting, session);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    bool cycle = false;
+    for (uint64_t i = 0; i < kThreads; ++i) {
+      cycle = cycle || references[i].plain.leaked > 0;
+      runs[i]->leaked = 0;  // what the other threads have allocated meanwhile
+      if (auto problem = compare(programs[i], references[i].plain, *runs[i], setting.name, tally)) return problem;
+    }
+    if (const int64_t leaked = memory::current() - before; leaked > 0 && !cycle) {
+      return setting.name + ": leaked " + std::to_string(leaked) + " bytes";
+    }
+  }
+  return std::nullopt;
 }
 
 Program shrink(Program program, const Check& check, const std::string& problem) {

@@ -43,6 +43,12 @@ std::optional<std::string> check_plans(const Program& program, Tally& tally);
 /// Budgets from 90 % of plain's activation peak down to near the smallest that works.
 std::optional<std::string> check_budgets(const Program& program, Tally& tally);
 
+/// Programs of another kind than the ordinary: everything dropped, random scopes, plans and half of the memory; where
+/// nothing but verify promises to see what happens, the verified ones.
+std::optional<std::string> check_kind(const Program& program, Tally& tally);
+/// Three programs, each in a session on a thread of its own, at the same time.
+std::optional<std::string> check_threads(const Program& program, Tally& tally);
+
 /// Leaves out instructions for as long as the check finds the same kind of problem.
 Program shrink(Program program, const Check& check, const std::string& problem);
 /// The program's text, from a plain run.

@@ -52,8 +52,9 @@ Check isolated(const Check& check) {
   };
 }
 
-void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t scale) {
+void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t scale, Kind kind = Kind::kOrdinary) {
   const Check check = std::getenv("REMAT_FUZZ_FORK") != nullptr ? isolated(plain_check) : plain_check;
+  setenv("REMAT_VALIDATE", "1", 1);  // before the first step
   memory::start_accounting();
   at::set_num_threads(1);
   install_crash_message();
@@ -71,6 +72,7 @@ void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t
     Random random(program.seed);
     program.length = static_cast<int>(random.between(4, 40));
     program.scale = scale;
+    program.kind = kind;
     if (verbose) std::cout << "program " << program.seed << "\n" << listing_of(program) << std::flush;
     const auto problem = check(program, tally);
     if (!problem) continue;
@@ -92,6 +94,29 @@ TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 
 TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 800, 24); }
 TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 800, 24); }
 
+class FuzzKinds : public testing::TestWithParam<int> {};
+
+TEST_P(FuzzKinds, SameBitsOrAnErrorWhereStoragesAreEmptied) {
+  run_programs(check_kind, GetParam(), 200, 5, Kind::kStorages);
+}
+TEST_P(FuzzKinds, SameBitsOrAnErrorWhereInputsAreWrittenUnseen) {
+  run_programs(check_kind, GetParam(), 200, 5, Kind::kHiddenInputs);
+}
+TEST_P(FuzzKinds, SameBitsOrAnErrorOfVerifyWhereAnythingIsWrittenUnseen) {
+  run_programs(check_kind, GetParam(), 200, 5, Kind::kHiddenWrites);
+}
+TEST_P(FuzzKinds, SameBitsOrAnErrorWithSparseTensorsOverWrittenOnes) {
+  run_programs(check_kind, GetParam(), 200, 5, Kind::kSparse);
+}
+TEST_P(FuzzKinds, SameBitsWhereScriptsChangeTheirLists) {
+  run_programs(check_kind, GetParam(), 200, 5, Kind::kScripts);
+}
+TEST_P(FuzzKinds, SameBitsWhereBackwardMakesGraphs) {
+  run_programs(check_kind, GetParam(), 200, 5, Kind::kDoubleBackward);
+}
+TEST_P(FuzzKinds, SameBitsOnSeveralThreads) { run_programs(check_threads, GetParam(), 100, 5, Kind::kThreads); }
+
+INSTANTIATE_TEST_SUITE_P(Shards, FuzzKinds, testing::Range(0, kShards));
 INSTANTIATE_TEST_SUITE_P(Shards, Fuzz, testing::Range(0, kShards));
 
 }  // namespace

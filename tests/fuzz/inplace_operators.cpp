@@ -11,7 +11,7 @@ namespace {
 void write(Machine& m, const Tensor& x, const Tensor& other, const std::string& name) {
   const double c = m.random().real();
   const auto act = [&](const char* what, auto&& run) { m.act(name + "." + what, run); };
-  switch (m.random().below(18)) {
+  switch (m.random().below(m.draws() ? 18 : 16)) {
     case 0:
       return act("add_", [&] { x.add_(other, c); });
     case 1:
@@ -86,7 +86,7 @@ void write_part(Machine& m) {
 void index_write(Machine& m) {
   const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && !s.leaf && s.t.dim() > 0 && s.t.numel() > 0; });
   if (!x) return;
-  const auto rows = at::randint(x.t.size(0), {2}, at::kLong);
+  const auto rows = m.indices(x.t.size(0), {2});
   switch (m.random().below(5)) {
     case 0:
       return m.act(x.name() + ".index_put_", [&] { x.t.index_put_({rows}, x.t.detach().select(0, 0)); });

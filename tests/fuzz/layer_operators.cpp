@@ -107,7 +107,7 @@ void normalization(Machine& m) {
 void attention(Machine& m) {
   const Slot x = m.pick_float(3, 4);
   if (!x || x.t.numel() == 0) return;
-  const double dropout = m.random().chance(30) ? 0.3 : 0.0;
+  const double dropout = m.random().chance(30) && m.draws() ? 0.3 : 0.0;
   const bool causal = m.random().chance(50);
   m.emit("attention over " + x.name() + (dropout > 0 ? " with dropout" : ""), [&] {
     const auto q = x.t.dim() == 3 ? x.t.unsqueeze(0) : x.t;
@@ -118,9 +118,7 @@ void attention(Machine& m) {
 void embedding(Machine& m) {
   const Slot table = m.parameter({7, m.scale()}, at::kFloat);
   if (m.random().chance(70)) {
-    m.emit("embedding in " + table.name(), [&] {
-      return at::embedding(table.t, at::randint(7, {2, 3}, at::kLong), 2);
-    });
+    m.emit("embedding in " + table.name(), [&] { return at::embedding(table.t, m.indices(7, {2, 3}), 2); });
   } else {
     m.emit("embedding_bag in " + table.name(), [&] {
       return std::get<0>(at::embedding_bag(table.t, at::arange(6, at::kLong), at::arange(0, 6, 2, at::kLong)));
@@ -152,7 +150,7 @@ void recurrent(Machine& m) {
 void cross_entropy(Machine& m) {
   const Slot x = m.pick_float(2, 2);
   if (!x || x.t.numel() == 0) return;
-  const auto target = at::randint(x.t.size(1), {x.t.size(0)}, at::kLong);
+  const auto target = m.indices(x.t.size(1), {x.t.size(0)});
   m.emit("cross_entropy of " + x.name(), [&] { return at::cross_entropy_loss(x.t, target); });
 }
 

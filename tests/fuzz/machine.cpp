@@ -61,10 +61,11 @@ Machine::Machine(Program program, std::vector<ParameterSpec> parameters)
   }
   const int64_t choices[] = {0, 15, 40, 80};
   forget_percent_ = choices[random.below(4)];
-  torch::manual_seed(program_.seed);
+  if (draws()) torch::manual_seed(program_.seed);
 }
 
 Machine::~Machine() {
+  for (auto& away : away_) slots.insert(slots.end(), away.slots.begin(), away.slots.end());
   // create_graph makes cycles through the gradients of leaves.
   for (auto& slot : slots) {
     if (slot.leaf) slot.t.mutable_grad().reset();
@@ -133,6 +134,33 @@ Slot Machine::parameter(std::vector<int64_t> sizes, at::ScalarType type) {
   return slot;
 }
 
+Tensor Machine::indices(int64_t high, std::vector<int64_t> sizes) {
+  if (draws()) return at::randint(high, sizes, at::kLong);
+  int64_t count = 1;
+  for (const auto size : sizes) count *= size;
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  for (auto& number : numbers) number = random_.below(high);
+  return torch::tensor(numbers, at::kLong).view(sizes);
+}
+
+void Machine::take_away(const Slot& x, std::function<void()> fill) {
+  Away away{{}, std::move(fill)};
+  const auto* const storage = x.t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  std::erase_if(slots, [&](const Slot& s) {
+    const bool shares = s.t.has_storage() && s.t.storage().unsafeGetStorageImpl() == storage;
+    if (shares) away.slots.push_back(s);
+    return shares;
+  });
+  away_.push_back(std::move(away));
+}
+
+void Machine::refill() {
+  for (auto& away : std::exchange(away_, {})) {
+    slots.insert(slots.end(), away.slots.begin(), away.slots.end());
+    away.fill();
+  }
+}
+
 void Machine::say(const std::string& text) { listing_ += "  " + std::to_string(instruction_) + ": " + text + "\n"; }
 
 void Machine::add_slot(const Tensor& tensor) {
@@ -176,11 +204,15 @@ void Machine::backward(const std::string& text, const std::function<void()>& run
     if (is_budget_error(e)) throw;
     say("threw " + first_line(e.what()));
     stopped_ = true;
-    if (is_refusal(e) || is_broken(e)) {
-      trace_.refused = !is_broken(e);
+    // What verify finds it cannot tell from an operator that does not repeat.
+    const bool found = program_.kind == Kind::kHiddenWrites && is_broken(e) &&
+                       std::string(e.what()).find("written to") != std::string::npos;
+    const bool broken = is_broken(e) && !found;
+    if (is_refusal(e) || found) {
+      trace_.refused = true;
       trace_.refusal = first_line(e.what());
     }
-    trace_.entries.emplace_back(is_broken(e) ? std::string("internal error: ") + e.what() : "backward threw", 1);
+    trace_.entries.emplace_back(broken ? std::string("internal error: ") + e.what() : "backward threw", 1);
   }
 }
 
@@ -189,6 +221,10 @@ void Machine::failed(const char* what, const std::exception& e) {
   say(std::string(what) + " threw " + first_line(e.what()));
   // remat must throw where plain throws, and nowhere else; the words may differ.
   const bool ours = is_refusal(e) || is_broken(e);
+  if (is_refusal(e) && program_.may_be_refused()) {
+    trace_.refused = stopped_ = true;
+    trace_.refusal = first_line(e.what());
+  }
   trace_.entries.emplace_back(
       ours ? std::string("remat threw: ") + e.what() : "instruction " + std::to_string(instruction_) + " threw", 1);
 }
@@ -197,14 +233,11 @@ void Machine::step(int index) {
   instruction_ = index;
   results_ = asked_ = 0;
   random_ = Random(Random::mix(program_.seed, static_cast<uint64_t>(index) + 100));
-  static const int total = [] {
-    int sum = 0;
-    for (const auto& op : catalogue()) sum += op.weight;
-    return sum;
-  }();
+  int total = 0;
+  for (const auto& op : catalogue(program_.kind)) total += op.weight;
   int64_t at = random_.below(total);
   const Operator* chosen = nullptr;
-  for (const auto& op : catalogue()) {
+  for (const auto& op : catalogue(program_.kind)) {
     chosen = &op;
     if ((at -= op.weight) < 0) break;
   }
@@ -300,6 +333,8 @@ void Machine::final_losses() {
   if (losses.empty()) return;
   if (random_.chance(80)) std::erase_if(slots, [](const Slot& s) { return !s.leaf; });
   const int64_t kind = random_.below(4);
+  const bool refill_within = kind > 1 && random_.chance(50);  // by a hook that runs first
+  if (!refill_within) refill();
   std::vector<Tensor> leaves;
   for (const auto& slot : slots) {
     if (slot.leaf && slot.t.requires_grad()) leaves.push_back(slot.t);
@@ -327,34 +362,63 @@ void Machine::final_losses() {
     });
     return;
   }
+  if (refill_within) {
+    loss.register_hook([this](const Tensor&) { refill(); });
+  }
   backward("backward of" + text, [&] { loss.backward(); });
 }
 
 Trace Machine::finish() {
   if (!stopped_) {
+    refill();
     for (const auto& slot : slots) {
       if (!slot.leaf) continue;
       record("value of " + slot.name(), slot.t);
       record("gradient of " + slot.name(), slot.t.grad());
     }
   }
-  if (!stopped_) {
+  if (!stopped_ && draws()) {
     record("generator state", at::detail::getDefaultCPUGenerator().get_state());
     record("second generator's state", generator_.get_state());
   }
   return trace_;
 }
 
-const std::vector<Operator>& catalogue() {
-  static const std::vector<Operator> all = [] {
-    std::vector<Operator> list;
-    for (auto* part : {pointwise_operators, shape_operators, inplace_operators, layer_operators, random_operators,
-                       autograd_operators}) {
-      for (const auto& op : part()) list.push_back(op);
-    }
-    return list;
+namespace {
+
+std::vector<Operator> make_catalogue(Kind kind) {
+  std::vector<Operator> list;
+  for (auto* part : {pointwise_operators, shape_operators, inplace_operators, layer_operators, random_operators,
+                     autograd_operators}) {
+    if (part == random_operators && kind == Kind::kThreads) continue;
+    for (const auto& op : part()) list.push_back(op);
+  }
+  int ordinary = 0;
+  for (const auto& op : list) ordinary += op.weight;
+  std::vector<Operator> own;
+  if (kind == Kind::kStorages) own = storage_operators();
+  if (kind == Kind::kHiddenInputs || kind == Kind::kHiddenWrites) own = hidden_write_operators();
+  if (kind == Kind::kSparse) own = sparse_operators();
+  if (kind == Kind::kScripts) own = script_operators();
+  if (kind == Kind::kDoubleBackward) own = double_backward_operators();
+  int weights = 0;
+  for (const auto& op : own) weights += op.weight;
+  for (auto& op : own) {  // together every fourth instruction
+    op.weight = std::max(1, op.weight * ordinary / (3 * weights));
+    list.push_back(op);
+  }
+  return list;
+}
+
+}  // namespace
+
+const std::vector<Operator>& catalogue(Kind kind) {
+  static const std::vector<std::vector<Operator>> all = [] {
+    std::vector<std::vector<Operator>> lists;
+    for (int k = 0; k <= static_cast<int>(Kind::kThreads); ++k) lists.push_back(make_catalogue(static_cast<Kind>(k)));
+    return lists;
   }();
-  return all;
+  return all[static_cast<size_t>(kind)];
 }
 
 }  // namespace remat::fuzz

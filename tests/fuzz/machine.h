@@ -24,11 +24,30 @@ namespace remat::fuzz {
 
 using at::Tensor;
 
+/// What a program does beside ordinary operators.
+enum class Kind : uint8_t {
+  kOrdinary,
+  kStorages,        ///< empties storages of parameters, inputs and activations, and fills them again before backward
+  kHiddenInputs,    ///< writes to inputs through pointers, .data and aliases that no operator shows
+  kHiddenWrites,    ///< the same to parameters, activations and random results: what only verify promises to find
+  kSparse,          ///< sparse tensors over dense ones that are written to
+  kScripts,         ///< TorchScript functions that change the lists that they have passed to operators
+  kDoubleBackward,  ///< gradient penalties, products with Hessians, parameters after a step
+  kThreads,         ///< nothing that draws from the default generator, which threads share
+};
+
 struct Program {
   uint64_t seed = 0;
   int length = 20;
   int64_t scale = 5;       ///< the largest size that is drawn for a dimension
   std::set<int> left_out;  ///< instructions that the shrinker found not to matter
+  Kind kind = Kind::kOrdinary;
+
+  /// Memory changes behind remat's back: then an error is as good as the same bits.
+  bool may_be_refused() const {
+    return kind == Kind::kStorages || kind == Kind::kHiddenInputs || kind == Kind::kHiddenWrites ||
+           kind == Kind::kSparse;
+  }
 };
 
 /// A policy in force from instruction `begin` until before instruction `end`.
@@ -41,7 +60,8 @@ struct ScopeRange {
 /// What a program did: named fingerprints, in order. An error is an entry too.
 struct Trace {
   std::vector<std::pair<std::string, uint64_t>> entries;
-  bool refused = false;  ///< a remat::Error in backward, which ends the trace
+  /// A remat::Error in backward, which ends the trace; where memory changes behind remat's back, in forward too.
+  bool refused = false;
   std::string refusal;
 };
 
@@ -86,6 +106,11 @@ class Machine {
   Random& random() { return random_; }
   int64_t scale() const { return program_.scale; }
   at::Generator& generator() { return generator_; }
+  Kind kind() const { return program_.kind; }
+  /// May it draw from the default generator?
+  bool draws() const { return program_.kind != Kind::kThreads; }
+  /// Random numbers below `high`: from the default generator where the program may draw from it.
+  Tensor indices(int64_t high, std::vector<int64_t> sizes);
 
   /// One of the tensors that fit; an empty slot if none does. `salt` tells several picks of one instruction apart.
   Slot pick(const std::function<bool(const Slot&)>& fits, uint64_t salt = 0) const;
@@ -108,8 +133,14 @@ class Machine {
   /// Runs backward of some losses; an error there ends the program.
   void backward(const std::string& text, const std::function<void()>& run);
   bool stopped() const { return stopped_; }
+  /// Takes `x`, and every tensor of the program that shares its storage, out of the program until refill() runs
+  /// `fill`: at the latest before the next backward, or within it.
+  void take_away(const Slot& x, std::function<void()> fill);
+  /// Fills what was emptied, the oldest first, and gives it back to the program.
+  void refill();
 
   std::vector<Slot> slots;
+  std::vector<Slot> sparse;  ///< not among the slots: few operators take them
 
  private:
   void step(int index);
@@ -118,7 +149,13 @@ class Machine {
   void failed(const char* what, const std::exception& e);
   void add_slot(const Tensor& tensor);
 
+  struct Away {
+    std::vector<Slot> slots;
+    std::function<void()> fill;
+  };
+
   Program program_;
+  std::vector<Away> away_;
   std::vector<ParameterSpec> parameters_;
   std::map<int, Tensor> premade_;
   Random random_{0};
@@ -137,8 +174,8 @@ struct Operator {
   int weight;
   void (*run)(Machine&);
 };
-/// Every kind of instruction.
-const std::vector<Operator>& catalogue();
+/// Every kind of instruction that programs of a kind have.
+const std::vector<Operator>& catalogue(Kind kind);
 
 // The catalogue's parts.
 std::vector<Operator> pointwise_operators();
@@ -147,6 +184,13 @@ std::vector<Operator> inplace_operators();
 std::vector<Operator> layer_operators();
 std::vector<Operator> random_operators();
 std::vector<Operator> autograd_operators();
+
+// What programs of a kind have beside them.
+std::vector<Operator> storage_operators();
+std::vector<Operator> hidden_write_operators();
+std::vector<Operator> sparse_operators();
+std::vector<Operator> script_operators();
+std::vector<Operator> double_backward_operators();
 
 bool is_float(const Tensor& t);
 uint64_t fingerprint(const Tensor& tensor);

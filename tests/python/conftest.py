@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
 from remat import _C
+
+os.environ["REMAT_VALIDATE"] = "1"  # every step checks the invariants of its tape when it ends
 
 
 @pytest.fixture(autouse=True)
