@@ -120,13 +120,15 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   ValueId id = tape.find(storage);
   if (id != kNone) {
     Value& value = tape.values[id];
-    if (value.producer != kNone && !value.raw && (tape.is_handed_out(id, *storage) || tape.emptied(id))) {
+    const bool recomputed = value.producer != kNone && !value.raw;
+    const bool emptied = !value.is_in_place(*storage) && !tape.is_restored(id);
+    if ((recomputed && tape.is_handed_out(id, *storage)) || (emptied && (recomputed || value.saved > 0))) {
+      if (!recomputed) value.loss = Loss::kEmptied;
       id = tape.make_leaf(id, StoragePtr::reclaim_copy(storage), impl);
       tape.values[id].scope = root_scope_;
       return id;
     }
-    const bool in_place = value.is_in_place(*storage) || tape.is_restored(id);
-    if (in_place && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
+    if (!emptied && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
       if (value.raw && !overwritten) {  // somebody has filled it through a pointer
         value.raw = false;
         value.producer = kNone;
@@ -137,7 +139,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       return id;
     }
     // Somebody wrote to it unseen, or emptied it. What was there cannot be read again.
-    if (value.producer == kNone) value.loss = in_place ? Loss::kWrittenUnseen : Loss::kEmptied;
+    if (value.producer == kNone) value.loss = emptied ? Loss::kEmptied : Loss::kWrittenUnseen;
     value.kept.reset();
     tape.unhome(id);
   }

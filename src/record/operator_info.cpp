@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include <ATen/TensorIterator.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/flat_hash_map.h>
 
@@ -79,6 +80,17 @@ constexpr std::array<std::string_view, 11> kFills = {
 /// driver on the CPU (gelsy) is given its pivots in memory that nobody has filled.
 constexpr std::array<std::string_view, 1> kNotReproducible = {"aten::linalg_lstsq"};
 
+/// Writes by index: where an index comes twice, threads add atomically or the last one wins. Not tagged either.
+constexpr std::array<std::string_view, 9> kRacing = {"aten::index_put",
+                                                     "aten::index_put_",
+                                                     "aten::_index_put_impl_",
+                                                     "aten::_unsafe_index_put",
+                                                     "aten::_unsafe_masked_index_put_accumulate",
+                                                     "aten::put",
+                                                     "aten::put_",
+                                                     "aten::index_copy",
+                                                     "aten::index_copy_"};
+
 /// Draws of zeros and ones, and what is made of them in masks: their results have two different elements.
 constexpr std::array<std::string_view, 2> kTwoValued = {"aten::bernoulli", "aten::bernoulli_"};
 constexpr std::array<std::string_view, 12> kElementwise = {
@@ -141,12 +153,10 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
     if (generator) info.generator_argument = static_cast<int16_t>(i);
   }
   info.random = info.random || info.generator_argument >= 0;
-  // Adds of floats by several threads, in no order.
-  const bool accumulates = base == "aten::index_put" || base == "aten::index_put_" ||
-                           base == "aten::_unsafe_index_put" || base == "aten::_index_put_impl_";
-  if (accumulates) info.accumulate_argument = 3;
+  info.races = contains(kRacing, base);
   if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
   if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
+  if (base == "aten::_ctc_loss") info.workspace_result = 1;  // behind the lengths of shorter targets
   info.batch_norm = base == "aten::native_batch_norm";
   for (const auto& op : kStatisticsOperators) {
     if (base != op.name || arguments.size() <= op.variance) continue;
@@ -185,6 +195,23 @@ class Registry {
 };
 
 }  // namespace
+
+bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
+  if (!deterministic) return false;
+  if (!races || threads == 1) return true;
+  // Kernels for fewer elements than the grain run on one thread. Several index tensors are broadcast to one another.
+  double elements = 0, indices = 1;
+  for (const auto& input : inputs) {
+    if (input.isTensor() && input.toTensor().defined()) {
+      elements = std::max(elements, static_cast<double>(input.toTensor().numel()));
+    } else if (input.isTensorList() || input.isOptionalTensorList()) {
+      for (const c10::IValue& element : input.toListRef()) {
+        if (element.isTensor()) indices *= static_cast<double>(std::max<int64_t>(1, element.toTensor().numel()));
+      }
+    }
+  }
+  return elements * indices < static_cast<double>(at::internal::GRAIN_SIZE);
+}
 
 const OperatorInfo* operator_info(const at::RecordFunction& fn) {
   // A schema keeps its name at one address for as long as it lives, so the address identifies the overload. Ranges

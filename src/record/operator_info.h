@@ -28,8 +28,8 @@ struct OperatorInfo {
   bool two_valued = false;      ///< its floating-point results hold zeros and ones
   bool elementwise = false;     ///< with one tensor argument: maps equal elements to equal elements
   int16_t generator_argument = -1;
-  int16_t accumulate_argument = -1;  ///< where true, several threads add to the same elements, in no order
-  int16_t workspace_result = -1;     ///< scratch for backward with padding that nobody reads: its bits may differ
+  bool races = false;             ///< its threads may write to the same element: the order of the writes decides
+  int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
   c10::SmallVector<uint16_t, 2> written;
   /// Running statistics that the operator updates in training without reading them (batch normalization). A replay
@@ -44,10 +44,7 @@ struct OperatorInfo {
     return !statistics.empty() && (training_argument < 0 || inputs[static_cast<size_t>(training_argument)].toBool());
   }
   /// Does a call with these arguments, on so many threads, give the same bits each time?
-  bool repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
-    if (!deterministic) return false;
-    return accumulate_argument < 0 || threads == 1 || !inputs[static_cast<size_t>(accumulate_argument)].toBool();
-  }
+  bool repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const;
   std::string base_name() const { return name.substr(0, base_length); }
   bool writes(size_t argument) const {
     for (const auto w : written) {
