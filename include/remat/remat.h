@@ -6,6 +6,7 @@
 #include <remat/error.h>       // Error, BudgetError, InternalError
 #include <remat/graph.h>       // a recorded step as plain data
 #include <remat/memory.h>      // current, peak, limit
+#include <remat/operators.h>   // which of your own operators may run again
 #include <remat/plan.h>        // what becomes of each saved value
 #include <remat/planner.h>     // from a graph and a budget to a plan
 #include <remat/policy.h>      // scopes, keep(tensor)

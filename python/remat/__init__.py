@@ -18,6 +18,7 @@ from remat import compiled, doors, memory
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.errors import BudgetError, Error, InternalError
+from remat.operators import not_repeatable, repeatable
 from remat.plan import Plan
 from remat.policy import keep, policy
 from remat.report import ReplayedOperator, Report
@@ -42,7 +43,9 @@ __all__ = [
     "keep",
     "list_planners",
     "memory",
+    "not_repeatable",
     "policy",
+    "repeatable",
     "session_of",
     "unwrap",
     "wrap",

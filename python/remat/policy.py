@@ -14,7 +14,7 @@ from remat.errors import Error
 from remat.progress import end_interrupted
 
 
-def _operator_name(operator: Any) -> str:
+def operator_name(operator: Any, where: str = "policy") -> str:
     """ "aten::mm" or "aten::add.Tensor", from that or from torch.ops.aten.mm, torch.ops.aten.add.Tensor."""
     if isinstance(operator, str):
         return operator
@@ -23,7 +23,7 @@ def _operator_name(operator: Any) -> str:
         return schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
     if isinstance(operator, torch._ops.OpOverloadPacket):
         return operator._qualified_op_name
-    raise Error(f'[policy] {operator!r} is no operator; use names such as "aten::mm", or torch.ops.aten.mm')
+    raise Error(f'[{where}] {operator!r} is no operator; use names such as "aten::mm", or torch.ops.aten.mm')
 
 
 class _Scopes(threading.local):
@@ -72,7 +72,7 @@ def policy_of(keep: Sequence[Any] | str) -> _C.Policy:
         return _C.Policy.keep_compute()
     if isinstance(keep, str):
         raise Error(f'[policy] keep is "{keep}"; use "all", "compute" or a list of operators')
-    names = [_operator_name(operator) for operator in keep]
+    names = [operator_name(operator) for operator in keep]
     return _C.Policy.keep_operators(names) if names else _C.Policy.drop_all()
 
 

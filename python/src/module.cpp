@@ -9,6 +9,7 @@ PYBIND11_MODULE(_C, m) {
   remat::python::bind_doors(m);
   remat::python::bind_errors(m);
   remat::python::bind_memory(m);
+  remat::python::bind_operators(m);
   remat::python::bind_scopes(m);
   remat::python::bind_session(m);
 }

@@ -186,8 +186,11 @@ void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::I
 
 void Recorder::before_write(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  c10::StorageImpl* const storage = storage_of(tensor);
-  const ValueId id = tape_->find(storage);
+  before_write(StoragePtr::reclaim_copy(storage_of(tensor)));
+}
+
+void Recorder::before_write(const StoragePtr& storage) {
+  const ValueId id = tape_->find(storage.get());
   if (id == kNone) return;
   if (tape_->values[id].raw) {
     tape_->unhome(id);
@@ -196,12 +199,24 @@ void Recorder::before_write(const at::Tensor& tensor) {
     if (!tape_->emptied(id)) save_leaf(id);
   } else {
     // What follows is a leaf, to be held where a saved tensor may look at it.
-    const ValueId after = tape_->supersede(id, StoragePtr::reclaim_copy(storage));
-    tape_->hold_leaf(after, StoragePtr::reclaim_copy(storage));
+    const ValueId after = tape_->supersede(id, storage);
+    tape_->hold_leaf(after, storage);
   }
 }
 
-void Recorder::save_leaf(ValueId leaf) {
+void Recorder::copy_leaf(Value& leaf, const c10::StorageImpl& contents) {
+  try {
+    const memory::FrozenPlain frozen;
+    leaf.kept = copy_of(contents);
+    leaf.allocation = memory::allocation_of(*leaf.kept);
+    leaf.extra = true;
+    leaf.loss = Loss::kIntact;
+    if (tape_->trace != nullptr) tape_->trace->held(leaf.bytes);
+  } catch (...) {  // no room for the copy: a replay that needs it will say so
+  }
+}
+
+void Recorder::save_leaf(ValueId leaf, bool intact) {
   Tape& tape = *tape_;
   if (tape.values[leaf].readers > 0) tape.collect();
   Value& value = tape.values[leaf];
@@ -211,15 +226,7 @@ void Recorder::save_leaf(ValueId leaf) {
   value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
   if (value.readers > 0) {
     value.loss = Loss::kNoRoom;
-    try {
-      const memory::FrozenPlain frozen;
-      value.kept = copy_of(*original);
-      value.allocation = memory::allocation_of(*value.kept);
-      value.extra = true;
-      value.loss = Loss::kIntact;
-      if (tape.trace != nullptr) tape.trace->held(value.bytes);
-    } catch (...) {  // no room for the copy: a replay that needs it will say so
-    }
+    if (intact) copy_leaf(value, *original);
   }
   if (value.saved > 0) {
     const StoragePtr copy = std::move(value.kept);

@@ -8,6 +8,8 @@
 #include <ATen/Context.h>
 #include <c10/core/ScalarType.h>
 
+#include "record/autocast_state.h"
+
 namespace remat {
 
 struct KernelSettings {
@@ -18,6 +20,7 @@ struct KernelSettings {
   c10::ScalarType default_type = c10::ScalarType::Float;  ///< of what factories make
   /// oneDNN's for convolutions, recurrent layers and products; read only where `products` is asked for.
   std::array<at::Float32Precision, 3> precision = {};
+  AutocastState autocast;  ///< of operators that are not PyTorch's; an AutocastScope puts it in force
 
   bool operator==(const KernelSettings&) const = default;
 

@@ -11,6 +11,10 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/flat_hash_map.h>
+#include <remat/error.h>
+#include <remat/operators.h>
+
+#include "record/collectives.h"
 
 #include "plan/costly.h"
 
@@ -122,9 +126,10 @@ bool has_opaque_kernel(const c10::OperatorHandle& handle) {
   return false;
 }
 
-OperatorInfo make_info(const c10::OperatorHandle& handle) {
+std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   const auto& schema = handle.schema();
-  OperatorInfo info(handle);
+  auto made = std::make_unique<OperatorInfo>(handle);
+  OperatorInfo& info = *made;
   info.name = schema.name();
   info.base_length = info.name.size();
   if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
@@ -173,7 +178,12 @@ OperatorInfo make_info(const c10::OperatorHandle& handle) {
   const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
   info.reshapes = metadata_only && !resizes;
   info.never_recorded = (is_view(schema) || composite || metadata_only) && !resizes;
-  return info;
+  if (is_collective(base)) {
+    info.collective = true;
+    info.never_recorded = false;
+    info.written = written_by_collective(schema);
+  }
+  return made;
 }
 
 class Registry {
@@ -185,19 +195,72 @@ class Registry {
     if (!handle || !handle->hasSchema()) return nullptr;
     const std::lock_guard lock(mutex_);
     auto& slot = infos_[*name];
-    if (slot == nullptr) slot = std::make_unique<OperatorInfo>(make_info(*handle));
+    if (slot == nullptr) slot = make(*handle);
     return slot.get();
   }
 
+  void declare(const std::string& name, Declared declared) {
+    const std::lock_guard lock(mutex_);
+    bool found = false;
+    for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {
+      if (!names(name, registered)) continue;
+      const auto handle = c10::Dispatcher::singleton().findOp(registered);
+      if (!handle || !handle->hasSchema()) continue;
+      auto& slot = infos_[registered];
+      if (slot == nullptr) slot = make(*handle);
+      check(*slot, declared);
+      found = true;
+    }
+    if (!found) {
+      throw Error("[operators] there is no operator \"" + name +
+                  "\"; names are such as \"mylib::gate\", and the library that registers it must have been loaded");
+    }
+    declared_[name] = declared;
+    for (const auto& [registered, info] : infos_) {
+      if (names(name, registered)) info->declared = declared;
+    }
+  }
+
  private:
+  static bool names(const std::string& name, const c10::OperatorName& op) {
+    return op.name == name || (!op.overload_name.empty() && op.name + "." + op.overload_name == name);
+  }
+
+  static void check(const OperatorInfo& info, Declared declared) {
+    if (info.never_recorded) {
+      throw Error("[operators] " + info.name +
+                  " is a view, or made of other operators, which are recorded by themselves; declare those");
+    }
+    if (info.collective && declared == Declared::kRepeatable) {
+      throw Error("[operators] " + info.name +
+                  " communicates with other processes, which would have to take part in every replay; it cannot be "
+                  "declared repeatable");
+    }
+  }
+
+  /// With what was said of its name before it was registered anew.
+  std::unique_ptr<OperatorInfo> make(const c10::OperatorHandle& handle) const {
+    auto info = make_info(handle);
+    for (const auto& name : {info->base_name(), info->name}) {
+      if (const auto said = declared_.find(name); said != declared_.end()) info->declared = said->second;
+    }
+    return info;
+  }
+
   std::mutex mutex_;
+  std::unordered_map<std::string, Declared> declared_;
   std::unordered_map<c10::OperatorName, std::unique_ptr<OperatorInfo>> infos_;
 };
+
+Registry& registry() {
+  static auto* const instance = new Registry;  // outlives static destruction: operators may still run then
+  return *instance;
+}
 
 }  // namespace
 
 bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
-  if (!deterministic) return false;
+  if (!repeatable()) return false;
   if (!races || threads == 1) return true;
   // Kernels for fewer elements than the grain run on one thread. Several index tensors are broadcast to one another.
   double elements = 0, indices = 1;
@@ -217,12 +280,19 @@ const OperatorInfo* operator_info(const at::RecordFunction& fn) {
   // A schema keeps its name at one address for as long as it lives, so the address identifies the overload. Ranges
   // that are named by a temporary string have no operator name and are never put in the table.
   thread_local ska::flat_hash_map<const char*, const OperatorInfo*> cache;
-  static auto* const registry = new Registry;  // outlives static destruction: operators may still run then
   const char* const key = fn.name();
   if (const auto it = cache.find(key); it != cache.end()) return it->second;
-  const OperatorInfo* const info = registry->find(fn);
+  const OperatorInfo* const info = registry().find(fn);
   if (info != nullptr) cache.emplace(key, info);
   return info;
+}
+
+void declare_operator(const std::string& name, Declared declared) { registry().declare(name, declared); }
+
+void declare_repeatable(const std::string& name) { declare_operator(name, Declared::kRepeatable); }
+
+void declare_not_repeatable(const std::string& name, bool writes_arguments) {
+  declare_operator(name, writes_arguments ? Declared::kWritesArguments : Declared::kNotRepeatable);
 }
 
 bool operator_exists(const std::string& name) {

@@ -1,6 +1,7 @@
 // src/record/operator_info.h -- the facts about an operator that recording and replaying need, looked up once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -9,6 +10,9 @@
 #include <c10/util/SmallVector.h>
 
 namespace remat {
+
+/// What a user has said of an operator (remat/operators.h).
+enum class Declared : uint8_t { kNothing, kRepeatable, kNotRepeatable, kWritesArguments };
 
 struct OperatorInfo {
   explicit OperatorInfo(c10::OperatorHandle op) : handle(std::move(op)) {}
@@ -22,7 +26,8 @@ struct OperatorInfo {
   bool deterministic = true;    ///< gives the same bits for the same input, and is not a function from Python
   bool compute = false;         ///< matrix product, convolution, attention or recurrent layer
   bool products = false;        ///< may multiply matrices: oneDNN's precision switches may decide its bits
-  bool foreign = false;         ///< not PyTorch's own: its schema's tags are not trusted
+  bool foreign = false;         ///< not PyTorch's own: its schema and its tags are not trusted
+  bool collective = false;      ///< communicates with other processes
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
   bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
   bool two_valued = false;      ///< its floating-point results hold zeros and ones
@@ -38,6 +43,23 @@ struct OperatorInfo {
   bool statistics_optional = false;
   int16_t training_argument = -1;
   bool batch_norm = false;  ///< aten::native_batch_norm: its results 1 and 2 make a replay cheaper
+
+  // All that is learnt later; everything else is constant. For any thread.
+  mutable std::atomic<Declared> declared{Declared::kNothing};
+  mutable std::atomic<bool> contradicted{false};  ///< a call did what the schema rules out (operator_trial.h)
+  mutable std::atomic<int> trials{0};             ///< calls that have been looked at
+
+  /// May replays run it?
+  bool repeatable() const {
+    const Declared said = declared.load(std::memory_order_relaxed);
+    if (collective || contradicted.load(std::memory_order_relaxed)) return false;
+    return said == Declared::kNothing ? deterministic : said == Declared::kRepeatable;
+  }
+  /// May it write to tensors without saying so in its schema?
+  bool writes_arguments() const {
+    return contradicted.load(std::memory_order_relaxed) ||
+           declared.load(std::memory_order_relaxed) == Declared::kWritesArguments;
+  }
 
   /// Does a call with these arguments update running statistics?
   bool updates_statistics(c10::ArrayRef<const c10::IValue> inputs) const {
@@ -57,6 +79,9 @@ struct OperatorInfo {
 /// The facts about the operator that `fn` observes; nullptr if it observes something else. Thread-safe; the result
 /// lives as long as the process.
 const OperatorInfo* operator_info(const at::RecordFunction& fn);
+
+/// From now on a user says this of the operators that `name` names. Throws Error as remat/operators.h says.
+void declare_operator(const std::string& name, Declared declared);
 
 /// True if `name` is that of a registered operator: with an overload ("aten::add.Tensor"), or of any overload.
 bool operator_exists(const std::string& name);

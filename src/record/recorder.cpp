@@ -11,6 +11,7 @@
 #include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/saved_tensor.h"
+#include "record/tensors_of.h"
 #include "record/trace.h"
 
 namespace remat {
@@ -25,18 +26,6 @@ bool below_autograd() {
   return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
 }
 
-/// Calls `visit` for every tensor among an operator's arguments or results.
-template <class Values, class Visit>
-void for_each_tensor_in(const Values& values, Visit&& visit) {
-  for (const auto& value : values) {
-    if (value.isTensor()) {
-      visit(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-    }
-  }
-}
-
 /// Does the tensor reach every byte of its storage?
 bool covers_storage(const at::Tensor& tensor) {
   const auto& impl = *tensor.unsafeGetTensorImpl();
@@ -44,15 +33,14 @@ bool covers_storage(const at::Tensor& tensor) {
          static_cast<size_t>(impl.numel()) * impl.itemsize() == impl.unsafe_storage().nbytes();
 }
 
-/// Calls `visit` for every tensor that an operator writes to.
+/// Calls `visit` for every tensor that an operator writes to, or may write to.
 template <class Visit>
 void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, Visit&& visit) {
-  for (const auto position : info.written) {
-    if (inputs[position].isTensor()) visit(inputs[position].toTensor());
-    if (inputs[position].isTensorList()) {
-      for (const at::Tensor& tensor : inputs[position].toTensorVector()) visit(tensor);
-    }
+  if (info.writes_arguments()) {
+    for (const c10::IValue& input : inputs) for_each_tensor(input, visit);
+    return;
   }
+  for (const auto position : info.written) for_each_tensor(inputs[position], visit);
 }
 
 /// Held while a kernel of the meta device runs.
@@ -128,9 +116,10 @@ void Recorder::hand_out(const at::Tensor& tensor) {
 
 void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
   if (tape_->ledger == nullptr) return;
-  for_each_tensor_in(values, [&](const at::Tensor& tensor) {
+  const auto adopt = [&](const at::Tensor& tensor) {
     if (tensor.defined() && is_plain(tensor)) tape_->adopted_bytes += tape_->ledger->adopt(*storage_of(tensor));
-  });
+  };
+  for (const auto& value : values) for_each_tensor(value, adopt);
 }
 
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
@@ -163,7 +152,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (info->never_recorded || in_backward || recorder->opaque_ > 0) recorder->count(fn.inputs());
   if (info->never_recorded) return nullptr;
   if (in_backward || recorder->opaque_ > 0) {
-    if (!info->written.empty()) {
+    if (!info->written.empty() || info->writes_arguments()) {
       const std::lock_guard lock(recorder->tape_->mutex);
       for_each_written(*info, fn.inputs(), [&](const at::Tensor& tensor) { recorder->before_write(tensor); });
     }
@@ -253,6 +242,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
       if (tensor.defined() && tensor.has_storage()) pending.unrecorded.push_back(storage_of(tensor));
     });
   }
+  if (!tape.meta && OperatorTrial::is_due(info)) pending.trial = OperatorTrial(info, inputs);
   pending.operation.argument_count = static_cast<uint32_t>(tape.arguments.size()) - pending.operation.first_argument;
   pending.after = tape.mark();
   if (tape.trace != nullptr) tape.trace->operator_begins();
@@ -276,12 +266,13 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   }
   count(c10::ArrayRef<const c10::IValue>(outputs.data(),
                                          outputs.size()));  // of memory that is not the allocator's: files
+  if (!failed) check_trial(pending, outputs);
   const auto id = static_cast<OperationId>(tape.operations.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
   bool recorded = pending.repeatable && !failed;
   if (recorded) {
     // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
-    for_each_tensor_in(outputs, [&](const at::Tensor& t) {
+    for_each_result(outputs, [&](const at::Tensor& t) {
       recorded = recorded && (!t.defined() || is_plain(t) || (t.has_storage() && t.storage().nbytes() == 0));
     });
   }
@@ -291,7 +282,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   }
   if (recorded) {
     uint16_t result = 0;
-    for_each_tensor_in(outputs, [&](const at::Tensor& t) {
+    for_each_result(outputs, [&](const at::Tensor& t) {
       const uint16_t index = result++;
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
       const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
@@ -361,7 +352,7 @@ void Recorder::mark_packable(const Operation& operation, const std::vector<c10::
     });
     few = inputs == 1 && packable == 1;
   }
-  for_each_tensor_in(outputs, [&](const at::Tensor& t) {
+  for_each_result(outputs, [&](const at::Tensor& t) {
     if (!t.defined() || !t.has_storage()) return;
     const bool likely = few || t.scalar_type() == at::kBool || t.scalar_type() == at::kLong;
     const ValueId id = likely ? tape.find(storage_of(t)) : kNone;

@@ -15,6 +15,7 @@
 
 #include <ATen/record_function.h>
 
+#include "record/operator_trial.h"
 #include "record/policy_rules.h"
 #include "record/tape.h"
 
@@ -91,6 +92,7 @@ class Recorder {
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
     std::vector<SavedTensor*> saved;
+    OperatorTrial trial;
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
     bool reads = false;  // has an input with contents
@@ -132,7 +134,16 @@ class Recorder {
   void capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
   ValueId read(const at::Tensor& tensor, bool overwritten);
   void before_write(const at::Tensor& tensor);
-  void save_leaf(ValueId leaf);
+  void before_write(const StoragePtr& storage);
+  /// `leaf` is about to be written to, or has been (`intact` is false): copies it where a replay may read it.
+  void save_leaf(ValueId leaf, bool intact = true);
+  /// Makes `leaf` hold a copy of `contents`, if there is room.
+  void copy_leaf(Value& leaf, const c10::StorageImpl& contents);
+  /// `storage` has been written to, by an operator that does not say so.
+  void after_write(const StoragePtr& storage);
+  /// Where a call has contradicted its schema, no replay runs the operator any more.
+  void check_trial(Pending& pending, const std::vector<c10::IValue>& outputs);
+  void distrust(const OperatorInfo& info);
   void finish_writes(Pending& pending, OperationId producer);
   void mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs);
   void bind_saved(Pending& pending);

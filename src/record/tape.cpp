@@ -201,6 +201,7 @@ uint32_t Tape::settings_now(const OperatorInfo& info) {
   const bool products = info.products || settings.empty();
   KernelSettings now = KernelSettings::current(products);
   if (!products) now.precision = settings.back().precision;
+  if (info.foreign) now.autocast = AutocastState::current();
   if (settings.empty() || settings.back() != now) settings.push_back(now);
   return static_cast<uint32_t>(settings.size() - 1);
 }

@@ -82,6 +82,7 @@ class Replay {
       Operation& operation = tape_.operations[value.producer];
       if (operation.visit == stamp) continue;
       operation.visit = stamp;
+      if (!operation.info->repeatable()) distrusted(*operation.info);
       operations_.push_back(value.producer);
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value == kNone) return;
@@ -182,6 +183,14 @@ class Replay {
            "or raise the budget";
   }
 
+  [[noreturn]] static void distrusted(const OperatorInfo& info) {
+    const char* const why = info.contradicted ? "a later call wrote to an input, or gave back memory of one, and its "
+                                                "schema does not say so"
+                                              : "it was declared not repeatable after this call";
+    raise(Error("[replay] " + info.name + " cannot be repeated: " + why +
+                "; run the step again, now its results are held"));
+  }
+
   [[noreturn]] void lost(ValueId id) const {
     for (const auto& operation : tape_.operations) {
       if (operation.info == nullptr) continue;
@@ -232,7 +241,9 @@ class Replay {
     const auto begin = std::chrono::steady_clock::now();
     {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      const c10::impl::ExcludeDispatchKeyGuard no_modes(kModeKeys);
+      const AutocastScope autocast(settings.autocast);
+      const c10::impl::ExcludeDispatchKeyGuard no_modes(settings.autocast.any() ? kModeKeys - kAutocastKeys
+                                                                                : kModeKeys);
       const KernelSettingsScope settings_of_then(settings);
       const c10::AutoGradMode grad_mode(operation.grad_mode);
       std::optional<GeneratorRestorer> restorer;

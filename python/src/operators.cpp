@@ -1,0 +1,12 @@
+#include <remat/operators.h>
+
+#include "module.h"
+
+namespace remat::python {
+
+void bind_operators(py::module_& m) {
+  m.def("declare_repeatable", &declare_repeatable, py::call_guard<py::gil_scoped_release>());
+  m.def("declare_not_repeatable", &declare_not_repeatable, py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace remat::python

@@ -1,0 +1,52 @@
+#include "record/autocast_state.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace remat {
+namespace {
+
+constexpr std::array<at::DeviceType, 2> kDevices = {at::kCPU, at::kCUDA};
+constexpr std::array<c10::DispatchKey, 2> kKeys = {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA};
+
+void apply(const AutocastState& state) {
+  for (size_t d = 0; d < kDevices.size(); ++d) {
+    at::autocast::set_autocast_enabled(kDevices[d], state.enabled[d]);
+    at::autocast::set_autocast_dtype(kDevices[d], state.types[d]);
+  }
+}
+
+}  // namespace
+
+AutocastState AutocastState::current() {
+  AutocastState now;
+  for (size_t d = 0; d < kDevices.size(); ++d) {
+    const bool excluded = c10::impl::tls_is_dispatch_key_excluded(kKeys[d]);
+    now.enabled[d] = !excluded && at::autocast::is_autocast_enabled(kDevices[d]);
+    if (now.enabled[d]) now.types[d] = at::autocast::get_autocast_dtype(kDevices[d]);
+  }
+  return now;
+}
+
+AutocastScope::AutocastScope(const AutocastState& state) : changed_(state.any()) {
+  if (!changed_) return;
+  cache_ = at::autocast::is_autocast_cache_enabled();
+  for (size_t d = 0; d < kDevices.size(); ++d) {
+    before_.enabled[d] = at::autocast::is_autocast_enabled(kDevices[d]);
+    before_.types[d] = at::autocast::get_autocast_dtype(kDevices[d]);
+  }
+  AutocastState then = state;
+  for (size_t d = 0; d < kDevices.size(); ++d) {
+    if (!then.enabled[d]) then.types[d] = before_.types[d];
+  }
+  apply(then);
+  at::autocast::set_autocast_cache_enabled(false);  // it would hold what kernels cast until autocast ends
+}
+
+AutocastScope::~AutocastScope() {
+  if (!changed_) return;
+  apply(before_);
+  at::autocast::set_autocast_cache_enabled(cache_);
+}
+
+}  // namespace remat

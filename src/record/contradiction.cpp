@@ -1,0 +1,48 @@
+// An operator whose call did what its schema rules out: what is done about it.
+#include "record/recorder.h"
+
+namespace remat {
+
+void Recorder::check_trial(Pending& pending, const std::vector<c10::IValue>& outputs) {
+  const auto contradictions = pending.trial.contradictions(outputs);
+  if (contradictions.empty()) return;
+  pending.info->contradicted = true;
+  pending.repeatable = false;
+  distrust(*pending.info);
+  for (const auto& [storage, changed] : contradictions) {
+    if (changed) {
+      after_write(storage);
+    } else {
+      before_write(storage);  // the result may be what it will write to until somebody waits for it
+    }
+  }
+}
+
+/// Earlier calls may have done the same unseen: what is left of their results is held.
+void Recorder::distrust(const OperatorInfo& info) {
+  Tape& tape = *tape_;
+  for (OperationId op = 0; op < tape.operations.size(); ++op) {
+    const Operation& operation = tape.operations[op];
+    if (operation.info != &info) continue;
+    for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
+      if (tape.values[id].producer != op) continue;
+      const StoragePtr storage = tape.alive(id);
+      if (storage == nullptr) continue;  // given up: a replay will say that it cannot run
+      tape.values[id].producer = kNone;
+      tape.values[id].raw = false;
+      tape.hold_leaf(id, storage);
+    }
+  }
+}
+
+void Recorder::after_write(const StoragePtr& storage) {
+  const ValueId id = tape_->find(storage.get());
+  if (id == kNone) return;
+  if (tape_->values[id].raw || tape_->recomputable(id)) {
+    before_write(storage);  // the old contents need no copy
+  } else {
+    save_leaf(id, /*intact=*/false);
+  }
+}
+
+}  // namespace remat
