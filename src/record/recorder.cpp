@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/engine.h>
@@ -148,7 +149,8 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
   if (info->reshapes) return recorder->begin_reshape(fn.inputs()[0].toTensor());
-  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
+  // With create_graph backward is a forward pass for another one.
+  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1 && !c10::GradMode::is_enabled();
   if (info->never_recorded || in_backward || recorder->opaque_ > 0) recorder->count(fn.inputs());
   if (info->never_recorded) return nullptr;
   if (in_backward || recorder->opaque_ > 0) {

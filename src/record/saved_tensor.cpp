@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "record/checksum.h"
@@ -53,11 +54,19 @@ void SavedTensor::bind() {
   value_ = id;
   view_ = TensorView(impl);
   if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(impl);
-  if (value.saved++ == 0) {
+  if (value.saved == 0) {
     ++tape_->saved_values;
     tape_->saved_bytes += value.bytes;
   }
-  ++value.pending;
+  // Saved again by a graph that backward makes (create_graph) while it goes through another: for a later backward.
+  const bool for_later = value.pending < value.saved;
+  if (for_later) {
+    asked_in_ = value.round;
+    if (value.pending == 0) tape_->put_away_again(id);
+  } else {
+    ++value.pending;
+  }
+  ++value.saved;
   tape_->retain(id, StoragePtr::reclaim_copy(storage));
   alias_ = at::Tensor();
 }
@@ -115,8 +124,8 @@ at::Tensor SavedTensor::call_unpack_hook() {
   Value& value = tape_->values[id];
   if (asked_in_ == value.round) return tensor;
   asked_in_ = value.round;
-  // Else its graph is about to be freed.
-  const bool again = torch::autograd::get_current_graph_task_keep_graph();
+  // Else its graph is about to be freed, and none has been made that may have saved the value again.
+  const bool again = torch::autograd::get_current_graph_task_keep_graph() || c10::GradMode::is_enabled();
   if (--value.pending == 0 && again) tape_->put_away_again(id);
   return tensor;
 }
