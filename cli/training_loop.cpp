@@ -32,6 +32,7 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
                    .steps = settings.steps,
                    .loss = result.loss,
                    .tokens_per_second = static_cast<double>(tokens_per_step(settings)) / smooth_seconds,
+                   .times_plain = {},
                    .current_bytes = memory::current(),
                    .peak_bytes = peak,
                    .budget_bytes = holds ? std::optional(result.report->budget_bytes) : std::nullopt,

@@ -2,7 +2,6 @@
 #include "run/eviction.h"
 
 #include <optional>
-#include <thread>
 
 #include "support/compare.h"
 
@@ -26,7 +25,7 @@ struct Net {
     }
     x = torch::randn({512, width});
   }
-  const StepReport& step(Session& session) const {
+  const StepReport& step(Session& session) {
     torch::manual_seed(5);
     Step step = session.step();
     auto loss = model->forward(x).pow(2).mean();
@@ -102,20 +101,6 @@ TEST(Shares, LeaveOutWhatIsOlderThanTheAccount) {
   };
   Session session({.budget = Budget::percent(100)});
   EXPECT_EQ(train(session).values_dropped, 0);
-}
-
-TEST(Shares, OfTwoThreadsDoNotRefuseEachOther) {
-  Net a(4), b(4);
-  const auto train = [](Net& net) {
-    Session session({.budget = Budget::percent(50)});
-    for (int i = 0; i < 3; ++i) {
-      Step step = session.step();
-      net.model->forward(net.x).pow(2).mean().backward();
-    }
-  };
-  std::thread other([&] { EXPECT_NO_THROW(train(a)); });
-  EXPECT_NO_THROW(train(b));
-  other.join();
 }
 
 // What refusals say.
@@ -241,10 +226,11 @@ TEST(Parameters, OfProductsAreCounted) {
   train();
   EXPECT_EQ(session.graph().gradient_bytes, bytes);
   EXPECT_EQ(floor_of(session.graph()).parameter_bytes, bytes);
+  const auto input = torch::ones({512, 256});
   Session small({.budget = Budget::bytes(memory::current() + 1024)});
   try {
     Step step = small.step();
-    layer->forward(torch::ones({512, 256}));
+    layer->forward(input);
     FAIL() << "it does not fit";
   } catch (const BudgetError& error) {
     const std::string what = error.what();

@@ -372,7 +372,7 @@ TEST(PlannedSteps, SayWhoDecidedAndWhyNotThePlanGiven) {
   const Plan plan = first.plan();
   loop.in(first);
   loop.depth = 9;
-  EXPECT_EQ(decision(loop.in(first)), "online: the step was like none that there is a plan for");
+  EXPECT_EQ(decision(loop.in(first)), "online: the step was like none recorded before");
   loop.depth = 12;
 
   Session given({.budget = share_of(plain, 60), .planner = "online", .plan = plan});
