@@ -111,9 +111,17 @@ bool Enforcements::reclaim(int64_t bytes) {
 }
 
 void Enforcements::meet_older(int64_t bytes) {
-  for (auto [key, entry] = next_after({0, 0}); entry != nullptr; std::tie(key, entry) = next_after(key)) {
-    Call(*this, entry).reclaimer().meets_older(bytes);
+  // Taken down first: a reclaimer that raises its limit moves behind the others.
+  std::vector<std::shared_ptr<Entry>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, entry] : entries_) {
+      if (Call::on_this_thread(*entry) > 0) continue;
+      ++entry->calls;
+      all.push_back(entry);
+    }
   }
+  for (auto& entry : all) Call(*this, std::move(entry)).reclaimer().meets_older(bytes);
 }
 
 void Enforcements::refuse(int64_t needed, int64_t request) {
