@@ -141,11 +141,6 @@ def forking_program(seed):
     return None
 
 
-def test_forks_between_and_inside_steps():
-    problems = [f"program {seed}: {problem}" for seed in seeds(6) if (problem := forking_program(seed))]
-    assert not problems, problems
-
-
 # ---- wrapped models whose results never get a backward ----
 
 
@@ -208,20 +203,6 @@ def test_wrapped_models_whose_results_get_no_backward():
         assert not different, f"program {seed}: tensors {different} of {len(found)} differ"
         remat.unwrap(ours)
         assert not _C.is_recording()
-
-
-def test_evaluation_of_a_wrapped_model_does_not_grow():
-    model = remat.wrap(WithExtra(), budget="1GiB")
-    loss, _, extra = model(torch.randn(256, SIZE))
-    del loss, extra  # never differentiated
-    model.eval()
-    sizes = []
-    with torch.no_grad():
-        for _ in range(40):
-            model(torch.randn(256, SIZE))
-            sizes.append(remat.memory.current())
-    remat.unwrap(model)
-    assert sizes[-1] <= sizes[5], f"{sizes[-1] - sizes[5]} bytes more after 35 batches"
 
 
 def test_a_hanging_child_is_found():
