@@ -304,7 +304,7 @@ void Tape::release_anchors(Scope& scope) {
   if (scope.first_saved < scope.end) return;
   for (const ValueId anchor : std::exchange(scope.anchors, {})) {
     Value& value = values[anchor];
-    const bool last = value.held_for > 0 && --value.held_for == 0;
+    const bool last = --value.held_for == 0;
     if (last && value.saved == 0 && !value.pinned) release(anchor, /*for_replays=*/value.extra);
   }
 }
@@ -447,16 +447,12 @@ void Tape::collect() {
   release_all_but(reachable(/*living=*/false, stamp), stamp);
 }
 
-bool Tape::collect_to_free() {
-  for (const bool living : {true, false}) {
-    const uint32_t stamp = next_visit();
-    const std::vector<bool> needed = reachable(living, stamp);
-    bool frees = false;
-    for (ValueId id = 0; id < values.size() && !frees; ++id) {
-      frees = !needed[id] && values[id].kept && values[id].kept.use_count() == 1;
-    }
-    if (!frees) continue;
-    forgot_living = forgot_living || !living;
+bool Tape::collect_to_free(bool spare_living) {
+  const uint32_t stamp = next_visit();
+  const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
+  for (ValueId id = 0; id < values.size(); ++id) {
+    if (needed[id] || !values[id].kept || values[id].kept.use_count() > 1) continue;
+    forgot_living = forgot_living || !spare_living;
     release_all_but(needed, stamp);
     return true;
   }
@@ -519,6 +515,7 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
     value = Value();
     value.successor = successor;
   }
+  for (Scope& scope : scopes_) std::erase_if(scope.anchors, [&](ValueId anchor) { return !needed[anchor]; });
 }
 
 void Tape::collect_if_due() {

@@ -282,9 +282,9 @@ class Tape {
   /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
   /// become leaves-to-be.
   void collect();
-  /// Does so only if it frees memory, and spares the values in a user's hands if that frees any. Returns whether it
-  /// did.
-  bool collect_to_free();
+  /// Does so only if it frees memory, and returns whether it did. With `spare_living`, values in a user's hands stay
+  /// recomputable.
+  bool collect_to_free(bool spare_living);
   /// Frees the generator states of operators that nothing can ask for any more, and returns their bytes.
   int64_t release_unused_generators();
   /// collect(), if enough has been let go of since the last time to make it worth it.

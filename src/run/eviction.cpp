@@ -267,13 +267,15 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     freed += evict(*tape, bytes - freed);
   }
   if (freed > 0) return true;
-  // Nothing left to drop: at last, what the records hold in vain.
-  for (const auto& tape : tapes) {
-    const TapeLock lock = lock_for_a_while(*tape);
-    if (!lock.owns_lock()) continue;
-    if (tape->collect_to_free()) return true;
-  }
-  return give_way(bytes);
+  // Nothing left to drop: at last, what the records hold in vain. Values in a user's hands become leaves only where the
+  // limit cannot give way: a graph without their operators is not that of the steps to come.
+  const auto collect = [&](bool spare_living) {
+    return std::ranges::any_of(tapes, [&](const auto& tape) {
+      const TapeLock lock = lock_for_a_while(*tape);
+      return lock.owns_lock() && tape->collect_to_free(spare_living);
+    });
+  };
+  return collect(/*spare_living=*/true) || give_way(bytes) || collect(/*spare_living=*/false);
 }
 
 /// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
@@ -332,8 +334,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                ? "the step begins with " + format_exact_bytes(needed) + " alive, "
                                : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
-  std::string message = "[budget] " + what + "the budget is " + format_exact_bytes(limit) +
-                        "; give " + format_exact_bytes(enough) + ", ";
+  std::string message =
+      "[budget] " + what + "the budget is " + format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {
