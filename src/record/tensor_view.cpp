@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/core/TensorBody.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -72,7 +73,14 @@ at::Tensor history_free(const at::Tensor& tensor) {
   const c10::impl::ExcludeDispatchKeyGuard unseen(
       impl->is_python_dispatch() ? DispatchKeySet()
                                  : DispatchKeySet({DispatchKey::Python, DispatchKey::PythonTLSSnapshot}));
-  return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
+  const auto detached = impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/true);
+  // Tensors in a compressed sparse layout keep the tensors that they were made of, history included; COO ones do not.
+  if (auto* const sparse = dynamic_cast<at::SparseCsrTensorImpl*>(detached.get())) {
+    sparse->set_member_tensors(history_free(sparse->compressed_indices()), history_free(sparse->plain_indices()),
+                               history_free(sparse->values()), sparse->sym_sizes());
+  }
+  detached->set_allow_tensor_metadata_change(false);
+  return at::Tensor(detached);
 }
 
 StoragePtr copy_of(const c10::StorageImpl& storage) {
