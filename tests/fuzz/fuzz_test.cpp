@@ -97,22 +97,22 @@ TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam()
 class FuzzKinds : public testing::TestWithParam<int> {};
 
 TEST_P(FuzzKinds, SameBitsOrAnErrorWhereStoragesAreEmptied) {
-  run_programs(check_kind, GetParam(), 200, 5, Kind::kStorages);
+  run_programs(check_kind, GetParam(), 200, 12, Kind::kStorages);
 }
 TEST_P(FuzzKinds, SameBitsOrAnErrorWhereInputsAreWrittenUnseen) {
-  run_programs(check_kind, GetParam(), 200, 5, Kind::kHiddenInputs);
+  run_programs(check_kind, GetParam(), 200, 12, Kind::kHiddenInputs);
 }
 TEST_P(FuzzKinds, SameBitsOrAnErrorOfVerifyWhereAnythingIsWrittenUnseen) {
-  run_programs(check_kind, GetParam(), 200, 5, Kind::kHiddenWrites);
+  run_programs(check_kind, GetParam(), 200, 12, Kind::kHiddenWrites);
 }
 TEST_P(FuzzKinds, SameBitsOrAnErrorWithSparseTensorsOverWrittenOnes) {
-  run_programs(check_kind, GetParam(), 200, 5, Kind::kSparse);
+  run_programs(check_kind, GetParam(), 200, 12, Kind::kSparse);
 }
 TEST_P(FuzzKinds, SameBitsWhereScriptsChangeTheirLists) {
-  run_programs(check_kind, GetParam(), 200, 5, Kind::kScripts);
+  run_programs(check_kind, GetParam(), 200, 12, Kind::kScripts);
 }
 TEST_P(FuzzKinds, SameBitsWhereBackwardMakesGraphs) {
-  run_programs(check_kind, GetParam(), 200, 5, Kind::kDoubleBackward);
+  run_programs(check_kind, GetParam(), 200, 12, Kind::kDoubleBackward);
 }
 TEST_P(FuzzKinds, SameBitsOnSeveralThreads) { run_programs(check_threads, GetParam(), 100, 5, Kind::kThreads); }
 

@@ -44,7 +44,8 @@ void fill(const Tensor& x, const Bytes& bytes, int64_t door) {
     std::memcpy(x.storage().mutable_data(), bytes->data(), bytes->size());
     return;
   }
-  const Tensor source = at::from_blob(bytes->data(), x.sizes(), x.options().requires_grad(false));
+  const Tensor source = at::empty(x.sizes(), x.options().requires_grad(false));
+  std::memcpy(source.mutable_data_ptr(), bytes->data(), bytes->size());
   if (door == 1) {  // an operator, and no new version: FSDP2's way
     const at::AutoDispatchBelowADInplaceOrView guard;
     x.copy_(source);

