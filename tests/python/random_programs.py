@@ -323,22 +323,26 @@ def dropping(session: Any) -> Any:
         yield
 
 
-def settings(kind: str) -> dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]]:
+def settings(kind: str, budgets: bool = True) -> dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]]:
     """Names of the ways of remat, scopes and numbers of steps."""
     verified = remat.Session(verify=True)
     ways: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
         "everything dropped, verified": (lambda: dropping(verified), 1)
     }
-    if kind != "pointers":
-        free, budget, planned = remat.Session(), remat.Session(budget="60%", planner="online"), remat.Session("60%")
-        ways["everything dropped"] = (lambda: dropping(free), 1)
+    if kind == "pointers":
+        return ways
+    free, all_planned = remat.Session(), remat.Session(planner="drop-all")
+    ways["everything dropped"] = (lambda: dropping(free), 1)
+    ways["everything dropped, planned"] = (all_planned.step, 3)
+    if budgets:
+        budget, planned = remat.Session(budget="60%", planner="online"), remat.Session("60%")
         ways["60 %"] = (budget.step, 2)
         ways["60 %, planned"] = (planned.step, 3)
     return ways
 
 
-def check(kind: str, seed: int, counts: dict[str, int]) -> str | None:
-    """What is wrong with this program under remat, or nothing."""
+def check(kind: str, seed: int, counts: dict[str, int], budgets: bool = True) -> str | None:
+    """What is wrong with this program under remat, or nothing. Without `budgets` no step is refused."""
     failed = None
     plain: list[torch.Tensor | None] = []
     try:
@@ -346,7 +350,7 @@ def check(kind: str, seed: int, counts: dict[str, int]) -> str | None:
     except RuntimeError as error:
         failed = str(error).splitlines()[0]
     counts["programs"] = counts.get("programs", 0) + 1
-    for name, (scope, steps) in settings(kind).items():
+    for name, (scope, steps) in settings(kind, budgets).items():
         what = f"program {seed} of the kind '{kind}', {name}: "
         try:
             ours = run(kind, seed, scope, steps)

@@ -6,13 +6,14 @@ import contextlib
 import os
 import random
 import time
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from compare import blocks, same_bits
 from random_programs import SIZE, check, in_child, run
-from torch import nn
+from torch import multiprocessing, nn
 
 import remat
 from remat import _C
@@ -62,6 +63,37 @@ def test_same_bits_with_collectives_on_one_process():
     with group():
         problems = problems_of("collectives", 40)
     assert not problems, f"{len(problems)} programs fail, the first: {problems[0]}"
+
+
+def rank_of_two(rank, path, queue):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{path}", rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    try:
+        counts = {}
+        for seed in seeds(12):
+            # A rank that is refused memory would leave the other waiting.
+            problem = check("collectives", seed, counts, budgets=False)
+            if problem is not None:
+                queue.put(f"rank {rank}: {problem}")
+                return
+        queue.put("")
+    except BaseException as error:  # what one rank throws leaves the other waiting
+        queue.put(f"rank {rank}: {type(error).__name__}: {error}")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
+def test_same_bits_with_collectives_on_two_processes(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    workers = [context.Process(target=rank_of_two, args=(r, tmp_path / "store", queue)) for r in range(2)]
+    for worker in workers:
+        worker.start()
+    results = [queue.get(timeout=240) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert results == ["", ""]
 
 
 # ---- forks ----
