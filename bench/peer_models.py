@@ -237,7 +237,20 @@ class GPT2(HuggingFace):
         self.blocks = self.model.transformer.h
 
 
-MODELS = {"gpt": GPT, "bert": Bert, "gpt2": GPT2, "resnet": ResNet, "unet": UNet, "lstm": LSTM, "mlp": MLP, "deep": Deep}
+class LoRA(GPT2):
+    """Adapters of rank 8 on the frozen attention weights of GPT-2 small, one text of 64 tokens: the weights are read where
+    there is the least to compute."""
+
+    def __init__(self, batch=1, length=64):
+        import peft
+
+        super().__init__(batch, length)
+        config = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["c_attn"], fan_in_fan_out=True)
+        self.model = peft.get_peft_model(self.model, config)
+
+
+MODELS = {"gpt": GPT, "bert": Bert, "gpt2": GPT2, "resnet": ResNet, "unet": UNet, "lstm": LSTM, "mlp": MLP, "deep": Deep,
+          "lora": LoRA}
 
 
 def make(name, batch=None):

@@ -36,7 +36,8 @@ class Program:
         name, _, batch = name.partition(":")
         self.model = peer_models.make(name, int(batch) if batch else None)
         self.buffers = [buffer.clone() for buffer in self.model.buffers()]
-        for parameter in self.model.parameters():
+        self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.steps = peer_variants.Steps(self.model, variant, activation_peak_bytes)
 
@@ -44,7 +45,7 @@ class Program:
         with torch.no_grad():
             for buffer, first in zip(self.model.buffers(), self.buffers):
                 buffer.copy_(first)
-            for parameter in self.model.parameters():
+            for parameter in self.parameters:
                 parameter.grad.zero_()
         gc.collect()
         torch.manual_seed(7)
@@ -56,7 +57,7 @@ class Program:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         result = {"wall": wall, "cpu": cpu, "page_faults": page_faults() - faults,
                   "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
-                  "gradients": fingerprint(p.grad for p in self.model.parameters()),
+                  "gradients": fingerprint(p.grad for p in self.parameters),
                   "buffers": fingerprint(self.model.buffers())}
         if self.steps.session is not None:
             report = self.steps.session.report()

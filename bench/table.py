@@ -3,7 +3,8 @@
 MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "bert": "BERT-base, batch 8 x 128",
           "resnet": "ResNet-50, 128 x 128, batch 16", "unet": "U-Net, 128 x 128, batch 16",
           "lstm": "LSTM, 2 x 512, batch 64 x 96", "mlp": "MLP, 40 x 1024, batch 2048",
-          "deep": "100 residual blocks of 256, batch 1024"}
+          "deep": "100 residual blocks of 256, batch 1024",
+          "lora": "LoRA of rank 8 on GPT-2 small of transformers and peft, batch 1 x 64"}
 
 
 def ratio(row):
