@@ -8,6 +8,7 @@
 //   }                                    // the step ends; everything that remat held is free again
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ struct SessionOptions {
   /// step does that, later ones follow a plan made from it, for as long as they run the same operators; where they
   /// depart from it, and where there is no plan within the budget, "online" goes on.
   std::string planner = "auto";
+  /// What messages call the session: "remat.wrap(GPT2)". Default: none.
+  std::string name = {};
   /// Followed, in place of one of `planner`'s, in every step that has the graph it was made for (from the second such
   /// step on: the first is recorded) wherever its predicted peak is within the step's budget. Default: none.
   std::optional<Plan> plan = {};
@@ -58,23 +61,41 @@ class Step {
   /// that failed in a way that cannot be seen here; leaving its scope by an exception can.
   const StepReport& end(bool completed = true);
 
+  /// For whoever finds the beginnings and ends of steps by himself, as Python's remat.wrap does: a forward call of the
+  /// step's model begins and ends. From the first one on, only what belongs to these calls is refused memory: the
+  /// calls, operators whose inputs' gradients lead into them, and backward passes that do. For anything else values are
+  /// given up as before, and where that is not enough, its allocation passes the budget. A backward pass of the step
+  /// that fails ends the step. On the step's thread; calls do not nest. `goes_on`: asked on that thread before memory
+  /// is refused for the call's sake; false where the call was left without leave_forward(), as by an interrupt.
+  void enter_forward(std::function<bool()> goes_on = {});
+  void leave_forward();
+  /// Nothing more is to come but backward passes through what the forward calls have made: from now on the step ends,
+  /// with this outcome, as soon as there are no values left that they could ask for. Taken back by enter_forward().
+  void end_when_released(bool completed);
+  /// By end(), by one of the above, or because this is a child of the process that began it: there it is no step.
+  bool has_ended() const;
+
   /// Values saved in this step that autograd may still ask for: none once backward has freed the graph.
   int64_t live_values() const;
 
  private:
   friend class Session;
   struct Impl;
-  explicit Step(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  Impl& impl() const;
+  explicit Step(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 /// Keeps the steps of a training loop under a budget.
 ///
 /// A session is used by one thread at a time, and a step should end on the thread where it began: ended by another, it
 /// goes on being recorded until its own thread's next operator. Sessions and steps that were moved from throw Error.
-/// Several sessions may live at once, each with its own steps, and then the smallest budget among the steps in progress
-/// holds for all. Moving or destroying a session with a step in progress ends that step's budget but leaves its graphs
-/// usable.
+/// Several sessions may live at once, each with its own steps. All that is alive counts for each, and the smallest
+/// budget among the steps in progress holds for all: give them the same one in bytes. A percentage is of what all
+/// threads had alive while the step ran, and one step at a time is written down for plans: percentages are for steps
+/// that run one at a time. Moving or destroying a session with a step in progress ends that step's budget but leaves
+/// its graphs usable. After a fork parent and child each go on with a session of their own: steps in progress are the
+/// parent's.
 class Session {
  public:
   /// Throws Error if the device is not supported or the budget cannot hold.

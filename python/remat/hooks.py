@@ -37,6 +37,11 @@ def modules_in_call() -> list[nn.Module]:
     return modules
 
 
+def is_in_call(module: nn.Module) -> bool:
+    """Whether this thread is inside of a call of `module`."""
+    return any(each is module for each in modules_in_call())
+
+
 def calls_around(module: nn.Module) -> int:
     """In a forward pre-hook of `module`: how many of its calls this one is inside of, on this thread."""
     return max(sum(each is module for each in modules_in_call()) - 1, 0)

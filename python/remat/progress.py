@@ -48,7 +48,7 @@ def step_in_progress() -> bool:
     """Whether a step of this thread is in progress, be it the user's or a wrapped model's. What is recorded without one
     is so for a policy's scope alone."""
     step = None if _here.step is None else _here.step()
-    return step is not None and step._in_progress
+    return step is not None and not step.has_ended()
 
 
 def begin_region(module: nn.Module) -> None:

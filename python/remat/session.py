@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -29,19 +30,37 @@ class Step:
     def __init__(self, session: Session, step: _C.Step) -> None:
         self._session = session
         self._step = step
-        self._in_progress = True
 
     def end(self, completed: bool = True) -> Report:
         """Ends the step and returns its report; ``completed=False`` for one that failed. A second call returns the
         session's last report."""
-        self._in_progress = False
         self._step.end(completed)
         self._session._warn_if_plan_is_ignored()
         return self._session.report()
 
+    def has_ended(self) -> bool:
+        """Whether it has: by :meth:`end`, its ``with`` block, or, of a wrapped model, by a backward that failed."""
+        return self._step.has_ended()
+
     def live_values(self) -> int:
         """Values saved in this step that autograd may still ask for: none once backward has freed the graph."""
         return self._step.live_values()
+
+    def enter_forward(self, goes_on: Callable[[], bool]) -> None:
+        """A forward call of the step's model begins. From the first one on, only what belongs to such calls is refused
+        memory: the calls, operators whose inputs' gradients lead into them, and backward passes that do. Anything else
+        passes the budget where nothing is left to give up. A backward pass of the step that fails ends the step.
+        `goes_on` says, before memory is refused, whether the call is still there: an interrupt calls no hooks."""
+        self._step.enter_forward(goes_on)
+
+    def leave_forward(self) -> None:
+        """The forward call ends."""
+        self._step.leave_forward()
+
+    def end_when_released(self, completed: bool) -> None:
+        """Lets the step end as soon as no values are left that autograd may ask for; the next forward call takes that
+        back."""
+        self._step.end_when_released(completed)
 
     def __enter__(self) -> Step:
         return self
@@ -49,7 +68,6 @@ class Step:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._in_progress = False
         self._step.end(kind is None)
         if kind is None:
             self._session._warn_if_plan_is_ignored()
@@ -76,9 +94,13 @@ class Session:
         plan: a :class:`Plan`, or the path of one, to follow instead of the planner's in steps like the one it was made
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.
+        name: what messages call the session.
         verify: compare every recomputed value with a checksum; a difference raises InternalError. For debugging.
 
-    A session is used by one thread at a time; threads may each have their own. Raises Error for what it cannot do.
+    A session is used by one thread at a time; threads may each have their own. Where their steps run at once, all that is
+    alive counts for each, and the smallest budget holds for all: give them the same one in bytes. A percentage is of what
+    all threads had alive while the step ran: it is for steps that run one at a time. After a fork parent and child each
+    go on by themselves, and steps in progress are the parent's. Raises Error for what it cannot do.
     """
 
     def __init__(
@@ -90,16 +112,19 @@ class Session:
         plan: Plan | str | os.PathLike[str] | None = None,
         pack: bool = True,
         verify: bool = False,
+        name: str = "",
     ) -> None:
         if not isinstance(planner, str):
             raise Error(f"[session] planner is {planner!r}; use a name, as in remat.list_planners()")
-        for name, flag in (("pack", pack), ("verify", verify)):
+        for option, flag in (("pack", pack), ("verify", verify)):
             if not isinstance(flag, bool):
-                raise Error(f"[session] {name} is {flag!r}; use True or False")
+                raise Error(f"[session] {option} is {flag!r}; use True or False")
+        if not isinstance(name, str):
+            raise Error(f"[session] name is {name!r}; use a string")
         if plan is not None and not isinstance(plan, Plan):
             plan = Plan.load(plan)
         self._session = _C.Session(
-            _budget(budget), device_of(device), planner, None if plan is None else plan._plan, pack, verify
+            _budget(budget), device_of(device), planner, None if plan is None else plan._plan, pack, verify, name
         )
         self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +17,7 @@ from torch.autograd import Variable
 
 from remat import _C
 from remat.errors import Error
-from remat.hooks import calls_around, check_module, never_compiled, remove_hooks
+from remat.hooks import calls_around, check_module, is_in_call, never_compiled, remove_hooks
 from remat.model_session import ModelSession
 from remat.progress import end_interrupted, step_in_progress
 from remat.results import Call, Place, Result, tensors_in
@@ -28,17 +31,37 @@ def _in_progress() -> _Steps | None:
     return None if reference is None else reference()
 
 
-def _counts() -> bool:
-    """Whether the call that is at its beginning or its end is one of a step: not without gradients, and not in a
-    backward, which calls the model a second time where torch.utils.checkpoint is around it."""
-    return torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1
+def _in_backward() -> bool:
+    """Of a call at its beginning or end: a backward calls the model a second time where torch.utils.checkpoint is around
+    it."""
+    return torch._C._current_graph_task_id() != -1
+
+
+@never_compiled
+def _goes_on(model: weakref.ref[nn.Module]) -> bool:
+    module = model()
+    return module is not None and is_in_call(module)
+
+
+_living: weakref.WeakSet[_Steps] = weakref.WeakSet()  # for forks
+
+
+def _after_fork() -> None:
+    """In the child: the steps in progress are the parent's, and locks may be held by threads that are not there."""
+    _of_thread.steps = None
+    for steps in list(_living):
+        steps._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Steps:
     """The hooks of a wrapped model: they begin a step before forward and end it after backward."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], until: Callable[[], bool] | None = None) -> None:
         self.session = ModelSession(options)
+        self.until = until  # says whether the hooks have had their day
         self._begin()
 
     def _begin(self) -> None:
@@ -47,10 +70,12 @@ class _Steps:
         # What earlier steps have shown: whether a backward comes to the result in this place after one has been
         # through others of the same call.
         self.comes_later: dict[Place, bool] = {}
+        _living.add(self)
         self._forget()
 
     def _forget(self) -> None:
         self.step: Step | None = None
+        self.guest_of: Step | None = None  # of another wrapped model, which a call is inside of
         self.thread = 0
         self.depth = 0
         self.calls: list[weakref.ref[Call]] = []
@@ -69,15 +94,23 @@ class _Steps:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.session = state["session"]
+        self.until = None
         self._begin()
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
-        if _counts():
-            with self.lock:
+        if _in_backward():
+            return
+        if self.until is not None and self.until():
+            unwrap(module)
+            return
+        with self.lock:
+            self._end_earlier(module)
+            if torch.is_grad_enabled():
                 self._before(module)
 
-    def _before(self, module: nn.Module) -> None:
+    def _end_earlier(self, module: nn.Module) -> None:
+        """Ends the step that is over, of this model or of the one that was the last to begin on this thread."""
         here = threading.get_ident()
         end_interrupted()
         if self.step is not None:
@@ -85,12 +118,16 @@ class _Steps:
                 self.depth = 0
                 self.calls.clear()
             self._end_if_over()
+        if self.step is None and (other := _in_progress()) is not None and other.thread == here:
+            with other.lock:
+                other._end_if_over()
+
+    def _before(self, module: nn.Module) -> None:
+        here = threading.get_ident()
         if self.step is None:
-            if (other := _in_progress()) is not None and other.thread == here:
-                with other.lock:
-                    other._end_if_over()
             if _C.is_recording():  # a step of the user's own, or of a model around or before this one
                 self._warn_of_scope(module)
+                self._enter_others(module)
                 return
             self.step = self.session.of(module).step()
             self.thread = here
@@ -98,7 +135,19 @@ class _Steps:
         if self.thread == here:
             if self.depth == 0:
                 self.live_before = self.step.live_values()
+                self.step.enter_forward(partial(_goes_on, weakref.ref(module)))
             self.depth += 1
+
+    def _enter_others(self, module: nn.Module) -> None:
+        """A call in the step of another wrapped model, which waits for its backward, is one of that step's."""
+        other = _in_progress()
+        if other is None or (self.guest_of is not None and calls_around(module) > 0):
+            return
+        with other.lock:
+            step = other.step
+            if step is not None and other.thread == threading.get_ident() and other.depth == 0:
+                step.enter_forward(partial(_goes_on, weakref.ref(module)))
+                self.guest_of = step
 
     def _warn_of_scope(self, module: nn.Module) -> None:
         """No step can begin inside a scope, so that nothing keeps a budget where there is a scope alone."""
@@ -115,9 +164,12 @@ class _Steps:
 
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
-        if not _counts():
+        if _in_backward() or not torch.is_grad_enabled():
             return
         with self.lock:
+            if self.guest_of is not None and calls_around(module) == 0:
+                self.guest_of.leave_forward()
+                self.guest_of = None
             if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
                 self._after(result)
 
@@ -125,6 +177,7 @@ class _Steps:
         self.depth -= 1
         if self.depth > 0:  # a model that calls itself
             return
+        self.step.leave_forward()
         if result is None and sys.exc_info()[0] is not None:
             self.end(completed=False)
             return
@@ -145,7 +198,7 @@ class _Steps:
         step = self.step
         self.made += 1
         call = Call(self.made, step.live_values() - self.live_before)
-        self.calls.append(weakref.ref(call))
+        self.calls.append(weakref.ref(call, self._call_gone))
         hooked = [tensor for tensor in waiting if tensor.grad_fn is not None]  # a parameter's hooks would stay
         for index, tensor in enumerate(hooked):
             each = Result(call, tensor, (len(hooked), index))
@@ -159,7 +212,7 @@ class _Steps:
     def _reached(self, step: Step | None, result: Result) -> None:
         """A backward has come to a result."""
         with self.lock:
-            if step is None or self.step is not step:
+            if step is None or self.step is not step or step.has_ended():
                 if result.place in self.comes_later:  # later than was waited for
                     self.comes_later[result.place] = True
                 return
@@ -180,7 +233,7 @@ class _Steps:
 
     def _backward_done(self, step: Step) -> None:
         with self.lock:
-            if self.step is step:
+            if self.step is step and not step.has_ended():
                 self._end_backward(step)
 
     def _end_backward(self, step: Step) -> None:
@@ -197,7 +250,7 @@ class _Steps:
             return
         self.passed = self.newest_reached
         left = [call for call in calls if not call.reached or (live > 0 and self._waits_for_rest(call))]
-        self.calls = [weakref.ref(call) for call in left]
+        self.calls = [weakref.ref(call, self._call_gone) for call in left]
         if not left or self._passed_below(left):
             self.end(completed=True)
 
@@ -226,6 +279,8 @@ class _Steps:
 
     def _is_over(self) -> bool:
         """Nothing more is to be waited for, though some results have seen no backward to its end."""
+        if self.step.has_ended():  # a backward of it has failed
+            return True
         if self.depth > 0:
             return False
         calls = self._waiting_calls()
@@ -237,7 +292,23 @@ class _Steps:
 
     def _end_if_over(self) -> None:
         if self.step is not None and self._is_over():
-            self.end(completed=not self.in_backward and (self.passed > 0 or self.retained))
+            self.end(self._outcome())
+
+    def _outcome(self) -> bool:
+        return not self.in_backward and (self.passed > 0 or self.retained)
+
+    def _call_gone(self, _: weakref.ref[Call]) -> None:
+        """The results of a call have been let go of. This comes at any time, on any thread."""
+        if self.lock._is_owned() or not self.lock.acquire(blocking=False):
+            return  # then the next call looks
+        try:
+            step = self.step
+            if step is None or self.depth > 0 or self._waiting_calls() or step.has_ended():
+                return
+            if not self.in_backward and not _in_backward():
+                step.end_when_released(self._outcome())
+        finally:
+            self.lock.release()
 
     def end(self, completed: bool) -> None:
         step = self.step
@@ -254,9 +325,16 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     A step begins when the model is called with gradients enabled, and ends when backward has been through its results;
     it covers what comes between, such as the loss. Gradient accumulation: each micro-batch is a step. Several calls
     before the backward passes, several results with a backward for each, or ``retain_graph``, are one step. A step
-    whose results are dropped without a backward, or are older than others that a backward has been through, or whose
-    forward or backward fails, ends at the next call of a wrapped model at the latest. Inside a session's step of yours
-    the model is part of that step. A call that a backward makes (torch.utils.checkpoint around the model) begins none.
+    whose forward or backward fails, or whose results are dropped without a backward, ends there. One whose results are
+    held, but older than others that a backward has been through, ends at the next call of a wrapped model, with or
+    without gradients. Inside a session's step of yours the model is part of that step. A call that a backward makes
+    (torch.utils.checkpoint around the model) begins none.
+
+    Memory is refused (:class:`remat.BudgetError`) to a forward of the model, to operators with gradients that go on
+    from its results (the loss), and to a backward through them. What else runs while a result waits for its backward,
+    such as an evaluation, or a notebook's next cell after an error, only makes the step give up what it can: beyond
+    that it passes the budget, and shows in the report's ``peak_bytes``. What it computes without gradients is not
+    recorded.
 
     Args:
         budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
@@ -266,9 +344,15 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     it are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports;
     :func:`remat.unwrap` takes the hooks away.
     """
+    return wrap_until(None, model, budget=budget, **options)
+
+
+def wrap_until(until: Callable[[], bool] | None, model: nn.Module, **options: Any) -> nn.Module:
+    """Wraps `model`, and unwraps it at the first call after `until()` has become true."""
     check_module("wrap", model)
     unwrap(model)
-    steps = _Steps({"budget": budget, **options})  # bad options are an error here
+    options = {"name": f"remat.wrap({type(model).__name__})", **options}
+    steps = _Steps(options, until)  # bad options are an error here
     model.register_forward_pre_hook(steps.before, prepend=True)
     model.register_forward_hook(steps.after, always_call=True)
     return model

@@ -66,16 +66,37 @@ void bind_session(py::module_& m) {
   py::class_<Step>(m, "Step")
       .def(
           "end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
+      .def("enter_forward",
+           [](Step& step, py::function goes_on) {
+             // Copied and destroyed on threads that need not have the interpreter's lock.
+             const std::shared_ptr<py::function> shared(new py::function(std::move(goes_on)),
+                                                        [](py::function* function) {
+                                                          const py::gil_scoped_acquire lock;
+                                                          delete function;
+                                                        });
+             step.enter_forward([shared] {
+               const py::gil_scoped_acquire lock;
+               try {
+                 return (*shared)().cast<bool>();
+               } catch (const std::exception&) {  // nobody here to be told: then the call goes on
+                 return true;
+               }
+             });
+           })
+      .def("leave_forward", &Step::leave_forward)
+      .def("end_when_released", &Step::end_when_released)
+      .def("has_ended", &Step::has_ended)
       .def("live_values", &Step::live_values, WithoutLock());
 
   py::class_<Session>(m, "Session")
       .def(py::init([](const Budget& budget, c10::Device device, std::string planner, std::optional<Plan> plan,
-                       bool pack, bool verify) {
+                       bool pack, bool verify, std::string name) {
              return std::make_unique<Session>(SessionOptions{.budget = budget,
                                                              .device = device,
                                                              .verify = verify,
                                                              .pack = pack,
                                                              .planner = std::move(planner),
+                                                             .name = std::move(name),
                                                              .plan = std::move(plan)});
            }),
            WithoutLock())

@@ -28,6 +28,9 @@ class AdoptedStorages {
   /// Forgets the foreign storages that are gone and returns their bytes.
   int64_t sweep() noexcept;
 
+  /// For the time of a fork.
+  std::mutex& mutex() noexcept { return mutex_; }
+
  private:
   struct Foreign {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;

@@ -9,6 +9,7 @@
 
 #include "memory/arena.h"
 #include "memory/cpu_ledger.h"
+#include "memory/fork.h"
 
 namespace remat::memory {
 namespace {
@@ -20,7 +21,11 @@ struct Watched {
 };
 
 Watched& watched() {
-  static auto* watched = new Watched;  // tensors may outlive static destruction
+  static auto* watched = [] {
+    auto* const made = new Watched;  // tensors may outlive static destruction
+    free_in_children(made->mutex);
+    return made;
+  }();
   return *watched;
 }
 

@@ -37,6 +37,13 @@ void stop_observing(AllocationObserver& observer) {
   g_observer.compare_exchange_strong(known, nullptr);
 }
 
+void lock_observers() { g_mutex.lock(); }
+
+void unlock_observers(bool in_child) {
+  if (in_child) g_observer.store(nullptr, std::memory_order_relaxed);
+  g_mutex.unlock();
+}
+
 void tell_allocated(c10::DeviceType device, const void* data, int64_t bytes) noexcept {
   tell(device, [&](AllocationObserver& o) { o.allocated(data, bytes, !FrozenPlain::active()); });
 }

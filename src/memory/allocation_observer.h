@@ -22,6 +22,10 @@ bool observe_allocations(AllocationObserver& observer, c10::DeviceType device);
 /// From now on it is not. Waits for a call in progress.
 void stop_observing(AllocationObserver& observer);
 
+/// Around a fork. In the child nobody observes any more.
+void lock_observers();
+void unlock_observers(bool in_child);
+
 // For the allocators.
 void tell_allocated(c10::DeviceType device, const void* data, int64_t bytes) noexcept;
 void tell_freed(c10::DeviceType device, const void* data, int64_t bytes) noexcept;

@@ -94,6 +94,24 @@ class CpuAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
+void before_fork() {
+  CpuLedger::instance().before_fork();
+  lock_observers();
+  arena().mutex().lock();
+}
+
+void after_fork_in_parent() {
+  arena().mutex().unlock();
+  unlock_observers(/*in_child=*/false);
+  CpuLedger::instance().after_fork_in_parent();
+}
+
+void after_fork_in_child() {
+  arena().mutex().unlock();
+  unlock_observers(/*in_child=*/true);
+  CpuLedger::instance().after_fork_in_child();
+}
+
 }  // namespace
 
 void release_block(void* data) noexcept {
@@ -118,7 +136,7 @@ void install_cpu_allocator() {
   std::lock_guard lock(mutex);
   if (allocator == nullptr) {
     allocator = new CpuAllocator;
-    pthread_atfork([] { arena().mutex().lock(); }, [] { arena().mutex().unlock(); }, [] { arena().mutex().unlock(); });
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     c10::SetCPUAllocator(allocator, kPriority);
   }
   if (c10::GetCPUAllocator() != allocator) {

@@ -28,7 +28,7 @@ int64_t CpuLedger::charge(int64_t bytes) {
   int64_t before = current_.load(std::memory_order_relaxed);
   for (;;) {
     if (bytes > enforcements_.smallest() - before) {
-      make_room(bytes);
+      if (make_room(bytes)) return current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
       before = current_.load(std::memory_order_relaxed);
     } else if (current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed)) {
       return before + bytes;
@@ -36,13 +36,13 @@ int64_t CpuLedger::charge(int64_t bytes) {
   }
 }
 
-void CpuLedger::make_room(int64_t bytes) {
+bool CpuLedger::make_room(int64_t bytes) {
   const auto missing = [&] { return counted() - enforcements_.smallest() + bytes; };
-  if (missing() <= 0 || sweep()) return;
+  if (missing() <= 0 || sweep()) return false;
   const int64_t wanted = missing();
-  if (wanted <= 0 || enforcements_.reclaim(wanted)) return;
+  if (wanted <= 0 || enforcements_.reclaim(wanted)) return false;
   // Another thread may have freed something since.
-  if (missing() > 0) enforcements_.refuse(counted() + bytes, bytes);
+  return missing() > 0 && enforcements_.refuse(counted() + bytes, bytes);
 }
 
 void CpuLedger::raise_peaks(int64_t alive) noexcept {
@@ -67,6 +67,21 @@ bool CpuLedger::hold(int64_t bytes) noexcept {
   } while (!current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
   raise_peaks(before + bytes);
   return true;
+}
+
+void CpuLedger::before_fork() {
+  enforcements_.before_fork();
+  adopted_.mutex().lock();
+}
+
+void CpuLedger::after_fork_in_parent() {
+  adopted_.mutex().unlock();
+  enforcements_.after_fork_in_parent();
+}
+
+void CpuLedger::after_fork_in_child() {
+  adopted_.mutex().unlock();
+  enforcements_.after_fork_in_child();
 }
 
 int64_t CpuLedger::footprint_limit() const noexcept {

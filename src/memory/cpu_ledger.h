@@ -36,6 +36,11 @@ class CpuLedger final : public DeviceLedger {
   /// what the machine has.
   int64_t footprint_limit() const noexcept;
 
+  // Around a fork.
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+
   // Ledger.
   int64_t current() override;
   int64_t peak() const override { return peak_.load(std::memory_order_relaxed); }
@@ -59,7 +64,8 @@ class CpuLedger final : public DeviceLedger {
 
   void reset_step() override;
   void raise_peaks(int64_t alive) noexcept;
-  void make_room(int64_t bytes);
+  /// Frees, or throws. True: nothing is left to free, and yet the allocation may pass; else the caller looks again.
+  bool make_room(int64_t bytes);
   /// Takes foreign storages that are gone out of the account. True if there were any.
   bool sweep() noexcept;
 

@@ -1,5 +1,6 @@
 #include "memory/enforcements.h"
 
+#include <new>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -70,7 +71,9 @@ std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclai
 
 void Enforcements::remove(const std::shared_ptr<Entry>& entry) {
   std::unique_lock lock(mutex_);
-  entries_.erase(entry->key);
+  const auto known = entries_.find(entry->key);
+  if (known == entries_.end() || known->second != entry) return;  // made in a process that this one was forked from
+  entries_.erase(known);
   update_smallest();
   call_ended_.wait(lock, [&] { return entry->calls == Call::on_this_thread(*entry); });
 }
@@ -124,17 +127,28 @@ void Enforcements::meet_older(int64_t bytes) {
   for (auto& entry : all) Call(*this, std::move(entry)).reclaimer().meets_older(bytes);
 }
 
-void Enforcements::refuse(int64_t needed, int64_t request) {
-  std::shared_ptr<Entry> entry;
-  int64_t limit = 0;
-  {
-    std::lock_guard lock(mutex_);
-    if (entries_.empty() || needed <= entries_.begin()->first.first) return;
-    limit = entries_.begin()->first.first;
-    entry = entries_.begin()->second;
-    ++entry->calls;
+void Enforcements::after_fork_in_child() {
+  entries_.clear();
+  smallest_.store(INT64_MAX, std::memory_order_release);
+  new (&call_ended_) std::condition_variable;  // somebody may have waited: its destructor would wait for him
+  mutex_.unlock();
+}
+
+bool Enforcements::refuse(int64_t needed, int64_t request) {
+  bool passed = false;
+  for (Key key{0, 0};; passed = true) {
+    std::shared_ptr<Entry> entry;
+    {
+      std::lock_guard lock(mutex_);
+      const auto next = entries_.upper_bound(key);
+      if (next == entries_.end() || needed <= next->first.first) return passed;
+      key = next->first;
+      entry = next->second;
+      ++entry->calls;
+    }
+    Call call(*this, std::move(entry));
+    if (call.reclaimer().refuses()) call.reclaimer().refuse(needed, request, key.first);
   }
-  Call(*this, std::move(entry)).reclaimer().refuse(needed, request, limit);
 }
 
 }  // namespace remat::memory

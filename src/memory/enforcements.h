@@ -32,9 +32,15 @@ class Enforcements {
   /// Tells every reclaimer; see Reclaimer::meets_older().
   void meet_older(int64_t bytes);
 
-  /// Lets the reclaimer of the smallest limit throw, if `needed` bytes pass that limit. Returns where no limit stands
-  /// in the way any more, because another thread has just ended an enforcement.
-  void refuse(int64_t needed, int64_t request);
+  /// Of the limits that `needed` bytes pass, lets the reclaimer of the smallest that refuses() throw. Returns true
+  /// where all let the allocation pass; false where there is none, because another thread has just ended an
+  /// enforcement.
+  bool refuse(int64_t needed, int64_t request);
+
+  /// Around a fork. In the child no limit is in force any more: the steps are the parent's.
+  void before_fork() { mutex_.lock(); }
+  void after_fork_in_parent() { mutex_.unlock(); }
+  void after_fork_in_child();
 
  private:
   /// Limit, then order of arrival.

@@ -22,6 +22,9 @@ class Reclaimer {
   virtual bool reclaim(int64_t bytes) = 0;
   /// Called before `bytes` of tensors that are older than the account are counted: they were there all along.
   virtual void meets_older(int64_t /*bytes*/) {}
+  /// Whether an allocation of this thread that passes the limit is to be refused. Where it is not, because the work is
+  /// not what the limit was made for, it passes. Called after reclaim() has freed nothing.
+  virtual bool refuses() { return true; }
   /// Called when no reclaimer could help and the allocation is about to pass the limit; throws BudgetError.
   /// `needed`: bytes that would be alive with the allocation, `request`: its size, `limit`: the limit in force.
   [[noreturn]] virtual void refuse(int64_t needed, int64_t request, int64_t limit) = 0;
@@ -63,7 +66,8 @@ class Ledger {
   virtual int64_t adopt(c10::StorageImpl& storage) = 0;
 
   /// While it lives, allocations that would pass `limit` bytes ask `reclaimer` first. With several, the smallest limit
-  /// holds and all reclaimers are asked. Destruction waits for calls in progress on other threads.
+  /// whose reclaimer refuses() holds, and all reclaimers are asked. Destruction waits for calls in progress on other
+  /// threads.
   class Enforcement {
    public:
     virtual ~Enforcement() = default;

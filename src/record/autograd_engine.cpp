@@ -101,6 +101,8 @@ void release_abandoned_gradients() noexcept {
   if (torch::autograd::get_current_graph_task_id() == -1) release_abandoned_gradients(g_engine->previous());
 }
 
+void on_end_of_backward(std::function<void()> callback) { g_engine->previous().queue_callback(std::move(callback)); }
+
 void install_autograd_engine() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -1,6 +1,8 @@
 // src/record/autograd_engine.h -- makes autograd ask remat how to save a tensor.
 #pragma once
 
+#include <functional>
+
 namespace remat {
 
 /// Puts remat's engine before PyTorch's (or Python's): it answers get_default_saved_variable_hooks() and delegates
@@ -11,5 +13,9 @@ void install_autograd_engine();
 /// C++ do so by themselves; Python's own calls of backward do not come by. Outside of backward, without the
 /// interpreter's lock.
 void release_abandoned_gradients() noexcept;
+
+/// Inside of a backward pass: `callback` is called when that has come to its end without an error. It is destroyed with
+/// the last of the pass in any case.
+void on_end_of_backward(std::function<void()> callback);
 
 }  // namespace remat

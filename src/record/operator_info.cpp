@@ -16,6 +16,7 @@
 
 #include "record/collectives.h"
 
+#include "memory/fork.h"
 #include "plan/costly.h"
 
 namespace remat {
@@ -188,6 +189,8 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
 
 class Registry {
  public:
+  Registry() { free_in_children(mutex_); }
+
   const OperatorInfo* find(const at::RecordFunction& fn) {
     const auto name = fn.operator_name();
     if (!name) return nullptr;

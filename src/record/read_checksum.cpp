@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "memory/allocation.h"
+#include "memory/fork.h"
 #include "record/checksum.h"
 
 namespace remat {
@@ -32,7 +33,11 @@ struct Constants {
 };
 
 Constants& constants() {
-  static auto* constants = new Constants;  // operators may run in static destruction
+  static auto* constants = [] {
+    auto* const made = new Constants;  // operators may run in static destruction
+    free_in_children(made->mutex);
+    return made;
+  }();
   return *constants;
 }
 

@@ -12,6 +12,7 @@
 #include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/saved_tensor.h"
+#include "record/step_extent.h"
 #include "record/tensors_of.h"
 #include "record/trace.h"
 
@@ -52,7 +53,7 @@ struct MetaKernel final : at::ObserverContext {};
 Recorder* Recorder::current() {
   if (t_recorder != nullptr && t_recorder->tape_->closed.load(std::memory_order_relaxed)) {
     // Another thread has ended the step. An operator that is still running goes first.
-    if (t_recorder->pending_.empty() && t_recorder->suspended_ == 0) stop();
+    if (t_recorder->is_idle()) stop();
     return nullptr;
   }
   return t_recorder.get();
@@ -104,6 +105,12 @@ std::optional<at::CallbackHandle> Recorder::own_callback() {
   return std::nullopt;
 }
 
+bool Recorder::is_running_operator_after(const StepExtent& extent) const {
+  return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+    return pending.history != nullptr && extent.reaches(*pending.history);
+  });
+}
+
 void Recorder::announce_write(const at::Tensor& tensor) {
   const std::lock_guard lock(tape_->mutex);
   before_write(tensor);
@@ -149,14 +156,18 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
   if (info->reshapes) return recorder->begin_reshape(fn.inputs()[0].toTensor());
+  const StepExtent* const extent = recorder->tape_->extent.get();
+  // An evaluation while a result waits for its backward pass: nothing of it is worth a record.
+  const bool evaluates = extent != nullptr && extent->is_between_calls() && !c10::GradMode::is_enabled();
   // With create_graph backward is a forward pass for another one.
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1 && !c10::GradMode::is_enabled();
-  if (info->never_recorded || in_backward || recorder->opaque_ > 0) recorder->count(fn.inputs());
+  const bool unrecorded = in_backward || evaluates || recorder->opaque_ > 0;
+  if (info->never_recorded || unrecorded) recorder->count(fn.inputs());
   if (info->never_recorded) return nullptr;
-  if (in_backward || recorder->opaque_ > 0) {
-    if (!info->written.empty() || info->writes_arguments()) {
+  if (unrecorded) {
+    if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(fn.inputs())) {
       const std::lock_guard lock(recorder->tape_->mutex);
-      for_each_written(*info, fn.inputs(), [&](const at::Tensor& tensor) { recorder->before_write(tensor); });
+      recorder->before_writes(*info, fn.inputs());
     }
     return nullptr;
   }
@@ -208,13 +219,10 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     const bool fills = known && tape.values[id].raw && info.overwrites && covers_storage(tensor);
     writes_leaf = writes_leaf || !known || !(tape.recomputable(id) || fills);
   });
-  if (info.updates_statistics(inputs)) {
-    for (const auto s : info.statistics) {
-      if (inputs[s].isTensor()) before_write(inputs[s].toTensor());
-    }
-  }
+  before_writing_statistics(info, inputs);
 
   Pending& pending = pending_.emplace_back();
+  if (tape.extent != nullptr && tape.extent->is_between_calls()) pending.history = history_of(inputs);
   pending.fn = &fn;
   pending.info = &info;
   pending.exceptions = std::uncaught_exceptions();
@@ -338,6 +346,18 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       tape.retain(value, tape.values[value].home.lock());  // saved before it was written to
   }
   bind_saved(pending);
+}
+
+void Recorder::before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  for_each_written(info, inputs, [&](const at::Tensor& tensor) { before_write(tensor); });
+  before_writing_statistics(info, inputs);
+}
+
+void Recorder::before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  if (!info.updates_statistics(inputs)) return;
+  for (const auto s : info.statistics) {
+    if (inputs[s].isTensor()) before_write(inputs[s].toTensor());
+  }
 }
 
 /// Notes which results may take fewer bytes than they seem to. A hope: pack() looks at the contents.

@@ -22,6 +22,8 @@
 namespace remat {
 
 class SavedTensor;
+class History;
+class StepExtent;
 
 class Recorder {
  public:
@@ -38,6 +40,10 @@ class Recorder {
   static bool is_watching_operators() { return own_callback().has_value(); }
 
   const std::shared_ptr<Tape>& tape() const { return tape_; }
+  /// What runs is remat's own.
+  bool is_suspended() const { return suspended_ > 0; }
+  /// No operator is running that it records, and nothing of remat's own.
+  bool is_idle() const { return pending_.empty() && suspended_ == 0; }
 
   /// While it lives, operators of this thread pass unseen: those of replays.
   class Suspension {
@@ -60,6 +66,9 @@ class Recorder {
   /// through a pointer afterwards. Writes to values that are known are seen. They nest.
   void begin_opaque() { ++opaque_; }
   void end_opaque() { --opaque_; }
+
+  /// Does an operator that is running go on from results of the step's forward calls?
+  bool is_running_operator_after(const StepExtent& extent) const;
 
   /// Somebody is about to write to `tensor` in a way that is no operator, or to be given its memory and may write to it
   /// at any time from now on.
@@ -92,6 +101,7 @@ class Recorder {
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
     std::vector<SavedTensor*> saved;
+    std::shared_ptr<const History> history;  // of its inputs, between the forward calls of a step
     OperatorTrial trial;
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
@@ -134,6 +144,9 @@ class Recorder {
   void capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
   ValueId read(const at::Tensor& tensor, bool overwritten);
   void before_write(const at::Tensor& tensor);
+  /// Of an operator that is not recorded.
+  void before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
+  void before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void before_write(const StoragePtr& storage);
   /// `leaf` is about to be written to, or has been (`intact` is false): copies it where a replay may read it.
   void save_leaf(ValueId leaf, bool intact = true);

@@ -8,6 +8,7 @@
 #include "record/checksum.h"
 #include "record/raise.h"
 #include "record/recorder.h"
+#include "record/step_extent.h"
 #include "record/trace.h"
 #include "run/replay.h"
 
@@ -17,12 +18,17 @@ SavedTensor::~SavedTensor() {
   // Before the lock: where Python holds the tensor too, to let go of it may take the interpreter's lock, and who has
   // that may be waiting for the tape's. And before release_saved(), which looks whether the value is in use.
   alias_ = at::Tensor();
-  const std::lock_guard lock(tape_->mutex);
-  if (unbound_) {
-    if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
+  bool last = false;
+  {
+    const std::lock_guard lock(tape_->mutex);
+    if (unbound_) {
+      if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
+    }
+    if (value_ != kNone) tape_->release_saved(value_, asked_in_);
+    tape_->drop_idle();
+    last = value_ != kNone && tape_->live_values() == 0;
   }
-  if (value_ != kNone) tape_->release_saved(value_, asked_in_);
-  tape_->drop_idle();
+  if (last && tape_->extent != nullptr) tape_->extent->on_last_release();
 }
 
 void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
@@ -56,6 +62,7 @@ void SavedTensor::bind() {
   if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(impl);
   if (value.saved == 0) {
     ++tape_->saved_values;
+    ++tape_->live_;
     tape_->saved_bytes += value.bytes;
   }
   // Saved again by a graph that backward makes (create_graph) while it goes through another: for a later backward.
@@ -100,6 +107,7 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
 }
 
 at::Tensor SavedTensor::call_unpack_hook() {
+  if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
   // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
   // makes another of it.)

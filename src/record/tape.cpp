@@ -1,9 +1,14 @@
 #include "record/tape.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <new>
 #include <optional>
+#include <unordered_map>
 #include <utility>
+
+#include <pthread.h>
 
 #include <remat/error.h>
 
@@ -15,10 +20,58 @@ namespace remat {
 namespace {
 
 constexpr size_t kMostLooks = 32;
+constexpr std::chrono::milliseconds kLongestWaitForFork{200};
+
+/// All tapes of the process, for forks: the child has a copy of each, and records on none. Never destroyed.
+struct Tapes {
+  std::mutex mutex;
+  std::unordered_map<Tape*, bool> locked;  ///< for the time of a fork; not where another thread keeps it for too long
+
+  static Tapes& all() {
+    static auto* const tapes = [] {
+      pthread_atfork([] { all().before_fork(); }, [] { all().after_fork_in_parent(); },
+                     [] { all().after_fork_in_child(); });
+      return new Tapes;
+    }();
+    return *tapes;
+  }
+
+  void before_fork() {
+    mutex.lock();
+    const auto deadline = std::chrono::system_clock::now() + kLongestWaitForFork;
+    for (auto& [tape, is_locked] : locked) is_locked = tape->mutex.try_lock_until(deadline);
+  }
+  void after_fork_in_parent() {
+    for (auto& [tape, is_locked] : locked) {
+      if (is_locked) tape->mutex.unlock();
+    }
+    mutex.unlock();
+  }
+  void after_fork_in_child() {
+    for (const auto& [tape, is_locked] : locked) {
+      tape->closed = true;
+      tape->inherited = true;
+      tape->trace = nullptr;
+      new (&tape->mutex) std::recursive_timed_mutex;  // locked by a thread that this process does not have
+    }
+    mutex.unlock();
+  }
+};
 
 }  // namespace
 
+Tape::Tape() {
+  Tapes& tapes = Tapes::all();
+  const std::lock_guard lock(tapes.mutex);
+  tapes.locked.emplace(this, false);
+}
+
 Tape::~Tape() {
+  {
+    Tapes& tapes = Tapes::all();
+    const std::lock_guard lock(tapes.mutex);
+    tapes.locked.erase(this);
+  }
   {
     const memory::FrozenPlain frozen;
     generators.clear();
@@ -410,6 +463,7 @@ void Tape::release_saved(ValueId bound, uint32_t asked_in) {
   --value.saved;
   if (asked_in != value.round) --value.pending;
   if (value.saved > 0) return;
+  --live_;
   let_go(id);
   ++released_since_collect_;
   released_since_look_ = true;

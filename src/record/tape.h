@@ -44,6 +44,7 @@ namespace memory {
 class Ledger;
 }
 
+class StepExtent;
 class Trace;
 
 using ValueId = uint32_t;
@@ -164,7 +165,7 @@ struct GeneratorRecord {
 
 class Tape {
  public:
-  Tape() = default;
+  Tape();
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -290,6 +291,9 @@ class Tape {
   /// collect(), if enough has been let go of since the last time to make it worth it.
   void collect_if_due();
 
+  /// Values that saved tensors refer to.
+  int64_t live_values() const { return live_; }
+
   /// Bytes of the arrays and generator states.
   int64_t record_bytes() const;
   /// Checks the invariants of the arrays; throws InternalError. For tests and debugging: takes linear time.
@@ -300,7 +304,9 @@ class Tape {
   /// From here on values and tensors belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
-  std::atomic<bool> closed{false};  ///< nothing more is recorded
+  std::shared_ptr<StepExtent> extent;  ///< of the step that writes it; null: of a policy's scope
+  std::atomic<bool> closed{false};     ///< nothing more is recorded
+  bool inherited = false;              ///< written by the process that this one was forked from
   bool verify = false;
   bool pack_values = true;
   bool meta = false;       ///< its values are tensors of the meta device, others are opaque
@@ -343,6 +349,9 @@ class Tape {
   /// Plain would have freed it now.
   void forget_plain(const Value& value) const;
 
+  friend class SavedTensor;
+
+  int64_t live_ = 0;
   std::vector<Scope> scopes_;  ///< by id, which begin at 1
   std::vector<ValueId> drop_queue_;
   std::vector<ValueId> leaf_queue_;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 #include <remat/budget.h>
 
 #include "plan/costs.h"
 #include "record/raise.h"
+#include "record/step_extent.h"
 
 namespace remat {
 namespace {
@@ -185,6 +187,12 @@ void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
   current_ = tape;
 }
 
+void OnlineEviction::after_fork() {
+  new (&mutex_) std::mutex;  // locked, maybe, by a thread that is not there
+  tapes_.clear();
+  current_.reset();
+}
+
 std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Tape>> tapes;
@@ -278,6 +286,15 @@ bool OnlineEviction::reclaim(int64_t bytes) {
   return collect(/*spare_living=*/true) || give_way(bytes) || collect(/*spare_living=*/false);
 }
 
+bool OnlineEviction::refuses() {
+  std::shared_ptr<Tape> tape;
+  {
+    const std::lock_guard lock(mutex_);
+    tape = current_.lock();
+  }
+  return tape == nullptr || tape->extent == nullptr || tape->extent->covers_this_moment();
+}
+
 /// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
 /// replay in progress holds is left out, since with other choices there would be none.
 int64_t OnlineEviction::lower_bound(int64_t request) {
@@ -334,8 +351,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                ? "the step begins with " + format_exact_bytes(needed) + " alive, "
                                : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
-  std::string message =
-      "[budget] " + what + "the budget is " + format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
+  std::string message = "[budget] " + step_name + ": " + what + "the budget is " + format_exact_bytes(limit) +
+                        "; give " + format_exact_bytes(enough) + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {

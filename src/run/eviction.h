@@ -23,7 +23,7 @@ class OnlineEviction final : public memory::Reclaimer {
  public:
   explicit OnlineEviction(memory::Ledger& ledger) : ledger_(ledger) {}
 
-  /// From now on values of `tape` are candidates, for as long as the tape lives.
+  /// `tape` is that of the step in force. Its values are candidates from now on, for as long as the tape lives.
   void watch(const std::shared_ptr<Tape>& tape);
 
   /// For a step whose budget is a share of what plain takes, where that is not known yet. From now on what is alive
@@ -36,10 +36,16 @@ class OnlineEviction final : public memory::Reclaimer {
   /// Of the last step that followed plain: its limit in the end.
   int64_t limit_in_the_end();
 
+  /// In a child of the process that the session was made in: forgets the tapes, which are those of the parent's steps.
+  void after_fork();
+
   bool reclaim(int64_t bytes) override;
+  bool refuses() override;
   void meets_older(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
 
+  /// What messages call the step in force.
+  std::string step_name;
   /// Bytes alive when the step began.
   int64_t baseline = 0;
   /// What earlier steps of the session tell about the one in progress, for refusals: asked with what of it is recorded,

@@ -217,6 +217,17 @@ class Replay {
     return text + "]";
   }
 
+  /// More threads than a child was given may be more than it can have: OpenMP's do not survive a fork, and waiting for
+  /// them has no end.
+  void check_threads(const Operation& operation, const KernelSettings& settings) const {
+    const int threads = KernelSettings::current(/*products=*/false).threads;
+    if (!tape_.inherited || settings.threads <= threads) return;
+    raise(Error("[replay] " + operation.info->name + " cannot be repeated: it ran on " +
+                std::to_string(settings.threads) +
+                " threads in the process that this one was forked from, and there may be " + std::to_string(threads) +
+                " here; call backward before the fork, or run the forward pass on as few threads"));
+  }
+
   void run_operation(OperationId id) {
     hold_inputs(id);
     // A copy: while the operator runs, another thread may let the arrays grow.
@@ -231,6 +242,7 @@ class Replay {
       const std::lock_guard lock(tape_.mutex);
       operation = tape_.operations[id];
       settings = tape_.settings[operation.settings];
+      check_threads(operation, settings);
       tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
         if (t.value != kNone) check_input(t, held_.at(t.value).storage, operation);
       });

@@ -14,11 +14,13 @@
 #include <remat/memory.h>
 #include <remat/planner.h>
 
+#include "memory/fork.h"
 #include "memory/ledger.h"
 #include "plan/online_step.h"
 #include "plan/replacement_file.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
+#include "record/step_extent.h"
 #include "record/trace.h"
 #include "run/batch_norm.h"
 #include "run/eviction.h"
@@ -45,12 +47,20 @@ struct Session::Impl {
   StepReport report;
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
-  std::optional<int64_t> plain_activation_peak;     ///< the largest of the steps that completed
+  std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
   struct Smallest {
     int64_t activation_peak = 0, gradients = 0;
   };
   std::optional<Smallest> smallest_step;  ///< of the same: its measured peak, and its gradients when it began
   std::atomic<bool> in_step = false;
+  int forks = remat::forks();
+
+  /// In a child of the process that used it last.
+  void after_fork() {
+    forks = remat::forks();
+    in_step = false;
+    eviction.after_fork();
+  }
 
   /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
   struct {
@@ -72,8 +82,7 @@ struct Session::Impl {
       return std::max<int64_t>(0, gradients_then - tape->gradient_bytes);
     };
     if (smallest_step) {
-      known.smallest =
-          baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
+      known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
     }
     const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
     if (graph != nullptr) {
@@ -130,12 +139,15 @@ class Turn {
           "thread a session of its own");
     }
   }
-  ~Turn() { taken_ = false; }
+  ~Turn() {
+    if (forks_ == forks()) taken_ = false;
+  }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
  private:
   std::atomic<bool>& taken_;
+  const int forks_ = forks();
 };
 
 }  // namespace
@@ -149,10 +161,13 @@ struct Step::Impl {
   StepReport report;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
-  bool ended = false;
+  std::atomic<bool> ended = false;
   bool follows_plain = false;  ///< the limit is a share of what plain has taken so far
+  const int forks = remat::forks();
 
   void end(bool completed);
+  /// This is a copy of the step, in a child of its process.
+  bool is_parents() const { return forks != remat::forks(); }
 };
 
 namespace {
@@ -170,8 +185,12 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 }  // namespace
 
 void Step::Impl::end(bool completed) {
-  if (ended) return;
-  ended = true;
+  if (ended.exchange(true)) return;
+  if (is_parents()) {
+    trace.reset();
+    enforcement.reset();
+    return;
+  }
   if (!completed) release_abandoned_gradients();
   const std::lock_guard lock(tape->mutex);
   session->first_seen = {report.baseline_bytes, tape->adopted_bytes};
@@ -200,9 +219,10 @@ void Step::Impl::end(bool completed) {
   } else if (report.completed && !graph) {
     session->planner.surprised();
   }
-  if (const auto* recorder = Recorder::current(); recorder != nullptr && recorder->tape() == tape) {
+  if (const auto* recorder = Recorder::current();
+      recorder != nullptr && recorder->tape() == tape && recorder->is_idle()) {
     Recorder::stop();
-  } else {  // ended by another thread
+  } else {  // ended by another thread, or by what an operator let go of
     tape->closed = true;
     tape->collect();
   }
@@ -240,23 +260,33 @@ void Step::Impl::end(bool completed) {
   if (Tape::validates_steps()) tape->validate();
 }
 
-Step::Step(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Step::Step(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Step::Step(Step&&) noexcept = default;
 Step::~Step() {
   if (impl_) impl_->end(true);
 }
 
+Step::Impl& Step::impl() const {
+  if (!impl_) throw Error("[session] this step was moved from; use the one that it was moved to");
+  return *impl_;
+}
+
 const StepReport& Step::end(bool completed) {
-  if (!impl_) throw Error("[session] this step was moved from; end the one that it was moved to");
-  impl_->end(completed);
+  impl().end(completed);
   return impl_->report;
 }
 
+void Step::enter_forward(std::function<bool()> goes_on) { impl().tape->extent->enter_forward(std::move(goes_on)); }
+void Step::leave_forward() { impl().tape->extent->leave_forward(); }
+void Step::end_when_released(bool completed) {
+  impl().tape->extent->end_when_released(completed);
+  if (live_values() == 0) impl_->tape->extent->on_last_release();
+}
+bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
+
 int64_t Step::live_values() const {
-  if (!impl_) throw Error("[session] this step was moved from; ask the one that it was moved to");
-  const std::lock_guard lock(impl_->tape->mutex);
-  const auto& values = impl_->tape->values;
-  return std::count_if(values.begin(), values.end(), [](const Value& value) { return value.saved > 0; });
+  const std::lock_guard lock(impl().tape->mutex);
+  return impl_->tape->live_values();
 }
 
 Session::Session(SessionOptions options) {
@@ -283,12 +313,15 @@ Session::Impl& Session::impl() const {
 }
 
 Step Session::step() {
-  impl();
+  if (impl().forks != forks()) impl_->after_fork();
   if (Recorder::current() != nullptr) {
     throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
   }
-  auto step = std::make_unique<Step::Impl>();
+  auto step = std::make_shared<Step::Impl>();
   step->session = impl_;
+  step->tape->extent = std::make_shared<StepExtent>([ours = std::weak_ptr(step)](bool completed) {
+    if (const auto step_of_extent = ours.lock()) step_of_extent->end(completed);
+  });
   step->turn.emplace(impl_->in_step);
   auto& ledger = memory::Ledger::of(impl_->options.device);
   step->tape->ledger = &ledger;
@@ -305,6 +338,8 @@ Step Session::step() {
   const auto planning = std::chrono::steady_clock::now();
   step->tape->schedules = impl_->planner.schedules(limit - expected);
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
+  impl_->eviction.step_name = "step " + std::to_string(step->report.step) + " of " +
+                              (impl_->options.name.empty() ? "the session" : impl_->options.name);
   impl_->eviction.baseline = baseline;
   impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape) { return impl->known_of(tape, baseline); };
   impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";

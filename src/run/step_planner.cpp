@@ -95,7 +95,7 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   if (!news) return;
   seen.frontier.reset();
   seen.room.reset();
-  seen.exploration = {};  // waits for one that nobody asked for
+  seen.exploration = Search();  // waits for one that nobody asked for
   if (planner_ != "auto") return;
   const int64_t budget = seen.budget_within(room);
   // Else only where it turns out to be needed.
@@ -124,10 +124,11 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
     if (refine) planners::refine(graph, frontier, limit, options);
     return frontier;
   };
+  using Future = std::future<planners::Frontier>;
   try {
-    step.exploration = std::async(std::launch::async, search);
+    step.exploration = Search(new Future(std::async(std::launch::async, search)));
   } catch (const std::system_error&) {  // no thread to be had: when the plan is asked for, then
-    step.exploration = std::async(std::launch::deferred, search);
+    step.exploration = Search(new Future(std::async(std::launch::deferred, search)));
   }
 }
 
@@ -154,8 +155,9 @@ std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budge
 /// The fastest plan within the budget that a search finds, if there is one.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
   if (!step.frontier) {
-    if (!step.exploration.valid()) explore(step, room);
-    step.frontier = step.exploration.get();
+    if (!is_in_progress(step.exploration)) explore(step, room);
+    step.frontier = step.exploration->get();
+    step.exploration = Search();
   }
   const int64_t budget = step.budget_within(room);
   const auto* const point = step.frontier->within(budget);
@@ -239,10 +241,9 @@ StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const Grap
   };
   if (followed != nullptr && is_given(followed->plan)) return {"plan given", ""};
   const std::string problem = why_not_given(followed, traced);
-  return {followed != nullptr ? planner_ : "online",
-          !problem.empty()      ? "the plan given " + problem
-          : followed == nullptr ? why_online(traced)
-                                : ""};
+  return {followed != nullptr ? planner_ : "online", !problem.empty()      ? "the plan given " + problem
+                                                     : followed == nullptr ? why_online(traced)
+                                                                           : ""};
 }
 
 }  // namespace remat

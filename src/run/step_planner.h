@@ -10,6 +10,7 @@
 
 #include <remat/graph.h>
 
+#include "memory/fork.h"
 #include "plan/frontier.h"
 #include "record/tape.h"
 
@@ -53,11 +54,24 @@ class StepPlanner {
     std::vector<double> operators;  ///< seconds
     double step = 0;
   };
+  /// On a thread of its own, which only the process has that began it: in a child of that one there would be no end to
+  /// wait for, not even for the future's destructor.
+  struct EndSearch {
+    EndSearch() : begun(forks()) {}
+    int begun;
+    void operator()(std::future<planners::Frontier>* search) const {
+      if (begun == forks()) delete search;
+    }
+  };
+  using Search = std::unique_ptr<std::future<planners::Frontier>, EndSearch>;
+  static bool is_in_progress(const Search& search) {
+    return search != nullptr && search.get_deleter().begun == forks();
+  }
   struct KnownStep {
     Graph graph;
     uint64_t fingerprint = 0;
-    std::vector<StepTimes> samples;               ///< one for each observed step
-    std::future<planners::Frontier> exploration;  ///< in progress
+    std::vector<StepTimes> samples;  ///< one for each observed step
+    Search exploration;              ///< in progress
     std::optional<planners::Frontier> frontier;
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for

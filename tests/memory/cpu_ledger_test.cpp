@@ -46,6 +46,19 @@ TEST(CpuLedger, ThreadsThatRaceForTheLastBytesNeverPassTheLimit) {
   EXPECT_EQ(ledger.current(), base);
 }
 
+TEST(CpuLedger, WhereTheReclaimerDoesNotRefuseAnAllocationPassesTheLimit) {
+  CpuLedger& ledger = CpuLedger::instance();
+  const int64_t base = ledger.current();
+  FakeReclaimer reclaimer;
+  reclaimer.refusing = false;
+  auto enforcement = ledger.enforce(base + 100, reclaimer);
+  EXPECT_EQ(ledger.charge(500), base + 500);
+  EXPECT_EQ(reclaimer.calls, 1);
+  reclaimer.refusing = true;
+  EXPECT_THROW(ledger.charge(1), BudgetError);
+  ledger.cancel(500);
+}
+
 TEST(CpuLedger, AFailedAllocationLeavesNoTrace) {
   CpuLedger& ledger = CpuLedger::instance();
   const int64_t base = ledger.current();

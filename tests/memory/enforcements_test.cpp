@@ -100,6 +100,33 @@ TEST(Enforcements, TheReclaimerOfTheSmallestLimitRefuses) {
   EXPECT_NO_THROW(enforcements.refuse(150, 60));
 }
 
+TEST(Enforcements, ALimitWhoseReclaimerDoesNotRefuseIsPassed) {
+  Enforcements enforcements;
+  FakeReclaimer large, small;
+  auto outer = enforcements.enforce(200, large);
+  auto inner = enforcements.enforce(100, small);
+  EXPECT_FALSE(enforcements.refuse(90, 60));  // no limit stands in the way
+  small.refusing = false;
+  EXPECT_TRUE(enforcements.refuse(150, 60));
+  EXPECT_THROW(enforcements.refuse(250, 60), BudgetError);
+  EXPECT_EQ(large.refusals, 1);
+  large.refusing = false;
+  EXPECT_TRUE(enforcements.refuse(250, 60));
+  EXPECT_EQ(small.refusals, 0);
+}
+
+TEST(Enforcements, InAChildNoLimitIsInForceAndThoseOfTheParentMayEnd) {
+  Enforcements enforcements;
+  FakeReclaimer reclaimer;
+  auto parents = enforcements.enforce(100, reclaimer);
+  enforcements.before_fork();
+  enforcements.after_fork_in_child();
+  EXPECT_EQ(enforcements.smallest(), INT64_MAX);
+  auto own = enforcements.enforce(200, reclaimer);
+  parents.reset();
+  EXPECT_EQ(enforcements.smallest(), 200);
+}
+
 TEST(Enforcements, DestructionWaitsForACallOnAnotherThread) {
   Enforcements enforcements;
   std::promise<void> entered, leave;

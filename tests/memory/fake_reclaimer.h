@@ -25,12 +25,14 @@ struct FakeReclaimer : Reclaimer {
     tensors.pop_back();
     return true;
   }
+  bool refuses() override { return refusing; }
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override {
     ++refusals;
     throw BudgetError("[test] needed " + std::to_string(needed) + ", request " + std::to_string(request), limit, needed,
                       std::nullopt);
   }
 
+  std::atomic<bool> refusing{true};
   std::mutex mutex;
   std::vector<at::Tensor> tensors;
   std::atomic<int64_t> asked{0};

@@ -72,6 +72,42 @@ def test_trainer_has_the_same_bits_within_a_budget_and_logs_it(tmp_path, options
         remat.session_of(ours.model)
 
 
+@pytest.mark.parametrize("where", ["loss", "step"])
+def test_a_trainer_that_fails_leaves_neither_limit_nor_hooks(tmp_path, where):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+
+    class Fails(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                raise ValueError("mine")
+
+    model = gpt2()
+    budget = remat.memory.current("cpu") + (64 << 20)
+    failing = [Fails()] if where == "step" else []
+    if where == "loss":
+        seen = []
+
+        def fail(*_):
+            seen.append(None)
+            if len(seen) == 3:
+                raise ValueError("mine")
+
+        model.transformer.ln_f.register_full_backward_hook(fail)
+    with pytest.raises(ValueError, match="mine"):
+        trained(tmp_path, [integration.RematCallback(budget=budget), *failing], model=model)
+    assert not _C.is_recording()
+    torch.zeros(32 << 20)
+    model.transformer.ln_f._backward_hooks.clear()
+    inputs = {name: value[None] for name, value in samples(1)[0].items()}
+    model(**inputs).loss.backward()
+    with pytest.raises(remat.Error, match="not wrapped"):
+        remat.session_of(model)
+    # And trains again.
+    trained(tmp_path, [integration.RematCallback(budget="50%")], model=model)
+    assert not model._forward_hooks
+
+
 def test_trainer_refuses_nonsense_before_it_trains():
     integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
     with pytest.raises(remat.Error):

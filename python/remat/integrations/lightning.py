@@ -30,7 +30,7 @@ class RematCallback(lightning.Callback):
     """
 
     def __init__(self, budget: int | str | None = None, **options: Any) -> None:
-        self._session = ModelSession({"budget": budget, **options})
+        self._session = ModelSession({"name": "RematCallback", "budget": budget, **options})
         self._step: Step | None = None
         self._figures = Figures()
 

@@ -7,6 +7,9 @@ Gradient accumulation, evaluation in between and accelerate's mixed precision wo
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -15,12 +18,33 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from remat.errors import Error
 from remat.integrations.figures import Figures
 from remat.model_session import ModelSession
-from remat.wrap import session_of, unwrap, wrap
+from remat.wrap import session_of, unwrap, wrap_until
+
+
+def _end_of_training() -> Callable[[], bool]:
+    """In a callback's method: tells whether the loop that called it has been left, on the same thread. After an exception
+    the Trainer calls no callback."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "transformers.trainer_callback":
+        frame = frame.f_back
+    # Not the frame itself, which would hold all of the loop's variables.
+    thread, loop, code = threading.get_ident(), id(frame), frame.f_code
+
+    def is_over() -> bool:
+        if threading.get_ident() != thread:
+            return False
+        frame = sys._getframe(1)
+        while frame is not None and not (id(frame) == loop and frame.f_code is code):
+            frame = frame.f_back
+        return frame is None
+
+    return is_over
 
 
 class RematCallback(TrainerCallback):
     """Keeps every forward and backward pass of ``trainer.train()`` under `budget`: wraps the model (remat.wrap) when
-    training begins and unwraps it when training ends.
+    training begins and unwraps it when training ends, or, where an exception has ended it, when the model is called
+    next.
 
     Args:
         budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
@@ -43,7 +67,7 @@ class RematCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
-        wrap(model, **self._options)
+        wrap_until(_end_of_training(), model, **self._options)
         self._figures = Figures()
 
     def on_substep_end(

@@ -1,0 +1,309 @@
+"""remat.wrap: where its budget holds, and where a step ends that nobody goes on with."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from compare import blocks
+from torch import nn
+from wrapped import batch, both
+
+import remat
+from remat import _C
+
+TOO_MUCH = 64 << 20  # bytes
+
+
+def too_much():
+    """What a notebook's next cell does."""
+    torch.zeros(TOO_MUCH // 4)
+    a = torch.ones(TOO_MUCH // 8, requires_grad=True)  # training of another model
+    (a * 2).sum().backward()
+
+
+def wrapped(make=blocks, budget=1 << 20):
+    """A wrapped model with `budget` bytes above what is alive."""
+    model = make()
+    x = batch()
+    remat.wrap(model)
+    model(x).sum().backward()  # its gradients are there now, and all is counted
+    gc.collect()
+    return remat.wrap(model, budget=remat.memory.current("cpu") + budget, planner="online"), x
+
+
+def test_after_a_refusal_in_forward_nothing_is_refused():
+    model, x = wrapped(budget=60_000)
+    with pytest.raises(remat.BudgetError, match=r"step 1 of remat.wrap\(Sequential\)"):
+        model(x)
+    assert not _C.is_recording()
+    too_much()
+
+
+def fails(loss):
+    """A backward that a hook of the user's makes fail."""
+
+    def hook(_):
+        raise ValueError("mine")
+
+    loss.register_hook(hook)
+    with pytest.raises(ValueError, match="mine"):
+        loss.backward()
+
+
+def fails_late(loss):
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, g):
+            _ = ctx.saved_tensors
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        Fails.apply(loss.exp()).backward()
+
+
+class FailsInside(nn.Module):
+    """Its backward fails behind the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = blocks(3), blocks(3)
+
+    def forward(self, x):
+        def hook(_):
+            raise ValueError("mine")
+
+        y = self.before(x)
+        if self.training:
+            y.register_hook(hook)
+        return self.after(y)
+
+
+def test_a_backward_that_fails_ends_its_step():
+    model, x = wrapped(make=lambda: FailsInside().eval())
+    model.train()
+    loss = model(x).square().mean()
+    with pytest.raises(ValueError, match="mine"):
+        loss.backward()
+    assert not _C.is_recording()
+    report = remat.session_of(model).report()
+    assert (report.step, report.completed) == (1, False)
+    too_much()
+    model.eval()
+    model(x).square().mean().backward()
+    report = remat.session_of(model).report()
+    assert (report.step, report.completed) == (2, True)
+
+
+def test_a_backward_that_fails_before_it_comes_to_the_result_ends_the_step():
+    model, x = wrapped()
+    out = model(x)
+    fails_late(out.square().mean())
+    assert not _C.is_recording()
+    assert not remat.session_of(model).report().completed
+    too_much()
+    del out
+
+
+def test_a_backward_that_is_refused_memory_ends_its_step():
+    class Hungry(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            _ = ctx.saved_tensors
+            torch.zeros(TOO_MUCH // 4)
+            return g
+
+    for inside in (False, True):
+        last = Apply(Hungry) if inside else nn.Identity()
+        model, x = wrapped(make=lambda last=last: nn.Sequential(blocks(3), last))
+        out = model(x)
+        loss = out.square().mean() if inside else Hungry.apply(out.exp()).mean()
+        with pytest.raises(remat.BudgetError, match=r"remat.wrap\(Sequential\)"):
+            loss.backward()
+        assert not _C.is_recording()
+        too_much()
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.hungry = function, True
+
+    def forward(self, x):
+        return self.function.apply(x.exp())
+
+
+def test_an_interrupt_in_forward_leaves_no_limit():
+    class Interrupted(nn.Module):
+        def forward(self, x):
+            if self.training:
+                raise KeyboardInterrupt
+            return x.exp()
+
+    model, x = wrapped(make=lambda: nn.Sequential(blocks(2), Interrupted()).eval())
+    model.train()
+    with pytest.raises(KeyboardInterrupt):
+        model(x)
+    too_much()
+    model.eval()
+    model(x).square().mean().backward()
+    report = remat.session_of(model).report()
+    assert (report.step, report.completed) == (2, True)
+
+
+def test_an_exception_between_forward_and_backward_leaves_no_limit():
+    model, x = wrapped()
+    with pytest.raises(ValueError):
+        out = model(x)
+        raise ValueError
+    too_much()
+    del out
+
+
+def test_a_result_that_is_kept_leaves_no_limit():
+    model, x = wrapped()
+    kept = [model(x)]
+    too_much()
+    model(x).square().mean().backward()
+    too_much()
+    assert kept[0].grad_fn is not None
+
+
+def test_the_loss_is_refused_memory():
+    model, x = wrapped(budget=2 << 20)
+    out = model(x)
+    with pytest.raises(remat.BudgetError, match=r"step 1 of remat.wrap"):
+        out.repeat(200, 1)
+    with pytest.raises(remat.BudgetError, match=r"step 1 of remat.wrap"):
+        torch.cat([torch.ones(1), out.sum(dim=1).exp()]).outer(torch.ones(10_000)).exp()
+    too_much()
+
+
+def test_a_backward_through_the_model_is_refused_memory_before_it_comes_there():
+    model, x = wrapped(budget=2 << 20)
+    out = model(x)
+    loss = out.sum().expand(2_500_000)[0]  # its backward needs 10 MB
+    with pytest.raises(remat.BudgetError):
+        loss.backward()
+    assert not _C.is_recording()
+    too_much()
+
+
+def test_a_call_in_the_step_of_another_wrapped_model_is_refused_memory():
+    second = remat.wrap(blocks(12))
+    first, x = wrapped(budget=2 << 20)
+    out = first(x)
+    with pytest.raises(remat.BudgetError, match=r"step 1 of remat.wrap"):
+        second(batch().repeat(40, 1))
+    too_much()
+    out.square().mean().backward()
+    assert remat.session_of(first).report().completed
+
+
+def test_the_loss_makes_the_model_give_up_values():
+    def loop(model):
+        for _ in range(3):
+            model(batch()).repeat(3, 1).square().mean().backward()
+
+    report = both(loop, budget="60%").report()
+    assert report.values_dropped > 0
+    assert report.peak_bytes <= report.budget_bytes
+
+
+def test_work_between_makes_the_model_give_up_values_and_goes_on():
+    model, x = wrapped(budget=2 << 20)
+    out = model(x)
+    between = torch.zeros(1 << 18)
+    out.square().mean().backward()
+    del between
+    report = remat.session_of(model).report()
+    assert report.completed and report.values_dropped > 0
+    assert report.peak_bytes <= report.budget_bytes
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = blocks(3), blocks(2)
+
+    def forward(self, x):
+        return self.body(x).square().mean(), self.head(x.detach()).square().mean()
+
+
+def test_a_step_with_a_result_that_gets_no_backward_ends_when_the_result_is_gone():
+    model = remat.wrap(Two(), budget="60%")
+    loss, aux = model(batch())
+    loss.backward()
+    assert _C.is_recording()
+    del loss, aux
+    assert not _C.is_recording()
+    assert remat.session_of(model).report().completed
+
+
+def test_a_step_whose_results_are_gone_has_ended():
+    model = remat.wrap(blocks(), budget="60%")
+    out = model(batch())
+    assert _C.is_recording()
+    del out
+    assert not _C.is_recording()
+    assert not remat.session_of(model).report().completed
+
+
+def test_values_that_others_hold_keep_the_step_though_its_results_are_gone():
+    held = []
+    model = blocks()
+    model[1].register_forward_hook(lambda *args: held.append(args[2]))
+    remat.wrap(model, budget="90%")
+    for _ in range(2):
+        out = model(batch())
+        del out
+        assert _C.is_recording()
+        held.pop().square().mean().backward()
+
+
+@pytest.mark.parametrize("scope", [torch.no_grad, torch.inference_mode])
+def test_a_step_with_a_result_that_gets_no_backward_ends_at_a_call_without_gradients(scope):
+    model = remat.wrap(Two(), budget="60%")
+    loss, aux = model(batch())
+    loss.backward()
+    assert _C.is_recording()
+    with scope():
+        model(batch())
+    assert not _C.is_recording()
+    assert aux.grad_fn is not None
+
+
+def test_an_evaluation_while_a_result_waits_is_not_recorded():
+    def loop(model):
+        results = []
+        for _ in range(3):
+            out = model(batch())
+            with torch.no_grad():
+                target = model(batch()).tanh()
+                results.append(target * 2)
+            (out - target).square().mean().backward()
+        return results
+
+    session = both(loop, make=lambda: blocks(norm=True))
+    operators = session.report().ops_recorded
+
+    def with_more(model):
+        for _ in range(3):
+            out = model(batch())
+            with torch.no_grad():
+                for _ in range(50):
+                    target = model(batch()).tanh()
+            (out - target).square().mean().backward()
+
+    assert both(with_more, make=lambda: blocks(norm=True)).report().ops_recorded <= operators
