@@ -49,13 +49,14 @@ class TranslatedError final : public torch::PyTorchError {
  private:
   std::optional<Figures> figures_;
   bool internal_ = false;
+  ErrorInFlight in_flight_;
 };
 
 [[noreturn]] void throw_translated(const std::exception& error) { throw TranslatedError(error); }
 
 void set_python_error(TranslatedError error) { PyErr_SetString(error.python_type(), error.what()); }
 
-/// For what leaves the functions of this module.
+/// For what leaves the functions of this module, and those of PyTorch that are bound by pybind11 too (TorchScript's).
 void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
@@ -72,7 +73,7 @@ void translate(std::exception_ptr thrown) {
 
 void bind_errors(py::module_& m) {
   set_error_translator(throw_translated);
-  py::register_local_exception_translator(translate);
+  py::register_exception_translator(translate);
   m.def("set_error_types", [](const py::object& error, const py::object& budget_error, const py::object& internal) {
     g_types = {error.inc_ref().ptr(), budget_error.inc_ref().ptr(), internal.inc_ref().ptr()};
   });

@@ -1,15 +1,39 @@
 #include "record/raise.h"
 
 #include <atomic>
+#include <mutex>
+#include <utility>
+
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include "memory/fork.h"
 
 namespace remat {
 namespace {
 
 std::atomic<ErrorTranslator> g_translator{nullptr};
 
+struct {
+  std::mutex mutex;
+  int errors = 0;
+  bool passed_on_before = false;
+} g_in_flight;
+[[maybe_unused]] const bool g_registered = (free_in_children(g_in_flight.mutex), true);
+
 }  // namespace
 
 void set_error_translator(ErrorTranslator translator) { g_translator = translator; }
 ErrorTranslator error_translator() { return g_translator; }
+
+ErrorInFlight::ErrorInFlight() noexcept {
+  const std::lock_guard lock(g_in_flight.mutex);
+  if (g_in_flight.errors++ > 0) return;
+  g_in_flight.passed_on_before = std::exchange(FLAGS_torch_jit_enable_rethrow_caught_exception, true);
+}
+
+ErrorInFlight::~ErrorInFlight() {
+  const std::lock_guard lock(g_in_flight.mutex);
+  if (--g_in_flight.errors == 0) FLAGS_torch_jit_enable_rethrow_caught_exception = g_in_flight.passed_on_before;
+}
 
 }  // namespace remat
