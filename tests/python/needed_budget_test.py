@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -108,6 +109,21 @@ def test_a_loop_of_refusals_comes_to_an_end(model, optimizer, set_to_none, micro
     report = session.report()
     gradients = sum(p.nbytes for p in module.parameters())
     assert budget < report.baseline_bytes + gradients + report.plain_activation_peak_bytes * 1.15
+
+
+def test_threads_that_train_at_a_time_come_to_an_end():
+    done = []
+
+    def work(name: str) -> None:
+        module, loss = MODELS[name]()
+        done.append(train(loss, torch.optim.AdamW(module.parameters()), True, 1, alone=False))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("mlp", "transformer")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 2
 
 
 @pytest.mark.parametrize("model", MODELS)
