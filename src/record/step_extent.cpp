@@ -55,7 +55,10 @@ StepExtent::StepExtent(std::function<void(bool completed)> end)
 void StepExtent::enter_forward(std::function<bool()> goes_on) {
   goes_on_ = std::move(goes_on);
   const uint64_t next = at::sequence_number::peek();
-  calls_.emplace_back(next, UINT64_MAX);
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.emplace_back(next, UINT64_MAX);
+  }
   when_released_ = Outcome::kUnknown;
   in_forward_ = true;
   delimited_by_calls_ = true;
@@ -63,7 +66,10 @@ void StepExtent::enter_forward(std::function<bool()> goes_on) {
 
 void StepExtent::leave_forward() {
   if (!in_forward_) return;
-  calls_.back().second = at::sequence_number::peek();
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.back().second = at::sequence_number::peek();
+  }
   in_forward_ = false;
 }
 
@@ -79,6 +85,7 @@ bool StepExtent::is_forward_going_on() {
 
 bool StepExtent::contains(uint64_t thread, uint64_t sequence_number) const {
   if (thread != thread_) return false;
+  const std::lock_guard lock(mutex_);
   for (const auto& [begin, end] : calls_) {
     if (sequence_number >= begin && sequence_number < end) return true;
   }

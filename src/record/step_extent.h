@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -70,6 +71,7 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   std::atomic<int> watched_{-1};    ///< the last graph task that watch() was called for
   std::atomic<int64_t> known_{-1};  ///< the last one that covers_backward() looked at, and what it found
   std::function<bool()> goes_on_;
+  mutable std::mutex mutex_;                          ///< of what follows
   std::vector<std::pair<uint64_t, uint64_t>> calls_;  ///< sequence numbers of autograd's nodes, from and to
 };
 

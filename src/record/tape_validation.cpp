@@ -1,0 +1,70 @@
+// The invariants of a tape, for tests and debugging.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <remat/error.h>
+
+#include "record/tape.h"
+
+namespace remat {
+
+bool Tape::validates_steps() {
+  static const bool wanted = std::getenv("REMAT_VALIDATE") != nullptr;
+  return wanted;
+}
+
+void Tape::validate() const {
+  const auto check = [](bool holds, const char* what) {
+    if (!holds) throw InternalError(std::string("[tape] broken invariant: ") + what + "; please report this");
+  };
+  std::vector<uint32_t> readers(values.size(), 0);
+  for (const Operation& operation : operations) {
+    if (operation.info == nullptr) continue;
+    check(operation.first_argument + operation.argument_count <= arguments.size(), "arguments out of range");
+    check(operation.first_value + operation.value_count <= values.size(), "results out of range");
+    check(operation.generator == kNone || operation.generator < generators.size(), "generator out of range");
+    check(operation.settings < settings.size(), "settings out of range");
+    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
+      const bool constant = arguments[a].kind == Argument::Kind::kConstant;
+      check(
+          constant ? arguments[a].first < constants.size() : arguments[a].first + arguments[a].count <= tensors.size(),
+          "an argument out of range");
+    }
+    for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+      check(t.value == kNone || t.value < operation.first_value, "an operation reads a later value");
+      check(t.opaque == kNone || (t.opaque < opaque.size() && opaque[t.opaque].defined()), "an opaque input is gone");
+      if (t.value != kNone) ++readers[t.value];
+    });
+  }
+  std::vector<uint32_t> held_for(values.size(), 0);
+  for (const Scope& scope : scopes_) {
+    for (const ValueId anchor : scope.anchors) ++held_for[anchor];
+  }
+  for (ValueId v = 0; v < values.size(); ++v) {
+    const Value& value = values[v];
+    check(value.pending <= value.saved, "more pending than saved");
+    check(value.readers == readers[v], "a value has not the readers that it counts");
+    check(value.held_for == held_for[v], "a value is not the anchor of the scopes that it counts");
+    check(value.successor == kNone || value.successor > v, "a value has a successor that is older");
+    check(value.successor == kNone || value.saved == 0, "saved tensors refer to a value that has a successor");
+    if (value.producer != kNone) {
+      check(value.producer < operations.size(), "producer out of range");
+      const Operation& made = operations[value.producer];
+      check(made.info != nullptr, "the producer of a value is gone");
+      check(made.first_value <= v && v < made.first_value + made.value_count, "a value is not its producer's result");
+    }
+    const auto* const home = value.home._unsafe_get_target();
+    check(home == nullptr || find(home) == v, "home not in the table");
+    check(home == nullptr || !value.kept || value.kept.get() == home, "a value lives in one storage and holds another");
+    const bool lost = value.loss != Loss::kIntact;
+    check(!lost || !value.kept, "a lost value is held");
+    const bool here = value.kept || value.packed || value.home.use_count() > 0;
+    check(value.saved == 0 || here || value.producer != kNone || lost, "nothing can bring back a saved value");
+  }
+  for (const auto& [storage, id] : by_storage_) {
+    check(id < values.size() && values[id].home._unsafe_get_target() == storage, "the table has a home that is none");
+  }
+}
+
+}  // namespace remat
