@@ -53,7 +53,9 @@ void resume(const TrainSettings& settings, const TextData& data, Trainer& traine
 // A place for the state of a run that named none: never one where something is, or where another run is about to save.
 std::string unused_path(std::optional<CheckpointLock>& lock) {
   for (int i = 1;; ++i) {
-    const auto path = "remat-interrupted" + (i > 1 ? "-" + std::to_string(i) : "") + ".ckpt";
+    std::string path = "remat-interrupted";
+    if (i > 1) path.append("-").append(std::to_string(i));
+    path += ".ckpt";
     try {
       lock.emplace(path);
     } catch (const Error&) {
