@@ -80,8 +80,7 @@ struct Graph {
   ///   dropped, and no value is both;
   /// - every operator runs once, in order, and no value has an event before its producer has run;
   /// - what may be away (droppable, dropped) or has packed_bytes is not idle again before it was used, and freed at
-  /// most
-  ///   once, with no event after that;
+  ///   most once, with no event after that;
   /// - parameters and gradients are not more than the baseline;
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.

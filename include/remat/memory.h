@@ -3,7 +3,8 @@
 // CPU: exact. Accounting starts when the first Session is made, or with start_accounting(); from then on every tensor
 // allocation of the process goes through remat's allocator. Tensors that are older than that are added when a step
 // first reads them, parameters with their gradients; an optimizer's state is not read in a step, so start before it is
-// made. CUDA: the caching allocator's own statistics.
+// made. Memory that PyTorch's allocator did not give (from_blob, NumPy, mapped files) counts from the first operator of
+// a step that reads it until its storage is gone. CUDA: the caching allocator's own statistics.
 //
 // All functions may be called from any thread at any time.
 #pragma once

@@ -1,10 +1,11 @@
 // remat/operators.h -- what users know of their own operators, and PyTorch does not say.
 //
 // remat runs an operator again only where that gives the same bits. PyTorch's own operators are known. Of a registered
-// operator that is not PyTorch's (TORCH_LIBRARY, torch.library), remat believes the schema as long as its first calls
-// agree: the inputs that the schema does not say to be written to have the same contents afterwards, and the results
-// share no memory with them. An operator that contradicts its schema is never run again from then on, and neither are
-// operators that are Python functions, or those of collective communication (c10d, fsdp, ...): what they give is held.
+// operator that is not PyTorch's (TORCH_LIBRARY, torch.library), remat believes the schema as long as its first four
+// calls agree: the inputs that the schema does not say to be written to have the same contents afterwards, and the
+// results share no memory with them. An operator that contradicts its schema is never run again from then on, and
+// neither are operators that are Python functions, or those of collective communication (c10d, fsdp, ...): what they
+// give is held. Nothing but SessionOptions::verify finds an operator that is believed and does not repeat.
 //
 // The functions below overrule that for one operator. They hold for the whole process, from the next call of the
 // operator on. `name`: "mylib::gate" names every overload, "mylib::gate.out" one. They throw Error for a name that no

@@ -30,7 +30,8 @@ struct SessionOptions {
   /// keep, and graph() tells what the step would take.
   c10::Device device = c10::kCPU;
   /// Compares every recomputed value with a checksum taken when it was dropped; a difference is an InternalError that
-  /// names the operator. Costs a read of each dropped value. Default: off.
+  /// names the operator. Finds operators that do not repeat, and writes that nothing else shows (docs/exactness.md).
+  /// Costs a read of each dropped value. Default: off.
   bool verify = false;
   /// Where memory runs short, holds values that have two different elements as bits (dropout masks, comparisons), and
   /// 64-bit indices in as few bytes as the largest takes, where that is cheaper than to recompute others. Without loss:
@@ -114,7 +115,7 @@ class Session {
   /// The graph of the step written down last, with the medians of the times seen: the session's first steps are, and
   /// others after one that was like none of those known. Throws Error before the first, with the planner "online" (and
   /// no plan given), where another session's step was being written down at that time (one at a time in a process), and
-  /// on devices other than the CPU.
+  /// on CUDA.
   const Graph& graph() const;
 
   /// The plan of the last completed step that followed one to its end. Throws Error if there was none.

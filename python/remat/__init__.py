@@ -1,7 +1,7 @@
 """remat: train PyTorch models in the memory you have.
 
-Name a number of bytes; the run stays under it or is refused with the smallest number that works. The same bits as
-without remat, no change to model code, which is never run twice::
+Name a number of bytes: the run stays under it, or a BudgetError says which number to try next. The same bits as without
+remat, no change to model code, which is never run twice::
 
     session = remat.Session(budget="6GiB")
     with session.step():

@@ -1,8 +1,8 @@
 """Ways from Python to write to a tensor without an operator that the recorder would see: they tell it themselves.
 
-``Tensor.apply_()``, ``map_()`` and ``map2_()`` write; ``Tensor.numpy()`` and DLPack hand the memory to somebody who may.
-``Tensor.share_memory_()`` gives a tensor memory that the allocator does not see, which is counted. Each is wrapped once,
-when remat is imported; outside of a step a wrapper only asks whether anything is recorded.
+``Tensor.apply_()``, ``map_()`` and ``map2_()`` write; ``Tensor.numpy()`` and DLPack hand the memory to somebody who
+may. ``Tensor.share_memory_()`` gives a tensor memory that the allocator does not see, which is counted. Each is wrapped
+once, when remat is imported; on a thread without a step a wrapper only asks whether anything is recorded.
 
 ``ctx.saved_tensors`` of a custom function: autograd makes another tensor of a parameter that was saved. Functions that
 keep things on their parameters (``.grad``, ``.main_grad``) get the parameter itself, as they do without remat.

@@ -1,7 +1,8 @@
 """How many tensor bytes are alive, and how many were at the worst moment.
 
 CPU: exact. Accounting starts with the first Session, or with :func:`start_accounting`; tensors that are older are added
-then. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
+then. Memory that PyTorch's allocator did not give (NumPy's, mapped files) counts from the first operator of a step that
+reads it. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
 ``device`` is "cpu" or "cuda"; None: CUDA where there is one.
 """
 
@@ -17,7 +18,8 @@ from remat.session import device_of
 
 def start_accounting(device: str | torch.device = "cpu") -> None:
     """Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors
-    that exist already stay valid, and count from now on. A second call does nothing. "meta" has an allocator of its own; CUDA needs none."""
+    that exist already stay valid, and count from now on. A second call does nothing. "meta" has an allocator of its
+    own; CUDA needs none."""
     device = device_of(device)
     _C.memory_start_accounting(device)
     if device.type == "cpu":

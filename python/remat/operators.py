@@ -15,7 +15,9 @@ def repeatable(operator: Any) -> None:
     nothing but the tensors that its schema marks so: remat may drop what it gives and run it again.
 
     Needed where it is a Python function (torch.library): such operators are run once otherwise, and what they give is
-    held. Its first calls are looked at all the same: one that contradicts its schema is not run again.
+    held. Its first four calls are looked at all the same: one that writes to an input, or gives its memory back,
+    without its schema saying so, is not run again. Nothing else checks what was declared, except
+    ``Session(verify=True)``.
 
     Args:
         operator: "mylib::gate" (every overload) or "mylib::gate.out", ``torch.ops.mylib.gate``,

@@ -35,6 +35,7 @@ class Plan:
         return cls(_C.Plan.from_json(text))
 
     def to_json(self) -> str:
+        """The plan as JSON text (docs/formats.md)."""
         return self._plan.to_json()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -49,6 +50,7 @@ class Plan:
 
     @property
     def budget_bytes(self) -> int:
+        """What it was made for; everything counted, parameters included."""
         return self._plan.budget_bytes
 
     @property

@@ -38,14 +38,14 @@ class Report:
     Attributes:
         step: its number in the session, from 1.
         completed: False where the step ended by an exception.
-        decided_by: what chose the values to give up: "plan given" (the session's ``plan=``), the name of the planner whose
-            plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
-        decision_reason: why what was asked for did not decide; empty where it did. Begins with "the plan given" where that
-            is ignored, as in "the plan given is of another graph".
+        decided_by: what chose the values to give up: "plan given" (the session's ``plan=``), the name of the planner
+            whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
+        decision_reason: why what was asked for did not decide; empty where it did. Begins with "the plan given" where
+            that is ignored, as in "the plan given is of another graph".
         budget_bytes: the limit in force, in bytes; parameters and everything else included.
         baseline_bytes: bytes alive when the step began.
         peak_bytes: the most bytes alive in the step, measured.
-        planned_peak_bytes: the peak in bytes that the plan predicted which the step followed to its end; 0: there was none.
+        planned_peak_bytes: the peak in bytes that was predicted by the plan that the step followed to its end; 0: none.
         plain_peak_bytes: bytes that the peak would have been with every saved value kept.
         end_bytes: bytes alive when the step ended.
         record_bytes: bytes of remat's own records at their largest.
@@ -97,10 +97,10 @@ class Report:
 
     @property
     def min_budget_bytes(self) -> int | None:
-        """The smallest budget for a session like this one, as predicted: that a first step can do with, which has no plan
-        yet, and later ones that have none for so little. What such a step drops depends on the times that it measures:
-        it may need a few percent of its activations more. Computed anew when asked for: up to some tenths of a second.
-        Raises Error where the report came from a pickle: sessions stay where they are."""
+        """The smallest budget for a session like this one, as predicted: that a first step can do with, which has no
+        plan yet, and later ones that have none for so little. What such a step drops depends on the times that it
+        measures: it may need a few percent of its activations more. Computed anew when asked for: up to some tenths of
+        a second. Raises Error where the report came from a pickle: sessions stay where they are."""
         if self._session is None:
             raise Error(
                 "[report] min_budget_bytes is computed by the session, and a report from a pickle or "

@@ -87,7 +87,8 @@ class Session:
         budget: the most tensor bytes alive on the device at any moment of a step, parameters, gradients and optimizer
             state included: an int, or "6GiB", "1500MB". "40%" means 40 % of the plain step's activation peak, that is,
             of its peak above the bytes alive when the step began. The first step measures that, and keeps under 40 % of
-            what plain would have taken by then, wherever enough can be given up. None: the device's or container's limit.
+            what plain would have taken by then, wherever enough can be given up. None: the device's or container's
+            limit.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed.
         device: "cpu" or "cuda"; None: CUDA where there is one.
@@ -95,7 +96,8 @@ class Session:
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.
         name: what messages call the session.
-        verify: compare every recomputed value with a checksum; a difference raises InternalError. For debugging.
+        verify: compare every recomputed value with a checksum; a difference raises InternalError. Finds operators that
+            do not repeat, and writes that nothing else shows (docs/exactness.md).
 
     A session is used by one thread at a time; threads may each have their own. Where their steps run at once, all that is
     alive counts for each, and the smallest budget holds for all: give them the same one in bytes. A percentage is of what
