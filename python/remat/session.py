@@ -99,10 +99,10 @@ class Session:
         verify: compare every recomputed value with a checksum; a difference raises InternalError. Finds operators that
             do not repeat, and writes that nothing else shows (docs/exactness.md).
 
-    A session is used by one thread at a time; threads may each have their own. Where their steps run at once, all that is
-    alive counts for each, and the smallest budget holds for all: give them the same one in bytes. A percentage is of what
-    all threads had alive while the step ran: it is for steps that run one at a time. After a fork parent and child each
-    go on by themselves, and steps in progress are the parent's. Raises Error for what it cannot do.
+    A session is used by one thread at a time; threads may each have their own. Where their steps run at once, all that
+    is alive counts for each, and the smallest budget holds for all: give them the same one in bytes. A percentage is of
+    what all threads had alive while the step ran: it is for steps that run one at a time. After a fork parent and child
+    each go on by themselves, and steps in progress are the parent's. Raises Error for what it cannot do.
     """
 
     def __init__(

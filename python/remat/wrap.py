@@ -32,8 +32,8 @@ def _in_progress() -> _Steps | None:
 
 
 def _in_backward() -> bool:
-    """Of a call at its beginning or end: a backward calls the model a second time where torch.utils.checkpoint is around
-    it."""
+    """Of a call at its beginning or end: a backward calls the model a second time where torch.utils.checkpoint is
+    around it."""
     return torch._C._current_graph_task_id() != -1
 
 
