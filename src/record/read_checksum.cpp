@@ -16,7 +16,7 @@ constexpr int64_t kLeastConstant = int64_t{64} * 1024;  // bytes: below it, to h
 constexpr int kReadsToBeConstant = 2;                   // that found it unchanged
 constexpr size_t kMostEntries = 8192;
 constexpr int64_t kLine = 64;
-constexpr int64_t kSampleStep = 2048;  // bytes from one sampled line to the next
+constexpr int64_t kSampleStep = int64_t{16} * 1024;  // bytes from one sampled line to the next
 
 struct Entry {
   memory::Allocation allocation;
