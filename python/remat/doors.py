@@ -24,7 +24,7 @@ from remat.hooks import never_compiled
 def _telling(method: Callable[..., Any], tell: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
     @functools.wraps(method)
     def told(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if _C.is_recording() and isinstance(tensor, torch.Tensor):
+        if _C.is_anything_recorded() and isinstance(tensor, torch.Tensor):
             tell(tensor)
         return method(tensor, *args, **kwargs)
 

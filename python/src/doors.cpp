@@ -5,6 +5,7 @@
 #include "memory/ledger.h"
 #include "module.h"
 #include "record/recorder.h"
+#include "record/tapes.h"
 
 namespace remat::python {
 
@@ -24,11 +25,8 @@ at::Tensor leaf_of(const at::Tensor& tensor) {
 void bind_doors(py::module_& m) {
   const auto without_lock = py::call_guard<py::gil_scoped_release>();
   m.def(
-      "hand_out",
-      [](const at::Tensor& tensor) {
-        if (Recorder* const recorder = Recorder::current(); recorder != nullptr) recorder->hand_out(tensor);
-      },
-      without_lock);
+      "hand_out", [](const at::Tensor& tensor) { Tapes::all().hand_out(tensor); }, without_lock);
+  m.def("is_anything_recorded", [] { return Tapes::all().exist(); });
   m.def("leaf_of", &leaf_of, without_lock);
   m.def(
       "count_memory",
@@ -39,7 +37,10 @@ void bind_doors(py::module_& m) {
   m.def(
       "announce_write",
       [](const at::Tensor& tensor) {
-        if (Recorder* const recorder = Recorder::current(); recorder != nullptr) recorder->announce_write(tensor);
+        Recorder* const recorder = Recorder::current();
+        if (recorder != nullptr) recorder->announce_write(tensor);
+        // Of what other threads have recorded, nobody knows how far they are.
+        Tapes::all().hand_out(tensor, recorder != nullptr ? recorder->tape().get() : nullptr);
       },
       without_lock);
 }

@@ -154,6 +154,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   if (parameter.is_leaf() && parameter.requires_grad()) {
     tape.values[id].parameter = true;
     tape.parameter_bytes += tape.values[id].bytes;
+    tape.parameters.emplace_back(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(parameter.unsafeGetTensorImpl()));
     const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
     if (gradient.defined() && gradient.has_storage()) {
       tape.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());

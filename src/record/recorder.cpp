@@ -116,12 +116,6 @@ void Recorder::announce_write(const at::Tensor& tensor) {
   before_write(tensor);
 }
 
-void Recorder::hand_out(const at::Tensor& tensor) {
-  if (!tensor.defined() || !is_plain(tensor)) return;
-  const std::lock_guard lock(tape_->mutex);
-  tape_->hand_out(*storage_of(tensor));
-}
-
 void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
   if (tape_->ledger == nullptr) return;
   const auto adopt = [&](const at::Tensor& tensor) {

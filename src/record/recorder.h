@@ -70,10 +70,8 @@ class Recorder {
   /// Does an operator that is running go on from results of the step's forward calls?
   bool is_running_operator_after(const StepExtent& extent) const;
 
-  /// Somebody is about to write to `tensor` in a way that is no operator, or to be given its memory and may write to it
-  /// at any time from now on.
+  /// Somebody is about to write to `tensor` in a way that is no operator.
   void announce_write(const at::Tensor& tensor);
-  void hand_out(const at::Tensor& tensor);
 
   void push_scope(std::shared_ptr<const Policy::Rules> rules);
   void pop_scope();

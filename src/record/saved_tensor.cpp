@@ -39,6 +39,8 @@ void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
     version_counter_ = tensor.unsafeGetTensorImpl()->version_counter();
     version_ = version_counter_.current_version();
   }
+  saved_ = tensor.unsafeGetTensorImpl();
+  saved_at_ = ++tape_->saves;
   // A leaf of the graph is held itself, as autograd would: set_data() on it must show. Anything else could own this.
   alias_ = tensor.is_leaf() ? tensor : history_free(tensor);
   if (!versioned || !is_plain(tensor)) return;
@@ -78,21 +80,38 @@ void SavedTensor::bind() {
   alias_ = at::Tensor();
 }
 
+std::string SavedTensor::description() const {
+  std::ostringstream text;
+  text << "a tensor that was saved for backward";
+  if (value_ != kNone) {
+    const auto& value = tape_->values[value_];
+    if (value.producer != kNone) text << ", a result of " << tape_->operations[value.producer].info->name << ",";
+  }
+  text << " of shape " << (value_ != kNone ? view_.shape.sizes_arrayref() : alias_.sizes());
+  return text.str();
+}
+
 void SavedTensor::check_version() const {
   if (!version_counter_.enabled() || version_counter_.current_version() == version_) return;
   std::ostringstream message;
-  message << "[backward] a tensor that was saved for backward";
-  if (value_ != kNone) {
-    const auto& value = tape_->values[value_];
-    if (value.producer != kNone) {
-      message << ", a result of " << tape_->operations[value.producer].info->name << ",";
-    }
-  }
-  const auto sizes = value_ != kNone ? view_.shape.sizes_arrayref() : alias_.sizes();
-  message << " of shape " << sizes << " has been modified by an in-place operation: it is at version "
+  message << "[backward] " << description() << " has been modified by an in-place operation: it is at version "
           << version_counter_.current_version() << ", it was saved at version " << version_
           << "; use the operation that is not in-place, or clone the tensor before it";
   raise(Error(message.str()));
+}
+
+/// Plain would read what the tensor has now, where it is not a result that its own operator saved.
+void SavedTensor::check_data() const {
+  std::string what;
+  {
+    const std::lock_guard lock(tape_->mutex);
+    const bool holds_itself = alias_.defined() && alias_.unsafeGetTensorImpl() == saved_;
+    if (holds_itself || !tape_->is_replaced(saved_, saved_at_)) return;
+    what = description();
+  }
+  raise(Error("[backward] " + what +
+              " was given other contents by assigning to its .data (set_data); write to it by an "
+              "operator such as copy_(), or assign after backward"));
 }
 
 /// What was written through a pointer before the tensor was saved, no replay brings back.
@@ -109,6 +128,7 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
 at::Tensor SavedTensor::call_unpack_hook() {
   if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
+  check_data();
   // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
   // makes another of it.)
   if (value_ == kNone) return alias_.is_leaf() ? alias_ : history_free(alias_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
@@ -25,10 +26,15 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
 
  private:
   void check_version() const;
+  void check_data() const;
+  /// "a tensor that was saved for backward, a result of aten::sin, of shape [2, 3]"
+  std::string description() const;
   void check_contents(const at::Tensor& tensor) const;
 
   std::shared_ptr<Tape> tape_;
   at::Tensor alias_;
+  const c10::TensorImpl* saved_ = nullptr;  ///< the tensor's address: not held
+  int64_t saved_at_ = 0;                    ///< of Tape::saves
   ValueId value_ = kNone;
   TensorView view_;
   c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};

@@ -1,73 +1,19 @@
 #include "record/tape.h"
 
 #include <algorithm>
-#include <chrono>
-#include <new>
 #include <optional>
-#include <unordered_map>
 #include <utility>
-
-#include <pthread.h>
 
 #include "memory/ledger.h"
 #include "record/checksum.h"
+#include "record/tapes.h"
 #include "record/trace.h"
 
 namespace remat {
-namespace {
-
-constexpr std::chrono::milliseconds kLongestWaitForFork{200};
-
-/// All tapes of the process, for forks: the child has a copy of each, and records on none. Never destroyed.
-struct Tapes {
-  std::mutex mutex;
-  std::unordered_map<Tape*, bool> locked;  ///< for the time of a fork; not where another thread keeps it for too long
-
-  static Tapes& all() {
-    static auto* const tapes = [] {
-      pthread_atfork([] { all().before_fork(); }, [] { all().after_fork_in_parent(); },
-                     [] { all().after_fork_in_child(); });
-      return new Tapes;
-    }();
-    return *tapes;
-  }
-
-  void before_fork() {
-    mutex.lock();
-    const auto deadline = std::chrono::system_clock::now() + kLongestWaitForFork;
-    for (auto& [tape, is_locked] : locked) is_locked = tape->mutex.try_lock_until(deadline);
-  }
-  void after_fork_in_parent() {
-    for (auto& [tape, is_locked] : locked) {
-      if (is_locked) tape->mutex.unlock();
-    }
-    mutex.unlock();
-  }
-  void after_fork_in_child() {
-    for (const auto& [tape, is_locked] : locked) {
-      tape->closed = true;
-      tape->inherited = true;
-      tape->trace = nullptr;
-      new (&tape->mutex) std::recursive_timed_mutex;  // locked by a thread that this process does not have
-    }
-    mutex.unlock();
-  }
-};
-
-}  // namespace
-
-Tape::Tape() {
-  Tapes& tapes = Tapes::all();
-  const std::lock_guard lock(tapes.mutex);
-  tapes.locked.emplace(this, false);
-}
+Tape::Tape() { Tapes::all().add(*this); }
 
 Tape::~Tape() {
-  {
-    Tapes& tapes = Tapes::all();
-    const std::lock_guard lock(tapes.mutex);
-    tapes.locked.erase(this);
-  }
+  Tapes::all().remove(*this);
   {
     const memory::FrozenPlain frozen;
     generators.clear();
@@ -184,6 +130,20 @@ void Tape::hand_out(const c10::StorageImpl& storage) {
   if (value.producer == kNone && value.readers > 0 && value.checksum == 0 && as_read) {
     value.checksum = checksum(storage, {0, value.extent});
   }
+}
+
+void Tape::replace_data(const at::TensorBase& tensor) {
+  if (!tensor.has_storage()) return;
+  // Leaves of autograd's graph are saved themselves, where they are not the tape's to drop.
+  const ValueId id = find(storage_of(tensor));
+  if (tensor.is_leaf() && (id == kNone || !recomputable(id))) return;
+  replaced_[tensor.unsafeGetTensorImpl()] = saves;
+}
+
+bool Tape::is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const {
+  if (replaced_.empty()) return false;
+  const auto found = replaced_.find(tensor);
+  return found != replaced_.end() && saved_at <= found->second;
 }
 
 bool Tape::is_comparable(ValueId id) const {

@@ -163,7 +163,7 @@ struct GeneratorRecord {
   at::Tensor state;  ///< before the operator ran
 };
 
-class Tape {
+class Tape : public std::enable_shared_from_this<Tape> {
  public:
   Tape();
   ~Tape();
@@ -216,6 +216,11 @@ class Tape {
   }
   /// The memory of `storage` is about to be given to somebody who may write to it, as by .numpy() and DLPack.
   void hand_out(const c10::StorageImpl& storage);
+  /// `tensor.data = other` is about to happen. Plain's saved tensors are the very tensor and see the other contents;
+  /// the tape's do not know which contents those are, so that asking for one of this tensor is an error from now on.
+  void replace_data(const at::TensorBase& tensor);
+  /// Was the data of `tensor` replaced after the moment `saved_at` of `saves`?
+  bool is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const;
   /// alive() for a replay that reads it: null also where somebody holds the memory as such, and may have written to it
   /// since; the storage of a leaf that is_restored().
   StoragePtr readable(ValueId id);
@@ -319,6 +324,8 @@ class Tape {
   int64_t packs = 0, packed_bytes = 0;
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;
   int64_t parameter_bytes = 0, gradient_bytes = 0;  ///< of the parameters read so far, and of what they had in grad()
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;  ///< the same
+  int64_t saves = 0;                                                 ///< tensors that autograd has saved so far
   double replay_seconds = 0;
   ska::flat_hash_map<const OperatorInfo*, ReplayCost> replayed;
 
@@ -352,7 +359,8 @@ class Tape {
   friend class SavedTensor;
 
   int64_t live_ = 0;
-  std::vector<Scope> scopes_;  ///< by id, which begin at 1
+  ska::flat_hash_map<const c10::TensorImpl*, int64_t> replaced_;  ///< tensors whose data was, and `saves` then
+  std::vector<Scope> scopes_;                                     ///< by id, which begin at 1
   std::vector<ValueId> drop_queue_;
   std::vector<ValueId> leaf_queue_;
   std::vector<ValueId> again_queue_;

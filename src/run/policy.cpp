@@ -5,6 +5,7 @@
 #include "record/autograd_engine.h"
 #include "record/policy_rules.h"
 #include "record/recorder.h"
+#include "record/variable_hooks.h"
 #include "run/batch_norm.h"
 
 namespace remat {
@@ -38,6 +39,7 @@ struct PolicyScope::Impl {
 PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
     install_autograd_engine();
+    install_variable_hooks();
     check_batch_norm();
     Recorder::start(std::make_shared<Tape>());
     impl_->owns_recorder = true;

@@ -22,6 +22,7 @@
 #include "record/recorder.h"
 #include "record/step_extent.h"
 #include "record/trace.h"
+#include "record/variable_hooks.h"
 #include "run/batch_norm.h"
 #include "run/eviction.h"
 #include "run/step_planner.h"
@@ -66,6 +67,22 @@ struct Session::Impl {
   struct {
     int64_t baseline = 0, adopted = 0;
   } first_seen;
+  /// Those that the last step read, and the bytes of their gradients when it ended.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
+  int64_t gradients_at_end = 0;
+  int64_t gradients_now() const {
+    int64_t bytes = 0;
+    for (const auto& weak : parameters) {
+      const auto parameter = weak.lock();
+      if (parameter == nullptr) continue;
+      const at::Tensor& gradient = parameter->grad();
+      if (gradient.defined() && gradient.has_storage() && gradient.device() == options.device) {
+        bytes += static_cast<int64_t>(gradient.storage().nbytes());
+      }
+    }
+    return bytes;
+  }
+
   /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
   /// are new in every step; tensors older than the session count from their first step on.
   int64_t adopted_by(int64_t baseline) const { return baseline == first_seen.baseline ? first_seen.adopted : 0; }
@@ -232,6 +249,8 @@ void Step::Impl::end(bool completed) {
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
   enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
+  session->parameters = std::move(tape->parameters);
+  session->gradients_at_end = session->gradients_now();
   report.held_replaced_bytes = tape->saved_bytes;
   report.resident_peak_bytes = memory::resident_peak();
   report.operators_recorded = static_cast<int64_t>(tape->operations.size());
@@ -300,6 +319,7 @@ Session::Session(SessionOptions options) {
   memory::start_accounting();
   memory::start_accounting(options.device);
   install_autograd_engine();
+  install_variable_hooks();
   check_batch_norm();
   impl_ = std::make_shared<Impl>(std::move(options));
 }
@@ -404,10 +424,13 @@ void Session::save_plan(const std::string& path) const {
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
   if (graph == nullptr && !impl_->smallest_step) return std::nullopt;
-  // What came since the last step, an optimizer's state say, is there when the next begins.
+  // What came since the last step, an optimizer's state say, is there when the next begins. Gradients that have gone
+  // since come again in the step.
   const StepReport& last = impl_->report;
   const bool between = !impl_->in_step && last.completed;
-  const int64_t came = between ? memory::current(impl_->options.device) - last.end_bytes : 0;
+  const int64_t came = between ? memory::current(impl_->options.device) - impl_->gradients_now() -
+                                     (last.end_bytes - impl_->gradients_at_end)
+                               : 0;
   const int64_t baseline = last.baseline_bytes + std::max<int64_t>(0, came);
   if (graph == nullptr) return baseline + impl_->smallest_step->activation_peak;
   // A first step has no plan, and where none fits, later ones do without.

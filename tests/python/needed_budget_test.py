@@ -169,3 +169,19 @@ def test_planners_name_their_smallest():
     assert error.needed_bytes == error.smallest_known_bytes
     plan = _C.make_plan(json.dumps(session.graph()), error.needed_bytes, "auto")
     assert plan.predicted_peak_bytes <= error.needed_bytes
+
+
+def test_the_smallest_budget_counts_gradients_that_have_gone_since():
+    torch.manual_seed(1)
+    module = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)])
+    x = torch.randn(64, 256)
+    optimizer = torch.optim.AdamW(module.parameters())
+    session = remat.Session(device="cpu")
+    with session.step():
+        module(x).square().mean().backward()
+    optimizer.step()
+    there = session.min_budget_bytes()
+    optimizer.zero_grad()
+    assert session.min_budget_bytes() == there  # the next step makes them again
+    with remat.Session(budget=there + 50_000, device="cpu").step():
+        module(x).square().mean().backward()

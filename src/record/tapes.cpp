@@ -1,0 +1,88 @@
+#include "record/tapes.h"
+
+#include <chrono>
+#include <new>
+
+#include <pthread.h>
+
+#include "record/tape.h"
+
+namespace remat {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestWaitForFork{200};
+
+}  // namespace
+
+Tapes& Tapes::all() {
+  static auto* const tapes = [] {
+    pthread_atfork([] { all().before_fork(); }, [] { all().after_fork_in_parent(); },
+                   [] { all().after_fork_in_child(); });
+    return new Tapes;
+  }();
+  return *tapes;
+}
+
+void Tapes::add(Tape& tape) {
+  const std::lock_guard lock(mutex_);
+  tapes_.emplace(&tape, false);
+  count_ = tapes_.size();
+}
+
+void Tapes::remove(Tape& tape) {
+  const std::lock_guard lock(mutex_);
+  tapes_.erase(&tape);
+  count_ = tapes_.size();
+}
+
+/// Without a lock held: to let go of the last reference to one removes it.
+std::vector<std::shared_ptr<Tape>> Tapes::living() {
+  std::vector<std::shared_ptr<Tape>> living;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [tape, is_locked] : tapes_) {
+    if (auto shared = tape->weak_from_this().lock()) living.push_back(std::move(shared));
+  }
+  return living;
+}
+
+void Tapes::hand_out(const at::Tensor& tensor, const Tape* except) {
+  if (!exist() || !tensor.defined() || !is_plain(tensor)) return;
+  for (const auto& tape : living()) {
+    if (tape.get() == except) continue;
+    const std::lock_guard lock(tape->mutex);
+    tape->hand_out(*storage_of(tensor));
+  }
+}
+
+void Tapes::replace_data(const at::TensorBase& tensor) {
+  if (!exist() || !tensor.defined()) return;
+  for (const auto& tape : living()) {
+    const std::lock_guard lock(tape->mutex);
+    tape->replace_data(tensor);
+  }
+}
+
+void Tapes::before_fork() {
+  mutex_.lock();
+  const auto deadline = std::chrono::system_clock::now() + kLongestWaitForFork;
+  for (auto& [tape, is_locked] : tapes_) is_locked = tape->mutex.try_lock_until(deadline);
+}
+
+void Tapes::after_fork_in_parent() {
+  for (auto& [tape, is_locked] : tapes_) {
+    if (is_locked) tape->mutex.unlock();
+  }
+  mutex_.unlock();
+}
+
+void Tapes::after_fork_in_child() {
+  for (const auto& [tape, is_locked] : tapes_) {
+    tape->closed = true;
+    tape->inherited = true;
+    tape->trace = nullptr;
+    new (&tape->mutex) std::recursive_timed_mutex;  // locked by a thread that this process does not have
+  }
+  mutex_.unlock();
+}
+
+}  // namespace remat
