@@ -57,9 +57,8 @@ class Replay {
       run_operation(id);
     }
     const std::lock_guard lock(tape_.mutex);
-    StoragePtr result = tape_.alive(target_);
     tape_.values[target_].absent = false;
-    return result;
+    return std::move(result_);
   }
 
  private:
@@ -424,7 +423,9 @@ class Replay {
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
     const bool emptied = tape_.emptied(id) != nullptr;  // saved tensors see what is there, replays what was
-    if (emptied || tape_.alive(id)) {
+    const StoragePtr alive = tape_.alive(id);
+    if (id == target_) result_ = alive ? alive : storage;
+    if (emptied || alive) {
       if (needed && !tape_.readable(id)) entry->second.storage = storage;
       return;
     }
@@ -443,6 +444,7 @@ class Replay {
   Tape& tape_;
   const ValueId target_;
   bool started_ = false;
+  StoragePtr result_;  ///< the target's: held, so that no other thread's want of memory takes it away
   std::vector<OperationId> operations_;
   ska::flat_hash_map<ValueId, Held> held_;
 };

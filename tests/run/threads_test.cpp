@@ -55,6 +55,54 @@ TEST(Threads, EachWithASessionOfItsOwn) {
   for (size_t i = 0; i < kThreads; ++i) expect_same_bits(plain[i], results[i], "thread " + std::to_string(i));
 }
 
+/// What a replay brings back for one thread's backward pass is not given up for another thread's want of memory.
+TEST(Threads, ShareABudgetThatIsShort) {
+  memory::start_accounting();
+  torch::manual_seed(3);
+  constexpr int kThreads = 4;
+  const auto x = torch::randn({256, 64});
+  std::vector<nn::Sequential> models(kThreads);
+  std::vector<Outcome> plain;
+  for (auto& model : models) {
+    model = nn::Sequential();
+    for (int i = 0; i < 6; ++i) {
+      model->push_back(nn::Linear(64, 64));
+      model->push_back(nn::GELU());
+      model->push_back(nn::BatchNorm1d(nn::BatchNormOptions(64).track_running_stats(false)));
+    }
+    model->forward(x).pow(2).mean().backward();
+    plain.push_back(gradients(model));
+  }
+  const Budget budget = Budget::bytes(memory::current() + (int64_t{2} << 20));
+  std::vector<std::thread> threads;
+  std::atomic<int> completed{0}, different{0};
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 100; ++repeat) {
+        for (auto& parameter : models[i]->parameters()) {
+          const torch::NoGradGuard no_grad;
+          parameter.mutable_grad().zero_();
+        }
+        Session session({.budget = budget, .device = c10::kCPU});
+        try {
+          const auto step = session.step();
+          models[i]->forward(x).pow(2).mean().backward();
+        } catch (const BudgetError&) {
+          continue;
+        }
+        ++completed;
+        const auto parameters = models[i]->parameters();
+        for (size_t p = 0; p < parameters.size(); ++p) {
+          if (!same_bits(parameters[p].grad(), plain[i].tensors[p].second)) ++different;
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_GT(completed, 0);
+  EXPECT_EQ(different, 0);
+}
+
 TEST(Threads, BackwardFromAnotherThread) {
   memory::start_accounting();
   torch::manual_seed(3);
