@@ -67,20 +67,28 @@ struct Session::Impl {
   struct {
     int64_t baseline = 0, adopted = 0;
   } first_seen;
-  /// Those that the last step read, and the bytes of their gradients when it ended.
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
+  /// Of the parameters that the last step read: the gradients that they had when it ended, and those bytes. (Not the
+  /// parameters themselves: a weak reference to a tensor keeps torch.utils.swap_tensors from it.)
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
   int64_t gradients_at_end = 0;
   int64_t gradients_now() const {
     int64_t bytes = 0;
-    for (const auto& weak : parameters) {
+    for (const auto& weak : gradients) {
+      if (const auto storage = weak.lock(); storage != nullptr) bytes += static_cast<int64_t>(storage->nbytes());
+    }
+    return bytes;
+  }
+  void note_gradients_of(Tape& tape) {
+    gradients.clear();
+    for (const auto& weak : std::exchange(tape.parameters, {})) {
       const auto parameter = weak.lock();
       if (parameter == nullptr) continue;
       const at::Tensor& gradient = parameter->grad();
       if (gradient.defined() && gradient.has_storage() && gradient.device() == options.device) {
-        bytes += static_cast<int64_t>(gradient.storage().nbytes());
+        gradients.emplace_back(StoragePtr::reclaim_copy(storage_of(gradient)));
       }
     }
-    return bytes;
+    gradients_at_end = gradients_now();
   }
 
   /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
@@ -249,8 +257,7 @@ void Step::Impl::end(bool completed) {
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
   enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
-  session->parameters = std::move(tape->parameters);
-  session->gradients_at_end = session->gradients_now();
+  session->note_gradients_of(*tape);
   report.held_replaced_bytes = tape->saved_bytes;
   report.resident_peak_bytes = memory::resident_peak();
   report.operators_recorded = static_cast<int64_t>(tape->operations.size());

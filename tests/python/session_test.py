@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
 import torch
 from compare import assert_exact, blocks
+from torch import nn
 
 import remat
 
@@ -215,3 +217,17 @@ def test_threads_run_their_own_sessions():
     # A budget is for all bytes of the device, whoever's they are.
     assert all(report.completed and report.peak_bytes <= report.budget_bytes for report in reports)
     assert all(report.ops_recorded == alone.ops_recorded for report in reports)
+
+
+@pytest.mark.parametrize("scope", ["session", "wrap"])
+def test_parameters_can_be_swapped_after_a_step(scope):
+    model = nn.Linear(64, 64)
+    session = remat.Session(budget="100MiB")
+    if scope == "wrap":
+        remat.wrap(model, budget="100MiB")
+    with session.step() if scope == "session" else contextlib.nullcontext():
+        model(torch.randn(4, 64)).mean().backward()
+    model.zero_grad()
+    weight = model.weight
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros(64, 64)))
+    assert weight.abs().sum() == 0
