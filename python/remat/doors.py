@@ -1,8 +1,9 @@
 """Ways from Python to write to a tensor without an operator that the recorder would see: they tell it themselves.
 
 ``Tensor.apply_()``, ``map_()`` and ``map2_()`` write; ``Tensor.numpy()`` and DLPack hand the memory to somebody who
-may. ``Tensor.share_memory_()`` gives a tensor memory that the allocator does not see, which is counted. Each is wrapped
-once, when remat is imported; on a thread without a step a wrapper only asks whether anything is recorded.
+may. ``Tensor.share_memory_()`` and copies of storages (``copy.deepcopy``) take memory that the allocator does not see,
+which is counted. Each is wrapped once, when remat is imported; on a thread without a step a wrapper only asks whether
+anything is recorded.
 
 ``ctx.saved_tensors`` of a custom function: autograd makes another tensor of a parameter that was saved. Functions that
 keep things on their parameters (``.grad``, ``.main_grad``) get the parameter itself, as they do without remat.
@@ -38,14 +39,14 @@ def _wrap(owner: Any, name: str, tell: Callable[[torch.Tensor], None]) -> None:
         setattr(owner, name, _telling(method, tell))
 
 
-def _counting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a method that gives a tensor memory which is not the allocator's."""
+def _counting(method: Callable[..., Any], count: Callable[[Any], None]) -> Callable[..., Any]:
+    """Of a method that returns something whose memory is not the allocator's."""
 
     @functools.wraps(method)
-    def counted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        result = method(tensor, *args, **kwargs)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
         if accounting.counts():
-            _C.count_memory(tensor)
+            count(result)
         return result
 
     counted._remat = True  # type: ignore[attr-defined]
@@ -66,7 +67,8 @@ def _install() -> None:
     for module in (torch, torch.utils.dlpack):
         _wrap(module, "to_dlpack", _C.hand_out)
     if not hasattr(torch.Tensor.share_memory_, "_remat"):
-        torch.Tensor.share_memory_ = _counting(torch.Tensor.share_memory_)  # type: ignore[method-assign]
+        torch.Tensor.share_memory_ = _counting(torch.Tensor.share_memory_, _C.count_memory)  # type: ignore[method-assign]
+        torch.UntypedStorage.clone = _counting(torch.UntypedStorage.clone, _C.count_storage)  # type: ignore[method-assign]
     BackwardCFunction.saved_tensors = property(_saved_tensors)  # type: ignore[misc]
 
 

@@ -1,3 +1,4 @@
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -34,6 +35,10 @@ void bind_doors(py::module_& m) {
         if (is_plain(tensor) && tensor.is_cpu()) memory::Ledger::of(c10::kCPU).adopt(*storage_of(tensor));
       },
       without_lock);
+  m.def("count_storage", [](const py::object& storage) {
+    const c10::Storage counted = torch::createStorage(storage.ptr());
+    if (counted.device().is_cpu()) memory::Ledger::of(c10::kCPU).adopt(*counted.unsafeGetStorageImpl());
+  });
   m.def(
       "announce_write",
       [](const at::Tensor& tensor) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -87,6 +88,16 @@ def test_memory_from_elsewhere_counts_whatever_touches_it(make, use):
         result = use(tensor)
         assert remat.memory.current("cpu") - before >= 1 << 20
     del tensor, result
+    assert remat.memory.current("cpu") == before
+
+
+def test_deep_copies_count():
+    remat.Session()
+    weights = {"a": torch.zeros(1 << 16), "b": torch.zeros(1 << 10)}
+    before = remat.memory.current("cpu")
+    copies = [copy.deepcopy(weights) for _ in range(3)]
+    assert remat.memory.current("cpu") - before == 3 * sum(w.nbytes for w in weights.values())
+    del copies
     assert remat.memory.current("cpu") == before
 
 
