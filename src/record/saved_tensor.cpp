@@ -131,7 +131,15 @@ at::Tensor SavedTensor::call_unpack_hook() {
   check_data();
   // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
   // makes another of it.)
-  if (value_ == kNone) return alias_.is_leaf() ? alias_ : history_free(alias_);
+  if (value_ == kNone) {
+    at::Tensor tensor = alias_.is_leaf() && alias_.numel() > 0 ? alias_ : history_free(alias_);
+    // cummax() and others give an input that is empty back as its gradient, which then is written to in place: in plain
+    // a copy, since autograd sees that it is not the only one to hold it.
+    if (tensor.numel() == 0 && !tensor.is_inference()) {
+      tensor.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(version_));
+    }
+    return tensor;
+  }
   ValueId id = kNone;
   bool dropped = false;
   StoragePtr storage;
