@@ -2,10 +2,8 @@
 """Makes steps of one model in one variant: bench/peer_step.py MODEL[:BATCH] VARIANT [BYTES]
 
 Answers each line of standard input with a step and a line of JSON: seconds, exact bytes, fingerprints of what it left, and
-what remat reports; the line "plain" with a step without remat. Weights, data and seed are the same in each process and
-step, and so is the allocator.
+what remat reports. Weights, data and seed are the same in each process and step, and so is the allocator.
 """
-import contextlib
 import gc
 import hashlib
 import json
@@ -43,7 +41,7 @@ class Program:
             parameter.grad = torch.zeros_like(parameter)
         self.steps = peer_variants.Steps(self.model, variant, activation_peak_bytes)
 
-    def step(self, plain=False):
+    def step(self):
         with torch.no_grad():
             for buffer, first in zip(self.model.buffers(), self.buffers):
                 buffer.copy_(first)
@@ -54,14 +52,14 @@ class Program:
         remat.memory.reset_peak("cpu")
         baseline, faults = remat.memory.current("cpu"), page_faults()
         wall, cpu = time.perf_counter(), time.process_time()
-        with contextlib.nullcontext() if plain else self.steps.around():
+        with self.steps.around():
             self.model.loss().backward()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         result = {"wall": wall, "cpu": cpu, "page_faults": page_faults() - faults,
                   "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
                   "gradients": fingerprint(p.grad for p in self.parameters),
                   "buffers": fingerprint(self.model.buffers())}
-        if self.steps.session is not None and not plain:
+        if self.steps.session is not None:
             report = self.steps.session.report()
             result["report"] = {key: getattr(report, key) for key in (
                 "budget_bytes", "peak_bytes", "planned_peak_bytes", "recompute_seconds", "planning_seconds", "ops_replayed")}
@@ -71,9 +69,9 @@ class Program:
 def main():
     name, variant, *peak = sys.argv[1:]
     program = Program(name, variant, *map(int, peak))
-    for line in sys.stdin:
+    for _ in sys.stdin:
         try:
-            result = program.step(plain=line.strip() == "plain")
+            result = program.step()
         except RuntimeError as error:  # remat.BudgetError: no plan for so little
             result = {"error": str(error)}
         print(json.dumps(result), flush=True)

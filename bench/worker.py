@@ -54,19 +54,14 @@ class Protocol:
     quiet: float = 0.1  # cores taken by others at which a pair counts as undisturbed
 
 
-def interleave(protocol, run_a, run_b, swap=False):
-    """Steps of A and B in turn; the pairs with the least foreign load, at least `protocol.pairs` of them. `swap`: B goes
-    first in every second pair, for steps of one process."""
+def interleave(protocol, run_a, run_b):
+    """Steps of A and B in turn; the pairs with the least foreign load, at least `protocol.pairs` of them."""
     for _ in range(protocol.warm_up):
         run_a(), run_b()
     pairs = []
     while len(pairs) < protocol.pairs or (
             sum(load(p) < protocol.quiet for p in pairs) < protocol.pairs and len(pairs) < protocol.pairs + protocol.extra):
-        if swap and len(pairs) % 2:
-            b = run_b()
-            pairs.append((run_a(), b))
-        else:
-            pairs.append((run_a(), run_b()))
+        pairs.append((run_a(), run_b()))
     return sorted(pairs, key=load)[:protocol.pairs]
 
 
