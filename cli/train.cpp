@@ -85,13 +85,22 @@ void check_before_training(const TrainSettings& settings) {
 
 void print_summary(const TrainSettings& settings, const Trainer& trainer, const std::vector<StepResult>& results) {
   if (results.empty()) return;
-  int64_t peak = 0;
-  for (const auto& result : results) peak = std::max(peak, result.peak_bytes);
+  int64_t peak = 0, within_budget = 0;
+  for (const auto& result : results) {
+    peak = std::max(peak, result.peak_bytes);
+    if (result.report) within_budget = std::max(within_budget, result.report->peak_bytes);
+  }
   const double seconds = median_seconds(results);
   Table table;
   table.add({"loss", format_number(results.front().loss, 4) + " -> " + format_number(results.back().loss, 4)});
-  table.add({"peak memory", format_bytes(peak)});
-  if (const auto budget = trainer.budget_bytes()) table.add({"budget", format_bytes(*budget)});
+  if (const auto budget = trainer.budget_bytes()) {
+    table.add({"peak memory", format_bytes(within_budget)});
+    table.add({"budget", format_bytes(*budget)});
+    // The budget is that of forward and backward: what the optimizer allocates is outside of it.
+    if (peak > *budget) table.add({"optimizer's peak", format_bytes(peak)});
+  } else {
+    table.add({"peak memory", format_bytes(peak)});
+  }
   table.add({"time per step", format_seconds(seconds)});
   table.add({"tokens per second",
              format_count(static_cast<int64_t>(static_cast<double>(tokens_per_step(settings)) / seconds))});

@@ -62,6 +62,15 @@ TEST_F(CommandTest, TrainsAndSaysSo) {
   EXPECT_GT(json("run.json").at("steps").at(0).at("report").at("operators_recorded"), 0);
 }
 
+// AdamW's first update allocates its state, which no budget of forward and backward can prevent.
+TEST_F(CommandTest, TheSummaryTellsTheOptimizersPeakFromThatWithinTheBudget) {
+  const auto outcome = train({"--model", "mlp", "--width", "512", "--batch", "4", "--steps", "2", "--budget", "15MiB"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.out, " 14.1 MiB\nbudget  ")) << outcome.out;
+  EXPECT_TRUE(holds(outcome.out, "\noptimizer's peak  ")) << outcome.out;
+  EXPECT_FALSE(holds(train({"--steps", "2"}).out, "optimizer's"));
+}
+
 TEST_F(CommandTest, TheMlpLearnsToo) {
   EXPECT_EQ(train({"--model", "mlp", "--steps", "40", "--batch", "32", "--json", "run.json"}).code, 0);
   const auto steps = json("run.json").at("steps");
@@ -105,9 +114,10 @@ TEST_F(CommandTest, APlanIsSavedAndFollowed) {
   words.insert(words.end(), {"--layers", "1", "--steps", "5"});
   const auto ignored = train(words);
   EXPECT_EQ(ignored.code, 0);
-  EXPECT_EQ(ignored.err,
-            "\nremat: [plan] step 1 did not follow 'plan.json': the plan given is of another graph; record the step with "
-            "the same options, or give a larger --budget\n")
+  EXPECT_EQ(
+      ignored.err,
+      "\nremat: [plan] step 1 did not follow 'plan.json': the plan given is of another graph; record the step with "
+      "the same options, or give a larger --budget\n")
       << "once";
 }
 
@@ -352,8 +362,8 @@ TEST_F(CommandTest, AnErrorInOneOfTheProcessesOfCompareEndsBoth) {
 TEST_F(CommandTest, AnInterruptEndsBothProcessesOfCompare) {
   for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
     // Standard output is a pipe: it would not end while a process had it open.
-    const auto outcome =
-        run(with_model("compare", {"--steps", "100000", "--budget", "60%"}), {.signal_after = "both      3/", .signal = signal});
+    const auto outcome = run(with_model("compare", {"--steps", "100000", "--budget", "60%"}),
+                             {.signal_after = "both      3/", .signal = signal});
     EXPECT_EQ(outcome.code, signal == SIGKILL ? 1000 + SIGKILL : 128 + signal) << outcome.err;
     EXPECT_EQ(outcome.err, "");
   }
