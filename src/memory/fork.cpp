@@ -12,9 +12,6 @@
 namespace remat {
 namespace {
 
-/// For all mutexes together.
-constexpr std::chrono::milliseconds kLongestWait{200};
-
 std::atomic<int> g_forks{0};
 [[maybe_unused]] const int g_registered = pthread_atfork(nullptr, nullptr, [] { ++g_forks; });
 
@@ -33,7 +30,7 @@ struct Mutexes {
 
   void before_fork() {
     mutex.lock();
-    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWaitForFork;
     for (auto& [each, taken] : all) {
       while (!(taken = each->try_lock()) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     }

@@ -5,9 +5,13 @@
 // belongs to a step or a session remembers forks() and looks whether it is its parent's.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 
 namespace remat {
+
+/// What a fork waits at most for mutexes that other threads hold: those of free_in_children(), and those of all tapes.
+inline constexpr std::chrono::milliseconds kLongestWaitForFork{200};
 
 /// How many forks lie between this process and the one that loaded the library.
 int forks() noexcept;

@@ -11,6 +11,7 @@
 
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
+#include "record/tensors_of.h"
 
 namespace remat {
 
@@ -25,12 +26,7 @@ std::shared_ptr<const History> history_of(c10::ArrayRef<const c10::IValue> input
   const auto add = [&](const at::Tensor& tensor) {
     if (tensor.defined() && tensor.requires_grad() && !tensor.is_leaf()) history->nodes.push_back(tensor.grad_fn());
   };
-  for (const c10::IValue& input : inputs) {
-    if (input.isTensor()) add(input.toTensor());
-    if (input.isTensorList()) {
-      for (const at::Tensor& tensor : input.toTensorVector()) add(tensor);
-    }
-  }
+  for (const c10::IValue& input : inputs) for_each_tensor(input, add);
   return history->nodes.empty() ? nullptr : history;
 }
 

@@ -5,14 +5,10 @@
 
 #include <pthread.h>
 
+#include "memory/fork.h"
 #include "record/tape.h"
 
 namespace remat {
-namespace {
-
-constexpr std::chrono::milliseconds kLongestWaitForFork{200};
-
-}  // namespace
 
 Tapes& Tapes::all() {
   static auto* const tapes = [] {

@@ -182,7 +182,7 @@ int64_t evict(Tape& tape, int64_t bytes) {
 
 void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(tapes_, [](const auto& known) { return known.expired(); });
+  std::erase_if(tapes_, [](const auto& each) { return each.expired(); });
   tapes_.push_back(tape);
   current_ = tape;
 }
@@ -196,8 +196,8 @@ void OnlineEviction::after_fork() {
 std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Tape>> tapes;
-  for (const auto& known : tapes_) {
-    if (auto tape = known.lock()) tapes.push_back(std::move(tape));
+  for (const auto& each : tapes_) {
+    if (auto tape = each.lock()) tapes.push_back(std::move(tape));
   }
   return tapes;
 }

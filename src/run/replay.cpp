@@ -17,6 +17,7 @@
 #include "record/raise.h"
 #include "record/read_checksum.h"
 #include "record/recorder.h"
+#include "record/tensors_of.h"
 #include "run/batch_norm.h"
 
 namespace remat {
@@ -385,16 +386,9 @@ class Replay {
   void take_results(const Operation& operation, const torch::jit::Stack& outputs,
                     const std::vector<StoragePtr>& written) {
     std::vector<StoragePtr> results;
-    const auto add = [&](const at::Tensor& t) {
+    for_each_result(outputs, [&](const at::Tensor& t) {
       results.push_back(t.defined() ? StoragePtr::reclaim_copy(storage_of(t)) : StoragePtr());
-    };
-    for (const auto& output : outputs) {
-      if (output.isTensor()) {
-        add(output.toTensor());
-      } else if (output.isTensorList()) {
-        for (const at::Tensor& t : output.toTensorVector()) add(t);
-      }
-    }
+    });
     for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
       Value& value = tape_.values[id];
       if (value.producer == kNone) continue;  // let go of since
