@@ -4,13 +4,16 @@ import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
 import gap as plans
+import peers
 from worker import StepError, Worker, compare, interleave
 
 SHARES = {"gpt": (50, 40, 25), "bert": (50, 40, 25), "resnet": (50, 35, 25), "unet": (50, 35), "lstm": (50, 35),
           "mlp": (50, 35), "deep": (50, 25)}
+
+
+RECORDING_PROCESSES = 3
 
 
 class Bench:
@@ -22,16 +25,20 @@ class Bench:
     def worker(self, model, *arguments, **options):
         return Worker(self.build / "bench" / "bench_step", self.models.get(model, model), *arguments, **options)
 
-    def against_plain(self, model, command):
-        """`command` against plain, each in a process of its own, so that neither pays for the other's use of memory: a
-        row, with bytes of the last step."""
-        row = {"model": self.models.get(model, model), "command": command}
+    def against_plain(self, model, command, processes=1):
+        """`command` against plain, each in `processes` processes of its own, so that neither pays for the other's use of
+        memory: a row, with bytes of the last step."""
+        row = {"model": self.models.get(model, model), "command": command, "processes": processes}
+        pairs = []
         try:
-            with self.worker(model) as plain, self.worker(model) as other:
-                other.run("plain")  # shares of its peak are asked for
-                pairs = interleave(self.protocol, lambda: plain.run("plain"), lambda: other.run(command))
+            for _ in range(processes):
+                with self.worker(model) as plain, self.worker(model) as other:
+                    other.run("plain")  # shares of its peak are asked for
+                    pairs += interleave(self.protocol, lambda: plain.run("plain"), lambda: other.run(command))
         except StepError as error:
             return row | {"error": str(error)}
+        if command == "plain":
+            return row | compare(pairs)
         plain, other = pairs[-1]
         reports = [b["report"] for _, b in pairs]
         return row | compare(pairs) | {
@@ -41,15 +48,15 @@ class Bench:
             "report": other["report"],
         }
 
-    def adapters(self):
+    def adapters(self, processes):
         """A row for adapters on a frozen model, recorded: nothing is dropped, and weights that need no gradients are
         inputs, which remat must know to be unchanged."""
-        environment = {"PYTHONPATH": str(self.build / "python"), "HF_HUB_OFFLINE": "1"}
-        program = Path(__file__).with_name("peer_step.py")
-        with (Worker(sys.executable, program, "lora", "plain", environment=environment) as plain,
-              Worker(sys.executable, program, "lora", "remat, nothing dropped", environment=environment) as other):
-            pairs = interleave(self.protocol, lambda: plain.run("step"), lambda: other.run("step"))
-        return {"model": "lora", "command": "record"} | compare(pairs) | {
+        bench = peers.Bench(self.build, self.protocol.pairs, {})
+        pairs = []
+        for _ in range(processes):
+            with bench.worker("lora", "plain") as plain, bench.worker("lora", "remat, nothing dropped") as other:
+                pairs += interleave(self.protocol, lambda: plain.run("step"), lambda: other.run("step"))
+        return {"model": "lora", "command": "record", "processes": processes} | compare(pairs) | {
             "plain_activation_peak_bytes": max(a["activation_peak_bytes"] for a, _ in pairs),
             "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
             "over_budget_bytes": 0,
@@ -57,14 +64,16 @@ class Bench:
 
 
 def recording(bench):
-    """Everything recorded, nothing dropped: time, and bytes of the records."""
+    """Everything recorded, nothing dropped: time, and bytes of the records. Each variant runs in several processes, whose
+    steps differ by a percent or two for where their memory lies; two plain processes show how much that leaves."""
     rows = []
     for model in ("gpt", "resnet", "bert", "mlp", "lstm"):
-        row = bench.against_plain(model, "record")
+        row = bench.against_plain(model, "record", RECORDING_PROCESSES)
         if "error" not in row:
             row["record_share"] = row["report"]["record_bytes"] / max(1, row["report"]["held_replaced_bytes"])
         rows.append(row)
-    return [*rows, bench.adapters()]
+    rows.append(bench.adapters(RECORDING_PROCESSES))
+    return rows + [bench.against_plain(model, "plain", RECORDING_PROCESSES) for model in ("resnet", "lstm")]
 
 
 def operator(bench):

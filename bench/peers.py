@@ -146,7 +146,6 @@ def main():
     args = arguments()
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
-    import peer_variants
     import torch
 
     bench = Bench(args.build, args.pairs, args.batches)

@@ -36,7 +36,9 @@ def step_rows(results):
         for row in results.get(figure, {"rows": []})["rows"]:
             within = row["command"].partition("keep_within ")[2]
             name = [MODELS[row["model"]], what.format(**row) + (f", budget {within} %" if within else "")]
-            if "error" in row:
+            if row["command"] == "plain":
+                yield [name[0], "plain against plain", ratio(row), "-", "-", exact(row)]
+            elif "error" in row:
                 yield [*name, "refused", "", "", ""]
             else:
                 over = f"{row['over_budget_bytes']} bytes" if figure in ("budgets", "online", "packing") or within else "-"
