@@ -64,9 +64,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "mixtral": ("MixtralForCausalLM", dict(_GROUPED, num_local_experts=4, output_router_logits=True), "causal"),
     "t5": (
         "T5ForConditionalGeneration",
-        dict(
-            vocab_size=_VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0
-        ),
+        dict(vocab_size=_VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0),
         "text",
     ),
     "mamba": ("MambaForCausalLM", _MAMBA, "causal"),
@@ -140,9 +138,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
     "roberta": ("RobertaForMaskedLM", _TEXT, "masked"),
     "segformer": (
         "SegformerForSemanticSegmentation",
-        dict(
-            hidden_sizes=[8, 8, 16, 16], depths=[3, 3, 2, 2], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=8
-        ),
+        dict(hidden_sizes=[8, 8, 16, 16], depths=[3, 3, 2, 2], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=8),
         "segments",
     ),
     "swin": (

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 
 import pytest
 import torch
 import torch.distributed as dist
 from compare import blocks, outcome, same_bits
+from processes import group, run_on_two_processes
 from scopes import Dropping, assert_exact_when_dropped, assert_exact_within, loss_of
-from torch import multiprocessing, nn
+from torch import nn
 
 import remat
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
-
-
-@contextlib.contextmanager
-def group(rank=0, world_size=1, path=None):
-    with tempfile.TemporaryDirectory() as folder:
-        method = f"file://{path or folder + '/store'}"
-        dist.init_process_group("gloo", init_method=method, rank=rank, world_size=world_size)
-        try:
-            yield
-        finally:
-            dist.destroy_process_group()
 
 
 class Reduce(torch.autograd.Function):
@@ -212,31 +201,9 @@ def fsdp(rank):
     check(sharded(rank, "plain"), sharded(rank, "wrapped"), "fully_shard")
 
 
-def work(rank, path, queue, body):
-    torch.set_num_threads(1)
-    try:
-        with group(rank, 2, path):
-            body(rank)
-        queue.put((rank, None))
-    except BaseException as error:
-        queue.put((rank, repr(error)))
-        raise
-
-
 @pytest.mark.parametrize("body", [collectives, fsdp])
 def test_two_processes(tmp_path, body):
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    processes = [context.Process(target=work, args=(rank, tmp_path / "store", queue, body)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    try:
-        answers = [queue.get(timeout=300) for _ in processes]
-    finally:
-        for process in processes:
-            process.join(30)
-            process.kill()
-    assert [error for _, error in sorted(answers)] == [None, None]
+    run_on_two_processes(body, tmp_path)
 
 
 @pytest.mark.parametrize("operator", [torch.ops.c10d.allreduce_, "_c10d_functional::all_reduce"])

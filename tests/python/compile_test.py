@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 import torch
-from compare import blocks
 from scopes import assert_exact_when_dropped, loss_of
 from torch import nn
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from compare import blocks, outcome, same_bits
+from processes import run_on_two_processes
 from scopes import Dropping, loss_of
-from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import remat
@@ -49,37 +49,17 @@ def train(rank, how, accumulate=False, unused=False):
     return [t for t in outcome(model, losses) if t is not None], calls
 
 
-def work(rank, path, queue):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
-    try:
-        for options in ({}, {"accumulate": True}, {"unused": True}):
-            plain, plain_calls = train(rank, "plain", **options)
-            for how in ("dropping", "budget", "wrapped"):
-                ours, calls = train(rank, how, **options)
-                if calls != plain_calls:
-                    raise AssertionError(f"{how} {options}: hooks ran for {calls}, in plain for {plain_calls}")
-                different = sum(not same_bits(a, b) for a, b in zip(plain, ours, strict=True))
-                if different:
-                    raise AssertionError(f"{how} {options}: {different} of {len(plain)} tensors differ")
-        queue.put((rank, None))
-    except BaseException as error:
-        queue.put((rank, repr(error)))
-        raise
-    finally:
-        dist.destroy_process_group()
+def compare_with_plain(rank):
+    for options in ({}, {"accumulate": True}, {"unused": True}):
+        plain, plain_calls = train(rank, "plain", **options)
+        for how in ("dropping", "budget", "wrapped"):
+            ours, calls = train(rank, how, **options)
+            if calls != plain_calls:
+                raise AssertionError(f"{how} {options}: hooks ran for {calls}, in plain for {plain_calls}")
+            different = sum(not same_bits(a, b) for a, b in zip(plain, ours, strict=True))
+            if different:
+                raise AssertionError(f"{how} {options}: {different} of {len(plain)} tensors differ")
 
 
 def test_two_processes(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    processes = [context.Process(target=work, args=(rank, tmp_path / "store", queue)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    try:
-        answers = [queue.get(timeout=300) for _ in processes]
-    finally:
-        for process in processes:
-            process.join(30)
-            process.kill()
-    assert [error for _, error in sorted(answers)] == [None, None]
+    run_on_two_processes(compare_with_plain, tmp_path)

@@ -10,7 +10,7 @@ import threading
 import pytest
 import torch
 from compare import blocks, run, same_bits
-from scopes import Dropping, loss_of
+from scopes import Dropping, doing_in_backward, loss_of
 
 import remat
 
@@ -52,18 +52,10 @@ def fail_in_a_module_backward_hook(model, kind):
 
 
 def fail_in_a_function(model, kind):
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.exp()
+    def fail():
+        raise kind
 
-        @staticmethod
-        def backward(ctx, g):
-            _ = ctx.saved_tensors
-            raise kind
-
-    loss_of(model[1](Fails.apply(model[0](torch.randn(64, 64))))).backward()
+    loss_of(model[1](doing_in_backward(fail).apply(model[0](torch.randn(64, 64))))).backward()
 
 
 def fail_in_an_operator(model, kind):
@@ -73,7 +65,13 @@ def fail_in_an_operator(model, kind):
         raise kind from None
 
 
-FAILURES = [fail_in_forward, fail_in_a_tensor_hook, fail_in_a_module_backward_hook, fail_in_a_function, fail_in_an_operator]
+FAILURES = [
+    fail_in_forward,
+    fail_in_a_tensor_hook,
+    fail_in_a_module_backward_hook,
+    fail_in_a_function,
+    fail_in_an_operator,
+]
 
 
 @pytest.mark.parametrize("fail", FAILURES)

@@ -205,7 +205,11 @@ class Recorded(torch.utils.data.Dataset):
 def test_workers_of_a_loader_that_start_in_a_step_have_none(persistent):
     model = nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64))
     loader = torch.utils.data.DataLoader(
-        Recorded(), batch_size=4, num_workers=2, multiprocessing_context="fork", persistent_workers=persistent,
+        Recorded(),
+        batch_size=4,
+        num_workers=2,
+        multiprocessing_context="fork",
+        persistent_workers=persistent,
         timeout=LONGEST,
     )
     session = remat.Session(budget=remat.memory.current("cpu") + (8 << 20))

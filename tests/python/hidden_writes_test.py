@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 
-import numpy
 import pytest
 import torch
 from compare import blocks, run, same_bits

@@ -183,7 +183,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Batch]] = {
         images(),
     ),
     "separable": (
-        lambda: nn.Sequential(nn.Conv2d(3, 9, 3, groups=3), nn.Conv2d(9, 8, 1), nn.Hardswish(), nn.AdaptiveAvgPool2d(2)),
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 9, 3, groups=3), nn.Conv2d(9, 8, 1), nn.Hardswish(), nn.AdaptiveAvgPool2d(2)
+        ),
         images(),
     ),
     "lstm": (lambda: Apply(through, a=nn.LSTM(24, 20, 2, batch_first=True), b=nn.Linear(20, 8)), sequences()),
@@ -271,7 +273,9 @@ def change(member: Member, r: random.Random) -> None:
         member.session = None
         remat.wrap(member.ours, budget=budget)
     else:
-        member.session = remat.Session(budget=budget, planner=r.choice(["auto", "auto", "online"]), verify=r.random() < 0.3)
+        member.session = remat.Session(
+            budget=budget, planner=r.choice(["auto", "auto", "online"]), verify=r.random() < 0.3
+        )
 
 
 def step(member: Member, name: str, r: random.Random, summary: Summary) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import re
 import subprocess
@@ -39,7 +40,15 @@ PYTHON = {
     "forks": "Python: forks between and inside steps",
     "loops": "Python: wrapped models whose results get no backward",
 }
-HEAD = ("kind", "programs", "runs under remat", "values dropped", "operators replayed", "refused with an error", "wrong")
+HEAD = (
+    "kind",
+    "programs",
+    "runs under remat",
+    "values dropped",
+    "operators replayed",
+    "refused with an error",
+    "wrong",
+)
 
 
 def fuzz(test: str, shard: int, programs: int, build: Path) -> list[int]:
@@ -64,24 +73,21 @@ def fuzz(test: str, shard: int, programs: int, build: Path) -> list[int]:
 
 def python(kind: str, seeds: range) -> list[int]:
     """The same of some programs in Python, whose values and operators nobody counts."""
+    import processes
     import random_loops
     import random_programs
     import torch
-    import torch.distributed as dist
 
     torch.set_num_threads(1)
     counts: dict[str, int] = {}
     problems: list[str] = []
-    if kind == "collectives":
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    for seed in seeds:
-        check = {"forks": random_loops.check_forks, "loops": random_loops.check_loop}.get(kind)
-        problem = random_programs.check(kind, seed, counts) if check is None else check(seed, counts)
-        if problem:
-            problems.append(problem)
-            print(problem, file=sys.stderr)
-    if kind == "collectives":
-        dist.destroy_process_group()
+    with processes.group() if kind == "collectives" else contextlib.nullcontext():
+        for seed in seeds:
+            check = {"forks": random_loops.check_forks, "loops": random_loops.check_loop}.get(kind)
+            problem = random_programs.check(kind, seed, counts) if check is None else check(seed, counts)
+            if problem:
+                problems.append(problem)
+                print(problem, file=sys.stderr)
     refused = sum(counts.get(name, 0) for name in ("too little", "refused", "found by verify"))
     return [counts["programs"], counts.get("same", 0) + refused + len(problems), 0, 0, refused, len(problems)]
 

@@ -113,7 +113,9 @@ def test_a_loop_of_refusals_comes_to_an_end(model, optimizer, set_to_none, micro
 
 def test_threads_that_train_at_a_time_come_to_an_end():
     done = []
-    made = [MODELS[name]() for name in ("mlp", "transformer")]  # outside of the steps: their limits hold for all threads
+    made = [
+        MODELS[name]() for name in ("mlp", "transformer")
+    ]  # outside of the steps: their limits hold for all threads
 
     def work(module: torch.nn.Module, loss: Loss) -> None:
         done.append(train(loss, torch.optim.SGD(module.parameters()), True, 1, alone=False))

@@ -49,7 +49,9 @@ def test_a_policy_function(saved):
 
     contexts = functools.partial(create_selective_checkpoint_contexts, choose)
     model = blocks(3)
-    replayed = replays_of(lambda: remat.checkpoint(model, torch.randn(32, 64), use_reentrant=False, context_fn=contexts))
+    replayed = replays_of(
+        lambda: remat.checkpoint(model, torch.randn(32, 64), use_reentrant=False, context_fn=contexts)
+    )
     assert "aten::addmm" not in replayed and "aten::gelu" in replayed
     assert not any(seen)
 

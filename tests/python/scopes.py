@@ -1,9 +1,9 @@
-"""The two ways of remat in which most tests compare a program with its plain run."""
+"""The two ways of remat in which most tests compare a program with its plain run, and pieces of such programs."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from compare import Program, assert_exact
@@ -45,3 +45,21 @@ def assert_exact_within(model: nn.Module, program: Program, budget: str = "60%",
 
 def loss_of(y: torch.Tensor) -> torch.Tensor:
     return y.float().square().mean()
+
+
+def doing_in_backward(action: Callable[[], object]) -> type[torch.autograd.Function]:
+    """An identity that saves its input; its backward unpacks it and calls `action`."""
+
+    class Acts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            _ = ctx.saved_tensors
+            action()
+            return gradient
+
+    return Acts

@@ -7,6 +7,7 @@ import gc
 import pytest
 import torch
 from compare import blocks
+from scopes import doing_in_backward
 from torch import nn
 from wrapped import batch, both
 
@@ -53,19 +54,11 @@ def fails(loss):
 
 
 def fails_late(loss):
-    class Fails(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.exp()
-
-        @staticmethod
-        def backward(ctx, g):
-            _ = ctx.saved_tensors
-            raise ValueError("mine")
+    def fail():
+        raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        Fails.apply(loss.exp()).backward()
+        doing_in_backward(fail).apply(loss.exp()).backward()
 
 
 class FailsInside(nn.Module):
@@ -112,23 +105,12 @@ def test_a_backward_that_fails_before_it_comes_to_the_result_ends_the_step():
 
 
 def test_a_backward_that_is_refused_memory_ends_its_step():
-    class Hungry(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, g):
-            _ = ctx.saved_tensors
-            torch.zeros(TOO_MUCH // 4)
-            return g
-
+    hungry = doing_in_backward(lambda: torch.zeros(TOO_MUCH // 4))
     for inside in (False, True):
-        last = Apply(Hungry) if inside else nn.Identity()
+        last = Apply(hungry) if inside else nn.Identity()
         model, x = wrapped(make=lambda last=last: nn.Sequential(blocks(3), last))
         out = model(x)
-        loss = out.square().mean() if inside else Hungry.apply(out.exp()).mean()
+        loss = out.square().mean() if inside else hungry.apply(out.exp()).mean()
         with pytest.raises(remat.BudgetError, match=r"remat.wrap\(Sequential\)"):
             loss.backward()
         assert not _C.is_recording()

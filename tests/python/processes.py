@@ -1,0 +1,50 @@
+"""gloo groups: of this process alone, and of two processes that run the same function."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import multiprocessing
+
+
+@contextlib.contextmanager
+def group(rank=0, world_size=1, path=None):
+    """A group of `world_size` processes that meet at the file `path`; this one is `rank`."""
+    with tempfile.TemporaryDirectory() as folder:
+        method = f"file://{path or folder + '/store'}"
+        dist.init_process_group("gloo", method, rank=rank, world_size=world_size, timeout=timedelta(seconds=60))
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+
+
+def work(rank, path, queue, body):
+    torch.set_num_threads(1)
+    try:
+        with group(rank, 2, path):
+            body(rank)
+        queue.put((rank, None))
+    except BaseException as error:  # what one rank throws would leave the other waiting
+        queue.put((rank, repr(error)))
+        raise
+
+
+def run_on_two_processes(body, folder):
+    """Calls `body(rank)` on two new processes that form a group; fails if one of them does."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=work, args=(rank, folder / "store", queue, body)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    try:
+        answers = [queue.get(timeout=300) for _ in processes]
+    finally:
+        for process in processes:
+            process.join(30)
+            process.kill()
+    assert [error for _, error in sorted(answers, key=lambda answer: answer[0])] == [None, None]
