@@ -54,14 +54,13 @@ void check_subcommand(const CLI::App& app, const std::vector<std::string>& argum
   std::vector<std::string> names;
   for (const auto* subcommand : app.get_subcommands({})) names.push_back(subcommand->get_name());
   if (std::ranges::find(names, *word) != names.end()) return;
-  throw UsageError(
-      with_help("[options] there is no subcommand '" + *word + "'" + did_you_mean(*word, names), nullptr));
+  throw UsageError(with_help("[options] there is no subcommand '" + *word + "'" + did_you_mean(*word, names), nullptr));
 }
 
 // What CLI11 found wrong. It names what is left over after looking for what is missing: a misspelt option is both.
 std::string problem(const CLI::App* subcommand, const CLI::ParseError& error) {
-  const bool words_may_be_left =
-      dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  const bool words_may_be_left = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                                 dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   if (subcommand == nullptr || !words_may_be_left) return error.what();
   const auto left = subcommand->remaining();
   if (left.empty()) return error.what();

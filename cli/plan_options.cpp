@@ -54,9 +54,8 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
   app.add_option("--batch", settings.batch, batches + ")")->transform(range(int64_t{1}, kMostBatch))->type_name("N");
-  add.budget(
-      "--budget", settings.budget,
-      "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure");
+  add.budget("--budget", settings.budget,
+             "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure");
 }
 
 void add_plan_options(CLI::App& app, PlanSettings& settings) {
@@ -67,13 +66,12 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
     names.emplace_back(info.name);
     text += "\n" + names.back() + ": " + std::string(info.description);
   }
-  add.word("GRAPH", settings.graph, "A recorded step, from `remat record`")
-      ->check(path_given())
-      ->type_name("FILE");
-  add.budget("--budget", settings.budget,
-             "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations have "
-             "without remat. 50% where neither this nor --curve is given",
-             /*show_default=*/false);
+  add.word("GRAPH", settings.graph, "A recorded step, from `remat record`")->check(path_given())->type_name("FILE");
+  add.budget(
+      "--budget", settings.budget,
+      "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations have "
+      "without remat. 50% where neither this nor --curve is given",
+      /*show_default=*/false);
   add.choice("--planner", settings.planner, names, text);
   app.add_flag_callback(
       "--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");

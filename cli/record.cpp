@@ -19,8 +19,7 @@ void run_record(const RecordSettings& settings) {
   write_output(settings.out, to_json(graph), "out");
   std::printf("%s: %lld step%s of batch %lld, budget %s; the graph is in %s\n", settings.model.c_str(),
               static_cast<long long>(settings.steps), settings.steps == 1 ? "" : "s",
-              static_cast<long long>(recording.batch), budget_text(settings.budget).c_str(),
-              settings.out.c_str());
+              static_cast<long long>(recording.batch), budget_text(settings.budget).c_str(), settings.out.c_str());
   Table table;
   table.add({"operators", format_count(static_cast<int64_t>(graph.operators.size()))});
   table.add({"saved values", format_count(recording.values_saved)});

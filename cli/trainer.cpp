@@ -139,7 +139,8 @@ std::string Trainer::plan() const {
   } catch (const Error&) {  // none was followed: said below
   }
   throw Error(
-      "[save-plan] no step has followed a plan to its end: the first is recorded, and where the budget has no plan none "
+      "[save-plan] no step has followed a plan to its end: the first is recorded, and where the budget has no plan "
+      "none "
       "is followed; give more --steps, a larger --budget or another --planner");
 }
 

@@ -138,8 +138,9 @@ void TrainingProcess::fail_as_process_ended() {
                           : "ended with code " + std::to_string(info.si_status);
   const bool memory = killed && info.si_status == SIGKILL;
   throw Error("[compare] the process of the " + what_ + " training " + how +
-              (memory ? ", as the system does where memory runs out; lower --batch: both trainings are in memory at once"
-                      : "; run `remat train` with the same options to see why"));
+              (memory
+                   ? ", as the system does where memory runs out; lower --batch: both trainings are in memory at once"
+                   : "; run `remat train` with the same options to see why"));
 }
 
 }  // namespace remat::cli

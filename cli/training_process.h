@@ -14,8 +14,8 @@ namespace remat::cli {
 
 class TrainingProcess {
  public:
-  /// Starts the process, a copy of this one, which builds the model there; fingerprints are recorded. `what` names it in
-  /// messages: "plain". `data` is read there too. To be made while this process has one thread, and has computed
+  /// Starts the process, a copy of this one, which builds the model there; fingerprints are recorded. `what` names it
+  /// in messages: "plain". `data` is read there too. To be made while this process has one thread, and has computed
   /// nothing with torch. Throws what the trainer throws, in this process; Error where the system refuses.
   TrainingProcess(std::string what, const TrainSettings& settings, const TextData& data, std::optional<Budget> budget);
   /// Ends the process, also in the middle of a step.

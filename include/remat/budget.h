@@ -29,8 +29,8 @@ class Budget {
   Budget() = default;
   /// What parse() reads, so that `SessionOptions{.budget = "40%"}` needs no call. Throws as parse() does.
   template <class Text>
-    requires(std::convertible_to<const Text&, std::string_view> && !std::is_null_pointer_v<Text>)
-  Budget(const Text& text) : Budget(parse(std::string_view(text))) {}
+  requires(std::convertible_to<const Text&, std::string_view> && !std::is_null_pointer_v<Text>) Budget(const Text& text)
+      : Budget(parse(std::string_view(text))) {}
 
   /// `count` bytes. Throws Error unless `count` > 0.
   static Budget bytes(int64_t count);

@@ -19,8 +19,8 @@ struct ReplayedOperator {
 
 /// The measurements of one step. Plain data; all byte figures are tensor bytes on the session's device.
 struct StepReport {
-  int64_t step = 0;                 ///< number of the step in its session, from 1
-  bool completed = false;           ///< false where the step ended by an exception
+  int64_t step = 0;        ///< number of the step in its session, from 1
+  bool completed = false;  ///< false where the step ended by an exception
   /// What chose the values to give up, to the end of the step: "plan given" (SessionOptions::plan), the name of the
   /// planner whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
   std::string decided_by;

@@ -62,7 +62,9 @@ def _estimate(options: argparse.Namespace) -> None:
     if options.json:
         print(result.to_json())
     else:
-        print(f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}, {options.optimizer}\n")
+        print(
+            f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}, {options.optimizer}\n"
+        )
         print(result, end="")
 
 

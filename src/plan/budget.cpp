@@ -46,7 +46,8 @@ std::string short_number(double number) {
   return text.data();
 }
 
-/// A number without a unit that is too small for bytes and would do as a share: whoever writes "40" or "0.4" means 40 %.
+/// A number without a unit that is too small for bytes and would do as a share: whoever writes "40" or "0.4" means 40
+/// %.
 void refuse_bare_share(std::string_view text, double number) {
   if (!(number > 0 && number <= 100)) return;
   const double share = number < 1 ? 100 * number : number;
@@ -56,8 +57,8 @@ void refuse_bare_share(std::string_view text, double number) {
 
 constexpr double kTooMany = 9223372036854775808.0;  // bytes: 2^63
 
-/// The whole number of bytes that `digits` say. They are read as an integer where they are one: a double would round the
-/// largest.
+/// The whole number of bytes that `digits` say. They are read as an integer where they are one: a double would round
+/// the largest.
 int64_t whole_bytes(std::string_view text, std::string_view digits, double number) {
   int64_t count = 0;
   const auto [rest, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), count);

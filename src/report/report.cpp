@@ -140,8 +140,7 @@ std::string to_text(const StepReport& r) {
   row("records", format_bytes(r.record_bytes));
   row("time", seconds_text(r.step_seconds) + ", of it recomputing " + seconds_text(r.recompute_seconds));
   for (const auto& op : r.replayed) {
-    row("  " + op.name,
-        std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
+    row("  " + op.name, std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
   }
   return out.str();
 }

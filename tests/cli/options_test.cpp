@@ -32,36 +32,21 @@ TEST(OptionsTest, DefaultsDependOnTheModel) {
 }
 
 TEST(OptionsTest, EveryOptionArrives) {
-  const auto settings = settings_of({"--model",
-                                     "gpt",
-                                     "--layers",
-                                     "3",
-                                     "--width",
-                                     "48",
-                                     "--heads",
-                                     "6",
-                                     "--seq",
-                                     "20",
-                                     "--dropout",
-                                     "0.25",
-                                     "--steps",
-                                     "7",
-                                     "--batch",
-                                     "5",
-                                     "--lr",
-                                     "0.002",
-                                     "--seed",
-                                     "9",
-                                     "--budget",
-                                     "1.5GiB",
-                                     "--planner",
-                                     "online",
-                                     "--json",
-                                     "j",
-                                     "--resume",
-                                     "--checkpoint",
-                                     "c",
-                                     "--checkpoint-every",
+  const auto settings = settings_of({"--model",   "gpt",
+                                     "--layers",  "3",
+                                     "--width",   "48",
+                                     "--heads",   "6",
+                                     "--seq",     "20",
+                                     "--dropout", "0.25",
+                                     "--steps",   "7",
+                                     "--batch",   "5",
+                                     "--lr",      "0.002",
+                                     "--seed",    "9",
+                                     "--budget",  "1.5GiB",
+                                     "--planner", "online",
+                                     "--json",    "j",
+                                     "--resume",  "--checkpoint",
+                                     "c",         "--checkpoint-every",
                                      "2"});
   EXPECT_EQ(decisive(settings).dump(),
             R"({"batch":5,"dropout":0.25,"heads":6,"layers":3,"lr":0.002,"model":"gpt","seed":9,"seq":20,"width":48})");
@@ -234,7 +219,8 @@ TEST(OptionsTest, OptionsWithoutEffectAreErrors) {
   EXPECT_TRUE(holds(train({"--plain", "--planner", "auto"}), "--planner has no effect with --plain"));
   EXPECT_TRUE(holds(train({"--plain", "--plan", "p"}), "--plan has no effect with --plain"));
   EXPECT_TRUE(holds(train({"--plain", "--save-plan", "p"}), "--save-plan has no effect with --plain"));
-  EXPECT_TRUE(holds(train({"--planner", "online", "--save-plan", "p"}), "--save-plan has no effect with --planner online"));
+  EXPECT_TRUE(
+      holds(train({"--planner", "online", "--save-plan", "p"}), "--save-plan has no effect with --planner online"));
   EXPECT_EQ(train({"--planner", "online", "--save-plan", "p", "--plan", "q"}), "(no usage error)");
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--refine", "--planner", "rotor"}),
                     "[options] --refine has no effect with --planner rotor"));

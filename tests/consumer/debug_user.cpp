@@ -1,5 +1,5 @@
-// A user's Debug build: the user's assertions fire, torch's headers are those of a build without NDEBUG, and remat gives
-// the same bits as plain within a budget. With the argument "fail" an assertion does fail.
+// A user's Debug build: the user's assertions fire, torch's headers are those of a build without NDEBUG, and remat
+// gives the same bits as plain within a budget. With the argument "fail" an assertion does fail.
 #include <cassert>
 #include <cstring>
 #include <iostream>
