@@ -51,9 +51,13 @@ Fates OnlineStep::run(int64_t limit) {
   uses_.assign(values, 0);
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
+  in_use_.clear();
+  bool same_node = false;
   for (size_t e = 0; e < graph_.events.size(); ++e) {
     const GraphEvent& event = graph_.events[e];
-    in_use_ = -1;
+    // A node of backward asks for all its saved tensors before it allocates, and lets go of them when it is done.
+    if (!same_node || event.kind != GraphEvent::Kind::kUse) in_use_.clear();
+    same_node = event.kind == GraphEvent::Kind::kUse && event.rise == 0 && event.delta == 0;
     if (event.kind == GraphEvent::Kind::kIdle) put_away(event.index, uses_after_[e]);
     if (event.kind == GraphEvent::Kind::kUse) use(event.index);
     if (event.kind == GraphEvent::Kind::kFree) free(event.index);
@@ -72,7 +76,7 @@ void OnlineStep::put_away(int32_t value, int32_t uses) {
 }
 
 void OnlineStep::use(int32_t value) {
-  in_use_ = value;
+  in_use_.push_back(value);
   if (!present_[value] && has_bits_[value]) unpack(value);
   if (!present_[value] && graph_.values[value].returns()) replay(value);
   --uses_[value];
@@ -145,7 +149,8 @@ void OnlineStep::make_room(int64_t bytes) {
 std::vector<OnlineStep::Option> OnlineStep::options() const {
   std::vector<Option> options;
   for (const int32_t v : returning_) {
-    if (!idle_[v] || replay_.reads[v] > 0 || v == in_use_) continue;
+    if (!idle_[v] || replay_.reads[v] > 0) continue;
+    if (std::ranges::find(in_use_, v) != in_use_.end()) continue;
     if (present_[v]) {
       options.push_back({Option::Kind::kDrop, v});
       if (pack_ && graph_.values[v].packed_bytes > 0 && !has_bits_[v]) options.push_back({Option::Kind::kPack, v});

@@ -57,7 +57,7 @@ class OnlineStep {
   // Of the run in progress.
   Fates fates_;
   int64_t limit_ = 0, level_ = 0, peak_ = 0, replays_ = 0, drops_ = 0;
-  int32_t in_use_ = -1;          ///< backward has it in its hands
+  std::vector<int32_t> in_use_;  ///< a node of backward has them in its hands
   std::vector<bool> idle_;       ///< only saved tensors hold it
   std::vector<bool> present_;    ///< its contents are alive, or a saved tensor's
   std::vector<bool> transient_;  ///< its contents are a replay's
