@@ -1,5 +1,7 @@
 #include "record/kernel_settings.h"
 
+#include <cfenv>
+
 #include <ATen/Parallel.h>
 #include <c10/core/DefaultDtype.h>
 #if defined(__SSE__)
@@ -35,6 +37,7 @@ KernelSettings KernelSettings::current(bool products) {
   now.warn_only = context.deterministicAlgorithmsWarnOnly();
   now.fill_uninitialized = context.deterministicFillUninitializedMemory();
   now.flush_denormal = flushes_denormal();
+  now.rounding = std::fegetround();
   now.default_type = c10::typeMetaToScalarType(c10::get_default_dtype());
   if (products) {
     for (size_t i = 0; i < kProducts.size(); ++i) {
@@ -59,6 +62,7 @@ void KernelSettings::apply() const {
     context.setDeterministicFillUninitializedMemory(fill_uninitialized);
   }
   if (flush_denormal != now.flush_denormal) at::Context::setFlushDenormal(flush_denormal);
+  if (rounding != now.rounding) std::fesetround(rounding);
   if (default_type != now.default_type) c10::set_default_dtype(c10::scalarTypeToTypeMeta(default_type));
   for (size_t i = 0; i < kProducts.size(); ++i) {
     if (precision[i] == now.precision[i]) continue;

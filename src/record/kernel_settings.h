@@ -17,6 +17,7 @@ struct KernelSettings {
   bool mkldnn = true, mkldnn_deterministic = false, nnpack = true, fp16_reduction = false;
   bool deterministic = false, warn_only = false, fill_uninitialized = false;
   bool flush_denormal = false;
+  int rounding = 0;  ///< of floating-point results on this thread, as fegetround() says
   c10::ScalarType default_type = c10::ScalarType::Float;  ///< of what factories make
   /// oneDNN's for convolutions, recurrent layers and products; read only where `products` is asked for.
   std::array<at::Float32Precision, 3> precision = {};

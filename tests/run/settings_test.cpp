@@ -1,5 +1,7 @@
 // Switches of PyTorch that change bits and differ between forward and backward: a replay runs under those of the
 // recorded call, and the user's are in force again after it.
+#include <cfenv>
+
 #include <ATen/Parallel.h>
 
 #include "support/compare.h"
@@ -47,6 +49,14 @@ TEST(Settings, Denormals) {
     return train([](const at::Tensor& x) { return ((x * 1e-39).mul(0.7) * 1e38).sin().exp(); },
                  [] { at::Context::setFlushDenormal(true); }, [] { at::Context::setFlushDenormal(false); });
   });
+}
+
+TEST(Settings, Rounding) {
+  expect_exact([] {
+    return train([](const at::Tensor& x) { return (x * 1.7).div(3).sin().exp(); }, [] { std::fesetround(FE_UPWARD); },
+                 [] { std::fesetround(FE_TONEAREST); });
+  });
+  EXPECT_EQ(std::fegetround(), FE_TONEAREST);
 }
 
 TEST(Settings, ProductPrecision) {
