@@ -13,7 +13,7 @@ namespace remat {
 namespace {
 
 constexpr int64_t kLeastConstant = int64_t{64} * 1024;  // bytes: below it, to hash all takes no time
-constexpr int kReadsToBeConstant = 2;                   // that found it unchanged
+constexpr int kStepsToBeConstant = 3;                   // whose reads found it unchanged
 constexpr size_t kMostEntries = 8192;
 constexpr int64_t kLine = 64;
 constexpr int64_t kSampleStep = int64_t{16} * 1024;  // bytes from one sampled line to the next
@@ -22,7 +22,8 @@ struct Entry {
   memory::Allocation allocation;
   int64_t bytes = 0;
   uint32_t version = 0;
-  int unchanged = 0;     ///< reads in a row that found it as it was
+  uint64_t step = 0;     ///< of the last read
+  int steps = 0;         ///< that read it and found it as it was
   bool changes = false;  ///< it has been found changed: never a constant
   uint64_t sample = 0, checksum = 0;
 };
@@ -64,19 +65,20 @@ const std::byte* first_byte(const c10::TensorImpl& tensor, const ByteRange& rang
 
 }  // namespace
 
-uint64_t read_checksum(const c10::TensorImpl& tensor) {
+uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step) {
   const ByteRange range = reach_of(tensor);
   const int64_t bytes = range.end - range.begin;
   // Masks and indices may change in few places from one step to the next, which a sample does not show.
   const bool may_be_constant =
       bytes >= kLeastConstant && c10::isFloatingType(c10::typeMetaToScalarType(tensor.dtype()));
-  if (!may_be_constant) return checksum(tensor);
+  if (!may_be_constant || step == 0) return checksum(tensor);
   const std::byte* const data = first_byte(tensor, range);
   Entry seen;
   seen.allocation = memory::allocation_of(*storage_of(tensor));
   seen.bytes = bytes;
   seen.version = tensor.version_counter().enabled() ? tensor.version_counter().current_version() : 0;
   seen.sample = sample_of(data, bytes);
+  seen.step = step;
   const auto is_as = [&](const Entry& known) {
     return known.allocation.serial == seen.allocation.serial && known.allocation.data == seen.allocation.data &&
            known.bytes == seen.bytes && known.version == seen.version;
@@ -87,8 +89,7 @@ uint64_t read_checksum(const c10::TensorImpl& tensor) {
     if (known != constants().entries.end() && is_as(known->second)) {
       const Entry& entry = known->second;
       seen.changes = entry.changes || entry.sample != seen.sample;
-      seen.unchanged = entry.unchanged;
-      if (!seen.changes && entry.unchanged >= kReadsToBeConstant) return entry.checksum;
+      if (!seen.changes && entry.steps >= kStepsToBeConstant) return entry.checksum;
     }
   }
   seen.checksum = checksum(tensor);
@@ -98,7 +99,7 @@ uint64_t read_checksum(const c10::TensorImpl& tensor) {
   Entry& entry = entries[data];
   const bool same_tensor = is_as(entry);
   if (same_tensor && entry.checksum != seen.checksum) seen.changes = true;
-  seen.unchanged = same_tensor && !seen.changes ? entry.unchanged + 1 : 0;
+  if (!seen.changes) seen.steps = !same_tensor ? 1 : entry.steps + (step != entry.step ? 1 : 0);
   entry = seen;
   return seen.checksum;
 }

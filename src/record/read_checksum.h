@@ -2,10 +2,10 @@
 //
 // Inputs, masks and tables are hashed whenever an operator reads them, since people write to them through pointers. A
 // frozen weight looks like one of them, and to hash it takes as long as to multiply it by one vector. What tells it
-// from them is that it never changes: a large tensor that two reads in a row found unchanged is *constant* from then
-// on. Of a constant, a sample is hashed, and where that, its allocation and its version count are as before, so is its
-// checksum. A replay compares with the checksum of all of it, so that a wrong guess cannot give wrong bits: it gives an
-// error, and the tensor is hashed in full ever after.
+// from them is that it never changes: a large tensor that the reads of three sessions' steps found unchanged is
+// *constant* from then on. Of a constant, a sample is hashed, and where that, its allocation and its version count are
+// as before, so is its checksum. A replay compares with the checksum of all of it: a write through a pointer that the
+// sample missed gives an error, and the tensor is hashed in full ever after.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace remat {
 
-/// checksum() of what `tensor` (plain, on the CPU) reaches. Thread-safe.
-uint64_t read_checksum(const c10::TensorImpl& tensor);
+/// checksum() of what `tensor` (plain, on the CPU) reaches, read in the step of that number (Tape::step). Thread-safe.
+uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step);
 
 /// What read_checksum() said of `tensor` was found to be wrong, or its contents have changed since: it is no constant.
 void forget_constant(const c10::TensorImpl& tensor);

@@ -312,6 +312,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::shared_ptr<StepExtent> extent;  ///< of the step that writes it; null: of a policy's scope
   std::atomic<bool> closed{false};     ///< nothing more is recorded
   bool inherited = false;              ///< written by the process that this one was forked from
+  uint64_t step = 0;  ///< its number among all sessions' steps of the process, counted from 1; 0: a policy scope's tape
   bool verify = false;
   bool pack_values = true;
   bool meta = false;       ///< its values are tensors of the meta device, others are opaque
