@@ -5,7 +5,8 @@
 // calls agree: the inputs that the schema does not say to be written to have the same contents afterwards, and the
 // results share no memory with them. An operator that contradicts its schema is never run again from then on, and
 // neither are operators that are Python functions, or those of collective communication (c10d, fsdp, ...): what they
-// give is held. Nothing but SessionOptions::verify finds an operator that is believed and does not repeat.
+// give is held. A replay runs within backward, on the thread that calls it: a kernel must not take a lock that this
+// thread holds then. Nothing but SessionOptions::verify finds an operator that is believed and does not repeat.
 //
 // The functions below overrule that for one operator. They hold for the whole process, from the next call of the
 // operator on. `name`: "mylib::gate" names every overload, "mylib::gate.out" one. They throw Error for a name that no

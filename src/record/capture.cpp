@@ -104,7 +104,8 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   pending.reads = pending.reads || !overwritten;
   argument.value = read(tensor, overwritten);
   argument.view = TensorView(impl);
-  if (!overwritten && tape.may_change_unseen(argument.value, tensor)) argument.checksum = read_checksum(impl);
+  if (!overwritten && tape.may_change_unseen(argument.value, tensor))
+    argument.checksum = read_checksum(impl, tape.step);
   if (written) watch_write(pending, impl, argument.value);
 }
 
@@ -180,6 +181,10 @@ void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::I
   }
   const memory::FrozenPlain frozen;  // plain keeps no such states
   pending.suspect_random = !pending.info->random;
+  if (pending.suspect_random && !is_free(generator)) {
+    pending.suspect_random = pending.repeatable = false;
+    return;
+  }
   pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
   tape_->generators.push_back(capture_generator(generator));
   if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));

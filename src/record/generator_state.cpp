@@ -1,16 +1,34 @@
 #include "record/generator_state.h"
 
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
 namespace remat {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestDraw{20};
+
+}  // namespace
 
 GeneratorRecord capture_generator(at::Generator generator) {
   const std::lock_guard<std::mutex> lock(generator.mutex());
   at::Tensor state = generator.get_state();
   return {std::move(generator), std::move(state)};
+}
+
+bool is_free(at::Generator generator) {
+  const auto deadline = std::chrono::steady_clock::now() + kLongestDraw;
+  do {
+    const std::unique_lock<std::mutex> lock(generator.mutex(), std::try_to_lock);
+    if (lock.owns_lock()) return true;
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < deadline);
+  return false;
 }
 
 at::Generator default_generator(c10::Device device) {

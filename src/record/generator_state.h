@@ -11,6 +11,8 @@ namespace remat {
 
 /// A generator with its present state.
 GeneratorRecord capture_generator(at::Generator generator);
+/// Does nobody hold the generator's mutex, or not for longer than a draw takes?
+bool is_free(at::Generator generator);
 /// The generator that an operator on `device` draws from when it is given none; an undefined one if there is none.
 at::Generator default_generator(c10::Device device);
 /// Is the generator still in the recorded state?

@@ -113,18 +113,30 @@ bool is_view(const c10::FunctionSchema& schema) {
   return true;
 }
 
-/// Is a kernel, meta ones apart, a function without a C++ signature? All that come from Python are (torch.library):
-/// what a user's function gives may depend on more than its arguments, and it must not be called a second time. The
-/// dispatcher tells this in text alone.
-bool has_opaque_kernel(const c10::OperatorHandle& handle) {
+/// What the dispatcher tells of an operator's kernels, in text alone.
+struct Kernels {
+  /// One of them, meta ones apart, is a function without a C++ signature. All that come from Python are
+  /// (torch.library): what a user's function gives may depend on more than its arguments, and it must not be called a
+  /// second time.
+  bool opaque = false;
+  bool own_autograd = false;  ///< one at autograd's keys is not PyTorch's
+};
+
+Kernels kernels_of(const c10::OperatorHandle& handle) {
+  Kernels kernels;
   std::istringstream lines(handle.dumpState());
   for (std::string line; std::getline(lines, line);) {
     const std::string_view kernel(line);
-    const bool computes =
-        kernel.starts_with("CPU:") || kernel.starts_with("CUDA:") || kernel.starts_with("CompositeExplicitAutograd");
-    if (computes && kernel.ends_with(":: (none) [ boxed ]")) return true;
+    const bool of_autograd = kernel.starts_with("Autograd") && kernel.find("(inactive)") == std::string_view::npos &&
+                             kernel.find("torch/csrc/autograd/") == std::string_view::npos &&
+                             kernel.find("aten/src/ATen/") == std::string_view::npos &&
+                             kernel.find("[ fallthrough") == std::string_view::npos;
+    const bool computes = of_autograd || kernel.starts_with("CPU:") || kernel.starts_with("CUDA:") ||
+                          kernel.starts_with("CompositeExplicitAutograd");
+    kernels.own_autograd = kernels.own_autograd || of_autograd;
+    kernels.opaque = kernels.opaque || (computes && kernel.ends_with(":: (none) [ boxed ]"));
   }
-  return false;
+  return kernels;
 }
 
 std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
@@ -135,10 +147,12 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.base_length = info.name.size();
   if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
   const std::string_view base(schema.name());
+  const Kernels kernels = kernels_of(handle);
   info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::");
+  info.own_autograd = info.foreign || kernels.own_autograd;
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
-  info.deterministic = !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) &&
-                       !has_opaque_kernel(handle);
+  info.deterministic =
+      !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) && !kernels.opaque;
   info.compute = planners::is_compute(base);
   info.products = !handle.hasTag(at::Tag::pointwise) && !contains(kWithoutProducts, base);
 

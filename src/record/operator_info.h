@@ -27,6 +27,7 @@ struct OperatorInfo {
   bool compute = false;         ///< matrix product, convolution, attention or recurrent layer
   bool products = false;        ///< may multiply matrices: oneDNN's precision switches may decide its bits
   bool foreign = false;         ///< not PyTorch's own: its schema and its tags are not trusted
+  bool own_autograd = false;    ///< may have a kernel of a user's at autograd's keys: a replay calls it there
   bool collective = false;      ///< communicates with other processes
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
   bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it

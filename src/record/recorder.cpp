@@ -11,6 +11,7 @@
 
 #include "memory/ledger.h"
 #include "record/generator_state.h"
+#include "record/raise.h"
 #include "record/saved_tensor.h"
 #include "record/step_extent.h"
 #include "record/tensors_of.h"
@@ -19,7 +20,35 @@
 namespace remat {
 namespace {
 
-thread_local std::unique_ptr<Recorder> t_recorder;
+/// Static objects are destroyed after those of their thread, and may hold a step or call operators.
+thread_local bool t_thread_has_ended = false;
+
+struct Slot {
+  std::unique_ptr<Recorder> recorder;
+  /// PyTorch's list of callbacks is made first, so that it is there when they are taken away.
+  Slot() { at::get_record_function_tls_(); }
+  ~Slot() {
+    if (recorder != nullptr) Recorder::stop();
+    t_thread_has_ended = true;
+  }
+};
+thread_local Slot t_slot;
+
+/// What may be included in dispatch without changing results: PyTorch's own keys, those of Python's modes and of
+/// torch.func, which is_plain() and dispatch_mode_enabled() look at.
+const c10::DispatchKeySet kKnownKeys =
+    c10::default_included_set | c10::autocast_dispatch_keyset |
+    c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                         c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                         c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode,
+                         c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+
+/// Does a dispatch mode, of Python's or a key with a fallback of the user's, stand between the caller and the kernel?
+/// It may give other results than the operator, and replays run without it.
+bool under_dispatch_mode() {
+  return c10::impl::dispatch_mode_enabled() ||
+         !(c10::impl::tls_local_dispatch_key_set().included_ - kKnownKeys).empty();
+}
 
 constexpr int64_t kLeastPacked = 64;  // bytes: less is not worth it
 
@@ -51,20 +80,25 @@ struct MetaKernel final : at::ObserverContext {};
 }  // namespace
 
 Recorder* Recorder::current() {
-  if (t_recorder != nullptr && t_recorder->tape_->closed.load(std::memory_order_relaxed)) {
+  if (t_thread_has_ended) return nullptr;
+  Recorder* const recorder = t_slot.recorder.get();
+  if (recorder != nullptr && recorder->tape_->closed.load(std::memory_order_relaxed)) {
     // Another thread has ended the step. An operator that is still running goes first.
-    if (t_recorder->is_idle()) stop();
+    if (recorder->is_idle()) stop();
     return nullptr;
   }
-  return t_recorder.get();
+  return recorder;
 }
 
 void Recorder::start(std::shared_ptr<Tape> tape) {
+  if (t_thread_has_ended) {
+    raise(Error("[session] this thread has ended but for static objects; no step can begin in their destructors"));
+  }
   choose_plain_tensors(tape->meta);
-  t_recorder = std::make_unique<Recorder>(std::move(tape));
+  t_slot.recorder = std::make_unique<Recorder>(std::move(tape));
   // First, so that a kernel has ended before its operator is written down.
-  if (t_recorder->tape_->meta) {
-    t_recorder->meta_callback_ = at::addThreadLocalCallback(
+  if (t_slot.recorder->tape_->meta) {
+    t_slot.recorder->meta_callback_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(on_meta_kernel_start, on_meta_kernel_end).scopes({at::RecordScope::FUNCTION}));
   }
   watch_operators(true);
@@ -73,15 +107,17 @@ void Recorder::start(std::shared_ptr<Tape> tape) {
 void Recorder::stop() {
   choose_plain_tensors(/*meta=*/false);
   watch_operators(false);
-  if (t_recorder->tape_->meta) at::removeCallback(t_recorder->meta_callback_);
-  const std::shared_ptr<Tape> tape = t_recorder->tape_;
-  t_recorder.reset();
+  if (t_slot.recorder->tape_->meta) at::removeCallback(t_slot.recorder->meta_callback_);
+  const std::shared_ptr<Tape> tape = t_slot.recorder->tape_;
+  t_slot.recorder.reset();
   const std::lock_guard lock(tape->mutex);
   tape->collect();
   tape->stop_watching();
 }
 
-void Recorder::left_backward() { watch_operators(t_recorder != nullptr); }
+void Recorder::left_backward() {
+  if (!t_thread_has_ended) watch_operators(t_slot.recorder != nullptr);
+}
 
 /// Looks at what is there: a backward call brings back the callback of a step that ended in it, or takes away that of
 /// one that began in it.
@@ -230,9 +266,8 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
   pending.operation.grad_mode = c10::GradMode::is_enabled();
   pending.operation.settings = tape.settings_now(info);
-  // A dispatch mode of the user's may give other results than the operator, and replays run without it.
   const int threads = tape.settings[pending.operation.settings].threads;
-  pending.repeatable = info.repeats(inputs, threads) && !writes_leaf && !c10::impl::dispatch_mode_enabled();
+  pending.repeatable = info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
     if (pending.repeatable && (info.random || info.foreign)) capture_generator_of(pending, inputs);

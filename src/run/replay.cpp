@@ -252,7 +252,10 @@ class Replay {
     }
     const auto begin = std::chrono::steady_clock::now();
     {
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      // A user's kernel at autograd's keys may do more than call the one below. (No graph is made: nothing that a
+      // replay passes needs a gradient.)
+      std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+      if (!operation.info->own_autograd) below_autograd.emplace();
       const AutocastScope autocast(settings.autocast);
       const c10::impl::ExcludeDispatchKeyGuard no_modes(settings.autocast.any() ? kModeKeys - kAutocastKeys
                                                                                 : kModeKeys);

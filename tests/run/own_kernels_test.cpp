@@ -1,0 +1,150 @@
+// Kernels of users: at autograd's keys, of PyTorch's own operators, behind modes, and with locks.
+#include <mutex>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "support/compare.h"
+
+namespace remat::test {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::tensor_list;
+
+at::Tensor call(const char* name, const at::Tensor& x) {
+  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("remat_own::") + name).c_str(), "");
+  return handle.typed<at::Tensor(const at::Tensor&)>().call(x);
+}
+
+/// A kernel that calls no operator: those would be recorded by themselves.
+at::Tensor times(const at::Tensor& x, float factor) {
+  auto y = at::empty_like(x);
+  for (int64_t i = 0; i < x.numel(); ++i) y.data_ptr<float>()[i] = factor * x.const_data_ptr<float>()[i];
+  return y;
+}
+
+/// Prepares the input of the kernel below it.
+struct Prepared : Function<Prepared> {
+  static at::Tensor forward(AutogradContext* /*context*/, const at::Tensor& x) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return call("prepared", x / 2);
+  }
+  static tensor_list backward(AutogradContext* /*context*/, const tensor_list& gradients) { return gradients; }
+};
+/// Computes something else than the kernel below it, by pointers.
+struct Apart : Function<Apart> {
+  static at::Tensor forward(AutogradContext* /*context*/, const at::Tensor& x) { return times(x, 3); }
+  static tensor_list backward(AutogradContext* /*context*/, const tensor_list& gradients) { return gradients; }
+};
+struct Relu : Function<Relu> {
+  static at::Tensor forward(AutogradContext* /*context*/, const at::Tensor& x) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return at::relu(x);
+  }
+  static tensor_list backward(AutogradContext* /*context*/, const tensor_list& gradients) { return gradients; }
+};
+
+TORCH_LIBRARY(remat_own, m) {
+  for (const char* name : {"prepared", "apart", "without_cpu", "differentiates", "plain"}) {
+    m.def((std::string(name) + "(Tensor x) -> Tensor").c_str());
+  }
+}
+TORCH_LIBRARY_IMPL(remat_own, Autograd, m) {
+  m.impl("prepared", [](const at::Tensor& x) { return Prepared::apply(x); });
+  m.impl("apart", [](const at::Tensor& x) { return Apart::apply(x); });
+  m.impl("without_cpu", [](const at::Tensor& x) { return Apart::apply(x); });
+}
+TORCH_LIBRARY_IMPL(remat_own, CPU, m) {
+  m.impl("prepared", [](const at::Tensor& x) -> at::Tensor { return x * 2 + 1; });
+  m.impl("apart", [](const at::Tensor& x) -> at::Tensor { return times(x, 2); });
+  m.impl("plain", [](const at::Tensor& x) -> at::Tensor { return x.clone(); });
+  m.impl("differentiates", [](const at::Tensor& x) -> at::Tensor {
+    const at::AutoGradMode enabled(true);
+    const auto z = x.detach().clone().requires_grad_();
+    return torch::autograd::grad({z.tanh().square().sum()}, {z})[0];
+  });
+}
+
+/// Layers with `activation` between products, some of which are dropped.
+Program layers(const std::function<at::Tensor(const at::Tensor&)>& activation) {
+  return [=] {
+    Outcome outcome;
+    const auto w = torch::randn({32, 32}).div_(4).requires_grad_();
+    auto h = torch::randn({32, 32});
+    for (int i = 0; i < 4; ++i) h = activation(h.mm(w)).tanh();
+    h.sum().backward();
+    outcome.add("loss", h);
+    outcome.add("gradient", w.grad());
+    outcome.add_generator();
+    return outcome;
+  };
+}
+
+void expect_dropped_and_exact(const Program& program) {
+  expect_exact(program);
+  Session session;
+  auto step = session.step();
+  const PolicyScope scope(Policy::drop_all());
+  run_seeded(program);
+  EXPECT_GT(step.end().values_dropped, 0);
+}
+
+class OwnAutogradKernel : public testing::TestWithParam<const char*> {};
+TEST_P(OwnAutogradKernel, IsWhatReplaysCall) {
+  expect_dropped_and_exact(layers([](const at::Tensor& x) { return call(GetParam(), x); }));
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, OwnAutogradKernel, testing::Values("prepared", "apart", "without_cpu"));
+
+TEST(OwnKernels, OfAnOperatorOfPyTorch) {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
+  library.impl("hardsigmoid", [](const at::Tensor& x) -> at::Tensor { return Relu::apply(x); });
+  expect_dropped_and_exact(layers([](const at::Tensor& x) { return at::hardsigmoid(x); }));
+}
+
+TEST(OwnKernels, MayDifferentiate) {
+  expect_exact(layers([](const at::Tensor& x) { return call("differentiates", x.detach()) * x; }));
+}
+
+/// Rounds what products read.
+void round_inputs(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  constexpr auto kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
+  const c10::impl::ExcludeDispatchKeyGuard below(kMode);
+  if (handle.schema().name() == "aten::mm") {
+    for (size_t i = 1; i <= 2; ++i) {
+      auto& input = (*stack)[stack->size() - i];
+      input = input.toTensor().to(at::kBFloat16).to(at::kFloat);
+    }
+  }
+  handle.redispatchBoxed(keys.remove(kMode), stack);
+}
+
+TEST(OwnKernels, OfAModeRunOnce) {
+  torch::Library library(torch::Library::IMPL, "_", c10::DispatchKey::TESTING_ONLY_GenericMode, __FILE__, __LINE__);
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&round_inputs>());
+  expect_exact([] {
+    Outcome outcome;
+    const auto w = torch::randn({32, 32}).div_(4).requires_grad_();
+    auto h = torch::randn({32, 32});
+    {
+      const c10::impl::IncludeDispatchKeyGuard mode(c10::DispatchKey::TESTING_ONLY_GenericMode);
+      for (int i = 0; i < 4; ++i) h = h.mm(w).tanh();
+    }
+    h.sum().backward();
+    outcome.add("gradient", w.grad());
+    return outcome;
+  });
+}
+
+// As PyTorch tells those who draw from a generator more than once.
+TEST(OwnKernels, CalledUnderTheGeneratorsMutex) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  expect_exact(layers([&](const at::Tensor& x) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    return call("plain", x.detach()) * x;
+  }));
+}
+
+}  // namespace
+}  // namespace remat::test
