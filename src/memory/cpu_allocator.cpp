@@ -140,8 +140,9 @@ void install_cpu_allocator() {
     c10::SetCPUAllocator(allocator, kPriority);
   }
   if (c10::GetCPUAllocator() != allocator) {
-    throw Error("[start_accounting] another library holds the place of PyTorch's CPU allocator with a priority above " +
-                std::to_string(kPriority) + "; load remat without it");
+    throw Error("[start_accounting] another library, or another copy of remat, has put its allocator in the place of " +
+                std::string("remat's (priority ") + std::to_string(kPriority) +
+                "), so that no bytes are counted; load remat once, and without it");
   }
 }
 

@@ -18,6 +18,7 @@
 #include "memory/ledger.h"
 #include "plan/online_step.h"
 #include "plan/replacement_file.h"
+#include "plan/simulate.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -112,10 +113,23 @@ struct Session::Impl {
     }
     const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
     if (graph != nullptr) {
-      const int64_t least = planners::smallest_online_limit(*graph, {.pack = options.pack}) - graph->baseline_bytes;
-      known.predicted = baseline + adopted + least + least / kPartForTimes + new_gradients(graph->gradient_bytes);
+      const int64_t least = least_without_plan(*graph), plain = plain_activations(*graph);
+      known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, plain)) +
+                        new_gradients(graph->gradient_bytes);
     }
     return known;
+  }
+
+  /// Bytes that a step without a plan adds to those alive before it, where it drops as much as it can: as predicted on
+  /// the graph of an earlier one.
+  int64_t least_without_plan(const Graph& graph) const {
+    return planners::smallest_online_limit(graph, {.pack = options.pack}) - graph.baseline_bytes;
+  }
+
+  /// The same of a step that drops nothing.
+  static int64_t plain_activations(const Graph& graph) {
+    const std::vector<Fate> keep_all(graph.values.size(), Fate::kKeep);
+    return Simulator(graph).run(keep_all).peak_bytes - graph.baseline_bytes;
   }
 
   /// The limit for a step that begins with `baseline` bytes alive, never above the device's. (A share of what is not
@@ -345,6 +359,7 @@ Step Session::step() {
   if (Recorder::current() != nullptr) {
     throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
   }
+  memory::start_accounting(impl_->options.device);  // throws where another allocator has taken the place of ours
   auto step = std::make_shared<Step::Impl>();
   step->session = impl_;
   step->tape->extent = std::make_shared<StepExtent>([ours = std::weak_ptr(step)](bool completed) {
@@ -352,6 +367,8 @@ Step Session::step() {
   });
   step->turn.emplace(impl_->in_step);
   auto& ledger = memory::Ledger::of(impl_->options.device);
+  static std::atomic<uint64_t> steps = 0;
+  step->tape->step = ++steps;
   step->tape->ledger = &ledger;
   step->tape->verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
@@ -418,6 +435,7 @@ void Session::save_plan(const std::string& path) const {
   const auto fail = [&](const std::string& why) {
     throw Error("[session] cannot write the plan to '" + path + "' (" + why + "); give another path");
   };
+  if (path.find('\0') != std::string::npos) fail("there is a zero byte in it");
   std::error_code error;
   const auto status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) fail("it is no regular file");
@@ -442,8 +460,7 @@ std::optional<int64_t> Session::min_budget_bytes() const {
   const int64_t baseline = last.baseline_bytes + std::max<int64_t>(0, came);
   if (graph == nullptr) return baseline + impl_->smallest_step->activation_peak;
   // A first step has no plan, and where none fits, later ones do without.
-  const int64_t least = planners::smallest_online_limit(*graph, {.pack = impl_->options.pack});
-  return least - graph->baseline_bytes + std::max(baseline, graph->baseline_bytes);
+  return impl_->least_without_plan(*graph) + std::max(baseline, graph->baseline_bytes);
 }
 
 std::optional<int64_t> Session::budget_bytes() const {
