@@ -33,7 +33,11 @@ std::string read_input(const std::string& path, const InputKind& kind) {
   if (const auto size = fs::file_size(path, error); !error && fs::is_regular_file(status)) {
     const auto bytes = static_cast<int64_t>(size);
     if (bytes > kind.most_bytes) fail("'" + path + "' has " + format_exact_bytes(bytes) + ", " + most);
-    text.reserve(size);
+    try {
+      text.reserve(size);
+    } catch (const std::exception&) {
+      fail("'" + path + "' has " + format_exact_bytes(bytes) + ", more than there is memory for");
+    }
   }
   // Pipes and files of /proc do not say beforehand how much there is.
   std::vector<char> piece(kPieceBytes);

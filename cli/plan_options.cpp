@@ -1,44 +1,17 @@
 #include "cli/plan_options.h"
 
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include <remat/budget.h>
 #include <remat/planner.h>
 
+#include "cli/different_files.h"
 #include "cli/option_adder.h"
 #include "cli/options.h"
 #include "cli/recording.h"
-#include "cli/special_file.h"
 
 namespace remat::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-// The file that a path stands for; empty for what is no file to lose, as /dev/null.
-std::string file_of(const std::string& path) {
-  if (path.empty() || is_special_file(path)) return {};
-  std::error_code ignored;
-  return fs::weakly_canonical(fs::absolute(follow_links(path)), ignored).string();
-}
-
-// The second to be written would take the place of the first, or of the graph.
-void check_different_files(const PlanSettings& settings) {
-  const std::vector<std::pair<std::string, std::string>> paths = {
-      {"the graph", settings.graph}, {"--out", settings.out}, {"--curve", settings.curve}, {"--json", settings.json}};
-  for (size_t one = 0; one < paths.size(); ++one) {
-    for (size_t other = one + 1; other < paths.size(); ++other) {
-      const auto file = file_of(paths[one].second);
-      if (file.empty() || file != file_of(paths[other].second)) continue;
-      throw UsageError("[options] " + paths[one].first + " and " + paths[other].first + " are the same file '" +
-                       paths[other].second + "'; give another path for one of them");
-    }
-  }
-}
-
-}  // namespace
 
 void add_record_options(CLI::App& app, RecordSettings& settings) {
   OptionAdder add(app);
@@ -97,7 +70,8 @@ void check_plan_options(const PlanSettings& settings) {
   if (settings.refine && !settings.all && settings.planner != "auto") {
     throw UsageError("[options] --refine has no effect with --planner " + settings.planner + "; leave one of them out");
   }
-  check_different_files(settings);
+  check_different_files({{"the graph", settings.graph}},
+                        {{"--out", settings.out}, {"--curve", settings.curve}, {"--json", settings.json}});
 }
 
 }  // namespace remat::cli

@@ -1,12 +1,14 @@
 #include "cli/train_options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 
 #include <remat/budget.h>
 #include <remat/planner.h>
 
+#include "cli/different_files.h"
 #include "cli/option_adder.h"
 #include "cli/options.h"
 
@@ -144,6 +146,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 }
 
 std::vector<std::string> config_arguments(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw UsageError("[config] '" + path + "' is a directory; give a file");
   std::ifstream file(path);
   if (!file) throw UsageError("[config] cannot read '" + path + "'; check the path");
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
@@ -167,6 +170,9 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
   refuse_contradictions(options, settings);
+  check_different_files(
+      {{"--data", settings.data}, {"--config", options.config}, {"--plan", settings.plan}},
+      {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
   return settings;
 }
 

@@ -79,7 +79,11 @@ Budget Budget::bytes(int64_t count) {
 }
 
 Budget Budget::percent(double share) {
-  if (!(share > 0 && share <= 100)) bad_budget(short_number(share) + "%", kNoShare);
+  if (!(share > 0 && share <= 100)) {
+    std::array<char, 32> text{};
+    bad_budget(std::string(text.data(), std::to_chars(text.data(), text.data() + text.size(), share).ptr) + "%",
+               kNoShare);
+  }
   Budget budget;
   budget.kind_ = Kind::kPercent;
   budget.share_ = share;

@@ -280,6 +280,7 @@ TEST_F(CommandTest, WrongUsageHasItsOwnCode) {
   expect_failure(train({"--budget", "-5"}), 2, "-5");
   expect_failure(train({"--layers", "none"}), 2, "see: remat train --help");
   expect_failure(train({"--config", "nowhere"}), 2, "[config]");
+  expect_failure(train({"--config", "."}), 2, "[config] '.' is a directory; give a file");
 }
 
 TEST_F(CommandTest, AModelTooLargeForTheMachineIsNotBuilt) {

@@ -127,6 +127,31 @@ TEST(OptionsTest, NumbersAreDecimalAlsoWithLeadingZeros) {
   EXPECT_EQ(parse_options({"record", "mlp", "--out", "g", "--batch", "010"}).record.batch, 10);
 }
 
+TEST(OptionsTest, NoFileIsWrittenTwiceOrOverWhatIsRead) {
+  const test::TemporaryDirectory directory;
+  const auto data = directory.write("text", "some text");
+  const auto config = directory.write("config", "{\"steps\": 3}");
+  const auto same = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"train", "--data", data};
+    all.insert(all.end(), words.begin(), words.end());
+    return usage_error_of(all);
+  };
+  for (const char* option : {"--json", "--save-plan", "--checkpoint"}) {
+    EXPECT_TRUE(
+        test::holds(same({option, data}), std::string("[options] --data and ") + option + " are the same file"));
+    EXPECT_TRUE(test::holds(same({"--config", config, option, config}),
+                            std::string("--config and ") + option + " are the same file"));
+  }
+  EXPECT_TRUE(
+      test::holds(same({"--checkpoint", "c", "--json", "./c"}), "--checkpoint and --json are the same file './c'"));
+  EXPECT_TRUE(
+      test::holds(same({"--checkpoint", "c", "--resume", "--save-plan", "c"}), "--checkpoint and --save-plan are"));
+  EXPECT_TRUE(test::holds(same({"--plan", "p", "--json", "p"}), "--plan and --json are the same file"));
+  EXPECT_TRUE(
+      test::holds(usage_error_of({"compare", "--data", data, "--json", data}), "--data and --json are the same"));
+  EXPECT_EQ(same({"--json", "/dev/null", "--save-plan", "/dev/null"}), "(no usage error)");
+}
+
 TEST(OptionsTest, AFileWithoutANameIsAUsageError) {
   for (const auto* option : {"--data", "--json", "--checkpoint", "--config"}) {
     EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "text", option, ""}),

@@ -36,6 +36,12 @@ TEST(Budget, RefusesNonsense) {
   }
   EXPECT_THROW(Budget::bytes(0), Error);
   EXPECT_THROW(Budget::percent(-1), Error);
+  try {
+    Budget::percent(100.0001);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("\"100.0001%\""), std::string::npos) << error.what();
+  }
 }
 
 TEST(Budget, SaysWhatWasWrongAndWhatToWrite) {
