@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,8 @@ from remat.model_session import ModelSession
 from remat.progress import end_interrupted, step_in_progress
 from remat.results import Call, Place, Result, tensors_in
 from remat.session import Session, Step
+
+LAZY = (Iterator, Awaitable, AsyncIterator)  # results that run the model when somebody asks for the next
 
 _of_thread = threading.local()  # .steps: of the model whose step was the last to begin
 
@@ -186,7 +188,14 @@ class _Steps:
             if not self._waiting_calls():
                 hidden = self.step.live_values() - self.live_before
                 self.end(completed=False)
-                if hidden > 0:
+                if isinstance(result, LAZY):
+                    warnings.warn(
+                        f"[wrap] the model returned a {type(result).__name__}, which runs it after forward has returned: "
+                        "that is outside the budget; return tensors, or use remat.Session(...).step() around the loop",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                elif hidden > 0:
                     warnings.warn(
                         f"[wrap] no tensor that needs a gradient was found in what the model returned (a "
                         f"{type(result).__name__}), but {hidden} saved values wait for backward somewhere: what comes "

@@ -307,3 +307,32 @@ def test_results_that_cannot_be_found_are_told_of():
     with pytest.warns(RuntimeWarning, match=r"outside the budget; return tensors"):
         loss = model(batch())
     loss().backward()
+
+
+class Lazy(nn.Module):
+    """Runs its blocks when somebody asks for the next result."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = blocks()
+
+    def forward(self, x):
+        for block in self.inner:
+            x = block(x)
+            yield x
+
+
+class Awaited(Lazy):
+    async def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("make", [Lazy, Awaited])
+def test_results_that_run_the_model_later_are_told_of(make):
+    model = remat.wrap(make(), budget="50%")
+    with pytest.warns(RuntimeWarning, match=r"runs it after forward has returned"):
+        result = model(batch())
+    if make is Awaited:
+        result.close()
+    else:
+        sum(y.square().mean() for y in result).backward()
