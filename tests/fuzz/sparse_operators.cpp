@@ -49,7 +49,7 @@ Slot pick_sparse(Machine& m) {
 void use_sparse(Machine& m) {
   const Slot s = pick_sparse(m);
   if (!s) return;
-  const std::string name = "s" + std::to_string(s.id);
+  const std::string name = std::string("s").append(std::to_string(s.id));
   const Slot w = m.parameter({kRows, 3}, s.t.scalar_type());
   switch (m.random().below(4)) {
     case 0:
@@ -66,7 +66,7 @@ void use_sparse(Machine& m) {
 void write_values(Machine& m) {
   const Slot s = pick_sparse(m);
   if (!s) return;
-  const std::string name = "s" + std::to_string(s.id);
+  const std::string name = std::string("s").append(std::to_string(s.id));
   const torch::NoGradGuard no_grad;
   if (s.t.layout() == at::kSparse && m.random().chance(50)) {
     return m.act(name + "._values().mul_", [&] { s.t._values().mul_(1.5); });

@@ -108,8 +108,8 @@ TEST(Shares, LeaveOutWhatIsOlderThanTheAccount) {
 /// Trains with AdamW from a budget of one byte on, with the number of each error; returns how many there were. The
 /// budget in the end is `budget`.
 template <class Loss>
-int rounds_of(const std::vector<at::Tensor>& parameters, torch::optim::Optimizer& optimizer, bool set_to_none,
-              int micro_batches, const Loss& loss, int64_t& budget) {
+int rounds_of(torch::optim::Optimizer& optimizer, bool set_to_none, int micro_batches, const Loss& loss,
+              int64_t& budget) {
   int rounds = 0;
   budget = 1;
   std::optional<Session> session;
@@ -151,7 +151,7 @@ TEST_P(BudgetErrors, NameTheBudgetToTryNext) {
   }
   const auto loss = [&] { return net.model->forward(net.x).pow(2).mean(); };
   int64_t budget = 0;
-  EXPECT_LE(rounds_of(parameters, *optimizer, set_to_none, micro_batches, loss, budget), 25);
+  EXPECT_LE(rounds_of(*optimizer, set_to_none, micro_batches, loss, budget), 25);
   // No more than a few percent too much: less is refused.
   Session session;
   Step step = session.step();
