@@ -24,6 +24,7 @@ GeneratorRecord capture_generator(at::Generator generator) {
 bool is_free(at::Generator generator) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestDraw;
   do {
+    // Says no, too, where this thread holds it: a POSIX mutex of the usual kind does.
     const std::unique_lock<std::mutex> lock(generator.mutex(), std::try_to_lock);
     if (lock.owns_lock()) return true;
     std::this_thread::yield();
