@@ -76,6 +76,9 @@ bool same(const Outcome& a, const Outcome& b) {
 }
 
 TEST_F(Fork, ASessionPlansAnewInAChildThatWasForkedWhileItSearched) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator stays locked in a child that was forked while a thread allocated";
+#endif
   const Outcome plain = plain_step();
   Session session({.budget = Budget::percent(50)});
   for (int i = 0; i < 2; ++i) step(session);
