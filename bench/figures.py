@@ -3,6 +3,7 @@ import ctypes.util
 import json
 import statistics
 import subprocess
+from dataclasses import replace
 import sys
 
 import gap as plans
@@ -13,7 +14,8 @@ SHARES = {"gpt": (50, 40, 25), "bert": (50, 40, 25), "resnet": (50, 35, 25), "un
           "mlp": (50, 35), "deep": (50, 25)}
 
 
-RECORDING_PROCESSES = 3
+RECORDING_PROCESSES = 2
+RECORDING_WARM_UP = 2  # nothing is planned there
 
 
 class Bench:
@@ -66,6 +68,7 @@ class Bench:
 def recording(bench):
     """Everything recorded, nothing dropped: time, and bytes of the records. Each variant runs in several processes, whose
     steps differ by a percent or two for where their memory lies; two plain processes show how much that leaves."""
+    bench = Bench(bench.build, replace(bench.protocol, warm_up=RECORDING_WARM_UP), bench.models)
     rows = []
     for model in ("gpt", "resnet", "bert", "mlp", "lstm"):
         row = bench.against_plain(model, "record", RECORDING_PROCESSES)
