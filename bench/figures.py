@@ -3,8 +3,8 @@ import ctypes.util
 import json
 import statistics
 import subprocess
-from dataclasses import replace
 import sys
+from dataclasses import replace
 
 import gap as plans
 import peers
