@@ -1,6 +1,5 @@
 #include "cli/plan_options.h"
 
-#include <utility>
 #include <vector>
 
 #include <remat/budget.h>

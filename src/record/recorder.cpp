@@ -36,7 +36,7 @@ thread_local Slot t_slot;
 
 /// What may be included in dispatch without changing results: PyTorch's own keys, those of Python's modes and of
 /// torch.func, which is_plain() and dispatch_mode_enabled() look at.
-const c10::DispatchKeySet kKnownKeys =
+constexpr c10::DispatchKeySet kKnownKeys =
     c10::default_included_set | c10::autocast_dispatch_keyset |
     c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
                          c10::DispatchKey::FuncTorchDynamicLayerFrontMode,

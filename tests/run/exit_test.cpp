@@ -35,19 +35,21 @@ Trainer g_trainer;
 thread_local Trainer t_trainer;
 at::Tensor g_loss;
 
-TEST(ExitDeathTest, AStepInAStaticObjectEndsAfterItsThread) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+/// Ends processes of their own, begun anew: a fork would bring this one's threads and static objects along.
+struct ExitDeathTest : testing::Test {
+  ExitDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(ExitDeathTest, AStepInAStaticObjectEndsAfterItsThread) {
   EXPECT_EXIT((g_trainer.begin(), std::exit(0)), ExitedWithCode(0), "");
 }
 
-TEST(ExitDeathTest, AStepInAnObjectOfAThread) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+TEST_F(ExitDeathTest, AStepInAnObjectOfAThread) {
   EXPECT_EXIT((std::thread([] { t_trainer.begin(); }).join(), train(), std::exit(0)), ExitedWithCode(0), "");
 }
 
 /// The first of the thread: PyTorch's autograd has no second one there.
-TEST(ExitDeathTest, BackwardInAFunctionOfAtExit) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+TEST_F(ExitDeathTest, BackwardInAFunctionOfAtExit) {
   const auto run = [] {
     g_trainer.session.emplace();
     g_trainer.step.emplace(g_trainer.session->step());
@@ -58,8 +60,7 @@ TEST(ExitDeathTest, BackwardInAFunctionOfAtExit) {
   EXPECT_EXIT(run(), ExitedWithCode(0), "");
 }
 
-TEST(ExitDeathTest, NoStepBeginsInTheDestructorOfAStaticObject) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+TEST_F(ExitDeathTest, NoStepBeginsInTheDestructorOfAStaticObject) {
   struct Late {
     Session session;
     ~Late() {
@@ -86,8 +87,7 @@ struct Wrapping : c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-TEST(ExitDeathTest, AStepUnderAnotherAllocatorIsRefused) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+TEST_F(ExitDeathTest, AStepUnderAnotherAllocatorIsRefused) {
   const auto run = [] {
     Session session({.budget = "8MiB"});
     session.step().end();
