@@ -1,4 +1,5 @@
 """How far plans are from the best possible ones, by the oracle (oracle.py): rows for the figure `gap`."""
+
 import json
 import math
 import os
@@ -38,7 +39,9 @@ class Planner:
         environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
         run = subprocess.run([self.remat, *map(str, arguments)], env=environment, capture_output=True, text=True)
         if run.returncode not in (0, 3):  # 3: the budget is too small
-            raise RuntimeError(f"[gap] remat {' '.join(map(str, arguments))} ended with code {run.returncode}: {run.stderr}")
+            raise RuntimeError(
+                f"[gap] remat {' '.join(map(str, arguments))} ended with code {run.returncode}: {run.stderr}"
+            )
         return run.returncode == 0
 
     def record(self, model, batch):
@@ -53,9 +56,12 @@ class Planner:
         self._run("plan", self.folder / f"{model}.json", "--all", "--budget", "1%", "--json", out)
         result = json.loads(out.read_text())
         baseline = result["baseline_bytes"]
-        return {"model": model, "plain_activation_peak_bytes": result["plain_peak_bytes"] - baseline,
-                "floor_bytes": result["floor_bytes"] - baseline,
-                "smallest_bytes": {plan["planner"]: plan["smallest_peak_bytes"] - baseline for plan in result["plans"]}}
+        return {
+            "model": model,
+            "plain_activation_peak_bytes": result["plain_peak_bytes"] - baseline,
+            "floor_bytes": result["floor_bytes"] - baseline,
+            "smallest_bytes": {plan["planner"]: plan["smallest_peak_bytes"] - baseline for plan in result["plans"]},
+        }
 
     def plan(self, graph, budget):
         """The fates of auto's plan, refined as sessions do, and its seconds (None, None if it has none), and seconds that no
@@ -71,15 +77,20 @@ class Planner:
         fates = graph.fates_from(plan["fates"])
         result = simulate(graph, fates)
         if result.peak_bytes != plan["predicted_peak_bytes"] or abs(result.seconds - plan["predicted_seconds"]) > 1e-9:
-            raise RuntimeError(f"[gap] the simulators differ: {result} here, {plan['predicted_peak_bytes']} bytes and "
-                               f"{plan['predicted_seconds']} seconds there; that is a bug, please report it")
+            raise RuntimeError(
+                f"[gap] the simulators differ: {result} here, {plan['predicted_peak_bytes']} bytes and "
+                f"{plan['predicted_seconds']} seconds there; that is a bug, please report it"
+            )
         return fates, result.seconds, least
 
 
 def compared(graph, auto, reference):
     """Seconds of auto's plan, or None, against those that no plan falls below; null in the file: nothing fits."""
-    row = {"step_seconds": graph.step_seconds, "auto_seconds": auto,
-           "reference_seconds": None if math.isinf(reference) else reference}
+    row = {
+        "step_seconds": graph.step_seconds,
+        "auto_seconds": auto,
+        "reference_seconds": None if math.isinf(reference) else reference,
+    }
     if auto is not None:
         row["gap_percent"] = 100 * (auto - reference) / graph.step_seconds
     return row
@@ -96,9 +107,14 @@ def model_rows(planner, models, batches, seconds):
                 yield row | compared(graph, auto, least)
                 continue
             bound = oracle.refined_bound(graph, budget, seconds, IGNORED_BYTES.get(model, 0), fates)
-            row |= compared(graph, auto, max(least, bound.seconds)) | {"knapsack_seconds": None if math.isinf(least) else least}
+            row |= compared(graph, auto, max(least, bound.seconds)) | {
+                "knapsack_seconds": None if math.isinf(least) else least
+            }
             if bound.fates not in (None, fates):
-                row |= {"better_seconds": simulate(graph, bound.fates).seconds, "better_fates": oracle.lists_of(bound.fates)}
+                row |= {
+                    "better_seconds": simulate(graph, bound.fates).seconds,
+                    "better_fates": oracle.lists_of(bound.fates),
+                }
             yield row
 
 
@@ -111,8 +127,10 @@ def small_rows(planner):
             if math.isinf(optimum):
                 continue  # nothing fits
             if least > optimum + 1e-12:
-                raise RuntimeError(f"[gap] the bound of {name} at {share} % is {least} seconds, above the optimum of {optimum}; "
-                                   "that is a bug, please report it")
+                raise RuntimeError(
+                    f"[gap] the bound of {name} at {share} % is {least} seconds, above the optimum of {optimum}; "
+                    "that is a bug, please report it"
+                )
             row = {"model": "small", "graph": name, "share": share, "reference": "optimum"}
             if better is not None:
                 row |= {"better_seconds": optimum, "better_fates": oracle.lists_of(better)}

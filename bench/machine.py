@@ -1,4 +1,5 @@
 """What the numbers were measured on, and how busy the rest of the machine was."""
+
 import os
 import subprocess
 from pathlib import Path

@@ -3,6 +3,7 @@
 A model's repeated blocks are in `blocks`, and it calls them through `run_block`, so that a variant can change how blocks
 are run and nothing else. Shapes are those of zoo/ where both exist.
 """
+
 import functools
 
 import torch
@@ -38,8 +39,10 @@ class AttentionBlock(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
 
     def forward(self, x):
-        heads = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-                 for part in self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1))
+        heads = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.query_key_value(self.norm_attention(x)).chunk(3, dim=-1)
+        )
         attended = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
         x = x + self.dropout(self.projection(attended))
         return x + self.dropout(self.mlp(self.norm_mlp(x)))
@@ -70,9 +73,15 @@ class Bottleneck(nn.Module):
         super().__init__()
         after = 4 * width
         self.layers = nn.Sequential(
-            nn.Conv2d(before, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True),
-            nn.Conv2d(width, after, 1, bias=False), nn.BatchNorm2d(after))
+            nn.Conv2d(before, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, after, 1, bias=False),
+            nn.BatchNorm2d(after),
+        )
         self.shortcut = nn.Identity()
         if stride != 1 or before != after:
             self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
@@ -86,12 +95,14 @@ class ResNet(Model):
 
     def __init__(self, batch=16, size=128, classes=1000):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
-                                  nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        )
         widths = [64 << stage for stage, depth in enumerate((3, 4, 6, 3)) for _ in range(depth)]
         befores = [64] + [4 * width for width in widths[:-1]]
-        self.blocks = nn.ModuleList(Bottleneck(before, width, 2 if before == 2 * width else 1)
-                                    for before, width in zip(befores, widths))
+        self.blocks = nn.ModuleList(
+            Bottleneck(before, width, 2 if before == 2 * width else 1) for before, width in zip(befores, widths)
+        )
         self.head = nn.Linear(4 * widths[-1], classes)
         self.images, self.classes = torch.randn(batch, 3, size, size), torch.randint(classes, (batch,))
 
@@ -118,7 +129,9 @@ class Deep(Model):
     class Block(nn.Module):
         def __init__(self, width, hidden):
             super().__init__()
-            self.layers = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+            self.layers = nn.Sequential(
+                nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width)
+            )
 
         def forward(self, x):
             return x + self.layers(x)
@@ -150,16 +163,22 @@ class UNet(Model):
 
     @staticmethod
     def block(before, after):
-        return nn.Sequential(nn.Conv2d(before, after, 3, padding=1, bias=False), nn.GroupNorm(8, after), nn.ReLU(inplace=True),
-                             nn.Conv2d(after, after, 3, padding=1, bias=False), nn.GroupNorm(8, after), nn.ReLU(inplace=True))
+        return nn.Sequential(
+            nn.Conv2d(before, after, 3, padding=1, bias=False),
+            nn.GroupNorm(8, after),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(after, after, 3, padding=1, bias=False),
+            nn.GroupNorm(8, after),
+            nn.ReLU(inplace=True),
+        )
 
     def loss(self):
         x, skips, levels = self.images, [], len(self.ups)
-        for index, block in enumerate(self.blocks[:levels + 1]):
+        for index, block in enumerate(self.blocks[: levels + 1]):
             x = self.run_block(index, block, F.max_pool2d(x, 2) if index else x)
             skips.append(x)
         skips.pop()
-        for index, (up, block) in enumerate(zip(self.ups, self.blocks[levels + 1:]), levels + 1):
+        for index, (up, block) in enumerate(zip(self.ups, self.blocks[levels + 1 :]), levels + 1):
             x = self.run_block(index, block, torch.cat([skips.pop(), up(x)], 1))
         return F.cross_entropy(self.classify(x), self.classes)
 
@@ -218,10 +237,14 @@ class Bert(HuggingFace):
         from transformers import BertConfig, BertForSequenceClassification
 
         config = BertConfig(num_labels=2)
-        super().__init__(BertForSequenceClassification(config), {
-            "input_ids": torch.randint(config.vocab_size, (batch, length)),
-            "attention_mask": torch.ones(batch, length, dtype=torch.long),
-            "labels": torch.randint(2, (batch,))})
+        super().__init__(
+            BertForSequenceClassification(config),
+            {
+                "input_ids": torch.randint(config.vocab_size, (batch, length)),
+                "attention_mask": torch.ones(batch, length, dtype=torch.long),
+                "labels": torch.randint(2, (batch,)),
+            },
+        )
         self.blocks = self.model.bert.encoder.layer
 
 
@@ -249,8 +272,17 @@ class LoRA(GPT2):
         self.model = peft.get_peft_model(self.model, config)
 
 
-MODELS = {"gpt": GPT, "bert": Bert, "gpt2": GPT2, "resnet": ResNet, "unet": UNet, "lstm": LSTM, "mlp": MLP, "deep": Deep,
-          "lora": LoRA}
+MODELS = {
+    "gpt": GPT,
+    "bert": Bert,
+    "gpt2": GPT2,
+    "resnet": ResNet,
+    "unet": UNet,
+    "lstm": LSTM,
+    "mlp": MLP,
+    "deep": Deep,
+    "lora": LoRA,
+}
 
 
 def make(name, batch=None):

@@ -4,6 +4,7 @@
 Answers each line of standard input with a step and a line of JSON: seconds, exact bytes, fingerprints of what it left, and
 what remat reports. Weights, data and seed are the same in each process and step, and so is the allocator.
 """
+
 import gc
 import hashlib
 import json
@@ -55,14 +56,27 @@ class Program:
         with self.steps.around():
             self.model.loss().backward()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        result = {"wall": wall, "cpu": cpu, "page_faults": page_faults() - faults,
-                  "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
-                  "gradients": fingerprint(p.grad for p in self.parameters),
-                  "buffers": fingerprint(self.model.buffers())}
+        result = {
+            "wall": wall,
+            "cpu": cpu,
+            "page_faults": page_faults() - faults,
+            "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
+            "gradients": fingerprint(p.grad for p in self.parameters),
+            "buffers": fingerprint(self.model.buffers()),
+        }
         if self.steps.session is not None:
             report = self.steps.session.report()
-            result["report"] = {key: getattr(report, key) for key in (
-                "budget_bytes", "peak_bytes", "planned_peak_bytes", "recompute_seconds", "planning_seconds", "ops_replayed")}
+            result["report"] = {
+                key: getattr(report, key)
+                for key in (
+                    "budget_bytes",
+                    "peak_bytes",
+                    "planned_peak_bytes",
+                    "recompute_seconds",
+                    "planning_seconds",
+                    "ops_replayed",
+                )
+            }
         return result
 
 

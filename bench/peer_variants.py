@@ -1,4 +1,5 @@
 """Other ways to save activation memory, and remat: what each changes in a model of peer_models.py or puts around a step."""
+
 import contextlib
 import math
 
@@ -11,8 +12,15 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 import remat
 
 aten = torch.ops.aten
-HEAVY = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default,
-         aten._scaled_dot_product_flash_attention_for_cpu.default, aten._scaled_dot_product_attention_math.default}
+HEAVY = {
+    aten.mm.default,
+    aten.addmm.default,
+    aten.bmm.default,
+    aten.baddbmm.default,
+    aten.convolution.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_attention_math.default,
+}
 
 
 def every_block(model):
@@ -42,12 +50,14 @@ def square_root_of_blocks(model):
 
 def selective(model):
     """Products, convolutions and attention are saved, the rest is computed again."""
+
     def choose(ctx, operator, *args, **kwargs):
         return CheckpointPolicy.MUST_SAVE if operator in HEAVY else CheckpointPolicy.PREFER_RECOMPUTE
 
     def run(index, block, *args, **kwargs):
-        return checkpoint(block, *args, use_reentrant=False,
-                          context_fn=lambda: create_selective_checkpoint_contexts(choose), **kwargs)
+        return checkpoint(
+            block, *args, use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(choose), **kwargs
+        )
 
     model.run_blocks_by(run)
 
@@ -58,6 +68,7 @@ def transformers_own(model):
 
 def compiled(budget):
     """torch.compile, saving the share `budget` of what it would save."""
+
     def change(model):
         torch._functorch.config.activation_memory_budget = budget
         model.loss = torch.compile(model.loss)

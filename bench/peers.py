@@ -10,6 +10,7 @@ nothing dropped, within the peak of every peer, within twice that of checkpointi
 --eager leaves torch.compile out, whose peers take a minute each to compile, and --compiled measures these alone: the others
 of the same day stay in the file, like other models.
 """
+
 import argparse
 import datetime
 import json
@@ -33,7 +34,9 @@ class Bench:
 
     def worker(self, model, *variant):
         program = Path(__file__).with_name("peer_step.py")
-        return Worker(sys.executable, program, self.models.get(model, model), *map(str, variant), environment=self.environment)
+        return Worker(
+            sys.executable, program, self.models.get(model, model), *map(str, variant), environment=self.environment
+        )
 
     def rows(self, model, variants):
         """A row for each of `variants`, (name, bytes...), in pairs with plain."""
@@ -46,7 +49,9 @@ class Bench:
                     with self.worker(model, *variant) as other:
                         for _ in range(WARM_UP if variant[0].startswith("remat") else 1):
                             other.run("step")
-                        pairs = interleave(self.protocol, lambda: plain.run("step"), lambda other=other: other.run("step"))
+                        pairs = interleave(
+                            self.protocol, lambda: plain.run("step"), lambda other=other: other.run("step")
+                        )
                 except StepError as error:
                     rows.append(row | {"error": str(error)})
                     continue
@@ -56,9 +61,11 @@ class Bench:
     @staticmethod
     def bytes_of(pairs, within=None):
         plain, own = zip(*pairs)
-        result = {"plain_activation_peak_bytes": max(step["activation_peak_bytes"] for step in plain),
-                  "activation_peak_bytes": max(step["activation_peak_bytes"] for step in own),
-                  "buffers_equal": len({step["buffers"] for step in plain + own}) == 1}
+        result = {
+            "plain_activation_peak_bytes": max(step["activation_peak_bytes"] for step in plain),
+            "activation_peak_bytes": max(step["activation_peak_bytes"] for step in own),
+            "buffers_equal": len({step["buffers"] for step in plain + own}) == 1,
+        }
         if "report" in own[-1]:
             result["report"] = own[-1]["report"]
         if within is not None:
@@ -96,7 +103,9 @@ def measure(bench, model, kinds, before):
         if row["variant"].startswith(peer_variants.COMPILED) and peer_variants.COMPILED in measured:
             row["compiled_ratio"] = row["wall_ratio"] / measured[peer_variants.COMPILED]["wall_ratio"]
         if row["variant"] != peer_variants.AGAIN:
-            row["remat_within_bytes"] = max((p for p in known + points if p <= row["activation_peak_bytes"]), default=None)
+            row["remat_within_bytes"] = max(
+                (p for p in known + points if p <= row["activation_peak_bytes"]), default=None
+            )
     nothing_dropped = [(peer_variants.NOTHING_DROPPED,)] if False in kinds else []
     return rows + bench.rows(model, [*nothing_dropped, *(("remat", point) for point in points)])
 
@@ -116,9 +125,12 @@ def summary(row):
     if "error" in row:
         return f"{row['variant']}: {row['error']}"
     share = 100 * row["activation_peak_bytes"] / row["plain_activation_peak_bytes"]
-    return (f"{row['variant']}: x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, foreign {row['foreign']:.2f}) at {share:.1f} %" +
-            ("" if row["gradients_equal"] else ", gradients differ") + ("" if row["buffers_equal"] else ", buffers differ") +
-            (f", {row['over_budget_bytes']} bytes over" if row.get("over_budget_bytes") else ""))
+    return (
+        f"{row['variant']}: x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, foreign {row['foreign']:.2f}) at {share:.1f} %"
+        + ("" if row["gradients_equal"] else ", gradients differ")
+        + ("" if row["buffers_equal"] else ", buffers differ")
+        + (f", {row['over_budget_bytes']} bytes over" if row.get("over_budget_bytes") else "")
+    )
 
 
 def arguments():
@@ -162,8 +174,14 @@ def main():
             print("  " + summary(row), flush=True)
         rows = [row for row in rows if row["model"] != name] + before + measured
         versions = {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe()
-        result = {"figure": "peers", "date": today, "trial": args.trial, "versions": versions,
-                  "protocol": {"pairs": args.pairs, "warm_up": WARM_UP + bench.protocol.warm_up}, "rows": rows}
+        result = {
+            "figure": "peers",
+            "date": today,
+            "trial": args.trial,
+            "versions": versions,
+            "protocol": {"pairs": args.pairs, "warm_up": WARM_UP + bench.protocol.warm_up},
+            "rows": rows,
+        }
         file.write_text(json.dumps(result, indent=1) + "\n")
 
 

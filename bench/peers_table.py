@@ -1,10 +1,20 @@
 """What bench/peers.py measured, as tables: remat from Python beside other ways to save memory."""
+
 from table import MODELS, peak, ratio, table
 
-NAMES = MODELS | {"bert": "BERT-base of transformers, batch 8 x 128", "gpt2": "GPT-2 small of transformers, batch 4 x 256"}
+NAMES = MODELS | {
+    "bert": "BERT-base of transformers, batch 8 x 128",
+    "gpt2": "GPT-2 small of transformers, batch 4 x 256",
+}
 BEST_KNOWN = ("checkpoint every block", "transformers' own checkpointing")
-HEAD = ["variant", "activation peak", "time x plain (range)", "remat's, within that peak", "extra time, of the other's",
-        "gradients, buffers"]
+HEAD = [
+    "variant",
+    "activation peak",
+    "time x plain (range)",
+    "remat's, within that peak",
+    "extra time, of the other's",
+    "gradients, buffers",
+]
 BEGINNING = """# remat beside other ways to save memory
 
 Measured by `bench/peers.py`, from Python, forward and backward. A ratio is the median of interleaved pairs, each variant
@@ -29,8 +39,10 @@ def page(result):
     for model in dict.fromkeys(row["model"] for row, _ in rows):
         parts.append(f"## {NAMES[model]}\n\n" + table(HEAD, [cells for row, cells in rows if row["model"] == model]))
     versions = result["versions"]
-    parts.append(f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
-                 f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n")
+    parts.append(
+        f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
+        f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n"
+    )
     return "\n".join(parts)
 
 
@@ -47,7 +59,10 @@ def peer_rows(rows):
     for (model, variant), row in of.items():
         ours = variant.startswith("remat")
         if "error" in row:
-            yield row, [variant.partition(" within ")[0], "", "refused" if ours else f"failed: {row['error']}", "", "", ""]
+            yield (
+                row,
+                [variant.partition(" within ")[0], "", "refused" if ours else f"failed: {row['error']}", "", "", ""],
+            )
         elif not ours:
             within = f"remat within {row.get('remat_within_bytes')} bytes"
             compared.add((model, within))

@@ -1,4 +1,5 @@
 """A plot as SVG, without any library."""
+
 import math
 
 WIDTH, HEIGHT, MARGIN = 560, 360, 60
@@ -10,7 +11,7 @@ def decades(values):
 
 
 def power(exponent):
-    return f"{10 ** exponent:,}" if exponent >= 0 else f"{10.0 ** exponent:g}"
+    return f"{10**exponent:,}" if exponent >= 0 else f"{10.0**exponent:g}"
 
 
 def log_log(x_name, y_name, points):
@@ -31,13 +32,15 @@ def log_log(x_name, y_name, points):
 
     bottom, top = 10.0 ** ys[0], 10.0 ** ys[-1]
     left, right = 10.0 ** xs[0], 10.0 ** xs[-1]
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
-             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    ]
     for exponent in xs:
-        low, high = place(10.0 ** exponent, bottom), place(10.0 ** exponent, top)
+        low, high = place(10.0**exponent, bottom), place(10.0**exponent, top)
         parts += [line((low, high), 'stroke="#ddd"'), label(low[0], low[1] + 18, power(exponent))]
     for exponent in ys:
-        low, high = place(left, 10.0 ** exponent), place(right, 10.0 ** exponent)
+        low, high = place(left, 10.0**exponent), place(right, 10.0**exponent)
         parts += [line((low, high), 'stroke="#ddd"'), label(low[0] - 8, low[1] + 4, power(exponent), "end")]
     (x, y), last = points[0], points[-1][0]
     reach = min(last, x * top / y)

@@ -1,5 +1,6 @@
 """Small graphs for the oracle, the same on every machine: random ones with one of everything that a graph can have, and
 layers as models have them."""
+
 import random
 
 from step_model import Graph
@@ -9,7 +10,9 @@ class Recorder:
     """Writes a graph down as a step would leave it: values by operators forward, uses and frees backward."""
 
     def __init__(self, leaves, baseline=0):
-        self.values = [{"bytes": size, "producer": -1, "packed_bytes": 0, "droppable": False, "dropped": False} for size in leaves]
+        self.values = [
+            {"bytes": size, "producer": -1, "packed_bytes": 0, "droppable": False, "dropped": False} for size in leaves
+        ]
         self.operators, self.events, self.baseline = [], [], baseline
 
     def event(self, kind, index, delta=0, scratch=0):
@@ -20,18 +23,38 @@ class Recorder:
         made = range(len(self.values), len(self.values) + len(results))
         o = len(self.operators)
         for size, packed, droppable in results:
-            self.values.append({"bytes": size, "producer": o, "packed_bytes": packed, "droppable": droppable, "dropped": False})
-        self.operators.append({"name": f"aten::op{o}", "seconds": seconds, "replay_seconds": seconds,
-                               "scratch_bytes": scratch, "inputs": list(inputs), "overwritten": list(overwritten),
-                               "results": list(made)})
+            self.values.append(
+                {"bytes": size, "producer": o, "packed_bytes": packed, "droppable": droppable, "dropped": False}
+            )
+        self.operators.append(
+            {
+                "name": f"aten::op{o}",
+                "seconds": seconds,
+                "replay_seconds": seconds,
+                "scratch_bytes": scratch,
+                "inputs": list(inputs),
+                "overwritten": list(overwritten),
+                "results": list(made),
+            }
+        )
         self.event("operator", o, sum(result[0] for result in results) if delta is None else delta, scratch)
         return list(made)
 
     def graph(self):
         seconds = 3 * sum(operator["seconds"] for operator in self.operators)
-        return Graph({"format": "remat-graph", "version": 3, "baseline_bytes": self.baseline, "parameter_bytes": 0,
-                      "gradient_bytes": 0, "step_seconds": seconds, "values": self.values, "operators": self.operators,
-                      "events": self.events})
+        return Graph(
+            {
+                "format": "remat-graph",
+                "version": 3,
+                "baseline_bytes": self.baseline,
+                "parameter_bytes": 0,
+                "gradient_bytes": 0,
+                "step_seconds": seconds,
+                "values": self.values,
+                "operators": self.operators,
+                "events": self.events,
+            }
+        )
 
 
 def random_graph(seed, operators):
@@ -58,8 +81,14 @@ def random_graph(seed, operators):
         if len(results) == 1 and old >= 2 and old not in held and chance(50):  # what was there before is not saved
             size, (_, packed, droppable) = step.values[old]["bytes"], results[0]
             results, overwritten, delta = [(size, min(packed, size), droppable)], (old,), 0
-        made = step.run(inputs, results, 0.001 * (1 + draw.randrange(20)), draw.randrange(200) if chance(30) else 0,
-                        overwritten, delta)
+        made = step.run(
+            inputs,
+            results,
+            0.001 * (1 + draw.randrange(20)),
+            draw.randrange(200) if chance(30) else 0,
+            overwritten,
+            delta,
+        )
         for v in made:
             if step.values[v]["droppable"] or chance(30):
                 held.append(v)
@@ -111,12 +140,12 @@ def blocks(count, seed):
 
     for _ in range(count):
         normal, statistics = step.run([x], [(width, 0, True), (width // 64, 0, True)], unit)
-        product, = step.run([normal], [(4 * width, 0, False)], 20 * unit, scratch=width // 4)
-        hidden, = step.run([product], [(4 * width, 0, True)], 2 * unit, overwritten=[product], delta=0)
-        mask, = step.run([hidden], [(4 * width, width // 8, True)], 3 * unit)
-        active, = step.run([hidden, mask], [(4 * width, 0, True)], 2 * unit)
-        out, = step.run([active], [(width, 0, False)], 20 * unit)
-        x_next, = step.run([x, out], [(width, 0, True)], unit)
+        (product,) = step.run([normal], [(4 * width, 0, False)], 20 * unit, scratch=width // 4)
+        (hidden,) = step.run([product], [(4 * width, 0, True)], 2 * unit, overwritten=[product], delta=0)
+        (mask,) = step.run([hidden], [(4 * width, width // 8, True)], 3 * unit)
+        (active,) = step.run([hidden, mask], [(4 * width, 0, True)], 2 * unit)
+        (out,) = step.run([active], [(width, 0, False)], 20 * unit)
+        (x_next,) = step.run([x, out], [(width, 0, True)], unit)
         step.event("other", -1, -width)
         for v in (normal, statistics, hidden, mask, active):
             save(v)

@@ -3,6 +3,7 @@
 `simulate` follows src/plan/simulate.cpp but is written on its own, and tests/bench compares the two. Fates are a list
 with one of KEEP, DROP, AGAIN and PACK for each value.
 """
+
 import json
 from dataclasses import dataclass
 
@@ -20,7 +21,9 @@ class Graph:
         self.values, self.operators, self.events = document["values"], document["operators"], document["events"]
         count = len(self.values)
         if any(value["dropped"] for value in self.values):
-            raise ValueError("[oracle] the graph has values that a policy drops, which it knows nothing of; record the step without")
+            raise ValueError(
+                "[oracle] the graph has values that a policy drops, which it knows nothing of; record the step without"
+            )
         self.bytes = [value["bytes"] for value in self.values]
         self.packed_bytes = [value["packed_bytes"] for value in self.values]
         self.producer = [value["producer"] for value in self.values]
@@ -29,7 +32,9 @@ class Graph:
         self.uses = [[] for _ in range(count)]
         for e, (kind, index, _, _) in enumerate(self.events):
             if kind == "idle" and (self.idle[index] is not None or self.uses[index]):
-                raise ValueError("[oracle] backward goes through the graph more than once, of which the oracle knows nothing")
+                raise ValueError(
+                    "[oracle] backward goes through the graph more than once, of which the oracle knows nothing"
+                )
             if kind == "idle":
                 self.idle[index] = e
             elif kind == "free" and self.freed[index] is None:
