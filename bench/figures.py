@@ -1,5 +1,8 @@
 """What is measured: one function per figure, which returns its rows. Targets are what README's table promises."""
+
+import contextlib
 import ctypes.util
+import functools
 import json
 import statistics
 import subprocess
@@ -10,12 +13,19 @@ import gap as plans
 import peers
 from worker import StepError, Worker, compare, interleave
 
-SHARES = {"gpt": (50, 40, 25), "bert": (50, 40, 25), "resnet": (50, 35, 25), "unet": (50, 35), "lstm": (50, 35),
-          "mlp": (50, 35), "deep": (50, 25)}
+SHARES = {
+    "gpt": (50, 40, 25),
+    "bert": (50, 40, 25),
+    "resnet": (50, 35, 25),
+    "unet": (50, 35),
+    "lstm": (50, 35),
+    "mlp": (50, 35),
+    "deep": (50, 25),
+}
 
 
-RECORDING_PROCESSES = 2
-RECORDING_WARM_UP = 2  # nothing is planned there
+# Processes of each variant, and how many times the protocol's pairs each gives: about five minutes a model.
+RECORDING = {"gpt": (2, 1), "resnet": (3, 3), "bert": (2, 1), "mlp": (2, 2), "lstm": (2, 2), "lora": (3, 4)}
 
 
 class Bench:
@@ -27,63 +37,71 @@ class Bench:
     def worker(self, model, *arguments, **options):
         return Worker(self.build / "bench" / "bench_step", self.models.get(model, model), *arguments, **options)
 
-    def against_plain(self, model, command, processes=1):
-        """`command` against plain, each in `processes` processes of its own, so that neither pays for the other's use of
-        memory: a row, with bytes of the last step."""
-        row = {"model": self.models.get(model, model), "command": command, "processes": processes}
-        pairs = []
+    def against_plain(self, model, command):
+        """A row: `command` against plain, each in a process of its own, so that neither pays for the other's use of memory;
+        bytes of the last step."""
+        row = {"model": self.models.get(model, model), "command": command}
         try:
-            for _ in range(processes):
-                with self.worker(model) as plain, self.worker(model) as other:
-                    other.run("plain")  # shares of its peak are asked for
-                    pairs += interleave(self.protocol, lambda: plain.run("plain"), lambda: other.run(command))
+            with self.worker(model) as plain, self.worker(model) as other:
+                other.run("plain")  # shares of its peak are asked for
+                pairs = interleave(self.protocol, lambda: plain.run("plain"), lambda: other.run(command))
         except StepError as error:
             return row | {"error": str(error)}
-        if command == "plain":
-            return row | compare(pairs)
-        plain, other = pairs[-1]
-        reports = [b["report"] for _, b in pairs]
-        return row | compare(pairs) | {
-            "plain_activation_peak_bytes": plain["activation_peak_bytes"],
-            "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
-            "over_budget_bytes": max(0, *(r["peak_bytes"] - r["budget_bytes"] for r in reports)),
-            "report": other["report"],
-        }
+        return row | compare(pairs) | peaks(pairs)
 
-    def adapters(self, processes):
-        """A row for adapters on a frozen model, recorded: nothing is dropped, and weights that need no gradients are
-        inputs, which remat must know to be unchanged."""
-        bench = peers.Bench(self.build, self.protocol.pairs, {})
-        pairs = []
-        for _ in range(processes):
-            with bench.worker("lora", "plain") as plain, bench.worker("lora", "remat, nothing dropped") as other:
-                pairs += interleave(self.protocol, lambda: plain.run("step"), lambda: other.run("step"))
-        return {"model": "lora", "command": "record", "processes": processes} | compare(pairs) | {
-            "plain_activation_peak_bytes": max(a["activation_peak_bytes"] for a, _ in pairs),
-            "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
-            "over_budget_bytes": 0,
-        }
+
+def peaks(pairs):
+    """Bytes of pairs of steps, plain ones and others."""
+    plain, other = pairs[-1]
+    row = {
+        "plain_activation_peak_bytes": plain["activation_peak_bytes"],
+        "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
+    }
+    if "report" not in other:
+        return row
+    reports = [b["report"] for _, b in pairs]
+    return row | {
+        "over_budget_bytes": max(0, *(r["peak_bytes"] - r["budget_bytes"] for r in reports)),
+        "report": other["report"],
+    }
 
 
 def recording(bench):
-    """Everything recorded, nothing dropped: time, and bytes of the records. Each variant runs in several processes, whose
-    steps differ by a percent or two for where their memory lies; two plain processes show how much that leaves."""
-    bench = Bench(bench.build, replace(bench.protocol, warm_up=RECORDING_WARM_UP), bench.models)
+    """Everything recorded, nothing dropped: time, and bytes of the records. Several processes of each variant, since a
+    process's steps differ by a percent or two for where its memory lies; plain is compared with plain in the same turns."""
     rows = []
-    for model in ("gpt", "resnet", "bert", "mlp", "lstm"):
-        row = bench.against_plain(model, "record", RECORDING_PROCESSES)
-        if "error" not in row:
+    for model, (processes, times) in RECORDING.items():
+        # Nothing is planned: less warm-up.
+        protocol = replace(bench.protocol, warm_up=2, pairs=times * bench.protocol.pairs)
+        if model == "lora":  # weights that need no gradients are inputs, which remat must know to be unchanged
+            start = functools.partial(peers.Bench(bench.build, protocol.pairs, bench.models).worker, model)
+            variants = [
+                (lambda start=start, name=name: start(name), "step")
+                for name in ("plain", "remat, nothing dropped", "plain")
+            ]
+        else:
+            variants = [(lambda model=model: bench.worker(model), command) for command in ("plain", "record", "plain")]
+        turns = []
+        for _ in range(processes):
+            with contextlib.ExitStack() as stack:
+                workers = [(stack.enter_context(start()), command) for start, command in variants]
+                turns += interleave(protocol, *(functools.partial(worker.run, command) for worker, command in workers))
+        pairs = [(plain, recorded) for plain, recorded, _ in turns]
+        row = {"model": bench.models.get(model, model), "command": "record", "processes": processes}
+        row |= compare(pairs) | peaks(pairs) | {"plain": compare([(plain, again) for plain, _, again in turns])}
+        if "record_bytes" in row.get("report", {}):
             row["record_share"] = row["report"]["record_bytes"] / max(1, row["report"]["held_replaced_bytes"])
         rows.append(row)
-    rows.append(bench.adapters(RECORDING_PROCESSES))
-    return rows + [bench.against_plain(model, "plain", RECORDING_PROCESSES) for model in ("resnet", "lstm")]
+    return rows
 
 
 def operator(bench):
     """Seconds that recording adds to one small operator: the median of several runs."""
     program = [bench.build / "bench" / "bench_record_cost"]
-    runs = [json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
-            for _ in range(bench.protocol.pairs)]
+    runs = [
+        json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+        for _ in range(bench.protocol.pairs)
+    ]
     return [{"record_cost_seconds": statistics.median(run["record_cost_seconds"] for run in runs), "runs": runs}]
 
 
@@ -145,8 +163,10 @@ def planning(bench):
     rows = []
     for operators in (500, 1000, 2500, 5000, 10000, 25000):
         program = [bench.build / "bench" / "bench_planning", str(operators)]
-        runs = [json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
-                for _ in range(bench.protocol.pairs)]
+        runs = [
+            json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+            for _ in range(bench.protocol.pairs)
+        ]
         rows.append(sorted(runs, key=lambda run: run["planning_seconds"])[len(runs) // 2])
     return rows
 
@@ -173,5 +193,7 @@ def smallest(bench):
     return [planner.smallest(model, batches.get(model)) for model in SHARES]
 
 
-FIGURES = {f.__name__: f for f in (recording, operator, allocator, compute, budgets, online, half, packing, planning, gap,
-                                     smallest)}
+FIGURES = {
+    f.__name__: f
+    for f in (recording, operator, allocator, compute, budgets, online, half, packing, planning, gap, smallest)
+}

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Rewrites the table between README.md's bench markers, docs/peers.md and docs/planning.svg from the newest results:
 bench/readme_table.py [RESULTS] [README]"""
+
 import json
 import sys
 from pathlib import Path
 
 import peers_table
 from plot import log_log
-from table import MODELS, peak, ratio, table
+from table import MODELS, confident_ratio, peak, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIC = ("segments", "articulation-memory", "rotor")  # planners of the literature (docs/algorithms.md)
@@ -30,42 +31,66 @@ def exact(row):
 
 def step_rows(results):
     """Everything that is compared with plain steps."""
-    for figure, what in (("recording", "recording, nothing dropped"), ("compute", "policy `keep_compute`"),
-                         ("budgets", "budget {share} %"), ("online", "budget {share} %, no plan"),
-                         ("packing", "budget {share} %, nothing packed")):
+    for figure, what in (
+        ("compute", "policy `keep_compute`"),
+        ("budgets", "budget {share} %"),
+        ("online", "budget {share} %, no plan"),
+        ("packing", "budget {share} %, nothing packed"),
+    ):
         for row in results.get(figure, {"rows": []})["rows"]:
             within = row["command"].partition("keep_within ")[2]
             name = [MODELS[row["model"]], what.format(**row) + (f", budget {within} %" if within else "")]
-            if row["command"] == "plain":
-                yield [name[0], "plain against plain", ratio(row), "-", "-", exact(row)]
-            elif "error" in row:
+            if "error" in row:
                 yield [*name, "refused", "", "", ""]
             else:
-                over = f"{row['over_budget_bytes']} bytes" if figure in ("budgets", "online", "packing") or within else "-"
+                over = (
+                    f"{row['over_budget_bytes']} bytes" if figure in ("budgets", "online", "packing") or within else "-"
+                )
                 yield [*name, ratio(row), peak(row), over, exact(row)]
+
+
+def recording_rows(rows):
+    """Steps of which everything is recorded and nothing dropped, and plain ones beside them, whose ratio should be 1."""
+    for row in rows:
+        share = f"{100 * row['record_share']:.2f} %" if "record_share" in row else "-"
+        yield [
+            MODELS[row["model"]],
+            confident_ratio(row),
+            f"{row['cpu_ratio']:.3f}",
+            confident_ratio(row["plain"]),
+            peak(row),
+            share,
+            exact(row),
+        ]
 
 
 def other_lines(results):
     for row in results.get("operator", {"rows": []})["rows"]:
         yield f"- recording one operator takes {1e6 * row['record_cost_seconds']:.2f} us"
-    shares = [f"{row['model']} {100 * row['record_share']:.2f} %"
-              for row in results.get("recording", {"rows": []})["rows"] if "record_share" in row]
-    if shares:
-        yield f"- records, in percent of the saved values that they stand for: {', '.join(shares)}"
-    missed = [abs(row["report"]["peak_bytes"] - row["report"]["planned_peak_bytes"]) / row["plain_activation_peak_bytes"]
-              for row in results.get("budgets", {"rows": []})["rows"] if row.get("report", {}).get("planned_peak_bytes")]
+    missed = [
+        abs(row["report"]["peak_bytes"] - row["report"]["planned_peak_bytes"]) / row["plain_activation_peak_bytes"]
+        for row in results.get("budgets", {"rows": []})["rows"]
+        if row.get("report", {}).get("planned_peak_bytes")
+    ]
     if missed:
-        yield (f"- {len(missed)} planned steps peaked where their plans said, to {100 * max(missed):.3f} % of plain's "
-               "activation peak")
-    planned = [f"{row['operators']:,}: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.1f} MB"
-               for row in results.get("planning", {"rows": []})["rows"]]
+        yield (
+            f"- {len(missed)} planned steps peaked where their plans said, to {100 * max(missed):.3f} % of plain's "
+            "activation peak"
+        )
+    planned = [
+        f"{row['operators']:,}: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.1f} MB"
+        for row in results.get("planning", {"rows": []})["rows"]
+    ]
     if planned:
-        yield (f"- `auto` plans a transformer's step, by operators: {'; '.join(planned)} "
-               "([plot](docs/planning.svg); one core)")
+        yield (
+            f"- `auto` plans a transformer's step, by operators: {'; '.join(planned)} "
+            "([plot](docs/planning.svg); one core)"
+        )
 
 
 def gap_rows(rows):
     """Planned by `auto` against the oracle's figure: how much of a step it could be faster at most."""
+
     def percent(row, key):
         return "-" if row.get(key) is None else f"{100 * row[key] / row['step_seconds']:.1f}"
 
@@ -74,18 +99,35 @@ def gap_rows(rows):
         of_model.setdefault(row["model"], []).append(row)
     for model, own in of_model.items():
         if model in MODELS:
-            gaps = (f"{row['gap_percent']:.1f}" if row.get("reference_seconds") is not None and "gap_percent" in row else "-"
-                    for row in own)
-            yield [MODELS[model], *(" / ".join(cells) + " %" for cells in (
-                (str(row["share"]) for row in own), (percent(row, "auto_seconds") for row in own),
-                (percent(row, "reference_seconds") for row in own), gaps))]
+            gaps = (
+                f"{row['gap_percent']:.1f}"
+                if row.get("reference_seconds") is not None and "gap_percent" in row
+                else "-"
+                for row in own
+            )
+            yield [
+                MODELS[model],
+                *(
+                    " / ".join(cells) + " %"
+                    for cells in (
+                        (str(row["share"]) for row in own),
+                        (percent(row, "auto_seconds") for row in own),
+                        (percent(row, "reference_seconds") for row in own),
+                        gaps,
+                    )
+                ),
+            ]
     small = [row for row in rows if row["model"] == "small"]
     if small:
         gaps = [row["gap_percent"] for row in small if "gap_percent" in row]
         optimal = sum(gap < 1e-3 for gap in gaps)
-        yield [f"{len(small)} small graphs and budgets", "70 / 50 / 35 %", f"{optimal} optimal" +
-               (f", {len(small) - len(gaps)} without a plan" if len(gaps) < len(small) else ""), "exact",
-               f"{max(gaps, default=0):.2f} % at most"]
+        yield [
+            f"{len(small)} small graphs and budgets",
+            "70 / 50 / 35 %",
+            f"{optimal} optimal" + (f", {len(small) - len(gaps)} without a plan" if len(gaps) < len(small) else ""),
+            "exact",
+            f"{max(gaps, default=0):.2f} % at most",
+        ]
 
 
 def smallest_rows(rows):
@@ -103,30 +145,67 @@ def text(results):
     parts = []
     rows = list(step_rows(results))
     if rows:
-        parts.append(table(["model", "variant", "time x plain (range)", "activation peak", "over budget", "gradients"], rows))
+        parts.append(
+            table(["model", "variant", "time x plain (range)", "activation peak", "over budget", "gradients"], rows)
+        )
+    if "recording" in results:
+        parts.append(
+            table(
+                [
+                    "recording, nothing dropped",
+                    "time x plain (95 % sure)",
+                    "CPU time",
+                    "plain x plain (95 % sure)",
+                    "activation peak",
+                    "records, of what is saved",
+                    "gradients",
+                ],
+                recording_rows(results["recording"]["rows"]),
+            )
+        )
     if "allocator" in results:
-        half = [row | {"allocator": "remat, in 50 % of the activation memory"} for row in results.get("half", {"rows": []})["rows"]]
-        parts.append(table(["plain steps", "allocator", "time x PyTorch's allocator (range)", "page faults per step"],
-                           [[MODELS[row["model"]], row["allocator"], ratio(row),
-                             "{:.0f} -> {:.0f}".format(*row["page_faults"])]
-                            for row in results["allocator"]["rows"] + half]))
+        half = [
+            row | {"allocator": "remat, in 50 % of the activation memory"}
+            for row in results.get("half", {"rows": []})["rows"]
+        ]
+        parts.append(
+            table(
+                ["plain steps", "allocator", "time x PyTorch's allocator (range)", "page faults per step"],
+                [
+                    [MODELS[row["model"]], row["allocator"], ratio(row), "{:.0f} -> {:.0f}".format(*row["page_faults"])]
+                    for row in results["allocator"]["rows"] + half
+                ],
+            )
+        )
     if peers:
         parts.append(peers_table.short(peers))
     if "gap" in results:
-        parts.append(table(["plans of `auto`, predicted", "budget", "replays, of the step", "no plan takes less than", "gap"],
-                           gap_rows(results["gap"]["rows"])))
+        parts.append(
+            table(
+                ["plans of `auto`, predicted", "budget", "replays, of the step", "no plan takes less than", "gap"],
+                gap_rows(results["gap"]["rows"]),
+            )
+        )
     if "smallest" in results:
-        parts.append(table(["smallest activation peak", "`auto`", "no plan takes less than",
-                            *(f"`{name}`" for name in CLASSIC)], smallest_rows(results["smallest"]["rows"])))
+        parts.append(
+            table(
+                ["smallest activation peak", "`auto`", "no plan takes less than", *(f"`{name}`" for name in CLASSIC)],
+                smallest_rows(results["smallest"]["rows"]),
+            )
+        )
     lines = list(other_lines(results))
     if lines:
         parts.append("\n".join(lines) + "\n")
     latest = max(results.values(), key=lambda result: result["date"])
     versions = latest["versions"]
-    each = ", ".join(f"{figure}: {result['versions']['commit']}, {result['protocol']['pairs']} pairs"
-                     for figure, result in results.items())
-    parts.append(f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
-                 f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n")
+    each = ", ".join(
+        f"{figure}: {result['versions']['commit']}, {result['protocol']['pairs']} pairs"
+        for figure, result in results.items()
+    )
+    parts.append(
+        f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
+        f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n"
+    )
     return "\n".join(parts)
 
 

@@ -7,6 +7,7 @@ Two variants are compared in interleaved pairs after warm-up; a ratio is the med
 pairs those count during which other processes took the least of the machine. With --batch (to try the script, not to
 publish) or fewer pairs, results go to build/bench-trial instead: the table never takes them.
 """
+
 import argparse
 import datetime
 import json
@@ -57,11 +58,16 @@ def summary(row):
     if "reference" in row:
         gap = f"gap {row['gap_percent']:.3f} % of the step" if "gap_percent" in row else "auto found no plan"
         return f"{row['model']} {row.get('graph', '')} {row['share']} %: {gap}"
-    text = (f"{row['model']} {row.get('allocator', '')} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
-            f"foreign {row['foreign']:.2f})")
+    text = (
+        f"{row['model']} {row.get('allocator', '')} {row['command']}: time x{row['wall_ratio']:.3f} (cpu x{row['cpu_ratio']:.3f}, "
+        f"foreign {row['foreign']:.2f})"
+    )
     if "activation_peak_bytes" in row:
         text += f", peak {100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"
+    if "over_budget_bytes" in row:
         text += f", {row['over_budget_bytes']} bytes over budget"
+    if "plain" in row:
+        text += f", plain against plain x{row['plain']['wall_ratio']:.3f}"
     return text + ("" if row["gradients_equal"] else ", GRADIENTS DIFFER")
 
 
@@ -81,8 +87,14 @@ def main():
         for row in rows:
             print("  " + summary(row), flush=True)
             exact = exact and row.get("gradients_equal", True)
-        result = {"figure": name, "date": today, "trial": args.trial, "versions": versions,
-                  "protocol": vars(protocol), "rows": rows}
+        result = {
+            "figure": name,
+            "date": today,
+            "trial": args.trial,
+            "versions": versions,
+            "protocol": vars(protocol),
+            "rows": rows,
+        }
         (args.out / f"{today}-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     if not exact:
         sys.exit("bench: gradients differ between variants; that is a bug, please report it")

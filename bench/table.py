@@ -1,15 +1,25 @@
 """How rows of results are written in tables."""
 
-MODELS = {"gpt": "GPT, 12 x 512, batch 8 x 256", "bert": "BERT-base, batch 8 x 128",
-          "resnet": "ResNet-50, 128 x 128, batch 16", "unet": "U-Net, 128 x 128, batch 16",
-          "lstm": "LSTM, 2 x 512, batch 64 x 96", "mlp": "MLP, 40 x 1024, batch 2048",
-          "deep": "100 residual blocks of 256, batch 1024",
-          "lora": "LoRA of rank 8 on GPT-2 small of transformers and peft, batch 1 x 64"}
+MODELS = {
+    "gpt": "GPT, 12 x 512, batch 8 x 256",
+    "bert": "BERT-base, batch 8 x 128",
+    "resnet": "ResNet-50, 128 x 128, batch 16",
+    "unet": "U-Net, 128 x 128, batch 16",
+    "lstm": "LSTM, 2 x 512, batch 64 x 96",
+    "mlp": "MLP, 40 x 1024, batch 2048",
+    "deep": "100 residual blocks of 256, batch 1024",
+    "lora": "LoRA of rank 8 on GPT-2 small of transformers and peft, batch 1 x 64",
+}
 
 
 def ratio(row):
     low, high = row["wall_range"]
     return f"{row['wall_ratio']:.3f} ({low:.2f}-{high:.2f})"
+
+
+def confident_ratio(row):
+    low, high = row["wall_interval"]
+    return f"{row['wall_ratio']:.3f} ({low:.3f}-{high:.3f})"
 
 
 def peak(row):

@@ -1,5 +1,7 @@
 """Workers (processes that make steps on demand) and comparisons of what they do in interleaved pairs: A B A B ..."""
+
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -19,8 +21,9 @@ class Worker:
 
     def __init__(self, *program, environment=None):
         environment = os.environ | {"OMP_WAIT_POLICY": "passive"} | (environment or {})
-        self.process = subprocess.Popen(program, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=environment)
+        self.process = subprocess.Popen(
+            program, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
 
     def run(self, command):
         """The answer to `command`. `foreign`: CPU that all other processes used meanwhile, in cores."""
@@ -54,27 +57,39 @@ class Protocol:
     quiet: float = 0.1  # cores taken by others at which a pair counts as undisturbed
 
 
-def interleave(protocol, run_a, run_b):
-    """Steps of A and B in turn; the pairs with the least foreign load, at least `protocol.pairs` of them."""
+def interleave(protocol, *runs):
+    """Steps of all variants in turn; the turns with the least foreign load, at least `protocol.pairs` of them."""
     for _ in range(protocol.warm_up):
-        run_a(), run_b()
-    pairs = []
-    while len(pairs) < protocol.pairs or (
-            sum(load(p) < protocol.quiet for p in pairs) < protocol.pairs and len(pairs) < protocol.pairs + protocol.extra):
-        pairs.append((run_a(), run_b()))
-    return sorted(pairs, key=load)[:protocol.pairs]
+        for run in runs:
+            run()
+    turns = []
+    while len(turns) < protocol.pairs or (
+        sum(load(t) < protocol.quiet for t in turns) < protocol.pairs and len(turns) < protocol.pairs + protocol.extra
+    ):
+        turns.append(tuple(run() for run in runs))
+    return sorted(turns, key=load)[: protocol.pairs]
 
 
-def load(pair):
-    return max(step["foreign"] for step in pair)
+def load(turn):
+    return max(step["foreign"] for step in turn)
+
+
+def interval(values):
+    """Between which of `values`, a sample, the median lies with 95 % confidence or more, by order statistics."""
+    count = len(values)
+    below = [sum(math.comb(count, k) for k in range(rank)) / 2**count for rank in range(count // 2 + 1)]
+    rank = max(1, sum(chance <= 0.025 for chance in below) - 1)
+    return [sorted(values)[rank - 1], sorted(values)[-rank]]
 
 
 def compare(pairs):
-    """How much longer B takes than A: the median of the pairs' ratios, their range, and the steps' own medians."""
+    """How much longer B takes than A: the median of the pairs' ratios, where it lies with 95 % confidence, their range, and
+    the steps' own medians."""
     row = {"pairs": len(pairs), "foreign": statistics.median(map(load, pairs))}
     for clock in ("wall", "cpu"):
         ratios = [b[clock] / a[clock] for a, b in pairs]
         row[clock + "_ratio"] = statistics.median(ratios)
+        row[clock + "_interval"] = interval(ratios)
         row[clock + "_range"] = [min(ratios), max(ratios)]
         row[clock + "_seconds"] = [statistics.median(step[clock] for step in side) for side in zip(*pairs)]
     row["page_faults"] = [statistics.median(step["page_faults"] for step in side) for side in zip(*pairs)]
