@@ -83,21 +83,33 @@ void check_before_training(const TrainSettings& settings) {
   check_checkpoint_path(settings.checkpoint);
 }
 
-void print_summary(const TrainSettings& settings, const Trainer& trainer, const std::vector<StepResult>& results) {
-  if (results.empty()) return;
-  int64_t peak = 0, within_budget = 0;
+/// The step under the budget that peaked highest; null where there is none.
+const StepResult* highest_under_budget(const std::vector<StepResult>& results) {
+  const StepResult* highest = nullptr;
   for (const auto& result : results) {
-    peak = std::max(peak, result.peak_bytes);
-    if (result.report) within_budget = std::max(within_budget, result.report->peak_bytes);
+    if (result.budget_bytes && (highest == nullptr || result.report->peak_bytes > highest->report->peak_bytes)) {
+      highest = &result;
+    }
   }
+  return highest;
+}
+
+void print_summary(const TrainSettings& settings, const std::vector<StepResult>& results) {
+  if (results.empty()) return;
+  int64_t peak = 0;
+  for (const auto& result : results) peak = std::max(peak, result.peak_bytes);
   const double seconds = median_seconds(results);
   Table table;
   table.add({"loss", format_number(results.front().loss, 4) + " -> " + format_number(results.back().loss, 4)});
-  if (const auto budget = trainer.budget_bytes()) {
-    table.add({"peak memory", format_bytes(within_budget)});
-    table.add({"budget", format_bytes(*budget)});
+  if (const auto* const step = highest_under_budget(results)) {
+    table.add({"peak memory", format_bytes(step->report->peak_bytes)});
+    table.add({"budget", format_bytes(*step->budget_bytes)});
     // The budget is that of forward and backward: what the optimizer allocates is outside of it.
-    if (peak > *budget) table.add({"optimizer's peak", format_bytes(peak)});
+    int64_t optimizers = 0;
+    for (const auto& result : results) {
+      if (result.peak_bytes > result.report->peak_bytes) optimizers = std::max(optimizers, result.peak_bytes);
+    }
+    if (optimizers > *step->budget_bytes) table.add({"optimizer's peak", format_bytes(optimizers)});
   } else {
     table.add({"peak memory", format_bytes(peak)});
   }
@@ -114,7 +126,7 @@ nlohmann::json results_json(const TrainSettings& settings, const Trainer& traine
   nlohmann::json json = {{"command", "train"},        {"settings", decisive(settings)},
                          {"plain", settings.plain},   {"parameters", trainer.parameter_count()},
                          {"steps", std::move(steps)}, {"median_seconds", median_seconds(results)}};
-  if (const auto budget = trainer.budget_bytes()) json["budget_bytes"] = *budget;
+  if (!results.empty() && results.back().budget_bytes) json["budget_bytes"] = *results.back().budget_bytes;
   return json;
 }
 
@@ -193,7 +205,7 @@ int run_train(const TrainSettings& settings) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
                 static_cast<long long>(trainer.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
   } else {
-    print_summary(settings, trainer, results);
+    print_summary(settings, results);
   }
   try {  // last: where there is no plan, the training is worth no less
     if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");

@@ -150,7 +150,10 @@ std::vector<std::string> config_arguments(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw UsageError("[config] cannot read '" + path + "'; check the path");
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (!json.is_object()) throw UsageError("[config] '" + path + "' is not a JSON object; write {\"layers\": 12, ...}");
+  if (!json.is_object()) {
+    throw UsageError("[config] '" + path + "' is not a JSON object, or has a number that is too large; write " +
+                     "{\"layers\": 12, ...}");
+  }
   std::vector<std::string> arguments;
   for (const auto& [name, value] : json.items()) {
     if (name == "config") throw UsageError("[config] '" + path + "' names another config file; put its options here");

@@ -55,6 +55,7 @@ struct Trainer::Impl {
 
   // Forward and backward: gradients are there afterwards.
   float learn(const at::Tensor& batch, StepResult& result) {
+    const bool holds = session && session->budget_bytes();
     std::optional<Step> step;
     if (session) step.emplace(session->step());
     auto loss = forward(batch);
@@ -62,6 +63,7 @@ struct Trainer::Impl {
     const auto value = loss.item<float>();
     loss.reset();
     if (step) result.report = step->end();
+    if (holds) result.budget_bytes = result.report->budget_bytes;
     return value;
   }
 
@@ -128,10 +130,6 @@ StepResult Trainer::step() { return impl_->run_step(); }
 void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
-
-std::optional<int64_t> Trainer::budget_bytes() const {
-  return impl_->session ? impl_->session->budget_bytes() : std::nullopt;
-}
 
 std::string Trainer::plan() const {
   try {

@@ -23,8 +23,10 @@ struct StepResult {
   int64_t baseline_bytes = 0;        ///< alive when the step began
   int64_t peak_bytes = 0;            ///< at the worst moment, the optimizer's included
   std::optional<StepReport> report;  ///< nothing in a plain run
-  Fingerprints gradients;            ///< both empty unless asked for
-  Fingerprints parameters;           ///< after the update; buffers too
+  /// In bytes; nothing in a plain run, and in the first step of a percent budget, which measures what it is a share of.
+  std::optional<int64_t> budget_bytes;
+  Fingerprints gradients;   ///< both empty unless asked for
+  Fingerprints parameters;  ///< after the update; buffers too
 };
 
 class Trainer {
@@ -44,8 +46,6 @@ class Trainer {
 
   int64_t steps_done() const;
   int64_t parameter_count() const;
-  /// The budget in bytes; nothing in a plain run, and while a percent budget waits for its first step.
-  std::optional<int64_t> budget_bytes() const;
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;

@@ -22,8 +22,8 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
   bool held = false;
   double smooth_seconds = 0;  // a moving average: the speed now, not since the beginning
   while (trainer.steps_done() < settings.steps && interrupted() == 0) {
-    const bool holds = trainer.budget_bytes().has_value();  // a share's first step measures what it is a share of
     const auto& result = results.emplace_back(trainer.step());
+    const bool holds = result.budget_bytes.has_value();
     if (holds && !std::exchange(held, true)) peak = 0;
     peak = std::max(peak, holds ? result.report->peak_bytes : result.peak_bytes);
     smooth_seconds = smooth_seconds == 0 ? result.seconds : 0.8 * smooth_seconds + 0.2 * result.seconds;
@@ -35,7 +35,7 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
                    .times_plain = {},
                    .current_bytes = memory::current(),
                    .peak_bytes = peak,
-                   .budget_bytes = holds ? std::optional(result.report->budget_bytes) : std::nullopt,
+                   .budget_bytes = result.budget_bytes,
                    .seconds_left = smooth_seconds * static_cast<double>(settings.steps - result.step)});
     check_loss(result);
     if (after_step) after_step(result);

@@ -17,7 +17,8 @@ namespace remat {
 ///    the step began. What plain needs is not known before one step has run. The first step keeps what is alive above
 ///    that under the same share of what plain would have taken by then, and so under the share of its peak in the end;
 ///    where not enough can be given up, it takes what it needs and is not refused. (On CUDA it keeps everything.) From
-///    the second step on the budget is a number of bytes. Where steps differ, the largest so far counts.
+///    the second step on the budget is a number of bytes. Where steps differ, the largest so far counts;
+///    after one that was refused because it is larger still, the next is measured as a first step is.
 ///  - device limit (the default): the memory of the device, or the container's limit where that is smaller.
 ///
 /// A value type: immutable, cheap to copy, safe to share between threads.
@@ -30,7 +31,7 @@ class Budget {
   /// What parse() reads, so that `SessionOptions{.budget = "40%"}` needs no call. Throws as parse() does.
   template <class Text>
   requires(std::convertible_to<const Text&, std::string_view> && !std::is_null_pointer_v<Text>) Budget(const Text& text)
-      : Budget(parse(std::string_view(text))) {}
+      : Budget(parse(text)) {}
 
   /// `count` bytes. Throws Error unless `count` > 0.
   static Budget bytes(int64_t count);
@@ -42,6 +43,8 @@ class Budget {
   /// Throws Error on anything else, negative and overflowing numbers included, and on a number of up to 100 without a
   /// unit: "40" is no budget in bytes, and 40 % is written "40%".
   static Budget parse(std::string_view text);
+  /// The same; throws Error for a null pointer, as std::getenv() gives for a variable that is not set.
+  static Budget parse(const char* text);
 
   Kind kind() const noexcept { return kind_; }
   /// The number of bytes; 0 unless kind() is kBytes.
@@ -49,7 +52,8 @@ class Budget {
   /// The percentage in (0, 100]; 0 unless kind() is kPercent.
   double share() const noexcept { return share_; }
 
-  /// "2.00 GiB", "40%" or "device limit": what parse() reads back.
+  /// "2.00 GiB", "40%" or "device limit", for people: rounded as format_bytes() rounds, where byte_count() and share()
+  /// are exact.
   std::string to_string() const;
 
   bool operator==(const Budget&) const = default;

@@ -120,6 +120,14 @@ Budget Budget::parse(std::string_view text) {
   return bytes(count);
 }
 
+Budget Budget::parse(const char* text) {
+  if (text == nullptr) {
+    throw Error(
+        "[budget] a null pointer is no budget; give text such as \"40%\", or ask first whether getenv() found one");
+  }
+  return parse(std::string_view(text));
+}
+
 std::string Budget::to_string() const {
   switch (kind_) {
     case Kind::kBytes:

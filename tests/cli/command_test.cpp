@@ -62,15 +62,6 @@ TEST_F(CommandTest, TrainsAndSaysSo) {
   EXPECT_GT(json("run.json").at("steps").at(0).at("report").at("operators_recorded"), 0);
 }
 
-// AdamW's first update allocates its state, which no budget of forward and backward can prevent.
-TEST_F(CommandTest, TheSummaryTellsTheOptimizersPeakFromThatWithinTheBudget) {
-  const auto outcome = train({"--model", "mlp", "--width", "512", "--batch", "4", "--steps", "2", "--budget", "15MiB"});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(holds(outcome.out, " 14.1 MiB\nbudget  ")) << outcome.out;
-  EXPECT_TRUE(holds(outcome.out, "\noptimizer's peak  ")) << outcome.out;
-  EXPECT_FALSE(holds(train({"--steps", "2"}).out, "optimizer's"));
-}
-
 TEST_F(CommandTest, TheMlpLearnsToo) {
   EXPECT_EQ(train({"--model", "mlp", "--steps", "40", "--batch", "32", "--json", "run.json"}).code, 0);
   const auto steps = json("run.json").at("steps");

@@ -71,6 +71,9 @@ TEST(Budget, TakesTheTextOfALiteralOrAString) {
   EXPECT_EQ((Options{.budget = "40%"}.budget), Budget::percent(40));
   EXPECT_EQ((Options{.budget = std::string("2GiB")}.budget), Budget::bytes(int64_t{2} << 30));
   EXPECT_THROW((Options{.budget = "lots"}), Error);
+  const char* const unset = nullptr;  // what getenv() gives
+  EXPECT_THROW((Options{.budget = unset}), Error);
+  EXPECT_THROW(Budget::parse(unset), Error);
   static_assert(!std::is_convertible_v<int, Budget> && !std::is_convertible_v<std::nullptr_t, Budget>,
                 "a number would leave open whether it is bytes or a share");
 }
