@@ -73,6 +73,9 @@ class Step {
   /// Nothing more is to come but backward passes through what the forward calls have made: from now on the step ends,
   /// with this outcome, as soon as there are no values left that they could ask for. Taken back by enter_forward().
   void end_when_released(bool completed);
+  /// A model that has a budget of its own, of `bytes`, is called inside of the step: the smaller budget holds until the
+  /// step ends. `name`: what messages call the model's session. On the step's thread.
+  void hold_under(int64_t bytes, const std::string& name);
   /// By end(), by one of the above, or because this is a child of the process that began it: there it is no step.
   bool has_ended() const;
 

@@ -62,6 +62,20 @@ class Step:
         back."""
         self._step.end_when_released(completed)
 
+    def hold_under(self, session: Session) -> bool:
+        """A model with a session of its own is called inside of this step: a budget in bytes on the same device holds
+        too, until the step ends. False where that session has one that is not kept here: a share, which is one of its
+        own steps, or one of another device."""
+        ours, theirs = self._session._budget, session._budget
+        if (theirs.byte_count, theirs.share) == (0, 0):  # the device's limit
+            return True
+        if session._device != self._session._device:
+            return False
+        if theirs.byte_count > 0:
+            self._step.hold_under(theirs.byte_count, session._name or "another session")
+            return True
+        return ours.share == theirs.share
+
     def __enter__(self) -> Step:
         return self
 
@@ -125,8 +139,9 @@ class Session:
             raise Error(f"[session] name is {name!r}; use a string")
         if plan is not None and not isinstance(plan, Plan):
             plan = Plan.load(plan)
+        self._budget, self._device, self._name = _budget(budget), device_of(device), name
         self._session = _C.Session(
-            _budget(budget), device_of(device), planner, None if plan is None else plan._plan, pack, verify, name
+            self._budget, self._device, planner, None if plan is None else plan._plan, pack, verify, name
         )
         self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()

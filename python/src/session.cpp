@@ -57,7 +57,8 @@ void bind_session(py::module_& m) {
       .def(py::init<>())
       .def_static("bytes", &Budget::bytes)
       .def_static("parse", [](const std::string& text) { return Budget::parse(text); })
-      .def("__str__", &Budget::to_string);
+      .def_property_readonly("byte_count", &Budget::byte_count)
+      .def_property_readonly("share", &Budget::share);
 
   py::class_<StepReport>(m, "StepReport")
       .def("to_json", [](const StepReport& report) { return to_json(report); })
@@ -85,6 +86,7 @@ void bind_session(py::module_& m) {
            })
       .def("leave_forward", &Step::leave_forward)
       .def("end_when_released", &Step::end_when_released)
+      .def("hold_under", &Step::hold_under, WithoutLock())
       .def("has_ended", &Step::has_ended)
       .def("live_values", &Step::live_values, WithoutLock());
 

@@ -167,26 +167,31 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   return id;
 }
 
-void Recorder::capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs) {
+std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& info,
+                                                          c10::ArrayRef<const c10::IValue> inputs) {
+  if (!info.random && !info.foreign) return GeneratorRecord();
   at::Generator generator;
-  const int16_t position = pending.info->generator_argument;
+  const int16_t position = info.generator_argument;
   if (position >= 0 && inputs[static_cast<size_t>(position)].isGenerator()) {
     generator = inputs[static_cast<size_t>(position)].toGenerator();
   } else {
     generator = default_generator(device_of(inputs));
   }
-  if (!generator.defined()) {
-    pending.repeatable = pending.repeatable && !pending.info->random;
-    return;
-  }
+  if (!generator.defined()) return info.random ? std::nullopt : std::optional(GeneratorRecord());
+  if (!info.random && !is_free(generator)) return std::nullopt;
   const memory::FrozenPlain frozen;  // plain keeps no such states
-  pending.suspect_random = !pending.info->random;
-  if (pending.suspect_random && !is_free(generator)) {
-    pending.suspect_random = pending.repeatable = false;
-    return;
+  try {
+    return capture_generator(generator);
+  } catch (...) {  // no memory for it: do without
+    return std::nullopt;
   }
+}
+
+void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
+  pending.suspect_random = !pending.info->random;
+  if (pending.suspect_random) pending.generator = generator;
   pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
-  tape_->generators.push_back(capture_generator(generator));
+  tape_->generators.push_back(std::move(generator));
   if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));
 }
 

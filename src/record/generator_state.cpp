@@ -8,6 +8,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include "memory/ledger.h"
+
 namespace remat {
 namespace {
 
@@ -39,11 +41,12 @@ at::Generator default_generator(c10::Device device) {
   return {};
 }
 
-bool same_state(GeneratorRecord record) {
+bool has_drawn(GeneratorRecord record) {
+  const memory::FrozenPlain frozen;
   const std::lock_guard<std::mutex> lock(record.generator.mutex());
   const at::Tensor now = record.generator.get_state();
-  return now.nbytes() == record.state.nbytes() &&
-         std::memcmp(now.const_data_ptr(), record.state.const_data_ptr(), now.nbytes()) == 0;
+  return now.nbytes() != record.state.nbytes() ||
+         std::memcmp(now.const_data_ptr(), record.state.const_data_ptr(), now.nbytes()) != 0;
 }
 
 GeneratorRestorer::GeneratorRestorer(const GeneratorRecord& record) : present_(capture_generator(record.generator)) {

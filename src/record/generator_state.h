@@ -15,8 +15,8 @@ GeneratorRecord capture_generator(at::Generator generator);
 bool is_free(at::Generator generator);
 /// The generator that an operator on `device` draws from when it is given none; an undefined one if there is none.
 at::Generator default_generator(c10::Device device);
-/// Is the generator still in the recorded state?
-bool same_state(GeneratorRecord record);
+/// Is the generator no longer in the recorded state?
+bool has_drawn(GeneratorRecord record);
 
 /// Puts a recorded state in place, and the present state back when it goes out of scope, exceptions included.
 class GeneratorRestorer {

@@ -236,10 +236,12 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
 
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   Tape& tape = *tape_;
+  const auto inputs = fn.inputs();
+  // Before the tape is locked: its caller may hold the generator's mutex, and others wait for that with the tape's.
+  auto generator = generator_before(info, inputs);
   const std::lock_guard lock(tape.mutex);
   tape.drop_idle();
 
-  const auto inputs = fn.inputs();
   // An operator that writes to a leaf is not recorded: what it leaves behind is another leaf.
   bool writes_leaf = false;
   for_each_written(info, inputs, [&](const at::Tensor& tensor) {
@@ -267,12 +269,16 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.operation.grad_mode = c10::GradMode::is_enabled();
   pending.operation.settings = tape.settings_now(info);
   const int threads = tape.settings[pending.operation.settings].threads;
-  pending.repeatable = info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
+  pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
-    if (pending.repeatable && (info.random || info.foreign)) capture_generator_of(pending, inputs);
+    if (pending.repeatable && generator->state.defined()) keep_generator(pending, *std::move(generator));
   } catch (...) {  // no memory for a copy or a generator's state: do without them
     pending.repeatable = false;
+  }
+  {
+    const memory::FrozenPlain frozen;  // as it was made
+    generator.reset();
   }
   if (!pending.repeatable) {
     count(inputs);
@@ -290,12 +296,14 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
 
 void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   Tape& tape = *tape_;
+  const bool drew = pending.suspect_random && has_drawn(pending.generator);  // as in begin(): before the tape is locked
   const std::lock_guard lock(tape.mutex);
   const bool failed = std::uncaught_exceptions() > pending.exceptions;
   if (pending.suspect_random) {
     const memory::FrozenPlain frozen;
-    if (!same_state(tape.generators[pending.operation.generator])) {
-      pending.suspect_random = false;  // it does draw random numbers
+    pending.generator = GeneratorRecord();
+    if (drew) {
+      pending.suspect_random = false;
     } else {
       const auto bytes = static_cast<int64_t>(tape.generators[pending.operation.generator].state.nbytes());
       if (tape.trace != nullptr) tape.trace->held(-bytes);

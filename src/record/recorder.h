@@ -103,7 +103,8 @@ class Recorder {
     OperatorTrial trial;
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
-    bool reads = false;  // has an input with contents
+    GeneratorRecord generator;  // of a suspect
+    bool reads = false;         // has an input with contents
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 
@@ -139,7 +140,11 @@ class Recorder {
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
   static void watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
-  void capture_generator_of(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
+  /// What an operator that is about to run may draw from: without a state where it draws from nothing, nothing where
+  /// its state cannot be told.
+  static std::optional<GeneratorRecord> generator_before(const OperatorInfo& info,
+                                                         c10::ArrayRef<const c10::IValue> inputs);
+  void keep_generator(Pending& pending, GeneratorRecord generator);
   ValueId read(const at::Tensor& tensor, bool overwritten);
   void before_write(const at::Tensor& tensor);
   /// Of an operator that is not recorded.

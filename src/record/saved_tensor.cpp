@@ -28,7 +28,7 @@ SavedTensor::~SavedTensor() {
     tape_->drop_idle();
     last = value_ != kNone && tape_->live_values() == 0;
   }
-  if (last && tape_->extent != nullptr) tape_->extent->on_last_release();
+  if (last && tape_->extent != nullptr) tape_->extent->end_if_released();
 }
 
 void SavedTensor::call_pack_hook(const at::Tensor& tensor) {

@@ -35,8 +35,11 @@ struct StepExtent::Watch {
   explicit Watch(std::shared_ptr<StepExtent> watched) : extent(std::move(watched)) { ++extent->backwards_; }
   ~Watch() {
     --extent->backwards_;
-    // A failure inside of another backward pass is that one's to pass on.
-    if (!completed && torch::autograd::get_current_graph_task_id() == -1) extent->end_(/*completed=*/false);
+    if (completed) {
+      extent->end_if_released();
+    } else if (torch::autograd::get_current_graph_task_id() == -1) {
+      extent->end_(/*completed=*/false);  // a failure inside of another backward pass is that one's to pass on
+    }
   }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -45,8 +48,8 @@ struct StepExtent::Watch {
   bool completed = false;
 };
 
-StepExtent::StepExtent(std::function<void(bool completed)> end)
-    : end_(std::move(end)), thread_(at::RecordFunction::currentThreadId()) {}
+StepExtent::StepExtent(std::function<void(bool completed)> end, std::function<bool()> is_released)
+    : end_(std::move(end)), is_released_(std::move(is_released)), thread_(at::RecordFunction::currentThreadId()) {}
 
 void StepExtent::enter_forward(std::function<bool()> goes_on) {
   goes_on_ = std::move(goes_on);
@@ -132,9 +135,14 @@ bool StepExtent::covers_this_moment() {
   return recorder != nullptr && recorder->is_running_operator_after(*this);
 }
 
-void StepExtent::on_last_release() {
+void StepExtent::end_when_released(bool completed) {
+  when_released_ = completed ? Outcome::kCompleted : Outcome::kAbandoned;
+  end_if_released();
+}
+
+void StepExtent::end_if_released() {
   const Outcome outcome = when_released_;
-  if (outcome == Outcome::kUnknown || !is_between_calls() || backwards_ > 0) return;
+  if (outcome == Outcome::kUnknown || !is_between_calls() || backwards_ > 0 || !is_released_()) return;
   end_(outcome == Outcome::kCompleted);
 }
 

@@ -32,7 +32,8 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
  public:
   /// `end` ends the step. Called on any thread, with no lock of the tape held, for steps with forward calls alone: when
   /// a backward pass that belongs to the step has ended by an exception, and as end_when_released() says.
-  explicit StepExtent(std::function<void(bool completed)> end);
+  /// `is_released`: whether no saved tensor is left; called likewise.
+  StepExtent(std::function<void(bool completed)> end, std::function<bool()> is_released);
 
   /// From the first call on, not all work until the end of the step belongs to it. On the thread of the step; calls do
   /// not nest. `goes_on` is asked on this thread, inside of an operator and with no lock held, before one is refused
@@ -41,7 +42,7 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   void leave_forward();
   /// From now on the step ends when it is between calls and backward passes, and no saved tensor is left. Taken back by
   /// the next forward call. Thread-safe.
-  void end_when_released(bool completed) { when_released_ = completed ? Outcome::kCompleted : Outcome::kAbandoned; }
+  void end_when_released(bool completed);
   /// The step has forward calls, and is in none of them. Thread-safe.
   bool is_between_calls() const { return delimited_by_calls_ && !in_forward_; }
 
@@ -49,8 +50,8 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   bool covers_this_moment();
   /// A saved tensor is asked for. Thread-safe.
   void on_unpack();
-  /// The last saved tensor is gone. Thread-safe.
-  void on_last_release();
+  /// Ends the step if end_when_released() wants it and that moment has come. Thread-safe.
+  void end_if_released();
   /// Does it lead into a forward call?
   bool reaches(const History& history) const;
 
@@ -64,6 +65,7 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   void watch(int task);
 
   const std::function<void(bool completed)> end_;
+  const std::function<bool()> is_released_;
   const uint64_t thread_;
   std::atomic<bool> delimited_by_calls_{false}, in_forward_{false};
   std::atomic<Outcome> when_released_{Outcome::kUnknown};

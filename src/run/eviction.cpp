@@ -216,6 +216,19 @@ void OnlineEviction::hold_still() {
   share_ = 0;
 }
 
+void OnlineEviction::name_step(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  step_name_ = name;
+}
+
+void OnlineEviction::lower_limit(int64_t most, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  step_name_ += name;
+  if (share_ == 0) return;
+  most_ = std::min(most_, most);
+  limit_ = std::min(limit_, most_);
+}
+
 int64_t OnlineEviction::limit_in_the_end() {
   const std::lock_guard lock(mutex_);
   return limit_;
@@ -351,6 +364,10 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                ? "the step begins with " + format_exact_bytes(needed) + " alive, "
                                : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
+  const std::string step_name = [&] {
+    const std::lock_guard names_lock(mutex_);
+    return step_name_;
+  }();
   std::string message = "[budget] " + step_name + ": " + what + "the budget is " + format_exact_bytes(limit) +
                         "; give " + format_exact_bytes(enough) + ", ";
   if (earlier.predicted) {
@@ -361,6 +378,13 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "budget, then min_budget_bytes() says what it takes";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
+  const int64_t plain = ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request) - baseline;
+  if (share_of && plain > *share_of) {
+    outgrew_share = true;
+    message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
+               ", and this one would take " + format_exact_bytes(plain) +
+               " already: try it again, the next step is measured anew as a first one is";
+  }
   raise(BudgetError(message, limit, least, earlier.smallest, enough));
 }
 

@@ -7,6 +7,7 @@
 // nothing in the forward pass, and the order of need is known in backward.)
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,10 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t follow_plain(double share, int64_t most);
   /// The limit is what it is.
   void hold_still();
+  /// What messages call the step in force.
+  void name_step(const std::string& name);
+  /// The limit of the step in force may no longer rise above `most` bytes. `name` is added to what messages call it.
+  void lower_limit(int64_t most, const std::string& name);
   /// Of the last step that followed plain: its limit in the end.
   int64_t limit_in_the_end();
 
@@ -44,8 +49,6 @@ class OnlineEviction final : public memory::Reclaimer {
   void meets_older(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
 
-  /// What messages call the step in force.
-  std::string step_name;
   /// Bytes alive when the step began.
   int64_t baseline = 0;
   /// What earlier steps of the session tell about the one in progress, for refusals: asked with what of it is recorded,
@@ -57,6 +60,10 @@ class OnlineEviction final : public memory::Reclaimer {
   std::function<Known(const Tape*)> known;
   /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
   std::string known_need;
+  /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
+  std::optional<int64_t> share_of;
+  /// The step was refused when plain would already have taken more than that.
+  std::atomic<bool> outgrew_share = false;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();
@@ -71,6 +78,7 @@ class OnlineEviction final : public memory::Reclaimer {
   std::mutex mutex_;
   std::vector<std::weak_ptr<Tape>> tapes_;
   std::weak_ptr<Tape> current_;  ///< of the step in progress
+  std::string step_name_;
   // Of a step that follows plain, all in bytes but the share.
   double share_ = 0;  ///< 0: there is none
   int64_t base_ = 0;  ///< alive when the step began, with what was older than the account

@@ -165,7 +165,8 @@ class Replay {
                 (counted ? "version " + std::to_string(value.version) + ", now " +
                                std::to_string(value.version_counter.current_version())
                          : "through a pointer or .data") +
-                "); modify it after backward, or inside the step by an operator that remat sees"));
+                "); modify it after backward, or inside the step by an operator that remat sees" +
+                (counted ? "" : "; or what made it gives other bits at every call: declare_not_repeatable()")));
   }
 
   /// Why the contents of a leaf cannot be read, and what to do about it.

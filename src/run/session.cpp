@@ -51,6 +51,7 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
+  bool outgrown = false;  ///< by a step that was refused since, so that a share of it says nothing about the next
   struct Smallest {
     int64_t activation_peak = 0, gradients = 0;
   };
@@ -152,7 +153,7 @@ struct Session::Impl {
            " at least: " + to_text(floor) + "; " + advice(floor, limit);
   }
 
-  /// What the user asked for; nothing while a percentage has no base yet.
+  /// What the user asked for; nothing while a percentage has no base, or one that is too small.
   std::optional<int64_t> wanted_for(int64_t baseline) const {
     switch (options.budget.kind()) {
       case Budget::Kind::kBytes:
@@ -162,7 +163,7 @@ struct Session::Impl {
       case Budget::Kind::kPercent:
         break;
     }
-    if (!plain_activation_peak) return std::nullopt;
+    if (!plain_activation_peak || outgrown) return std::nullopt;
     return baseline + static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
   }
 };
@@ -197,6 +198,7 @@ struct Step::Impl {
   std::optional<Turn> turn;
   std::shared_ptr<Tape> tape = std::make_shared<Tape>();
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
+  std::unique_ptr<memory::Ledger::Enforcement> inner_enforcement;  ///< of hold_under()
   std::unique_ptr<Trace> trace;
   StepReport report;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
@@ -206,6 +208,10 @@ struct Step::Impl {
   const int forks = remat::forks();
 
   void end(bool completed);
+  int64_t live_values() const {
+    const std::lock_guard lock(tape->mutex);
+    return tape->live_values();
+  }
   /// This is a copy of the step, in a child of its process.
   bool is_parents() const { return forks != remat::forks(); }
 };
@@ -228,6 +234,7 @@ void Step::Impl::end(bool completed) {
   if (ended.exchange(true)) return;
   if (is_parents()) {
     trace.reset();
+    inner_enforcement.reset();
     enforcement.reset();
     return;
   }
@@ -270,6 +277,7 @@ void Step::Impl::end(bool completed) {
   if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
   report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
+  inner_enforcement.reset();
   enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
   session->note_gradients_of(*tape);
@@ -292,9 +300,12 @@ void Step::Impl::end(bool completed) {
     // A step that did nothing is no measure, and a short batch none for the long ones after it.
     if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
+      session->outgrown = false;
     }
     const int64_t room = session->limit_for(report.baseline_bytes) - report.baseline_bytes;
     if (graph) session->planner.observe(*std::move(graph), room);
+  } else if (session->eviction.outgrew_share) {
+    session->outgrown = true;
   }
   session->report = report;
   turn.reset();
@@ -319,16 +330,17 @@ const StepReport& Step::end(bool completed) {
 
 void Step::enter_forward(std::function<bool()> goes_on) { impl().tape->extent->enter_forward(std::move(goes_on)); }
 void Step::leave_forward() { impl().tape->extent->leave_forward(); }
-void Step::end_when_released(bool completed) {
-  impl().tape->extent->end_when_released(completed);
-  if (live_values() == 0) impl_->tape->extent->on_last_release();
+void Step::end_when_released(bool completed) { impl().tape->extent->end_when_released(completed); }
+void Step::hold_under(int64_t bytes, const std::string& name) {
+  if (bytes >= impl().report.budget_bytes || impl_->ended) return;
+  auto& eviction = impl_->session->eviction;
+  impl_->report.budget_bytes = bytes;
+  eviction.lower_limit(bytes, ", with " + name + " inside");
+  impl_->inner_enforcement = impl_->tape->ledger->enforce(bytes, eviction);
 }
 bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
 
-int64_t Step::live_values() const {
-  const std::lock_guard lock(impl().tape->mutex);
-  return impl_->tape->live_values();
-}
+int64_t Step::live_values() const { return impl().live_values(); }
 
 Session::Session(SessionOptions options) {
   if (!options.device.is_cpu() && !options.device.is_cuda() && !options.device.is_meta()) {
@@ -362,9 +374,14 @@ Step Session::step() {
   memory::start_accounting(impl_->options.device);  // throws where another allocator has taken the place of ours
   auto step = std::make_shared<Step::Impl>();
   step->session = impl_;
-  step->tape->extent = std::make_shared<StepExtent>([ours = std::weak_ptr(step)](bool completed) {
-    if (const auto step_of_extent = ours.lock()) step_of_extent->end(completed);
-  });
+  step->tape->extent = std::make_shared<StepExtent>(
+      [ours = std::weak_ptr(step)](bool completed) {
+        if (const auto step_of_extent = ours.lock()) step_of_extent->end(completed);
+      },
+      [ours = std::weak_ptr(step)] {
+        const auto step_of_extent = ours.lock();
+        return step_of_extent != nullptr && step_of_extent->live_values() == 0;
+      });
   step->turn.emplace(impl_->in_step);
   auto& ledger = memory::Ledger::of(impl_->options.device);
   static std::atomic<uint64_t> steps = 0;
@@ -383,14 +400,19 @@ Step Session::step() {
   const auto planning = std::chrono::steady_clock::now();
   step->tape->schedules = impl_->planner.schedules(limit - expected);
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
-  impl_->eviction.step_name = "step " + std::to_string(step->report.step) + " of " +
-                              (impl_->options.name.empty() ? "the session" : impl_->options.name);
+  impl_->eviction.name_step("step " + std::to_string(step->report.step) + " of " +
+                            (impl_->options.name.empty() ? "the session" : impl_->options.name));
   impl_->eviction.baseline = baseline;
   impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape) { return impl->known_of(tape, baseline); };
   impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->follows_plain = impl_->follows_plain(baseline);
+  impl_->eviction.outgrew_share = false;
+  impl_->eviction.share_of.reset();
+  if (impl_->options.budget.kind() == Budget::Kind::kPercent && !step->follows_plain) {
+    impl_->eviction.share_of = impl_->plain_activation_peak;
+  }
   impl_->eviction.hold_still();
   const double share = impl_->options.budget.share() / 100;
   step->enforcement =

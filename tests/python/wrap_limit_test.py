@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 
 import pytest
 import torch
@@ -191,6 +192,35 @@ def test_a_call_in_the_step_of_another_wrapped_model_is_refused_memory():
     too_much()
     out.square().mean().backward()
     assert remat.session_of(first).report().completed
+
+
+@pytest.mark.parametrize("budget", ["1GiB", "90%"])
+def test_the_smaller_budget_of_two_models_holds_in_the_step_of_one(budget):
+    """What a notebook does: it keeps a result of one model, and trains another."""
+    second, x = wrapped(budget=400 << 10)
+    first = remat.wrap(blocks(), budget=budget)
+    for _ in range(2):
+        first(x).sum().backward()
+    kept = first(x)
+    for _ in range(2):
+        with pytest.raises(remat.BudgetError, match=r"step 3 of .*, with remat.wrap\(Sequential\) inside: "):
+            second(x.repeat(4, 1))
+    del kept
+    gc.collect()
+    first(x).sum().backward()
+    assert remat.session_of(first).report().completed
+
+
+def test_a_share_that_does_not_hold_in_the_step_of_another_model_is_told_of_once():
+    first, second, third = (remat.wrap(blocks(2), budget=b) for b in ("60%", "50%", "60%"))
+    kept = first(batch())
+    with pytest.warns(RuntimeWarning, match=r"\[wrap\].*a share of its own steps, does not hold; let go of"):
+        second(batch()).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second(batch()).sum().backward()
+        third(batch()).sum().backward()
+    del kept
 
 
 def test_the_loss_makes_the_model_give_up_values():

@@ -85,6 +85,20 @@ def test_a_retained_graph_stays_in_its_step_until_the_last_backward():
     assert in_a_step == 3 * [True, True, False]
 
 
+@pytest.mark.parametrize("kind", ["retain_graph", "create_graph"])
+@pytest.mark.filterwarnings("ignore:Using backward\\(\\) with create_graph=True")
+def test_graphs_that_are_retained_in_vain_do_not_make_one_endless_step(kind):
+    def loop(model):
+        for _ in range(6):
+            model.zero_grad()
+            loss = model(batch()).square().mean()  # the last iteration's is freed now
+            loss.backward(**{kind: True})
+        model.zero_grad()
+
+    report = both(loop, budget="90%").report()
+    assert (report.step, report.completed) == (5, True)
+
+
 def test_a_penalty_on_gradients_is_part_of_the_step():
     def loop(model):
         for _ in range(3):

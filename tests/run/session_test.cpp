@@ -132,6 +132,49 @@ TEST(Session, AStepThatDoesNothingIsNoMeasureForAShare) {
   EXPECT_GT(run().values_dropped, 0);
 }
 
+TEST(Session, AStepThatOutgrowsAShareIsRefusedOnceAndTheNextIsMeasured) {
+  Net net;
+  Session session({.budget = Budget::percent(90)});
+  const auto run = [&](int64_t rows) {
+    net.model->zero_grad();
+    auto step = session.step();
+    net.model->forward(net.x.narrow(0, 0, rows)).pow(2).mean().backward();
+    return step.end();
+  };
+  run(16);
+  const auto small = session.budget_bytes();
+  try {
+    run(256);
+    FAIL() << "90 % of a step of 16 rows is not enough";
+  } catch (const BudgetError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("; the budget is a share of what the largest step so far would take, "), std::string::npos)
+        << what;
+    EXPECT_NE(what.find(": try it again, the next step is measured anew"), std::string::npos) << what;
+  }
+  EXPECT_FALSE(session.budget_bytes());
+  EXPECT_TRUE(run(256).completed);
+  ASSERT_TRUE(session.budget_bytes());
+  EXPECT_GT(*session.budget_bytes(), *small);
+  const StepReport report = run(256);
+  EXPECT_LE(report.peak_bytes, report.budget_bytes);
+  EXPECT_GT(report.values_dropped, 0);
+}
+
+TEST(Session, AStepThatShareRefusesForAnotherReasonIsNotMeasuredAnew) {
+  Net net;
+  Session session({.budget = Budget::percent(1)});
+  const auto run = [&] {
+    net.model->zero_grad();
+    auto step = session.step();
+    net.model->forward(net.x).pow(2).mean().backward();
+  };
+  run();
+  EXPECT_THROW(run(), BudgetError);
+  EXPECT_TRUE(session.budget_bytes());
+  EXPECT_THROW(run(), BudgetError);
+}
+
 TEST(Session, RefusalsSayWhatWasThereBefore) {
   Net net;
   net.run_within({});

@@ -1,0 +1,368 @@
+"""When the steps of a wrapped model begin and end: its hooks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import Variable
+
+from remat import _C
+from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
+from remat.model_session import ModelSession
+from remat.progress import end_interrupted, step_in_progress
+from remat.results import Call, Place, Result, tensors_in
+from remat.session import Step
+
+LAZY = (Iterator, Awaitable, AsyncIterator)  # results that run the model when somebody asks for the next
+
+_of_thread = threading.local()  # .steps: of the model whose step was the last to begin
+
+
+def _in_progress() -> WrappedSteps | None:
+    reference = getattr(_of_thread, "steps", None)
+    return None if reference is None else reference()
+
+
+def _in_backward() -> bool:
+    """Of a call at its beginning or end: a backward calls the model a second time where torch.utils.checkpoint is
+    around it."""
+    return torch._C._current_graph_task_id() != -1
+
+
+@never_compiled
+def _goes_on(model: weakref.ref[nn.Module]) -> bool:
+    module = model()
+    return module is not None and is_in_call(module)
+
+
+_living: weakref.WeakSet[WrappedSteps] = weakref.WeakSet()  # for forks
+
+
+def _after_fork() -> None:
+    """In the child: the steps in progress are the parent's, and locks may be held by threads that are not there."""
+    _of_thread.steps = None
+    for steps in list(_living):
+        steps._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class WrappedSteps:
+    """The hooks of a wrapped model: they begin a step before forward and end it after backward."""
+
+    def __init__(self, options: dict[str, Any], until: Callable[[], bool] | None = None) -> None:
+        self.session = ModelSession(options)
+        self.until = until  # says whether the hooks have had their day
+        self._begin()
+
+    def _begin(self) -> None:
+        self.lock = threading.RLock()  # threads may call the model at once: one of them has the step
+        self.warned = False  # of a place where the budget does not hold
+        # What earlier steps have shown: whether a backward comes to the result in this place after one has been
+        # through others of the same call.
+        self.comes_later: dict[Place, bool] = {}
+        # The same of graphs that a backward has retained: the last one was freed without another backward.
+        self.retained_in_vain = False
+        _living.add(self)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.step: Step | None = None
+        self.guest_of: Step | None = None  # of another wrapped model, which a call is inside of
+        self.thread = 0
+        self.depth = 0
+        self.calls: list[weakref.ref[Call]] = []
+        self.made = 0  # calls so far
+        self.live_before = 0  # values that autograd may ask for, when the present call began
+        self.live_after = 0  # the same, when the last call ended
+        self.live = 0  # the same, when a backward came to the first result
+        self.newest_reached = 0  # by a backward, of the calls' numbers
+        self.passed = 0  # the newest call that a backward has been through to the end
+        self.retained = False  # a backward has left a graph there
+        self.retained_calls: set[int] = set()  # the numbers of those whose graphs backwards have left
+        self.in_backward = False  # true also where it failed
+        self.waited_for: set[Place] = set()  # after a backward through others of the same call
+
+    # Copies of a model and models in files are wrapped too, each with a session of its own.
+    def __getstate__(self) -> dict[str, Any]:
+        return {"session": self.session}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.session = state["session"]
+        self.until = None
+        self._begin()
+
+    @never_compiled
+    def before(self, module: nn.Module, args: Any) -> None:
+        if _in_backward():
+            return
+        if self.until is not None and self.until():
+            self.remove_from(module)
+            return
+        with self.lock:
+            self._end_earlier(module)
+            if torch.is_grad_enabled():
+                self._before(module)
+
+    def _end_earlier(self, module: nn.Module) -> None:
+        """Ends the step that is over, of this model or of the one that was the last to begin on this thread."""
+        here = threading.get_ident()
+        end_interrupted()
+        if self.step is not None:
+            if self.thread == here and self.depth > 0 and calls_around(module) == 0:  # that call was interrupted
+                self.depth = 0
+                self.calls.clear()
+            self._end_if_over()
+        if self.step is None and (other := _in_progress()) is not None and other.thread == here:
+            with other.lock:
+                other._end_if_over()
+
+    def _before(self, module: nn.Module) -> None:
+        here = threading.get_ident()
+        if self.step is None:
+            if _C.is_recording():  # a step of the user's own, or of a model around or before this one
+                self._warn_of_scope(module)
+                self._enter_others(module)
+                return
+            self.step = self.session.of(module).step()
+            self.thread = here
+            _of_thread.steps = weakref.ref(self)
+        if self.thread == here:
+            if self.depth == 0:
+                self.live_before = self.step.live_values()
+                self.step.enter_forward(partial(_goes_on, weakref.ref(module)))
+            self.depth += 1
+
+    def _enter_others(self, module: nn.Module) -> None:
+        """A call in the step of another wrapped model, which waits for its backward, is one of that step's."""
+        other = _in_progress()
+        if other is None or (self.guest_of is not None and calls_around(module) > 0):
+            return
+        with other.lock:
+            step = other.step
+            if step is not None and other.thread == threading.get_ident() and other.depth == 0:
+                step.enter_forward(partial(_goes_on, weakref.ref(module)))
+                self.guest_of = step
+                if not step.hold_under(self.session.of(module)):
+                    self._warn_of_guest(module)
+
+    def _warn_of_guest(self, module: nn.Module) -> None:
+        if self.warned:
+            return
+        self.warned = True
+        warnings.warn(
+            f"[wrap] this {type(module).__name__} was called while a result of another wrapped model waits for its "
+            "backward: it is part of that model's step, where its own budget, a share of its own steps, does not hold; "
+            "let go of that result first, or give both models the same budget",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _warn_of_scope(self, module: nn.Module) -> None:
+        """No step can begin inside a scope, so that nothing keeps a budget where there is a scope alone."""
+        if self.warned or step_in_progress():
+            return
+        self.warned = True
+        warnings.warn(
+            f"[wrap] this {type(module).__name__} was called inside of a remat.policy(), a remat.checkpoint() or an "
+            "enabled block, which is not part of any step: no step begins there, and the budget does not hold; put the "
+            "scope inside the model, or begin a step outside of both: with remat.Session(budget=...).step()",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    @never_compiled
+    def after(self, module: nn.Module, args: Any, result: Any) -> None:
+        if _in_backward() or not torch.is_grad_enabled():
+            return
+        with self.lock:
+            if self.guest_of is not None and calls_around(module) == 0:
+                self.guest_of.leave_forward()
+                self.guest_of = None
+            if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
+                self._after(result)
+
+    def _after(self, result: Any) -> None:
+        self.depth -= 1
+        if self.depth > 0:  # a model that calls itself
+            return
+        self.step.leave_forward()
+        if result is None and sys.exc_info()[0] is not None:
+            self.end(completed=False)
+            return
+        waiting = tensors_in(result)
+        if not waiting:
+            if not self._waiting_calls():
+                hidden = self.step.live_values() - self.live_before
+                self.end(completed=False)
+                if isinstance(result, LAZY):
+                    warnings.warn(
+                        f"[wrap] the model returned a {type(result).__name__}, which runs it after forward has returned: "
+                        "that is outside the budget; return tensors, or use remat.Session(...).step() around the loop",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                elif hidden > 0:
+                    warnings.warn(
+                        f"[wrap] no tensor that needs a gradient was found in what the model returned (a "
+                        f"{type(result).__name__}), but {hidden} saved values wait for backward somewhere: what comes "
+                        "after forward is outside the budget; return tensors, or use remat.Session(...).step()",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+            return
+        step = self.step
+        self.made += 1
+        self.live_after = step.live_values()
+        call = Call(self.made, self.live_after - self.live_before)
+        self.calls.append(weakref.ref(call, self._call_gone))
+        hooked = [tensor for tensor in waiting if tensor.grad_fn is not None]  # a parameter's hooks would stay
+        for index, tensor in enumerate(hooked):
+            each = Result(call, tensor, (len(hooked), index))
+            # Losses are held longer than steps, which would keep their records for as long.
+            tensor.register_hook(lambda _grad, each=each, step=weakref.ref(step): self._reached(step(), each))
+
+    def _waiting_calls(self) -> list[Call]:
+        """Those whose graphs are still there; without a graph no backward can come."""
+        return [call for call in (reference() for reference in self.calls) if call is not None]
+
+    def _reached(self, step: Step | None, result: Result) -> None:
+        """A backward has come to a result."""
+        with self.lock:
+            if step is None or self.step is not step or step.has_ended():
+                if result.place in self.comes_later:  # later than was waited for
+                    self.comes_later[result.place] = True
+                if result.call.retained:
+                    self.retained_in_vain = False
+                return
+            if result.place in self.waited_for:
+                self.waited_for.remove(result.place)
+                self.comes_later[result.place] = True
+            result.reached = True
+            if not result.call.reached:
+                self._begin_backward(step, result.call)
+
+    def _begin_backward(self, step: Step, call: Call) -> None:
+        if not any(other.reached for other in self._waiting_calls()):
+            self.live = step.live_values()
+            self._look_for_freed()
+            Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
+            self.in_backward = True
+        call.reached = True
+        if call.retained:
+            self.retained_in_vain = False
+        self.newest_reached = max(self.newest_reached, call.number)
+
+    def _look_for_freed(self) -> None:
+        """At the beginning of a backward: graphs that an earlier one retained may have been freed since the last call,
+        as where ``loss`` is assigned anew in every iteration."""
+        waiting = {call.number for call in self._waiting_calls()}
+        if not self.retained_calls <= waiting and self.live < self.live_after:
+            self.retained_in_vain = True
+        self.retained_calls &= waiting
+
+    def _backward_done(self, step: Step) -> None:
+        with self.lock:
+            if self.step is step and not step.has_ended():
+                self._end_backward(step)
+
+    def _end_backward(self, step: Step) -> None:
+        self.in_backward = False
+        calls = self._waiting_calls()
+        live = step.live_values()
+        if live >= self.live > 0:  # retain_graph: another backward comes
+            self.retained = True
+            for call in calls:
+                if call.reached:
+                    call.retained = True
+                    self.retained_calls.add(call.number)
+                call.reached = False
+                for result in call.results():
+                    result.reached = False
+            return
+        self.passed = self.newest_reached
+        left = [call for call in calls if not call.reached or (live > 0 and self._waits_for_rest(call))]
+        self.calls = [weakref.ref(call, self._call_gone) for call in left]
+        if not left or self._passed_below(left):
+            self.end(completed=True)
+
+    def _waits_for_rest(self, call: Call) -> bool:
+        """A backward has been through results of `call`: whether another may come to the rest of them, as where a model
+        has two losses. Held for a log they look the same. The first time it waits, and what comes of it decides."""
+        rest = []
+        for result in call.results():
+            result.passed = result.passed or result.reached
+            if not result.passed:
+                if result.place not in self.comes_later and result.is_cut_off():
+                    self.comes_later[result.place] = False
+                if self.comes_later.get(result.place, True):
+                    rest.append(result)
+        if rest:
+            self.waited_for.update(result.place for result in rest)
+            call.reached, call.partly = False, True
+        return bool(rest)
+
+    def _passed_below(self, calls: list[Call]) -> bool:
+        """A backward of gradients (``create_graph``) has been through all of `calls`, which need not come to their
+        results: less is left of their graphs than they saved."""
+        if not all(call.retained and not call.partly for call in calls):
+            return False
+        return self.step.live_values() < sum(call.saved for call in calls)
+
+    def _is_over(self) -> bool:
+        """Nothing more is to be waited for, though some results have seen no backward to its end."""
+        if self.step.has_ended():  # a backward of it has failed
+            return True
+        if self.depth > 0:
+            return False
+        calls = self._waiting_calls()
+        if not calls or any(call.reached for call in calls) or self.step.live_values() == 0:
+            return True
+        if self.retained_in_vain and all(call.retained and not call.partly for call in calls):
+            return True
+        # Backward has been through a later call, or through another part of the same one: these results are held for
+        # something else, for a log or a list.
+        return all(call.partly or call.number < self.passed for call in calls) or self._passed_below(calls)
+
+    def _end_if_over(self) -> None:
+        if self.step is not None and self._is_over():
+            self.end(self._outcome())
+
+    def _outcome(self) -> bool:
+        return not self.in_backward and (self.passed > 0 or self.retained)
+
+    def _call_gone(self, _: weakref.ref[Call]) -> None:
+        """The results of a call have been let go of. This comes at any time, on any thread."""
+        if self.lock._is_owned() or not self.lock.acquire(blocking=False):
+            return  # then the next call looks
+        try:
+            step = self.step
+            if step is None or self.depth > 0 or self._waiting_calls() or step.has_ended():
+                return
+            if not self.in_backward and not _in_backward():
+                step.end_when_released(self._outcome())
+        finally:
+            self.lock.release()
+
+    def remove_from(self, model: nn.Module) -> None:
+        """Takes the hooks away; a step in progress ends."""
+        with self.lock:
+            if self.step is not None:
+                self.end(completed=False)
+        remove_hooks(model, WrappedSteps)
+
+    def end(self, completed: bool) -> None:
+        step = self.step
+        self.comes_later.update((place, False) for place in self.waited_for)
+        self._forget()
+        step.end(completed)
