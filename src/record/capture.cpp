@@ -189,7 +189,8 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
 
 void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.suspect_random = !pending.info->random;
-  if (pending.suspect_random) pending.generator = generator;
+  pending.generator = generator.generator;
+  if (pending.suspect_random) pending.undrawn = state_checksum(generator.generator);
   pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
   tape_->generators.push_back(std::move(generator));
   if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));

@@ -1,19 +1,37 @@
 #include "record/generator_state.h"
 
+#include <array>
+#include <bit>
 #include <chrono>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 
+#include "memory/allocation.h"
 #include "memory/ledger.h"
+#include "record/checksum.h"
 
 namespace remat {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestDraw{20};
+
+/// Without an allocation, which a budget might refuse.
+uint64_t checksum_of(at::CPUGeneratorImpl& generator) {
+  const at::mt19937_data_pod engine = generator.engine().data();
+  const auto left = generator.next_float_normal_sample();
+  const auto left_double = generator.next_double_normal_sample();
+  const std::array<uint64_t, 6> rest = {
+      engine.seed_,
+      static_cast<uint64_t>(engine.left_) << 32 | engine.next_,
+      static_cast<uint64_t>(engine.seeded_) << 2 | (left ? 2 : 0) | (left_double ? 1 : 0),
+      std::bit_cast<uint32_t>(left.value_or(0)),
+      std::bit_cast<uint64_t>(left_double.value_or(0)),
+      memory::checksum_of(engine.state_.data(), sizeof(engine.state_))};
+  return memory::checksum_of(rest.data(), sizeof(rest));
+}
 
 }  // namespace
 
@@ -41,18 +59,26 @@ at::Generator default_generator(c10::Device device) {
   return {};
 }
 
-bool has_drawn(GeneratorRecord record) {
+uint64_t state_checksum(at::Generator generator) noexcept {
   const memory::FrozenPlain frozen;
-  const std::lock_guard<std::mutex> lock(record.generator.mutex());
-  const at::Tensor now = record.generator.get_state();
-  return now.nbytes() != record.state.nbytes() ||
-         std::memcmp(now.const_data_ptr(), record.state.const_data_ptr(), now.nbytes()) != 0;
+  try {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    if (auto* const cpu = dynamic_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl())) {
+      return checksum_of(*cpu);
+    }
+    return checksum(*generator.get_state().unsafeGetTensorImpl());
+  } catch (...) {  // no memory for it
+    return 0;
+  }
 }
 
-GeneratorRestorer::GeneratorRestorer(const GeneratorRecord& record) : present_(capture_generator(record.generator)) {
+GeneratorRestorer::GeneratorRestorer(const GeneratorRecord& record)
+    : present_(capture_generator(record.generator)), drawn_(record.drawn) {
   const std::lock_guard<std::mutex> lock(present_.generator.mutex());
   present_.generator.set_state(record.state);
 }
+
+bool GeneratorRestorer::has_drawn_the_same() const { return state_checksum(present_.generator) == drawn_; }
 
 GeneratorRestorer::~GeneratorRestorer() {
   const std::lock_guard<std::mutex> lock(present_.generator.mutex());

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include "record/draw_section.h"
 #include "record/tape.h"
 
 namespace remat {
@@ -15,19 +16,23 @@ GeneratorRecord capture_generator(at::Generator generator);
 bool is_free(at::Generator generator);
 /// The generator that an operator on `device` draws from when it is given none; an undefined one if there is none.
 at::Generator default_generator(c10::Device device);
-/// Is the generator no longer in the recorded state?
-bool has_drawn(GeneratorRecord record);
+/// The checksum of the generator's present state; 0 where there is no memory for it.
+uint64_t state_checksum(at::Generator generator) noexcept;
 
 /// Puts a recorded state in place, and the present state back when it goes out of scope, exceptions included.
 class GeneratorRestorer {
  public:
   explicit GeneratorRestorer(const GeneratorRecord& record);
+  /// Has been drawn from the recorded state what the recorded operator drew, and nothing else?
+  bool has_drawn_the_same() const;
   ~GeneratorRestorer();
   GeneratorRestorer(const GeneratorRestorer&) = delete;
   GeneratorRestorer& operator=(const GeneratorRestorer&) = delete;
 
  private:
+  DrawSection section_;
   GeneratorRecord present_;
+  uint64_t drawn_;
 };
 
 }  // namespace remat

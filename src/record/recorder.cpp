@@ -95,6 +95,7 @@ void Recorder::start(std::shared_ptr<Tape> tape) {
     raise(Error("[session] this thread has ended but for static objects; no step can begin in their destructors"));
   }
   choose_plain_tensors(tape->meta);
+  tape->draws_watch = watch_draws();
   t_slot.recorder = std::make_unique<Recorder>(std::move(tape));
   // First, so that a kernel has ended before its operator is written down.
   if (t_slot.recorder->tape_->meta) {
@@ -238,6 +239,12 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   Tape& tape = *tape_;
   const auto inputs = fn.inputs();
   // Before the tape is locked: its caller may hold the generator's mutex, and others wait for that with the tape's.
+  std::unique_ptr<DrawSection> draws;
+  if (info.random || info.foreign) {
+    draws = std::make_unique<DrawSection>();
+    const std::lock_guard lock(tape.mutex);
+    tape.drop_idle();
+  }
   auto generator = generator_before(info, inputs);
   const std::lock_guard lock(tape.mutex);
   tape.drop_idle();
@@ -257,6 +264,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   if (tape.extent != nullptr && tape.extent->is_between_calls()) pending.history = history_of(inputs);
   pending.fn = &fn;
   pending.info = &info;
+  pending.draws = std::move(draws);
   pending.exceptions = std::uncaught_exceptions();
   pending.before = tape.mark();
   pending.values = tape.values.size();
@@ -296,18 +304,24 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
 
 void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   Tape& tape = *tape_;
-  const bool drew = pending.suspect_random && has_drawn(pending.generator);  // as in begin(): before the tape is locked
+  // As in begin(): before the tape is locked.
+  const uint64_t drawn = pending.generator.defined() ? state_checksum(pending.generator) : 0;
+  const bool alone =
+      (pending.draws == nullptr || pending.draws->is_alone()) && (!pending.generator.defined() || drawn != 0);
+  pending.draws.reset();
   const std::lock_guard lock(tape.mutex);
   const bool failed = std::uncaught_exceptions() > pending.exceptions;
-  if (pending.suspect_random) {
-    const memory::FrozenPlain frozen;
-    pending.generator = GeneratorRecord();
-    if (drew) {
+  if (pending.generator.defined()) {
+    auto& record = tape.generators[pending.operation.generator];
+    if (!pending.suspect_random) {
+      record.drawn = drawn;
+    } else if (drawn != pending.undrawn) {
       pending.suspect_random = false;
+      record.drawn = drawn;
     } else {
-      const auto bytes = static_cast<int64_t>(tape.generators[pending.operation.generator].state.nbytes());
-      if (tape.trace != nullptr) tape.trace->held(-bytes);
-      tape.generators[pending.operation.generator] = GeneratorRecord();
+      const memory::FrozenPlain frozen;
+      if (tape.trace != nullptr) tape.trace->held(-static_cast<int64_t>(record.state.nbytes()));
+      record = GeneratorRecord();
       pending.operation.generator = kNone;
     }
   }
@@ -316,7 +330,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   if (!failed) check_trial(pending, outputs);
   const auto id = static_cast<OperationId>(tape.operations.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
-  bool recorded = pending.repeatable && !failed;
+  bool recorded = pending.repeatable && alone && !failed;
   if (recorded) {
     // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
     for_each_result(outputs, [&](const at::Tensor& t) {

@@ -15,6 +15,7 @@
 
 #include <ATen/record_function.h>
 
+#include "record/draw_section.h"
 #include "record/operator_trial.h"
 #include "record/policy_rules.h"
 #include "record/tape.h"
@@ -103,8 +104,10 @@ class Recorder {
     OperatorTrial trial;
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
-    GeneratorRecord generator;  // of a suspect
-    bool reads = false;         // has an input with contents
+    at::Generator generator;  // that it may draw from, if its state was captured
+    uint64_t undrawn = 0;     // of a suspect: the checksum of that state
+    std::unique_ptr<DrawSection> draws;
+    bool reads = false;  // has an input with contents
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 

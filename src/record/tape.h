@@ -160,7 +160,8 @@ struct Schedule {
 
 struct GeneratorRecord {
   at::Generator generator;
-  at::Tensor state;  ///< before the operator ran
+  at::Tensor state;    ///< before the operator ran
+  uint64_t drawn = 0;  ///< the checksum of the state after it
 };
 
 class Tape : public std::enable_shared_from_this<Tape> {
@@ -309,9 +310,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// From here on values and tensors belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
-  std::shared_ptr<StepExtent> extent;  ///< of the step that writes it; null: of a policy's scope
-  std::atomic<bool> closed{false};     ///< nothing more is recorded
-  bool inherited = false;              ///< written by the process that this one was forked from
+  std::shared_ptr<const void> draws_watch;  ///< see watch_draws(): for as long as there may be replays
+  std::shared_ptr<StepExtent> extent;       ///< of the step that writes it; null: of a policy's scope
+  std::atomic<bool> closed{false};          ///< nothing more is recorded
+  bool inherited = false;                   ///< written by the process that this one was forked from
   uint64_t step = 0;  ///< its number among all sessions' steps of the process, counted from 1; 0: a policy scope's tape
   bool verify = false;
   bool pack_values = true;

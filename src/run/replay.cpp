@@ -265,6 +265,11 @@ class Replay {
       std::optional<GeneratorRestorer> restorer;
       if (generator.state.defined()) restorer.emplace(generator);
       if (!shortcut || !repeat_batch_norm(stack, statistics[0], statistics[1])) operation.info->handle.callBoxed(stack);
+      if (restorer && !restorer->has_drawn_the_same()) {
+        raise(Error("[replay] " + operation.info->name +
+                    " drew other random numbers than in the forward pass: another thread used the same generator "
+                    "meanwhile, or the operator does not repeat; give threads generators of their own"));
+      }
     }
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);

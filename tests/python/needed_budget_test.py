@@ -89,7 +89,7 @@ def train(
             assert error.budget_bytes < error.needed_bytes
             assert str(error.needed_bytes) in str(error)
             rounds += 1
-            assert rounds < (30 if alone else 1000)
+            assert rounds < (30 if alone else 20_000)  # as many as fail while the other thread is in one step
             budget = max(budget, error.needed_bytes)
             session = remat.Session(budget=budget, device="cpu")
         else:

@@ -1,0 +1,129 @@
+#include "record/draw_section.h"
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <ATen/record_function.h>
+#include <pthread.h>
+
+#include "memory/fork.h"
+#include "record/operator_info.h"
+
+namespace remat {
+namespace {
+
+constexpr std::chrono::seconds kLongestWait{2};
+constexpr std::chrono::microseconds kShortWait{100};  ///< what a small operator takes: worth no sleep
+constexpr std::chrono::microseconds kPause{20};
+
+/// Its address stands for the thread.
+thread_local char t_thread = 0;
+
+std::atomic<const void*> g_owner{nullptr};  ///< the thread that is in a section, and waited for the others
+std::atomic<const void*> g_last_owner{nullptr};
+std::atomic<int> g_waiting{0};
+int g_depth = 0;                     ///< of the owner's sections in each other; the owner's
+std::atomic<int> g_beside{0};        ///< sections of threads that have not waited
+std::atomic<uint64_t> g_besides{0};  ///< how many of these have ever begun
+
+void after_fork_in_child() {
+  if (g_owner.load() != &t_thread) {
+    g_owner = nullptr;
+    g_depth = 0;
+  }
+  g_beside = g_waiting = 0;
+}
+[[maybe_unused]] const int g_registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
+struct Waiting {
+  Waiting() { ++g_waiting; }
+  ~Waiting() { --g_waiting; }
+};
+
+/// The last owner lets those go first who wait: one that draws all the time would leave them no moment.
+bool try_to_own(int others_waiting) {
+  if (g_last_owner.load(std::memory_order_relaxed) == &t_thread && others_waiting > 0) return false;
+  const void* nobody = nullptr;
+  if (!g_owner.compare_exchange_strong(nobody, &t_thread, std::memory_order_acquire)) return false;
+  g_last_owner.store(&t_thread, std::memory_order_relaxed);
+  return true;
+}
+
+/// Whether this thread is the owner now.
+bool own() {
+  if (g_owner.load(std::memory_order_relaxed) == &t_thread || try_to_own(g_waiting)) return true;
+  const Waiting waiting;
+  const auto begin = std::chrono::steady_clock::now();
+  while (!try_to_own(g_waiting - 1)) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (waited > kLongestWait) return false;
+    if (waited < kShortWait) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+  return true;
+}
+
+/// Of an operator on any thread.
+struct DrawingOperator final : at::ObserverContext {
+  DrawSection section;
+};
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  const OperatorInfo* const info = operator_info(fn);
+  return info != nullptr && info->random ? std::make_unique<DrawingOperator>() : nullptr;
+}
+
+void on_end(const at::RecordFunction& /*fn*/, at::ObserverContext* /*context*/) {}
+
+}  // namespace
+
+DrawSection::DrawSection() {
+  if (own()) {
+    ++g_depth;
+  } else {
+    state_ = State::kBeside;
+    ++g_beside;
+    ++g_besides;
+  }
+  besides_at_first_ = g_besides;
+  alone_at_first_ = state_ == State::kOwner && g_beside == 0;
+}
+
+bool DrawSection::is_alone() const { return alone_at_first_ && g_besides == besides_at_first_; }
+
+void DrawSection::leave() {
+  const State state = std::exchange(state_, State::kLeft);
+  if (state == State::kBeside) --g_beside;
+  if (state == State::kOwner && --g_depth == 0) g_owner.store(nullptr, std::memory_order_release);
+}
+
+std::shared_ptr<const void> watch_draws() {
+  static std::mutex& mutex = *[] {
+    auto* const made = new std::mutex;
+    free_in_children(*made);
+    return made;
+  }();
+  static std::weak_ptr<const void> watch;
+  static bool exiting = false;
+  const std::lock_guard lock(mutex);
+  if (auto present = watch.lock()) return present;
+  const at::CallbackHandle handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));
+  // Made after PyTorch's list of callbacks, and so destroyed before it: then there is nothing to be taken from it.
+  static const struct Exit {
+    ~Exit() { exiting = true; }
+  } exit;
+  auto made = std::shared_ptr<const void>(&g_owner, [handle](const void*) {
+    if (!exiting) at::removeCallback(handle);
+  });
+  watch = made;
+  return made;
+}
+
+}  // namespace remat
