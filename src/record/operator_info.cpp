@@ -293,14 +293,27 @@ bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads)
   return elements * indices < static_cast<double>(at::internal::GRAIN_SIZE);
 }
 
+namespace {
+
+/// Static objects that are destroyed after those of their thread may call operators.
+thread_local bool t_cache_is_gone = false;
+
+struct Cache {
+  ska::flat_hash_map<const char*, const OperatorInfo*> infos;
+  ~Cache() { t_cache_is_gone = true; }
+};
+
+}  // namespace
+
 const OperatorInfo* operator_info(const at::RecordFunction& fn) {
+  if (t_cache_is_gone) return registry().find(fn);
   // A schema keeps its name at one address for as long as it lives, so the address identifies the overload. Ranges
   // that are named by a temporary string have no operator name and are never put in the table.
-  thread_local ska::flat_hash_map<const char*, const OperatorInfo*> cache;
+  thread_local Cache cache;
   const char* const key = fn.name();
-  if (const auto it = cache.find(key); it != cache.end()) return it->second;
+  if (const auto it = cache.infos.find(key); it != cache.infos.end()) return it->second;
   const OperatorInfo* const info = registry().find(fn);
-  if (info != nullptr) cache.emplace(key, info);
+  if (info != nullptr) cache.infos.emplace(key, info);
   return info;
 }
 

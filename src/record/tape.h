@@ -161,7 +161,7 @@ struct Schedule {
 struct GeneratorRecord {
   at::Generator generator;
   at::Tensor state;    ///< before the operator ran
-  uint64_t drawn = 0;  ///< the checksum of the state after it
+  uint64_t drawn = 0;  ///< the checksum of the state after it; while it runs, of the one before
 };
 
 class Tape : public std::enable_shared_from_this<Tape> {
