@@ -156,29 +156,26 @@ class WrappedSteps:
                 if not step.hold_under(self.session.of(module)):
                     self._warn_of_guest(module)
 
+    def _warn_once(self, message: str) -> None:
+        if not self.warned:
+            self.warned = True
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
     def _warn_of_guest(self, module: nn.Module) -> None:
-        if self.warned:
-            return
-        self.warned = True
-        warnings.warn(
+        self._warn_once(
             f"[wrap] this {type(module).__name__} was called while a result of another wrapped model waits for its "
             "backward: it is part of that model's step, where its own budget, a share of its own steps, does not hold; "
-            "let go of that result first, or give both models the same budget",
-            RuntimeWarning,
-            stacklevel=2,
+            "let go of that result first, or give both models the same budget"
         )
 
     def _warn_of_scope(self, module: nn.Module) -> None:
         """No step can begin inside a scope, so that nothing keeps a budget where there is a scope alone."""
-        if self.warned or step_in_progress():
+        if step_in_progress():
             return
-        self.warned = True
-        warnings.warn(
+        self._warn_once(
             f"[wrap] this {type(module).__name__} was called inside of a remat.policy(), a remat.checkpoint() or an "
             "enabled block, which is not part of any step: no step begins there, and the budget does not hold; put the "
-            "scope inside the model, or begin a step outside of both: with remat.Session(budget=...).step()",
-            RuntimeWarning,
-            stacklevel=2,
+            "scope inside the model, or begin a step outside of both: with remat.Session(budget=...).step()"
         )
 
     @never_compiled

@@ -182,7 +182,7 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
   const memory::FrozenPlain frozen;  // plain keeps no such states
   try {
     GeneratorRecord record = capture_generator(generator);
-    record.drawn = state_checksum(generator);
+    if (!info.random) record.drawn = state_checksum(generator);  // to be told by it whether anything was drawn
     return record;
   } catch (...) {  // no memory for it: do without
     return std::nullopt;
@@ -192,7 +192,6 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
 void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.suspect_random = !pending.info->random;
   pending.generator = generator.generator;
-  pending.undrawn = generator.drawn;
   pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
   tape_->generators.push_back(std::move(generator));
   if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));

@@ -243,7 +243,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   if (info.random || info.foreign) {
     draws = std::make_unique<DrawSection>();
     const std::lock_guard lock(tape.mutex);
-    tape.drop_idle();
+    tape.drop_idle();  // what plain has let go of must not count when the state's allocation asks what is alive
   }
   auto generator = generator_before(info, inputs);
   const std::lock_guard lock(tape.mutex);
@@ -315,7 +315,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     auto& record = tape.generators[pending.operation.generator];
     if (!pending.suspect_random) {
       record.drawn = drawn;
-    } else if (drawn != pending.undrawn) {
+    } else if (drawn != record.drawn) {
       pending.suspect_random = false;
       record.drawn = drawn;
     } else {

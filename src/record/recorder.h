@@ -105,7 +105,6 @@ class Recorder {
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
     at::Generator generator;  // that it may draw from, if its state was captured
-    uint64_t undrawn = 0;     // the checksum of that state
     std::unique_ptr<DrawSection> draws;
     bool reads = false;  // has an input with contents
     int exceptions = 0;

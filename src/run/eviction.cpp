@@ -221,12 +221,13 @@ void OnlineEviction::name_step(const std::string& name) {
   step_name_ = name;
 }
 
-void OnlineEviction::lower_limit(int64_t most, const std::string& name) {
+int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
   const std::lock_guard lock(mutex_);
   step_name_ += name;
-  if (share_ == 0) return;
+  if (share_ == 0) return most;
   most_ = std::min(most_, most);
   limit_ = std::min(limit_, most_);
+  return limit_;
 }
 
 int64_t OnlineEviction::limit_in_the_end() {
@@ -251,8 +252,7 @@ void OnlineEviction::meets_older(int64_t bytes) {
 int64_t OnlineEviction::raise_to_share(int64_t missing) {
   const std::lock_guard lock(mutex_);
   if (share_ == 0 || ledger_.enforced_limit() < limit_) return missing;  // it is another step's limit
-  const int64_t request = memory::FrozenPlain::active() ? 0 : missing + limit_ - ledger_.current();
-  const int64_t plain = std::max(ledger_.plain_peak(), ledger_.plain_current() + request);
+  const int64_t plain = std::max(ledger_.plain_peak(), plain_with(missing + limit_ - ledger_.current()));
   const int64_t before = limit_;
   raise_limit(base_ + static_cast<int64_t>(share_ * static_cast<double>(plain - base_)));
   return missing - (limit_ - before);
@@ -308,10 +308,14 @@ bool OnlineEviction::refuses() {
   return tape == nullptr || tape->extent == nullptr || tape->extent->covers_this_moment();
 }
 
+int64_t OnlineEviction::plain_with(int64_t request) const {
+  return ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request);
+}
+
 /// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
 /// replay in progress holds is left out, since with other choices there would be none.
 int64_t OnlineEviction::lower_bound(int64_t request) {
-  int64_t bytes = ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request);
+  int64_t bytes = plain_with(request);
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock() || tape->forgot_living) return baseline;
@@ -378,7 +382,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "budget, then min_budget_bytes() says what it takes";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
-  const int64_t plain = ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request) - baseline;
+  const int64_t plain = plain_with(request) - baseline;
   if (share_of && plain > *share_of) {
     outgrew_share = true;
     message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +

@@ -37,7 +37,8 @@ class OnlineEviction final : public memory::Reclaimer {
   /// What messages call the step in force.
   void name_step(const std::string& name);
   /// The limit of the step in force may no longer rise above `most` bytes. `name` is added to what messages call it.
-  void lower_limit(int64_t most, const std::string& name);
+  /// Returns the limit from now on.
+  int64_t lower_limit(int64_t most, const std::string& name);
   /// Of the last step that followed plain: its limit in the end.
   int64_t limit_in_the_end();
 
@@ -68,6 +69,8 @@ class OnlineEviction final : public memory::Reclaimer {
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();
   std::shared_ptr<Tape> step_in_progress();
+  /// Bytes that plain would have alive with `request` more for the allocation in progress.
+  int64_t plain_with(int64_t request) const;
   int64_t lower_bound(int64_t request);
   int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
   int64_t raise_to_share(int64_t missing);

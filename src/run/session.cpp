@@ -198,7 +198,6 @@ struct Step::Impl {
   std::optional<Turn> turn;
   std::shared_ptr<Tape> tape = std::make_shared<Tape>();
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
-  std::unique_ptr<memory::Ledger::Enforcement> inner_enforcement;  ///< of hold_under()
   std::unique_ptr<Trace> trace;
   StepReport report;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
@@ -234,7 +233,6 @@ void Step::Impl::end(bool completed) {
   if (ended.exchange(true)) return;
   if (is_parents()) {
     trace.reset();
-    inner_enforcement.reset();
     enforcement.reset();
     return;
   }
@@ -277,7 +275,6 @@ void Step::Impl::end(bool completed) {
   if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
   report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
-  inner_enforcement.reset();
   enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
   session->note_gradients_of(*tape);
@@ -335,8 +332,8 @@ void Step::hold_under(int64_t bytes, const std::string& name) {
   if (bytes >= impl().report.budget_bytes || impl_->ended) return;
   auto& eviction = impl_->session->eviction;
   impl_->report.budget_bytes = bytes;
-  eviction.lower_limit(bytes, ", with " + name + " inside");
-  impl_->inner_enforcement = impl_->tape->ledger->enforce(bytes, eviction);
+  const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside");
+  impl_->enforcement = impl_->tape->ledger->enforce(limit, eviction);
 }
 bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
 

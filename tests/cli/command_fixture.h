@@ -41,4 +41,27 @@ class CommandFixture : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
+// With a file "text", and a GPT so small that a step takes milliseconds.
+class TrainingFixture : public CommandFixture {
+ protected:
+  using Words = std::vector<std::string>;
+
+  TrainingFixture() {
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += "the " + std::to_string(i * i % 997) + " of ";
+    directory_.write("text", text);
+  }
+
+  Outcome train(const Words& more, const Setting& setting = {}) const {
+    return run(with_model("train", more), setting);
+  }
+
+  static Words with_model(const std::string& subcommand, const Words& more) {
+    Words words = {subcommand, "--data", "text", "--layers", "2", "--width", "32", "--seq", "32", "--batch", "16"};
+    if (std::ranges::find(more, "mlp") == more.end()) words.insert(words.end(), {"--heads", "2"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
 }  // namespace remat::test

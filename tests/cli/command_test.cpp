@@ -16,28 +16,9 @@ using test::holds;
 using test::Outcome;
 using test::read_all;
 using test::Setting;
-using Words = std::vector<std::string>;
 
-class CommandTest : public test::CommandFixture {
+class CommandTest : public test::TrainingFixture {
  protected:
-  CommandTest() {
-    std::string text;
-    for (int i = 0; text.size() < 20000; ++i) text += "the " + std::to_string(i * i % 997) + " of ";
-    directory_.write("text", text);
-  }
-
-  // A GPT so small that a step takes milliseconds.
-  Outcome train(const Words& more, const Setting& setting = {}) const {
-    return run(with_model("train", more), setting);
-  }
-
-  static Words with_model(const std::string& subcommand, const Words& more) {
-    Words words = {subcommand, "--data", "text", "--layers", "2", "--width", "32", "--seq", "32", "--batch", "16"};
-    if (std::ranges::find(more, "mlp") == more.end()) words.insert(words.end(), {"--heads", "2"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-
   // The bits of every loss in a JSON file, by step.
   std::map<int64_t, uint32_t> losses(const std::string& name) const {
     std::map<int64_t, uint32_t> bits;

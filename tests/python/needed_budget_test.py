@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -76,7 +77,7 @@ def train(
 ) -> tuple[int, int]:
     """Three updates, from 1000 bytes on with the number of each error. Returns how many errors there were, and the budget
     in the end."""
-    budget, rounds, update = 1000, 0, 0
+    budget, rounds, waits, update = 1000, 0, 0, 0
     session = remat.Session(budget=budget, device="cpu")
     while update < 3:
         try:
@@ -84,13 +85,19 @@ def train(
                 with session.step():
                     loss().backward()
         except remat.BudgetError as error:
-            # Of several threads' budgets the smallest holds for all.
-            assert error.budget_bytes == budget if alone else error.budget_bytes <= budget
+            if not alone and error.budget_bytes < budget:  # of several threads' budgets the smallest holds for all
+                optimizer.zero_grad(set_to_none=set_to_none)
+                waits += 1
+                assert waits < 1000
+                time.sleep(0.001)
+                session = remat.Session(budget=budget, device="cpu")
+                continue
+            assert error.budget_bytes == budget
             assert error.budget_bytes < error.needed_bytes
             assert str(error.needed_bytes) in str(error)
             rounds += 1
-            assert rounds < (30 if alone else 20_000)  # as many as fail while the other thread is in one step
-            budget = max(budget, error.needed_bytes)
+            assert rounds < 30
+            budget = error.needed_bytes
             session = remat.Session(budget=budget, device="cpu")
         else:
             optimizer.step()

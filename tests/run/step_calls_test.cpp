@@ -4,66 +4,64 @@
 namespace remat::test {
 namespace {
 
-struct Calls {
-  torch::nn::Sequential model;
+struct Model {
+  torch::nn::Sequential layers;
   at::Tensor x;
 
-  Calls() {
+  Model() {
     torch::manual_seed(3);
     for (int i = 0; i < 6; ++i) {
-      model->push_back(torch::nn::Linear(64, 64));
-      model->push_back(torch::nn::Tanh());
+      layers->push_back(torch::nn::Linear(64, 64));
+      layers->push_back(torch::nn::Tanh());
     }
     x = torch::randn({256, 64});
   }
 
   at::Tensor call(Step& step) {
     step.enter_forward();
-    auto result = model->forward(x);
+    auto result = layers->forward(x);
     step.leave_forward();
     return result;
   }
 };
 
-TEST(StepCalls, EndsWithTheBackwardThatLeavesNoValuesThoughItWasToldBefore) {
-  Calls calls;
-  Session session;
-  auto step = session.step();
-  const auto result = calls.call(step);
-  step.end_when_released(/*completed=*/true);
-  EXPECT_FALSE(step.has_ended());
+class StepCalls : public ::testing::Test {
+ protected:
+  Model model_;
+  Session session_;
+  Step step_ = session_.step();
+};
+
+TEST_F(StepCalls, EndsWithTheBackwardThatLeavesNoValuesThoughItWasToldBefore) {
+  const auto result = model_.call(step_);
+  step_.end_when_released(/*completed=*/true);
+  EXPECT_FALSE(step_.has_ended());
   result.square().mean().backward();
-  EXPECT_TRUE(step.has_ended());
-  EXPECT_TRUE(session.report().completed);
+  EXPECT_TRUE(step_.has_ended());
+  EXPECT_TRUE(session_.report().completed);
 }
 
-TEST(StepCalls, EndsWhenTheResultIsLetGoOf) {
-  Calls calls;
-  Session session;
-  auto step = session.step();
-  auto result = calls.call(step);
-  step.end_when_released(/*completed=*/false);
-  EXPECT_FALSE(step.has_ended());
+TEST_F(StepCalls, EndsWhenTheResultIsLetGoOf) {
+  auto result = model_.call(step_);
+  step_.end_when_released(/*completed=*/false);
+  EXPECT_FALSE(step_.has_ended());
   result.reset();
-  EXPECT_TRUE(step.has_ended());
-  EXPECT_FALSE(session.report().completed);
+  EXPECT_TRUE(step_.has_ended());
+  EXPECT_FALSE(session_.report().completed);
 }
 
-TEST(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
-  Calls calls;
-  Session session;
-  auto step = session.step();
-  const auto loss = calls.call(step).square().mean();
-  step.end_when_released(/*completed=*/true);
+TEST_F(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
+  const auto loss = model_.call(step_).square().mean();
+  step_.end_when_released(/*completed=*/true);
   loss.backward({}, /*retain_graph=*/true);
-  EXPECT_FALSE(step.has_ended());
+  EXPECT_FALSE(step_.has_ended());
   loss.backward();
-  EXPECT_TRUE(step.has_ended());
+  EXPECT_TRUE(step_.has_ended());
 }
 
-TEST(StepCalls, AnotherModelsSmallerBudgetHoldsUntilTheStepEnds) {
+TEST(StepCallsOfTwoModels, AnotherModelsSmallerBudgetHoldsUntilTheStepEnds) {
   for (const auto& budget : {Budget(), Budget::percent(90)}) {
-    Calls outer, inner;
+    Model outer, inner;
     Session session({.budget = budget});
     {
       auto step = session.step();
