@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -72,7 +73,8 @@ class CpuLedger final : public DeviceLedger {
   std::atomic<int64_t> current_{0};
   std::atomic<int64_t> peak_{0};
   std::atomic<int64_t> standing_limit_{INT64_MAX};
-  mutable std::atomic<int64_t> device_limit_;  ///< as last asked for: asking reads files
+  mutable std::atomic<int64_t> device_limit_;  ///< as it was at `asked_at_`: asking reads files
+  mutable std::atomic<std::chrono::steady_clock::time_point> asked_at_ = std::chrono::steady_clock::now();
   Enforcements enforcements_;
   AdoptedStorages adopted_;
 

@@ -41,27 +41,32 @@ void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
   }
   saved_ = tensor.unsafeGetTensorImpl();
   saved_at_ = ++tape_->saves;
+  if (versioned && is_plain(tensor)) {
+    auto* const recorder = Recorder::current();
+    // An operator that is still running may be making it, or writing to it.
+    unbound_ =
+        recorder != nullptr && recorder->tape() == tape_ && recorder->bind_later(*this, *tensor.unsafeGetTensorImpl());
+    if (!unbound_ && bind_to(tensor)) return;
+  }
   // A leaf of the graph is held itself, as autograd would: set_data() on it must show. Anything else could own this.
   alias_ = tensor.is_leaf() ? tensor : history_free(tensor);
-  if (!versioned || !is_plain(tensor)) return;
-  auto* const recorder = Recorder::current();
-  // An operator that is still running may be making it, or writing to it.
-  unbound_ =
-      recorder != nullptr && recorder->tape() == tape_ && recorder->bind_later(*this, *tensor.unsafeGetTensorImpl());
-  if (!unbound_) bind();
 }
 
 void SavedTensor::bind() {
   unbound_ = false;
-  const c10::TensorImpl& impl = *alias_.unsafeGetTensorImpl();
+  if (bind_to(alias_)) alias_ = at::Tensor();
+}
+
+bool SavedTensor::bind_to(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = storage_of(impl);
   const ValueId id = tape_->find(storage);
-  if (id == kNone || !tape_->recomputable(id)) return;  // not ours to drop: stays as it is
+  if (id == kNone || !tape_->recomputable(id)) return false;  // not ours to drop: stays as it is
   Value& value = tape_->values[id];
-  if (value.written_unseen() || tape_->emptied(id)) return;  // what is there, no replay brings back
+  if (value.written_unseen() || tape_->emptied(id)) return false;  // what is there, no replay brings back
   value_ = id;
   view_ = TensorView(impl);
-  if (tape_->may_change_unseen(id, alias_)) checksum_ = checksum(impl);
+  if (tape_->may_change_unseen(id, tensor)) checksum_ = checksum(impl);
   if (value.saved == 0) {
     ++tape_->saved_values;
     ++tape_->live_;
@@ -77,7 +82,7 @@ void SavedTensor::bind() {
   }
   ++value.saved;
   tape_->retain(id, StoragePtr::reclaim_copy(storage));
-  alias_ = at::Tensor();
+  return true;
 }
 
 std::string SavedTensor::description() const {

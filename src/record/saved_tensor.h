@@ -25,6 +25,8 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
   void bind();
 
  private:
+  /// Refers to the value of the tape that holds `tensor` from now on. False where there is none that may be dropped.
+  bool bind_to(const at::Tensor& tensor);
   void check_version() const;
   void check_data() const;
   /// "a tensor that was saved for backward, a result of aten::sin, of shape [2, 3]"

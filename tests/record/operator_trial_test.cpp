@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "support/compare.h"
+#include "support/kernels.h"
 
 namespace remat::test {
 namespace {
@@ -12,12 +13,7 @@ namespace {
 int calls = 0;
 at::Tensor remembered;
 
-/// A kernel that calls no operator: those would be recorded by themselves.
-at::Tensor halved(const at::Tensor& x) {
-  auto y = at::empty_like(x);
-  for (int64_t i = 0; i < x.numel(); ++i) y.data_ptr<float>()[i] = x.const_data_ptr<float>()[i] * 0.5F;
-  return y;
-}
+at::Tensor halved(const at::Tensor& x) { return times(x, 0.5F); }
 
 at::Tensor honest(const at::Tensor& x) {
   ++calls;
@@ -83,14 +79,7 @@ TORCH_LIBRARY_IMPL(remat_trial, CPU, m) {
   m.impl("product", product);
 }
 
-at::Tensor call(const char* name, const at::Tensor& x) {
-  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("remat_trial::") + name).c_str(), "");
-  return handle.typed<at::Tensor(const at::Tensor&)>().call(x);
-}
-at::Tensor call_product(const at::Tensor& x, const at::Tensor& w) {
-  static const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("remat_trial::product", "");
-  return handle.typed<at::Tensor(const at::Tensor&, const at::Tensor&)>().call(x, w);
-}
+at::Tensor call_own(const std::string& name, const at::Tensor& x) { return call("remat_trial::" + name, x); }
 
 /// Products before and after the operator, whose gradients need what it reads and what it gives. (It has no gradient of
 /// its own: that of the rest is what counts.)
@@ -102,7 +91,7 @@ Program around(const char* name, int layers = 2) {
     auto x = torch::randn({8, 16});
     for (int i = 0; i < layers; ++i) {
       const auto product = x.mm(w);
-      const auto given = call(name, product.detach());
+      const auto given = call_own(name, product.detach());
       x = (product * given).tanh() + product.square();
     }
     x.sum().backward();
@@ -158,7 +147,7 @@ TEST(OperatorTrial, ALeafThatWasWrittenToUnseenIsAnErrorOnce) {
     const auto w = torch::randn({16, 16}, at::requires_grad());
     const auto x = torch::randn({16, 16});
     const auto y = x.mm(w).sigmoid().square();
-    (y * call("leaf_liar", x)).sum().backward();
+    (y * call_own("leaf_liar", x)).sum().backward();
     outcome.add("gradient", w.grad());
     return outcome;
   };
@@ -180,7 +169,7 @@ TEST(DeclaredOperators, WhatAnotherWritesToLaterIsHeld) {
     Outcome outcome;
     const auto w = torch::randn({16, 16}, at::requires_grad());
     const auto product = torch::randn({8, 16}).mm(w);
-    call("begin_write", product.detach());
+    call_own("begin_write", product.detach());
     end_write();
     product.sin().sum().backward();
     outcome.add("gradient", w.grad());
@@ -207,7 +196,7 @@ TEST(ForeignOperators, AutocastInsideAKernelIsThatOfTheFirstCall) {
     const auto w = torch::randn({64, 64}, at::requires_grad());
     at::autocast::set_autocast_enabled(at::kCPU, true);
     const auto x = torch::randn({64, 64});
-    auto y = (x * call_product(x, w.detach())).tanh();
+    auto y = (x * call("remat_trial::product", x, w.detach())).tanh();
     y = w * y.sin();
     at::autocast::set_autocast_enabled(at::kCPU, false);
     at::autocast::clear_cache();

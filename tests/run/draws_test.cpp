@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "support/compare.h"
+#include "support/kernels.h"
 
 namespace remat::test {
 namespace {
@@ -76,8 +77,7 @@ TORCH_LIBRARY_IMPL(remat_draws, CPU, m) {
 }
 
 at::Tensor loss_with_noise(const at::Tensor& w) {
-  const auto noise = c10::Dispatcher::singleton().findSchemaOrThrow("remat_draws::noise", "");
-  return (noise.typed<at::Tensor(const at::Tensor&)>().call(torch::ones({32, 32})) * w).sum();
+  return (call("remat_draws::noise", torch::ones({32, 32})) * w).sum();
 }
 
 /// As where another thread draws without an operator.

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "support/compare.h"
+#include "support/kernels.h"
 
 namespace remat::test {
 namespace {
@@ -13,23 +14,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::tensor_list;
 
-at::Tensor call(const char* name, const at::Tensor& x) {
-  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("remat_own::") + name).c_str(), "");
-  return handle.typed<at::Tensor(const at::Tensor&)>().call(x);
-}
-
-/// A kernel that calls no operator: those would be recorded by themselves.
-at::Tensor times(const at::Tensor& x, float factor) {
-  auto y = at::empty_like(x);
-  for (int64_t i = 0; i < x.numel(); ++i) y.data_ptr<float>()[i] = factor * x.const_data_ptr<float>()[i];
-  return y;
-}
+at::Tensor call_own(const std::string& name, const at::Tensor& x) { return call("remat_own::" + name, x); }
 
 /// Prepares the input of the kernel below it.
 struct Prepared : Function<Prepared> {
   static at::Tensor forward(AutogradContext* /*context*/, const at::Tensor& x) {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return call("prepared", x / 2);
+    return call_own("prepared", x / 2);
   }
   static tensor_list backward(AutogradContext* /*context*/, const tensor_list& gradients) { return gradients; }
 };
@@ -93,7 +84,7 @@ void expect_dropped_and_exact(const Program& program) {
 
 class OwnAutogradKernel : public testing::TestWithParam<const char*> {};
 TEST_P(OwnAutogradKernel, IsWhatReplaysCall) {
-  expect_dropped_and_exact(layers([](const at::Tensor& x) { return call(GetParam(), x); }));
+  expect_dropped_and_exact(layers([](const at::Tensor& x) { return call_own(GetParam(), x); }));
 }
 INSTANTIATE_TEST_SUITE_P(Kernels, OwnAutogradKernel, testing::Values("prepared", "apart", "without_cpu"));
 
@@ -104,7 +95,7 @@ TEST(OwnKernels, OfAnOperatorOfPyTorch) {
 }
 
 TEST(OwnKernels, MayDifferentiate) {
-  expect_exact(layers([](const at::Tensor& x) { return call("differentiates", x.detach()) * x; }));
+  expect_exact(layers([](const at::Tensor& x) { return call_own("differentiates", x.detach()) * x; }));
 }
 
 /// Rounds what products read.
@@ -142,7 +133,7 @@ TEST(OwnKernels, CalledUnderTheGeneratorsMutex) {
   auto generator = at::detail::getDefaultCPUGenerator();
   expect_exact(layers([&](const at::Tensor& x) {
     const std::lock_guard<std::mutex> lock(generator.mutex());
-    return call("plain", x.detach()) * x;
+    return call_own("plain", x.detach()) * x;
   }));
 }
 
