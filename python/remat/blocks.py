@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import check_module, never_compiled, remove_hooks
+from remat.hooks import add_hooks, check_module, never_compiled, remove_hooks
 from remat.progress import begin_region, end_region
 
 # Of Hugging Face's models; PEFT and others wrap such models and hand the calls on.
@@ -186,8 +186,7 @@ def disable(model: nn.Module) -> nn.Module:
 def _add_regions(blocks: Iterable[nn.Module]) -> None:
     for block in dict.fromkeys(blocks):
         region = _Region()
-        block.register_forward_pre_hook(region.before, prepend=True)
-        block.register_forward_hook(region.after, always_call=True)
+        add_hooks(block, region.before, region.after)
 
 
 def _remove_regions(model: nn.Module) -> None:

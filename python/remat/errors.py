@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from remat import _C
 
 
@@ -40,8 +42,18 @@ class BudgetError(Error):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
-        figures = _C.budget_figures(message)
-        self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes, self.needed_bytes = figures or [None] * 4
+        figures = _C.budget_figures(message) or _figures_in(message)
+        self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes, self.needed_bytes = figures
+
+
+def _figures_in(message: str) -> tuple[int | None, int | None, None, int | None]:
+    """Of an error that another process raised, such as a DataLoader's worker: it comes as text alone."""
+
+    def figure(words: str) -> int | None:
+        found = re.search(words + r" [\d.]+ [KMGT]?i?B \((\d+) bytes\)", message)
+        return None if found is None else int(found[1])
+
+    return figure("the budget is"), figure("no budget below"), None, figure("; give")
 
 
 class InternalError(RuntimeError):

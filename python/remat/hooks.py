@@ -58,6 +58,16 @@ def check_module(where: str, model: Any) -> None:
         )
 
 
+def add_hooks(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> None:
+    """Has `before` called before each call of `module`, and `after` after it, whether it fails or not. torch.compile does
+    not look whether modules have got hooks since: what it has made is made anew."""
+    module.register_forward_pre_hook(before, prepend=True)
+    module.register_forward_hook(after, always_call=True)
+    compiler = sys.modules.get("torch._dynamo")
+    if compiler is not None:
+        compiler.reset_code_caches()
+
+
 def remove_hooks(module: nn.Module, kind: type) -> None:
     """Removes the forward hooks of `module` that are methods of a `kind`. Their handles are lost where the module was
     copied or came from a file."""

@@ -55,6 +55,7 @@ class Call:
         self.saved = saved  # values that it left for autograd
         self.reached = False  # a backward has begun on it
         self.retained = False  # a backward has been through it and left it there for another
+        self.left = False  # a backward has not come to it before the next call began
         self.partly = False  # a backward has been through some of its results, and may come to the rest
         self._results: list[weakref.ref[Result]] = []
 

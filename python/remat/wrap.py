@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import check_module
+from remat.hooks import add_hooks, check_module
 from remat.session import Session
 from remat.wrapped_steps import WrappedSteps
 
@@ -25,7 +25,9 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     wrapped models, where a result of the first waits for its backward meanwhile: it is the first one's step, and of
     budgets in bytes the smallest holds. A step whose forward or backward fails, or whose results are dropped without a
     backward, ends there. One whose results are held, but older than others that a backward has been through, ends at
-    the next call of a wrapped model, with or without gradients. Inside a session's step of yours the model is part of
+    the next call of a wrapped model, with or without gradients; where newer ones were held in vain (a target, a log)
+    and freed without a backward, so do later steps. No step takes more than 32 calls after its first backward: whatever
+    still waits then gets its backward outside of any step, with the same bits. Inside a session's step of yours the model is part of
     that step. A call that a backward makes (torch.utils.checkpoint around the model) begins none.
 
     Memory is refused (:class:`remat.BudgetError`) to a forward of the model, to operators with gradients that go on
@@ -51,8 +53,7 @@ def wrap_until(until: Callable[[], bool] | None, model: nn.Module, **options: An
     unwrap(model)
     options = {"name": f"remat.wrap({type(model).__name__})", **options}
     steps = WrappedSteps(options, until)  # bad options are an error here
-    model.register_forward_pre_hook(steps.before, prepend=True)
-    model.register_forward_hook(steps.after, always_call=True)
+    add_hooks(model, steps.before, steps.after)
     return model
 
 

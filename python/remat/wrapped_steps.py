@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -21,8 +20,11 @@ from remat.model_session import ModelSession
 from remat.progress import end_interrupted, step_in_progress
 from remat.results import Call, Place, Result, tensors_in
 from remat.session import Step
+from remat.wrap_warnings import warn_of_guest, warn_of_hidden_results, warn_of_lazy_result, warn_of_scope
 
 LAZY = (Iterator, Awaitable, AsyncIterator)  # results that run the model when somebody asks for the next
+
+_MOST_JOINED = 32  # calls in a step after its first backward: the records of all are held until it ends
 
 _of_thread = threading.local()  # .steps: of the model whose step was the last to begin
 
@@ -73,12 +75,15 @@ class WrappedSteps:
         self.comes_later: dict[Place, bool] = {}
         # The same of graphs that a backward has retained: the last one was freed without another backward.
         self.retained_in_vain = False
+        # And of calls that a backward did not come to before the next call began: one was freed without a backward.
+        self.left_in_vain = False
         _living.add(self)
         self._forget()
 
     def _forget(self) -> None:
         self.step: Step | None = None
-        self.guest_of: Step | None = None  # of another wrapped model, which a call is inside of
+        self.host: WrappedSteps | None = None  # another wrapped model's, whose step a call is inside of
+        self.guest_of: Step | None = None  # that step
         self.thread = 0
         self.depth = 0
         self.calls: list[weakref.ref[Call]] = []
@@ -88,6 +93,9 @@ class WrappedSteps:
         self.live = 0  # the same, when a backward came to the first result
         self.newest_reached = 0  # by a backward, of the calls' numbers
         self.passed = 0  # the newest call that a backward has been through to the end
+        self.made_before = 0  # calls before the last backward, which may have been through another model's in the step
+        self.joined = 0  # calls that began after a backward
+        self.left_calls: set[int] = set()  # the numbers of those that backwards have not come to, while others began
         self.retained = False  # a backward has left a graph there
         self.retained_calls: set[int] = set()  # the numbers of those whose graphs backwards have left
         self.in_backward = False  # true also where it failed
@@ -123,15 +131,20 @@ class WrappedSteps:
                 self.depth = 0
                 self.calls.clear()
             self._end_if_over()
+            if self.step is not None and self.thread == here and self.depth == 0:
+                self._leave_behind()
+                self._join()
         if self.step is None and (other := _in_progress()) is not None and other.thread == here:
             with other.lock:
                 other._end_if_over()
+                other._join()
 
     def _before(self, module: nn.Module) -> None:
         here = threading.get_ident()
         if self.step is None:
             if _C.is_recording():  # a step of the user's own, or of a model around or before this one
-                self._warn_of_scope(module)
+                if not step_in_progress():
+                    self._warn_once(warn_of_scope, module)
                 self._enter_others(module)
                 return
             self.step = self.session.of(module).step()
@@ -152,31 +165,14 @@ class WrappedSteps:
             step = other.step
             if step is not None and other.thread == threading.get_ident() and other.depth == 0:
                 step.enter_forward(partial(_goes_on, weakref.ref(module)))
-                self.guest_of = step
+                self.host, self.guest_of = other, step
                 if not step.hold_under(self.session.of(module)):
-                    self._warn_of_guest(module)
+                    self._warn_once(warn_of_guest, module)
 
-    def _warn_once(self, message: str) -> None:
+    def _warn_once(self, warn: Callable[[nn.Module], None], module: nn.Module) -> None:
         if not self.warned:
             self.warned = True
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
-
-    def _warn_of_guest(self, module: nn.Module) -> None:
-        self._warn_once(
-            f"[wrap] this {type(module).__name__} was called while a result of another wrapped model waits for its "
-            "backward: it is part of that model's step, where its own budget, a share of its own steps, does not hold; "
-            "let go of that result first, or give both models the same budget"
-        )
-
-    def _warn_of_scope(self, module: nn.Module) -> None:
-        """No step can begin inside a scope, so that nothing keeps a budget where there is a scope alone."""
-        if step_in_progress():
-            return
-        self._warn_once(
-            f"[wrap] this {type(module).__name__} was called inside of a remat.policy(), a remat.checkpoint() or an "
-            "enabled block, which is not part of any step: no step begins there, and the budget does not hold; put the "
-            "scope inside the model, or begin a step outside of both: with remat.Session(budget=...).step()"
-        )
+            warn(module)
 
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
@@ -185,7 +181,10 @@ class WrappedSteps:
         with self.lock:
             if self.guest_of is not None and calls_around(module) == 0:
                 self.guest_of.leave_forward()
-                self.guest_of = None
+                for tensor in tensors_in(result):
+                    if tensor.grad_fn is not None:
+                        tensor.register_hook(partial(self.host._reached_guest, weakref.ref(self.guest_of)))
+                self.host = self.guest_of = None
             if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
                 self._after(result)
 
@@ -203,20 +202,9 @@ class WrappedSteps:
                 hidden = self.step.live_values() - self.live_before
                 self.end(completed=False)
                 if isinstance(result, LAZY):
-                    warnings.warn(
-                        f"[wrap] the model returned a {type(result).__name__}, which runs it after forward has returned: "
-                        "that is outside the budget; return tensors, or use remat.Session(...).step() around the loop",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
+                    warn_of_lazy_result(result)
                 elif hidden > 0:
-                    warnings.warn(
-                        f"[wrap] no tensor that needs a gradient was found in what the model returned (a "
-                        f"{type(result).__name__}), but {hidden} saved values wait for backward somewhere: what comes "
-                        "after forward is outside the budget; return tensors, or use remat.Session(...).step()",
-                        RuntimeWarning,
-                        stacklevel=2,
-                    )
+                    warn_of_hidden_results(result, hidden)
             return
         step = self.step
         self.made += 1
@@ -239,8 +227,7 @@ class WrappedSteps:
             if step is None or self.step is not step or step.has_ended():
                 if result.place in self.comes_later:  # later than was waited for
                     self.comes_later[result.place] = True
-                if result.call.retained:
-                    self.retained_in_vain = False
+                self._came_after_all(result.call)
                 return
             if result.place in self.waited_for:
                 self.waited_for.remove(result.place)
@@ -249,6 +236,11 @@ class WrappedSteps:
             if not result.call.reached:
                 self._begin_backward(step, result.call)
 
+    def _reached_guest(self, step: weakref.ref[Step], _grad: torch.Tensor) -> None:
+        """A backward has come to a result of another wrapped model, whose call was inside of `step`."""
+        if self.step is not None and self.step is step():
+            self.made_before = self.made
+
     def _begin_backward(self, step: Step, call: Call) -> None:
         if not any(other.reached for other in self._waiting_calls()):
             self.live = step.live_values()
@@ -256,9 +248,15 @@ class WrappedSteps:
             Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
             self.in_backward = True
         call.reached = True
+        self._came_after_all(call)
+        self.left_calls.discard(call.number)
+        self.newest_reached = max(self.newest_reached, call.number)
+
+    def _came_after_all(self, call: Call) -> None:
         if call.retained:
             self.retained_in_vain = False
-        self.newest_reached = max(self.newest_reached, call.number)
+        if call.left:
+            self.left_in_vain = False
 
     def _look_for_freed(self) -> None:
         """At the beginning of a backward: graphs that an earlier one retained may have been freed since the last call,
@@ -267,6 +265,33 @@ class WrappedSteps:
         if not self.retained_calls <= waiting and self.live < self.live_after:
             self.retained_in_vain = True
         self.retained_calls &= waiting
+        self._look_for_left(waiting)
+
+    def _look_for_left(self, waiting: set[int]) -> None:
+        if not self.left_calls <= waiting:
+            self.left_in_vain = True
+        self.left_calls &= waiting
+
+    def _leave_behind(self) -> None:
+        """A call begins though some wait that a backward did not come to. It may come yet, or their results are held
+        for another use (a target, a log) until they are assigned anew. The first time it waits, as _waits_for_rest()."""
+        calls = self._waiting_calls()
+        self._look_for_left({call.number for call in calls})
+        left = [call for call in calls if call.number <= self.made_before and not (call.retained or call.partly)]
+        for call in left:
+            call.left = True
+        if left and self.left_in_vain and calls[-1].number <= self.made_before:
+            self.end(self._outcome())
+        else:
+            self.left_calls = {call.number for call in left}
+
+    def _join(self) -> None:
+        """Another call begins in the step, maybe another model's. Where some result waits for ever, that has an end."""
+        if self.step is None or self.depth > 0 or not torch.is_grad_enabled():
+            return
+        self.joined += 1 if self.made_before > 0 or self.retained else 0
+        if self.joined > _MOST_JOINED:
+            self.end(self._outcome())
 
     def _backward_done(self, step: Step) -> None:
         with self.lock:
@@ -287,7 +312,7 @@ class WrappedSteps:
                 for result in call.results():
                     result.reached = False
             return
-        self.passed = self.newest_reached
+        self.passed, self.made_before = self.newest_reached, self.made
         left = [call for call in calls if not call.reached or (live > 0 and self._waits_for_rest(call))]
         self.calls = [weakref.ref(call, self._call_gone) for call in left]
         if not left or self._passed_below(left):
@@ -336,7 +361,7 @@ class WrappedSteps:
             self.end(self._outcome())
 
     def _outcome(self) -> bool:
-        return not self.in_backward and (self.passed > 0 or self.retained)
+        return not self.in_backward and (self.made_before > 0 or self.retained)
 
     def _call_gone(self, _: weakref.ref[Call]) -> None:
         """The results of a call have been let go of. This comes at any time, on any thread."""

@@ -39,6 +39,7 @@ PYTHON = {
     "collectives": "Python: collectives",
     "forks": "Python: forks between and inside steps",
     "loops": "Python: wrapped models whose results get no backward",
+    "iterations": "Python: two wrapped models whose results are held",
 }
 HEAD = (
     "kind",
@@ -83,7 +84,7 @@ def python(kind: str, seeds: range) -> list[int]:
     problems: list[str] = []
     with processes.group() if kind == "collectives" else contextlib.nullcontext():
         for seed in seeds:
-            check = {"forks": random_loops.check_forks, "loops": random_loops.check_loop}.get(kind)
+            check = random_loops.CHECKS.get(kind)
             problem = random_programs.check(kind, seed, counts) if check is None else check(seed, counts)
             if problem:
                 problems.append(problem)

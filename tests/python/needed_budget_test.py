@@ -236,3 +236,25 @@ def test_the_smallest_budget_counts_gradients_that_have_gone_since():
     assert session.min_budget_bytes() == there  # the next step makes them again
     with remat.Session(budget=there + 50_000, device="cpu").step():
         module(x).square().mean().backward()
+
+
+class Predictions(torch.utils.data.Dataset):
+    def __init__(self, model):
+        self.model = model
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.model(torch.randn(4096, 64)).detach()
+
+
+def test_the_numbers_are_there_where_a_worker_of_a_data_loader_was_refused():
+    data = Predictions(remat.wrap(blocks(), budget=300_000))
+    errors = []
+    for workers in (0, 1):
+        with pytest.raises(remat.BudgetError) as caught:
+            next(iter(torch.utils.data.DataLoader(data, num_workers=workers)))
+        errors.append((caught.value.budget_bytes, caught.value.needed_bytes, caught.value.lower_bound_bytes))
+    assert errors[0] == errors[1]
+    assert errors[0][0] == 300_000

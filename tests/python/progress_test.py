@@ -164,3 +164,22 @@ def test_compiled_blocks_have_regions_and_their_hooks_are_not_compiled():
         assert dropped(torch.compile(model, backend="eager"), train) > 0
     assert not any("does not know how to trace" in str(each.message) for each in told)
     assert not _C.is_recording()
+
+
+@pytest.mark.parametrize("compiled_first", ["the model", "another"])
+def test_a_model_that_ran_compiled_before_it_was_wrapped_has_its_budget(compiled_first):
+    torch._dynamo.reset()
+    model, other = blocks(2, dropout=0.0), blocks(2, dropout=0.0)
+    compiled = torch.compile(model, backend="eager")
+    (compiled if compiled_first == "the model" else torch.compile(other, backend="eager"))(torch.randn(4, 64))
+    remat.wrap(model, budget=1000)
+    with pytest.raises(remat.BudgetError):
+        compiled(torch.randn(4, 64))
+
+
+def test_a_model_that_ran_compiled_before_it_was_enabled_has_regions():
+    model = blocks(4, dropout=0.0)
+    compiled = torch.compile(model, backend="eager")
+    train(compiled)
+    remat.enable(model, blocks=list(model))
+    assert dropped(compiled, train) > 0

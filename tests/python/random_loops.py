@@ -128,3 +128,80 @@ def check_loop(seed: int, counts: dict[str, int]) -> str | None:
         return f"loops, program {seed} left a step in progress"
     counts["same"] = counts.get("same", 0) + 1
     return None
+
+
+# ---- iterations that hold results of wrapped models ----
+
+ITERATIONS = 40
+MOST_IN_A_STEP = 34  # a step takes no more than 32 calls after its first backward
+
+
+def steps_of(models: list[nn.Module]) -> int:
+    """How many have ended."""
+    steps = 0
+    for model in models:
+        with contextlib.suppress(remat.Error):
+            steps += remat.session_of(model).report().step
+    return steps
+
+
+def iterate(models: list[nn.Module], seed: int, steps: list[int]) -> list[torch.Tensor | None]:
+    """Calls of some models, the same in every iteration; what is to be compared. `steps`: how many have ended, after
+    each iteration."""
+    choices = random.Random(f"iterations {seed}")
+    fates = ["backward", *choices.choices(["backward", "held", "late", "kept", "evaluated"], k=choices.randrange(4))]
+    calls = [(choices.choice(models), fate) for fate in fates]
+    choices.shuffle(calls)
+    torch.manual_seed(seed)
+    held: list[torch.Tensor | None] = [None] * len(calls)
+    seen: list[torch.Tensor | None] = []
+    for i in range(ITERATIONS):
+        losses = []
+        for slot, (model, fate) in enumerate(calls):
+            if fate == "kept" and i > 0:  # the first one's, until the end
+                continue
+            with torch.set_grad_enabled(fate != "evaluated"):
+                loss = model(torch.randn(32, SIZE))[0]
+            if fate == "backward":
+                losses.append(loss)
+            if fate == "late" and i > 0:  # the last iteration's
+                losses.append(held[slot])
+            held[slot] = loss
+        for loss in losses:
+            loss.backward()
+            seen.append(loss.detach())
+        steps.append(steps_of(models))
+    return seen + [p.grad for model in models for p in model.parameters()] + [torch.get_rng_state()]
+
+
+def check_iterations(seed: int, counts: dict[str, int]) -> str | None:
+    """What is wrong with iterations that call two wrapped models, or nothing."""
+    counts["programs"] = counts.get("programs", 0) + 1
+    torch.manual_seed(seed)
+    plain, ours = ([WithExtra(), WithExtra()] for _ in range(2))
+    choices = random.Random(seed)
+    for before, model in zip(plain, ours, strict=True):
+        model.load_state_dict(before.state_dict())
+        remat.wrap(model, budget=choices.choice(["90%", "100%", "1GiB"]))
+    steps: list[int] = []
+    expected = iterate(plain, seed, [])
+    try:
+        found = iterate(ours, seed, steps)
+    except remat.BudgetError:
+        counts["too little"] = counts.get("too little", 0) + 1
+        return None
+    finally:
+        for model in ours:
+            remat.unwrap(model)
+    different = [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if not same_bits(a, b)]
+    if different:
+        return f"iterations, program {seed}: tensors {different} of {len(found)} differ"
+    if _C.is_recording():
+        return f"iterations, program {seed} left a step in progress"
+    if steps[-1] == steps[-1 - MOST_IN_A_STEP]:
+        return f"iterations, program {seed}: a step that does not end, {steps} had ended after each"
+    counts["same"] = counts.get("same", 0) + 1
+    return None
+
+
+CHECKS = {"forks": check_forks, "loops": check_loop, "iterations": check_iterations}

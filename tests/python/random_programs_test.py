@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from processes import group, run_on_two_processes
-from random_loops import WithExtra, check_forks, check_loop
+from random_loops import WithExtra, check_forks, check_iterations, check_loop
 from random_programs import SIZE, check, in_child
 
 import remat
@@ -58,7 +58,7 @@ def test_same_bits_with_collectives_on_two_processes(tmp_path):
     run_on_two_processes(check_collectives, tmp_path)
 
 
-@pytest.mark.parametrize(("check_one", "usual"), [(check_forks, 6), (check_loop, 8)])
+@pytest.mark.parametrize(("check_one", "usual"), [(check_forks, 6), (check_loop, 8), (check_iterations, 12)])
 def test_ways_of_running_steps(check_one, usual):
     assert_no_problem(check_one, usual)
 

@@ -144,6 +144,29 @@ def test_a_model_whose_graph_was_dropped_does_not_keep_the_next_from_its_step():
     assert critic.values_dropped > 0
 
 
+def test_a_teacher_whose_results_are_held_does_not_make_one_endless_step():
+    def loop(teacher, student):
+        for _ in range(5):
+            target = teacher(batch())  # by someone who forgot no_grad; the last iteration's is freed now
+            (student(batch()) - target.detach()).square().mean().backward()
+
+    report = remat.session_of(wrapped_pair(loop)[0]).report()
+    assert (report.step, report.completed) == (4, True)
+
+
+def test_a_result_that_is_kept_for_ever_does_not_make_one_endless_step():
+    kept = []
+
+    def loop(first, second):
+        kept.append(first(batch()))
+        for _ in range(40):
+            second(batch()).square().mean().backward()
+
+    first, second = wrapped_pair(loop)
+    assert remat.session_of(first).report().completed
+    assert remat.session_of(second).report().step == 40 - 33
+
+
 @dataclasses.dataclass
 class Output:
     loss: torch.Tensor

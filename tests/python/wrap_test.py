@@ -99,6 +99,37 @@ def test_graphs_that_are_retained_in_vain_do_not_make_one_endless_step(kind):
     assert (report.step, report.completed) == (5, True)
 
 
+def test_results_that_are_held_until_they_are_assigned_anew_do_not_make_one_endless_step():
+    def loop(model):
+        for _ in range(6):
+            model.zero_grad()
+            value = model(batch()).square().mean()
+            target = model(batch())  # as in Q-learning by someone who forgot no_grad; the last iteration's is freed now
+            (value - target.detach().mean()).backward()
+
+    report = both(loop, budget="90%").report()
+    assert (report.step, report.completed) == (5, True)
+
+
+def test_a_backward_that_comes_after_the_next_call_is_waited_for_again_after_all():
+    in_a_step = []
+
+    def loop(model):
+        in_a_step.clear()
+        held = model(batch())
+        for i in range(9):
+            value, held = model(batch()).square().mean(), model(batch()).square().mean()
+            value.backward()
+            if i < 4:
+                continue  # held in vain
+            model(batch()).square().mean().backward()
+            in_a_step.append(_C.is_recording())
+            held.backward()
+
+    both(loop)
+    assert in_a_step == [False] + 4 * [True]
+
+
 def test_a_penalty_on_gradients_is_part_of_the_step():
     def loop(model):
         for _ in range(3):
