@@ -14,10 +14,10 @@ struct ProgressState {
   int64_t steps = 0;
   float loss = 0;
   double tokens_per_second = 0;
-  std::optional<double> times_plain;  ///< a step's time, of plain's: shown in place of the speed
+  std::optional<double> times_plain{};  ///< a step's time, of plain's: shown in place of the speed
   int64_t current_bytes = 0;
-  int64_t peak_bytes = 0;               ///< of the steps in which the budget held; of all where there is none
-  std::optional<int64_t> budget_bytes;  ///< of the last step
+  int64_t peak_bytes = 0;                 ///< of the steps in which the budget held; of all where there is none
+  std::optional<int64_t> budget_bytes{};  ///< of the last step
   double seconds_left = 0;
 };
 
