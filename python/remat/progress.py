@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -33,6 +34,7 @@ class _Region(NamedTuple):
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.step: weakref.ref[Step] | None = None  # the last to begin; one that is forgotten ends
+        self.waiting: weakref.WeakMethod | None = None  # ends it if it is a wrapped model's that waits for backward
         self.regions: list[_Region] = []  # the outermost first
 
 
@@ -42,6 +44,18 @@ _here = _Thread()
 def note_step(step: Step) -> None:
     """`step` has begun on this thread."""
     _here.step = weakref.ref(step)
+
+
+def note_waiting(end: Callable[[], None]) -> None:
+    """A wrapped model's step has begun on this thread. `end`, a method, ends it where it waits for backward."""
+    _here.waiting = weakref.WeakMethod(end)
+
+
+def end_waiting() -> None:
+    """Ends the step of a wrapped model that waits for backward on this thread, if there is one."""
+    end = None if _here.waiting is None else _here.waiting()
+    if end is not None:
+        end()
 
 
 def step_in_progress() -> bool:

@@ -55,7 +55,8 @@ class Call:
         self.saved = saved  # values that it left for autograd
         self.reached = False  # a backward has begun on it
         self.retained = False  # a backward has been through it and left it there for another
-        self.left = False  # a backward has not come to it before the next call began
+        # Whether a backward had been through others of the step when one had not come to it before the next call began.
+        self.left_after: bool | None = None
         self.partly = False  # a backward has been through some of its results, and may come to the rest
         self._results: list[weakref.ref[Result]] = []
 

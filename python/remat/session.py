@@ -16,7 +16,7 @@ from remat.accounting import count_older_tensors
 from remat.compiled import see_compiled_regions
 from remat.errors import Error
 from remat.plan import Plan
-from remat.progress import end_interrupted, note_step
+from remat.progress import end_interrupted, end_waiting, note_step
 from remat.report import Report, ignored_plan, report_of
 
 
@@ -161,6 +161,7 @@ class Session:
         of this thread or of this session is in progress."""
         see_compiled_regions()
         end_interrupted()
+        end_waiting()
         step = Step(self, self._session.step())
         note_step(step)
         return step

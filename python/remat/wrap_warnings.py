@@ -29,6 +29,14 @@ def warn_of_scope(module: nn.Module) -> None:
     )
 
 
+def warn_of_thread(module: nn.Module) -> None:
+    _warn(
+        f"[wrap] this {type(module).__name__} was called on a second thread while a result of a call on another one waits "
+        "for its backward: this call is part of no step, and the budget does not hold for it; let go of that result "
+        "first, or give each thread a model of its own"
+    )
+
+
 def warn_of_lazy_result(result: Any) -> None:
     _warn(
         f"[wrap] the model returned a {type(result).__name__}, which runs it after forward has returned: "

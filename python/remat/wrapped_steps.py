@@ -17,14 +17,22 @@ from torch.autograd import Variable
 from remat import _C
 from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
 from remat.model_session import ModelSession
-from remat.progress import end_interrupted, step_in_progress
+from remat.progress import end_interrupted, note_waiting, step_in_progress
 from remat.results import Call, Place, Result, tensors_in
 from remat.session import Step
-from remat.wrap_warnings import warn_of_guest, warn_of_hidden_results, warn_of_lazy_result, warn_of_scope
+from remat.wrap_warnings import (
+    warn_of_guest,
+    warn_of_hidden_results,
+    warn_of_lazy_result,
+    warn_of_scope,
+    warn_of_thread,
+)
 
 LAZY = (Iterator, Awaitable, AsyncIterator)  # results that run the model when somebody asks for the next
 
 _MOST_JOINED = 32  # calls in a step after its first backward: the records of all are held until it ends
+
+_MOST_PASSING = 4  # calls on other threads while a result of the step's waits
 
 _of_thread = threading.local()  # .steps: of the model whose step was the last to begin
 
@@ -75,8 +83,9 @@ class WrappedSteps:
         self.comes_later: dict[Place, bool] = {}
         # The same of graphs that a backward has retained: the last one was freed without another backward.
         self.retained_in_vain = False
-        # And of calls that a backward did not come to before the next call began: one was freed without a backward.
-        self.left_in_vain = False
+        # And of calls that no backward had come to when the next call began, after one through others or before any: one
+        # was freed without a backward.
+        self.left_in_vain = {True: False, False: False}
         _living.add(self)
         self._forget()
 
@@ -94,7 +103,8 @@ class WrappedSteps:
         self.newest_reached = 0  # by a backward, of the calls' numbers
         self.passed = 0  # the newest call that a backward has been through to the end
         self.made_before = 0  # calls before the last backward, which may have been through another model's in the step
-        self.joined = 0  # calls that began after a backward
+        self.joined = 0  # calls that began after a backward, or after another was freed, and other models'
+        self.passing = 0  # calls on other threads
         self.left_calls: set[int] = set()  # the numbers of those that backwards have not come to, while others began
         self.retained = False  # a backward has left a graph there
         self.retained_calls: set[int] = set()  # the numbers of those whose graphs backwards have left
@@ -131,13 +141,15 @@ class WrappedSteps:
                 self.depth = 0
                 self.calls.clear()
             self._end_if_over()
-            if self.step is not None and self.thread == here and self.depth == 0:
+            if self.step is not None and self.thread != here:
+                self._pass_by(module)
+            elif self.step is not None and self.depth == 0:
                 self._leave_behind()
-                self._join()
+                self._join(self.made > len(self._waiting_calls()))
         if self.step is None and (other := _in_progress()) is not None and other.thread == here:
             with other.lock:
                 other._end_if_over()
-                other._join()
+                other._join(True)
 
     def _before(self, module: nn.Module) -> None:
         here = threading.get_ident()
@@ -148,6 +160,7 @@ class WrappedSteps:
                 self._enter_others(module)
                 return
             self.step = self.session.of(module).step()
+            note_waiting(self.end_waiting)
             self.thread = here
             _of_thread.steps = weakref.ref(self)
         if self.thread == here:
@@ -255,8 +268,8 @@ class WrappedSteps:
     def _came_after_all(self, call: Call) -> None:
         if call.retained:
             self.retained_in_vain = False
-        if call.left:
-            self.left_in_vain = False
+        if call.left_after is not None:
+            self.left_in_vain[call.left_after] = False
 
     def _look_for_freed(self) -> None:
         """At the beginning of a backward: graphs that an earlier one retained may have been freed since the last call,
@@ -265,33 +278,53 @@ class WrappedSteps:
         if not self.retained_calls <= waiting and self.live < self.live_after:
             self.retained_in_vain = True
         self.retained_calls &= waiting
-        self._look_for_left(waiting)
+        if self.made_before > 0:
+            self._look_for_left(waiting)
+        self.left_calls &= waiting
 
     def _look_for_left(self, waiting: set[int]) -> None:
         if not self.left_calls <= waiting:
-            self.left_in_vain = True
-        self.left_calls &= waiting
+            self.left_in_vain[self.made_before > 0] = True
 
     def _leave_behind(self) -> None:
         """A call begins though some wait that a backward did not come to. It may come yet, or their results are held
         for another use (a target, a log) until they are assigned anew. The first time it waits, as _waits_for_rest()."""
         calls = self._waiting_calls()
         self._look_for_left({call.number for call in calls})
-        left = [call for call in calls if call.number <= self.made_before and not (call.retained or call.partly)]
+        after, newest = self.made_before > 0, self.made_before or self.made
+        left = [call for call in calls if call.number <= newest and not (call.retained or call.partly)]
         for call in left:
-            call.left = True
-        if left and self.left_in_vain and calls[-1].number <= self.made_before:
+            call.left_after = after
+        if left and self.left_in_vain[after] and calls[-1].number <= newest:
             self.end(self._outcome())
         else:
             self.left_calls = {call.number for call in left}
 
-    def _join(self) -> None:
-        """Another call begins in the step, maybe another model's. Where some result waits for ever, that has an end."""
+    def _join(self, late: bool) -> None:
+        """Another call begins in the step, maybe another model's. Where some result waits for ever, that has an end.
+        `late`: not all calls so far may wait for one backward."""
         if self.step is None or self.depth > 0 or not torch.is_grad_enabled():
             return
-        self.joined += 1 if self.made_before > 0 or self.retained else 0
+        self.joined += 1 if late or self.made_before > 0 or self.retained else 0
         if self.joined > _MOST_JOINED:
             self.end(self._outcome())
+
+    def _pass_by(self, module: nn.Module) -> None:
+        """A call begins on another thread than the step's. Two threads may train at a time; where a result waits for
+        ever, or its thread has ended, that has an end."""
+        if self.depth > 0 or self.in_backward or not torch.is_grad_enabled():
+            return
+        self.passing += 1
+        if self.passing > _MOST_PASSING or self.thread not in sys._current_frames():
+            self.end(self._outcome())
+        elif not _C.is_recording():
+            self._warn_once(warn_of_thread, module)
+
+    def end_waiting(self) -> None:
+        """The user begins a step: what waits for backward is part of no other one."""
+        with self.lock:
+            if self.step is not None and self.thread == threading.get_ident() and self.depth == 0:
+                self.end(self._outcome())
 
     def _backward_done(self, step: Step) -> None:
         with self.lock:

@@ -14,6 +14,12 @@
 #include "record/tensors_of.h"
 
 namespace remat {
+namespace {
+
+/// Backward passes of others in a step: what they record is held until it ends.
+constexpr int kMostOthers = 32;
+
+}  // namespace
 
 class History {
  public:
@@ -48,6 +54,18 @@ struct StepExtent::Watch {
   bool completed = false;
 };
 
+/// Of a step that none of the backward passes belong to that come by: when this one has ended.
+struct StepExtent::Ending {
+  explicit Ending(std::shared_ptr<StepExtent> ended) : extent(std::move(ended)) {}
+  ~Ending() {
+    if (torch::autograd::get_current_graph_task_id() == -1) extent->end_(/*completed=*/false);
+  }
+  Ending(const Ending&) = delete;
+  Ending& operator=(const Ending&) = delete;
+
+  std::shared_ptr<StepExtent> extent;
+};
+
 StepExtent::StepExtent(std::function<void(bool completed)> end, std::function<bool()> is_released)
     : end_(std::move(end)), is_released_(std::move(is_released)), thread_(at::RecordFunction::currentThreadId()) {}
 
@@ -59,6 +77,7 @@ void StepExtent::enter_forward(std::function<bool()> goes_on) {
     calls_.emplace_back(next, UINT64_MAX);
   }
   when_released_ = Outcome::kUnknown;
+  others_ = 0;
   in_forward_ = true;
   delimited_by_calls_ = true;
 }
@@ -149,7 +168,12 @@ void StepExtent::end_if_released() {
 void StepExtent::on_unpack() {
   if (!is_between_calls()) return;
   const int task = torch::autograd::get_current_graph_task_id();
-  if (task != -1 && covers_backward(task)) watch(task);
+  if (task == -1) return;
+  if (covers_backward(task)) {
+    watch(task);
+  } else if (other_.exchange(task) != task && ++others_ > kMostOthers) {
+    on_end_of_backward([ending = std::make_shared<Ending>(shared_from_this())] {});
+  }
 }
 
 /// Inside of the backward pass `task`, which belongs to the step: ends the step if the pass fails.

@@ -48,7 +48,8 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
 
   /// Does what this thread is doing belong to the step? Thread-safe.
   bool covers_this_moment();
-  /// A saved tensor is asked for. Thread-safe.
+  /// A saved tensor is asked for. Of many backward passes since the last forward call that do not belong to the step,
+  /// the last ends it: another model is trained while a result is kept. Thread-safe.
   void on_unpack();
   /// Ends the step if end_when_released() wants it and that moment has come. Thread-safe.
   void end_if_released();
@@ -57,6 +58,7 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
 
  private:
   struct Watch;
+  struct Ending;
   enum class Outcome : uint8_t { kUnknown, kAbandoned, kCompleted };
 
   bool is_forward_going_on();
@@ -72,6 +74,8 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   std::atomic<int> backwards_{0};   ///< of the step, in progress
   std::atomic<int> watched_{-1};    ///< the last graph task that watch() was called for
   std::atomic<int64_t> known_{-1};  ///< the last one that covers_backward() looked at, and what it found
+  std::atomic<int> other_{-1};      ///< the last graph task that does not belong to the step
+  std::atomic<int> others_{0};      ///< how many since the last forward call
   std::function<bool()> goes_on_;
   mutable std::mutex mutex_;                          ///< of what follows
   std::vector<std::pair<uint64_t, uint64_t>> calls_;  ///< sequence numbers of autograd's nodes, from and to

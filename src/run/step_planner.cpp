@@ -66,7 +66,7 @@ void StepPlanner::use_largest_packed(const Graph& before, Graph& graph) {
 
 bool StepPlanner::same_memory(const Graph& a, const Graph& b) {
   const auto same_packed = [](const GraphValue& x, const GraphValue& y) { return x.packed_bytes == y.packed_bytes; };
-  return a.events == b.events && a.baseline_bytes == b.baseline_bytes &&
+  return a.events == b.events &&
          std::equal(a.values.begin(), a.values.end(), b.values.begin(), b.values.end(), same_packed);
 }
 
@@ -125,6 +125,7 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
     return frontier;
   };
   using Future = std::future<planners::Frontier>;
+  step.explored_baseline = step.graph.baseline_bytes;
   try {
     step.exploration = Search(new Future(std::async(std::launch::async, search)));
   } catch (const std::system_error&) {  // no thread to be had: when the plan is asked for, then
@@ -159,10 +160,9 @@ std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) co
     step.frontier = step.exploration->get();
     step.exploration = Search();
   }
-  const int64_t budget = step.budget_within(room);
-  const auto* const point = step.frontier->within(budget);
+  const auto* const point = step.frontier->within(step.explored_baseline + room);
   if (point == nullptr) return std::nullopt;
-  return finished_plan(step.graph, budget, planner_, point->fates);
+  return finished_plan(step.graph, step.budget_within(room), planner_, point->fates);
 }
 
 std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {

@@ -73,6 +73,8 @@ class StepPlanner {
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress
     std::optional<planners::Frontier> frontier;
+    int64_t explored_baseline =
+        0;  ///< bytes, of the graph that the frontier is of: later steps begin with more or less
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
 
@@ -80,6 +82,7 @@ class StepPlanner {
   };
 
   static void use_largest_packed(const Graph& before, Graph& graph);
+  /// But for what was alive before the step.
   static bool same_memory(const Graph& a, const Graph& b);
   static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
   bool is_worth_planning(const KnownStep& step) const;

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 
+import pytest
 import torch
 from compare import blocks, same_bits
 from scopes import Dropping, loss_of
@@ -142,3 +144,32 @@ def test_a_step_that_a_thread_left_behind_ends_at_the_next_call_of_another():
     report = remat.session_of(model).report()
     assert (report.step, report.completed) == (4, True)
     assert report.plan is not None
+
+
+@pytest.mark.parametrize("keeper", ["dead", "alive"])
+def test_a_result_that_another_thread_keeps_does_not_switch_the_budget_off(keeper):
+    model = remat.wrap(blocks(2), budget="1GiB")
+    kept = []
+
+    def call():
+        kept.append(model(torch.randn(16, 64)))
+
+    def go_on(times):
+        for _ in range(times):
+            model(torch.randn(16, 64)).square().mean().backward()
+
+    first = threading.Thread(target=call)
+    if keeper == "dead":
+        first.start()
+        first.join()
+        go_on(3)
+        assert remat.session_of(model).report().step == 4
+        return
+    call()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        second = threading.Thread(target=go_on, args=(8,))
+        second.start()
+        second.join()
+    assert [str(each.message)[:6] for each in told] == ["[wrap]"]
+    assert remat.session_of(model).report().step == 1 + 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 import torch
 from compare import blocks
@@ -109,6 +111,36 @@ def test_results_that_are_held_until_they_are_assigned_anew_do_not_make_one_endl
 
     report = both(loop, budget="90%").report()
     assert (report.step, report.completed) == (5, True)
+
+
+def test_an_evaluation_with_gradients_has_steps_of_its_own():
+    def loop(model):
+        for _ in range(3):
+            model(batch()).square().mean().backward()
+            for _ in range(4):
+                result = model(batch())  # by someone who forgot no_grad; the last one's is there when training goes on
+        del result
+
+    assert both(loop).report().step == 3 * 5 - 1  # it is learned with the second result, which is in the first's step
+
+
+def test_a_loop_that_never_comes_to_a_backward_has_steps_that_end():
+    model = remat.wrap(blocks(2))
+    results = collections.deque(maxlen=20)
+    for _ in range(60):
+        results.append(model(batch()))
+    assert remat.session_of(model).report().step > 30
+    remat.unwrap(model)
+
+
+def test_a_session_begins_a_step_though_a_result_is_kept():
+    model = remat.wrap(blocks(2))
+    kept = model(batch())
+    session = remat.Session()
+    with session.step():
+        model(batch()).square().mean().backward()
+    assert session.report().values_saved > 0
+    kept.square().mean().backward()
 
 
 def test_a_backward_that_comes_after_the_next_call_is_waited_for_again_after_all():

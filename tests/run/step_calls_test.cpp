@@ -59,6 +59,23 @@ TEST_F(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
   EXPECT_TRUE(step_.has_ended());
 }
 
+// A notebook keeps a result, and trains another model.
+TEST_F(StepCalls, EndsAfterManyBackwardPassesOfOthers) {
+  const auto kept = model_.call(step_);
+  Model other;
+  const auto train = [&] { other.layers->forward(other.x).square().mean().backward(); };
+  for (int i = 0; i < 32; ++i) train();
+  EXPECT_FALSE(step_.has_ended());
+  train();
+  EXPECT_TRUE(step_.has_ended());
+  EXPECT_NO_THROW(kept.sum().backward());
+}
+
+TEST_F(StepCalls, GoesOnWhereBackwardPassesLeadIntoIt) {
+  for (int i = 0; i < 40; ++i) model_.call(step_).square().mean().backward();
+  EXPECT_FALSE(step_.has_ended());
+}
+
 TEST(StepCallsOfTwoModels, AnotherModelsSmallerBudgetHoldsUntilTheStepEnds) {
   for (const auto& budget : {Budget(), Budget::percent(90)}) {
     Model outer, inner;

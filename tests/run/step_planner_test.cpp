@@ -447,6 +447,19 @@ TEST(PlannedSteps, PercentBudgetsArePlannedFromTheSecondStepOn) {
   for (int i = 0; i < 3; ++i) EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
 }
 
+TEST(PlannedSteps, CountFromWhatIsAliveNow) {
+  Loop loop;
+  Session session({.budget = Budget::percent(60)});
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 6; ++i) {
+    const StepReport report = loop.in(session);
+    kept.push_back(torch::zeros({1 << 18}));
+    if (i == 0) continue;
+    ASSERT_GT(report.planned_peak_bytes, 0) << report.step;
+    EXPECT_NEAR(static_cast<double>(report.peak_bytes), static_cast<double>(report.planned_peak_bytes), 64 << 10);
+  }
+}
+
 /// One operator that makes a value of 64 bytes.
 Graph one_operator() {
   Graph graph;
@@ -467,6 +480,19 @@ TEST(StepPlanner, CountsOnTheMostThatContentsWerePackedTo) {
     planner.observe(graph, /*room=*/100);
     EXPECT_EQ(planner.graph()->values[0].packed_bytes, counted) << seen;
   }
+}
+
+TEST(StepPlanner, DoesNotPlanAnewForWhatIsAliveBefore) {
+  StepPlanner planner("auto", true);
+  Graph graph = one_operator();
+  for (int i = 0; i < 4; ++i) planner.observe(graph, /*room=*/100);
+  const auto before = planner.schedules(100);
+  graph.baseline_bytes += 4;
+  planner.observe(graph, /*room=*/100);
+  EXPECT_EQ(planner.schedules(100), before);
+  const auto other = planner.schedules(80);
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_EQ(other[0]->plan.predicted_peak_bytes, 4 + 64);
 }
 
 TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
