@@ -25,9 +25,11 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     wrapped models, where a result of the first waits for its backward meanwhile: it is the first one's step, and of
     budgets in bytes the smallest holds. A step whose forward or backward fails, or whose results are dropped without a
     backward, ends there. One whose results are held, but older than others that a backward has been through, ends at
-    the next call of a wrapped model, with or without gradients; where newer ones were held in vain (a target, a log)
-    and freed without a backward, so do later steps. No step takes more than 32 calls after its first backward: whatever
-    still waits then gets its backward outside of any step, with the same bits. Inside a session's step of yours the model is part of
+    the next call of a wrapped model, with or without gradients. So do later steps where newer results were held in vain
+    (a target, a log, an evaluation without ``no_grad``) and freed without a backward. A result that is kept for longer
+    does not keep its step: that ends after 32 more calls of wrapped models or 32 backward passes of others, after 4
+    calls on other threads (which are in no step until then: a warning says so), or where you begin a step of your own.
+    Its backward then has the same bits, outside of any step. Inside a session's step of yours the model is part of
     that step. A call that a backward makes (torch.utils.checkpoint around the model) begins none.
 
     Memory is refused (:class:`remat.BudgetError`) to a forward of the model, to operators with gradients that go on

@@ -16,6 +16,7 @@ from torch.autograd import Variable
 
 from remat import _C
 from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
+from remat.lessons import Lessons
 from remat.model_session import ModelSession
 from remat.progress import end_interrupted, note_waiting, step_in_progress
 from remat.results import Call, Place, Result, tensors_in
@@ -78,14 +79,7 @@ class WrappedSteps:
     def _begin(self) -> None:
         self.lock = threading.RLock()  # threads may call the model at once: one of them has the step
         self.warned = False  # of a place where the budget does not hold
-        # What earlier steps have shown: whether a backward comes to the result in this place after one has been
-        # through others of the same call.
-        self.comes_later: dict[Place, bool] = {}
-        # The same of graphs that a backward has retained: the last one was freed without another backward.
-        self.retained_in_vain = False
-        # And of calls that no backward had come to when the next call began, after one through others or before any: one
-        # was freed without a backward.
-        self.left_in_vain = {True: False, False: False}
+        self.lessons = Lessons()
         _living.add(self)
         self._forget()
 
@@ -238,13 +232,11 @@ class WrappedSteps:
         """A backward has come to a result."""
         with self.lock:
             if step is None or self.step is not step or step.has_ended():
-                if result.place in self.comes_later:  # later than was waited for
-                    self.comes_later[result.place] = True
-                self._came_after_all(result.call)
+                self.lessons.came_late(result)
                 return
             if result.place in self.waited_for:
-                self.waited_for.remove(result.place)
-                self.comes_later[result.place] = True
+                self.lessons.comes_later[result.place] = True
+            self.waited_for.discard(result.place)
             result.reached = True
             if not result.call.reached:
                 self._begin_backward(step, result.call)
@@ -261,41 +253,34 @@ class WrappedSteps:
             Variable._execution_engine.queue_callback(lambda: self._backward_done(step))
             self.in_backward = True
         call.reached = True
-        self._came_after_all(call)
+        self.lessons.came(call)
         self.left_calls.discard(call.number)
         self.newest_reached = max(self.newest_reached, call.number)
-
-    def _came_after_all(self, call: Call) -> None:
-        if call.retained:
-            self.retained_in_vain = False
-        if call.left_after is not None:
-            self.left_in_vain[call.left_after] = False
 
     def _look_for_freed(self) -> None:
         """At the beginning of a backward: graphs that an earlier one retained may have been freed since the last call,
         as where ``loss`` is assigned anew in every iteration."""
         waiting = {call.number for call in self._waiting_calls()}
         if not self.retained_calls <= waiting and self.live < self.live_after:
-            self.retained_in_vain = True
+            self.lessons.retained_in_vain = True
         self.retained_calls &= waiting
         if self.made_before > 0:
             self._look_for_left(waiting)
         self.left_calls &= waiting
 
     def _look_for_left(self, waiting: set[int]) -> None:
-        if not self.left_calls <= waiting:
-            self.left_in_vain[self.made_before > 0] = True
+        self.lessons.left_in_vain[self.made_before > 0] |= not self.left_calls <= waiting
 
     def _leave_behind(self) -> None:
         """A call begins though some wait that a backward did not come to. It may come yet, or their results are held
-        for another use (a target, a log) until they are assigned anew. The first time it waits, as _waits_for_rest()."""
+        for another use (a target, a log) until they are assigned anew."""
         calls = self._waiting_calls()
         self._look_for_left({call.number for call in calls})
         after, newest = self.made_before > 0, self.made_before or self.made
         left = [call for call in calls if call.number <= newest and not (call.retained or call.partly)]
         for call in left:
             call.left_after = after
-        if left and self.left_in_vain[after] and calls[-1].number <= newest:
+        if left and self.lessons.left_in_vain[after] and calls[-1].number <= newest:
             self.end(self._outcome())
         else:
             self.left_calls = {call.number for call in left}
@@ -323,7 +308,8 @@ class WrappedSteps:
     def end_waiting(self) -> None:
         """The user begins a step: what waits for backward is part of no other one."""
         with self.lock:
-            if self.step is not None and self.thread == threading.get_ident() and self.depth == 0:
+            waits = self.step is not None and self.depth == 0 and not _in_backward()
+            if waits and self.thread == threading.get_ident():
                 self.end(self._outcome())
 
     def _backward_done(self, step: Step) -> None:
@@ -352,16 +338,7 @@ class WrappedSteps:
             self.end(completed=True)
 
     def _waits_for_rest(self, call: Call) -> bool:
-        """A backward has been through results of `call`: whether another may come to the rest of them, as where a model
-        has two losses. Held for a log they look the same. The first time it waits, and what comes of it decides."""
-        rest = []
-        for result in call.results():
-            result.passed = result.passed or result.reached
-            if not result.passed:
-                if result.place not in self.comes_later and result.is_cut_off():
-                    self.comes_later[result.place] = False
-                if self.comes_later.get(result.place, True):
-                    rest.append(result)
+        rest = self.lessons.rest_of(call)
         if rest:
             self.waited_for.update(result.place for result in rest)
             call.reached, call.partly = False, True
@@ -383,7 +360,7 @@ class WrappedSteps:
         calls = self._waiting_calls()
         if not calls or any(call.reached for call in calls) or self.step.live_values() == 0:
             return True
-        if self.retained_in_vain and all(call.retained and not call.partly for call in calls):
+        if self.lessons.retained_in_vain and all(call.retained and not call.partly for call in calls):
             return True
         # Backward has been through a later call, or through another part of the same one: these results are held for
         # something else, for a log or a list.
@@ -418,6 +395,6 @@ class WrappedSteps:
 
     def end(self, completed: bool) -> None:
         step = self.step
-        self.comes_later.update((place, False) for place in self.waited_for)
+        self.lessons.did_not_come(self.waited_for)
         self._forget()
         step.end(completed)
