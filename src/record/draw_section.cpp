@@ -18,6 +18,8 @@ namespace {
 constexpr std::chrono::seconds kLongestWait{2};
 constexpr std::chrono::microseconds kShortWait{100};  ///< what a small operator takes: worth no sleep
 constexpr std::chrono::microseconds kPause{20};
+/// What an operator takes at most that another thread began before the first watch, and that nobody sees. Once.
+constexpr std::chrono::milliseconds kLongestUnseen{20};
 
 /// Its address stands for the thread.
 thread_local char t_thread = 0;
@@ -115,6 +117,8 @@ std::shared_ptr<const void> watch_draws() {
   if (auto present = watch.lock()) return present;
   const at::CallbackHandle handle =
       at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));
+  static const bool waited = (std::this_thread::sleep_for(kLongestUnseen), true);
+  static_cast<void>(waited);
   // Made after PyTorch's list of callbacks, and so destroyed before it: then there is nothing to be taken from it.
   static const struct Exit {
     ~Exit() { exiting = true; }

@@ -20,6 +20,7 @@
 #include "plan/replacement_file.h"
 #include "plan/simulate.h"
 #include "record/autograd_engine.h"
+#include "record/draw_section.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
 #include "record/trace.h"
@@ -57,6 +58,8 @@ struct Session::Impl {
   };
   std::optional<Smallest> smallest_step;  ///< of the same: its measured peak, and its gradients when it began
   std::atomic<bool> in_step = false;
+  /// Between steps too: an operator of another thread that began before the watch is not seen.
+  std::shared_ptr<const void> draws_watch = watch_draws();
   int forks = remat::forks();
 
   /// In a child of the process that used it last.
