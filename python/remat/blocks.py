@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import add_hooks, check_module, never_compiled, remove_hooks
+from remat.hooks import add_hooks, check_module, compile_anew, never_compiled, remove_hooks
 from remat.progress import begin_region, end_region
 
 # Of Hugging Face's models; PEFT and others wrap such models and hand the calls on.
@@ -187,6 +187,7 @@ def _add_regions(blocks: Iterable[nn.Module]) -> None:
     for block in dict.fromkeys(blocks):
         region = _Region()
         add_hooks(block, region.before, region.after)
+    compile_anew()
 
 
 def _remove_regions(model: nn.Module) -> None:

@@ -59,10 +59,14 @@ def check_module(where: str, model: Any) -> None:
 
 
 def add_hooks(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> None:
-    """Has `before` called before each call of `module`, and `after` after it, whether it fails or not. torch.compile does
-    not look whether modules have got hooks since: what it has made is made anew."""
+    """Has `before` called before each call of `module`, and `after` after it, whether it fails or not. After the last,
+    call compile_anew()."""
     module.register_forward_pre_hook(before, prepend=True)
     module.register_forward_hook(after, always_call=True)
+
+
+def compile_anew() -> None:
+    """Throws out what torch.compile has made: it does not look whether modules have got hooks since."""
     compiler = sys.modules.get("torch._dynamo")
     if compiler is not None:
         compiler.reset_code_caches()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -16,6 +15,7 @@ from remat.hooks import modules_in_call, never_compiled
 
 if TYPE_CHECKING:
     from remat.session import Step
+    from remat.wrapped_steps import WrappedSteps
 
 _DROP_ALL = _C.Policy.drop_all()
 
@@ -34,7 +34,7 @@ class _Region(NamedTuple):
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.step: weakref.ref[Step] | None = None  # the last to begin; one that is forgotten ends
-        self.waiting: weakref.WeakMethod | None = None  # ends it if it is a wrapped model's that waits for backward
+        self.wrapped: weakref.ref[WrappedSteps] | None = None  # of the model whose step was the last to begin
         self.regions: list[_Region] = []  # the outermost first
 
 
@@ -46,16 +46,21 @@ def note_step(step: Step) -> None:
     _here.step = weakref.ref(step)
 
 
-def note_waiting(end: Callable[[], None]) -> None:
-    """A wrapped model's step has begun on this thread. `end`, a method, ends it where it waits for backward."""
-    _here.waiting = weakref.WeakMethod(end)
+def note_wrapped(steps: WrappedSteps) -> None:
+    """A step of a wrapped model has begun on this thread."""
+    _here.wrapped = weakref.ref(steps)
+
+
+def wrapped_in_progress() -> WrappedSteps | None:
+    """Of the wrapped model whose step was the last to begin on this thread."""
+    return None if _here.wrapped is None else _here.wrapped()
 
 
 def end_waiting() -> None:
     """Ends the step of a wrapped model that waits for backward on this thread, if there is one."""
-    end = None if _here.waiting is None else _here.waiting()
-    if end is not None:
-        end()
+    steps = wrapped_in_progress()
+    if steps is not None:
+        steps.end_waiting()
 
 
 def step_in_progress() -> bool:

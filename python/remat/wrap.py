@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import add_hooks, check_module
+from remat.hooks import add_hooks, check_module, compile_anew
 from remat.session import Session
 from remat.wrapped_steps import WrappedSteps
 
@@ -56,6 +56,7 @@ def wrap_until(until: Callable[[], bool] | None, model: nn.Module, **options: An
     options = {"name": f"remat.wrap({type(model).__name__})", **options}
     steps = WrappedSteps(options, until)  # bad options are an error here
     add_hooks(model, steps.before, steps.after)
+    compile_anew()
     return model
 
 

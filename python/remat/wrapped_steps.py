@@ -18,7 +18,7 @@ from remat import _C
 from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
 from remat.lessons import Lessons
 from remat.model_session import ModelSession
-from remat.progress import end_interrupted, note_waiting, step_in_progress
+from remat.progress import end_interrupted, note_wrapped, step_in_progress, wrapped_in_progress
 from remat.results import Call, Place, Result, tensors_in
 from remat.session import Step
 from remat.wrap_warnings import (
@@ -31,16 +31,9 @@ from remat.wrap_warnings import (
 
 LAZY = (Iterator, Awaitable, AsyncIterator)  # results that run the model when somebody asks for the next
 
-_MOST_JOINED = 32  # calls in a step after its first backward: the records of all are held until it ends
+_MOST_JOINED = 32  # calls in a step that may wait for ever (see _join()): the records of all are held until it ends
 
 _MOST_PASSING = 4  # calls on other threads while a result of the step's waits
-
-_of_thread = threading.local()  # .steps: of the model whose step was the last to begin
-
-
-def _in_progress() -> WrappedSteps | None:
-    reference = getattr(_of_thread, "steps", None)
-    return None if reference is None else reference()
 
 
 def _in_backward() -> bool:
@@ -60,7 +53,6 @@ _living: weakref.WeakSet[WrappedSteps] = weakref.WeakSet()  # for forks
 
 def _after_fork() -> None:
     """In the child: the steps in progress are the parent's, and locks may be held by threads that are not there."""
-    _of_thread.steps = None
     for steps in list(_living):
         steps._begin()
 
@@ -140,7 +132,7 @@ class WrappedSteps:
             elif self.step is not None and self.depth == 0:
                 self._leave_behind()
                 self._join(self.made > len(self._waiting_calls()))
-        if self.step is None and (other := _in_progress()) is not None and other.thread == here:
+        if self.step is None and (other := wrapped_in_progress()) is not None and other.thread == here:
             with other.lock:
                 other._end_if_over()
                 other._join(True)
@@ -154,9 +146,8 @@ class WrappedSteps:
                 self._enter_others(module)
                 return
             self.step = self.session.of(module).step()
-            note_waiting(self.end_waiting)
             self.thread = here
-            _of_thread.steps = weakref.ref(self)
+            note_wrapped(self)
         if self.thread == here:
             if self.depth == 0:
                 self.live_before = self.step.live_values()
@@ -165,7 +156,7 @@ class WrappedSteps:
 
     def _enter_others(self, module: nn.Module) -> None:
         """A call in the step of another wrapped model, which waits for its backward, is one of that step's."""
-        other = _in_progress()
+        other = wrapped_in_progress()
         if other is None or (self.guest_of is not None and calls_around(module) > 0):
             return
         with other.lock:

@@ -112,13 +112,12 @@ std::shared_ptr<const void> watch_draws() {
     return made;
   }();
   static std::weak_ptr<const void> watch;
-  static bool exiting = false;
+  static bool waited = false, exiting = false;
   const std::lock_guard lock(mutex);
   if (auto present = watch.lock()) return present;
   const at::CallbackHandle handle =
       at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));
-  static const bool waited = (std::this_thread::sleep_for(kLongestUnseen), true);
-  static_cast<void>(waited);
+  if (!std::exchange(waited, true)) std::this_thread::sleep_for(kLongestUnseen);
   // Made after PyTorch's list of callbacks, and so destroyed before it: then there is nothing to be taken from it.
   static const struct Exit {
     ~Exit() { exiting = true; }

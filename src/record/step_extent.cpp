@@ -43,8 +43,8 @@ struct StepExtent::Watch {
     --extent->backwards_;
     if (completed) {
       extent->end_if_released();
-    } else if (torch::autograd::get_current_graph_task_id() == -1) {
-      extent->end_(/*completed=*/false);  // a failure inside of another backward pass is that one's to pass on
+    } else {
+      extent->end_unless_in_backward();
     }
   }
   Watch(const Watch&) = delete;
@@ -54,12 +54,10 @@ struct StepExtent::Watch {
   bool completed = false;
 };
 
-/// Of a step that none of the backward passes belong to that come by: when this one has ended.
+/// Ends the step with a graph task that does not belong to it.
 struct StepExtent::Ending {
   explicit Ending(std::shared_ptr<StepExtent> ended) : extent(std::move(ended)) {}
-  ~Ending() {
-    if (torch::autograd::get_current_graph_task_id() == -1) extent->end_(/*completed=*/false);
-  }
+  ~Ending() { extent->end_unless_in_backward(); }
   Ending(const Ending&) = delete;
   Ending& operator=(const Ending&) = delete;
 
@@ -174,6 +172,10 @@ void StepExtent::on_unpack() {
   } else if (other_.exchange(task) != task && ++others_ > kMostOthers) {
     on_end_of_backward([ending = std::make_shared<Ending>(shared_from_this())] {});
   }
+}
+
+void StepExtent::end_unless_in_backward() {
+  if (torch::autograd::get_current_graph_task_id() == -1) end_(/*completed=*/false);
 }
 
 /// Inside of the backward pass `task`, which belongs to the step: ends the step if the pass fails.

@@ -65,6 +65,8 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   bool contains(uint64_t thread, uint64_t sequence_number) const;
   bool covers_backward(int task);
   void watch(int task);
+  /// A backward pass has ended. A failure inside of another one is that one's to pass on.
+  void end_unless_in_backward();
 
   const std::function<void(bool completed)> end_;
   const std::function<bool()> is_released_;

@@ -139,8 +139,7 @@ struct Session::Impl {
   /// The limit for a step that begins with `baseline` bytes alive, never above the device's. (A share of what is not
   /// known yet is for the policy to follow.)
   int64_t limit_for(int64_t baseline) const {
-    const int64_t most = memory::limit(options.device);  // reads files: once
-    if (options.budget.kind() == Budget::Kind::kDeviceLimit) return most;
+    const int64_t most = memory::limit(options.device);
     return std::min(wanted_for(baseline).value_or(most), most);
   }
 

@@ -73,8 +73,7 @@ class StepPlanner {
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress
     std::optional<planners::Frontier> frontier;
-    int64_t explored_baseline =
-        0;  ///< bytes, of the graph that the frontier is of: later steps begin with more or less
+    int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
 

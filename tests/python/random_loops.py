@@ -106,6 +106,16 @@ def loop(model: nn.Module, seed: int, calls: int) -> list[torch.Tensor | None]:
     return seen + [p.grad for p in model.parameters()] + list(model.buffers()) + [torch.get_rng_state()]
 
 
+def problem_of(program: str, expected: list[torch.Tensor | None], found: list[torch.Tensor | None]) -> str | None:
+    """What is wrong with what a wrapped model left, beside what plain did, or nothing."""
+    different = [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if not same_bits(a, b)]
+    if different:
+        return f"{program}: tensors {different} of {len(found)} differ"
+    if _C.is_recording():
+        return f"{program} left a step in progress"
+    return None
+
+
 def check_loop(seed: int, counts: dict[str, int]) -> str | None:
     """What is wrong with a loop over a wrapped model, or nothing."""
     counts["programs"] = counts.get("programs", 0) + 1
@@ -121,11 +131,8 @@ def check_loop(seed: int, counts: dict[str, int]) -> str | None:
         return None
     finally:
         remat.unwrap(ours)
-    different = [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if not same_bits(a, b)]
-    if different:
-        return f"loops, program {seed}: tensors {different} of {len(found)} differ"
-    if _C.is_recording():
-        return f"loops, program {seed} left a step in progress"
+    if problem := problem_of(f"loops, program {seed}", expected, found):
+        return problem
     counts["same"] = counts.get("same", 0) + 1
     return None
 
@@ -193,11 +200,8 @@ def check_iterations(seed: int, counts: dict[str, int]) -> str | None:
     finally:
         for model in ours:
             remat.unwrap(model)
-    different = [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if not same_bits(a, b)]
-    if different:
-        return f"iterations, program {seed}: tensors {different} of {len(found)} differ"
-    if _C.is_recording():
-        return f"iterations, program {seed} left a step in progress"
+    if problem := problem_of(f"iterations, program {seed}", expected, found):
+        return problem
     if steps[-1] == steps[-1 - MOST_IN_A_STEP]:
         return f"iterations, program {seed}: a step that does not end, {steps} had ended after each"
     counts["same"] = counts.get("same", 0) + 1
