@@ -130,7 +130,8 @@ class Session {
   /// The smallest budget in bytes for a session like this one, as predicted for a step like that of graph() which began
   /// now: that a first step can do with, which has no plan yet, and later ones that have none for so little. What came
   /// to stay since the last step counts: ask after the first update of an optimizer, and its state is in the number.
-  /// What such a step drops depends on the times that it measures: it may need a few percent of its activations more.
+  /// What such a step drops depends on the times that it measures: on a busy machine it may need up to an eighth of its
+  /// activations more.
   /// Without a graph, what the smallest step that completed took, if any did. Computed anew at each call: up to some
   /// tenths of a second.
   std::optional<int64_t> min_budget_bytes() const;

@@ -99,8 +99,9 @@ class Report:
     def min_budget_bytes(self) -> int | None:
         """The smallest budget for a session like this one, as predicted: that a first step can do with, which has no
         plan yet, and later ones that have none for so little. What such a step drops depends on the times that it
-        measures: it may need a few percent of its activations more. Computed anew when asked for: up to some tenths of
-        a second. Raises Error where the report came from a pickle: sessions stay where they are."""
+        measures: on a busy machine it may need up to an eighth of its activations more. Computed anew when asked for:
+        up to some tenths of a second. Raises Error where the report came from a pickle: sessions stay where they
+        are."""
         if self._session is None:
             raise Error(
                 "[report] min_budget_bytes is computed by the session, and a report from a pickle or "

@@ -157,7 +157,7 @@ def test_where_the_step_is_known_the_number_is_enough(model):
         loss().backward()
     optimizer.zero_grad()
     least = session.min_budget_bytes()
-    least += (least - session.report().baseline_bytes) // 10
+    least += (least - session.report().baseline_bytes) // 8
     tight = remat.Session(budget=least, device="cpu")
     with tight.step():
         loss().backward()

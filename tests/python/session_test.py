@@ -61,7 +61,7 @@ def test_a_little_above_the_smallest_budget_a_new_session_works():
         with session.step():
             train(model)
     smallest = session.min_budget_bytes()
-    smallest += (smallest - session.report().baseline_bytes) // 20
+    smallest += (smallest - session.report().baseline_bytes) // 8  # what a busy machine's times may change
     tight = remat.Session(budget=smallest)
     for _ in range(3):
         with tight.step():
