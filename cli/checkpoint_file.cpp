@@ -143,7 +143,8 @@ void CheckpointReader::verify(size_t file_size) {
   const bool room = file_size >= payload_begin_ + sizeof trailer;
   if (!room || read_file(file_size - sizeof trailer, &trailer, sizeof trailer) < sizeof trailer ||
       std::memcmp(trailer.end, kEnd, sizeof kEnd) != 0) {
-    damaged(path_, "its end is missing after " + std::to_string(file_size) + " bytes");
+    damaged(path_,
+            "its " + std::to_string(file_size) + " bytes do not end as a checkpoint does: it was cut, or added to");
   }
   payload_size_ = file_size - payload_begin_ - sizeof trailer;
   if (trailer.payload_size != payload_size_) {

@@ -18,11 +18,16 @@ constexpr const char* kNoShare = "is not above 0% and at most 100%";
       " write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
 }
 
-std::string lower_without_spaces(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == ' ' || c == '\t') continue;
-    result.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view spaces = " \t";
+  const auto first = text.find_first_not_of(spaces);
+  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(spaces) - first + 1);
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return result;
 }
@@ -91,15 +96,15 @@ Budget Budget::percent(double share) {
 }
 
 Budget Budget::parse(std::string_view text) {
-  const std::string compact = lower_without_spaces(text);
-  if (compact == "device" || compact == "devicelimit") return {};
+  const std::string lowered = lower(trimmed(text));
+  if (lowered == "device" || lowered == "device limit") return {};
   double number = 0;
-  const char* const end = compact.data() + compact.size();
-  const auto [rest, failure] = std::from_chars(compact.data(), end, number);
+  const char* const end = lowered.data() + lowered.size();
+  const auto [rest, failure] = std::from_chars(lowered.data(), end, number);
   if (failure == std::errc::result_out_of_range) bad_budget(text, "is too large or too small");
   if (failure != std::errc{} || !std::isfinite(number)) bad_budget(text, "does not begin with a number");
-  const std::string_view digits(compact.data(), static_cast<size_t>(rest - compact.data()));
-  const std::string_view unit(rest, static_cast<size_t>(end - rest));
+  const std::string_view digits(lowered.data(), static_cast<size_t>(rest - lowered.data()));
+  const std::string_view unit = trimmed({rest, static_cast<size_t>(end - rest)});
   // Checked here, where the text is still known: messages echo what was written.
   if (unit == "%") {
     if (!(number > 0 && number <= 100)) bad_budget(text, kNoShare);

@@ -87,7 +87,10 @@ TEST_F(CheckpointFileTest, EveryTruncationIsNoticed) {
     EXPECT_THROW(CheckpointReader{path_}, Error) << size << " bytes";
   }
   directory_.write("run.ckpt", good.substr(0, good.size() - 1));
-  EXPECT_ERROR(CheckpointReader(path_), "its end is missing after " + std::to_string(good.size() - 1) + " bytes");
+  EXPECT_ERROR(CheckpointReader(path_),
+               "its " + std::to_string(good.size() - 1) + " bytes do not end as a checkpoint does");
+  directory_.write("run.ckpt", good + "more");
+  EXPECT_ERROR(CheckpointReader(path_), "bytes do not end as a checkpoint does: it was cut, or added to");
 }
 
 TEST_F(CheckpointFileTest, AnotherFormatIsNamed) {

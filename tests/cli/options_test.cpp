@@ -198,6 +198,7 @@ TEST(OptionsTest, AConfigFileIsCheckedLikeTheCommandLine) {
   EXPECT_TRUE(test::holds(error(R"({"width": 30})"), "[config] with '" + file + "', --width 30 is not a multiple"));
   EXPECT_TRUE(test::holds(error(R"({"config": "other.json"})"), "names another config file"));
   EXPECT_TRUE(test::holds(error(R"({"layers": [3]})"), "'layers' in"));
+  EXPECT_TRUE(test::holds(error(R"({"layers": 3, "heads": 4, "layers": 2})"), "'layers' stands twice in '" + file));
   EXPECT_TRUE(test::holds(error(R"({"layers": )"), "is not a JSON object"));
   EXPECT_TRUE(test::holds(error("[1]"), "is not a JSON object"));
   EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--config", "/no/such"}), "cannot read '/no/such'"));

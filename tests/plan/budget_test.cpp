@@ -29,9 +29,10 @@ TEST(Budget, ReadsSharesAndTheDeviceLimit) {
 
 TEST(Budget, RefusesNonsense) {
   for (const char* text :
-       {"",          "GiB",  "-1GiB", "0",    "0%",          "101%",    "2GX",  "2 apples",
-        "1e400GiB",  "nan%", "inf",   "nan",  "99999999TiB", "1.5",     "1e-3", "1e19",
-        "1234567.5", "0x10", "2GiBB", "40%%", "--3",         "1e10GiB", "-1e9", "9223372036854775808"}) {
+       {"",          "GiB",      "-1GiB", "0",      "0%",          "101%",    "2GX",  "2 apples",
+        "1e400GiB",  "nan%",     "inf",   "nan",    "99999999TiB", "1.5",     "1e-3", "1e19",
+        "1234567.5", "0x10",     "2GiBB", "40%%",   "--3",         "1e10GiB", "-1e9", "9223372036854775808",
+        "1 G i B",   "1 000 MB", "4 0%",  "de vice"}) {
     EXPECT_THROW(Budget::parse(text), Error) << text;
   }
   EXPECT_THROW(Budget::bytes(0), Error);
