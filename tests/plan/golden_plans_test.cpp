@@ -1,0 +1,74 @@
+// Every planner's plans for a few recorded steps and two random graphs, compared with those in tests/plan/golden: a
+// change to the planners that should not change plans shows here that it does not. Where it should,
+// REMAT_WRITE_GOLDEN=1 writes them anew, and the difference is the change's to explain.
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include <remat/error.h>
+#include <remat/planner.h>
+
+#include "brute_force.h"
+
+namespace remat::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kGolden = fs::path(__FILE__).parent_path() / "golden";
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// "auto 50%: 123456 bytes, 0.0125 s" and a letter for each value: k(eep), d(rop), a (drop again), p(ack).
+std::string line_of(const Graph& graph, std::string_view planner, int percent, bool refine) {
+  std::string line = std::string(planner) + (refine ? " refined " : " ") + std::to_string(percent) + "%: ";
+  const int64_t budget = graph.baseline_bytes + (plain_peak(graph) - graph.baseline_bytes) * percent / 100;
+  try {
+    const Plan plan = make_plan(graph, budget, planner, {.refine = refine});
+    line += std::to_string(plan.predicted_peak_bytes) + " bytes, " + std::to_string(plan.predicted_seconds) + " s\n  ";
+    for (const Fate fate : plan.fates) line.push_back("kdap"[static_cast<size_t>(fate)]);
+  } catch (const BudgetError& error) {
+    line += "none";
+    if (error.smallest_known_bytes()) line += " below " + std::to_string(*error.smallest_known_bytes()) + " bytes";
+  }
+  return line + "\n";
+}
+
+std::string plans_of(const Graph& graph) {
+  std::string text;
+  for (const PlannerInfo& planner : list_planners()) {
+    for (const int percent : {80, 60, 40, 20}) text += line_of(graph, planner.name, percent, false);
+  }
+  for (const int percent : {60, 30}) text += line_of(graph, "auto", percent, true);
+  return text;
+}
+
+void expect_golden(const std::string& name, const Graph& graph) {
+  ASSERT_EQ(graph.problem(), "");
+  const fs::path file = kGolden / (name + ".plans");
+  const std::string plans = plans_of(graph);
+  if (std::getenv("REMAT_WRITE_GOLDEN") != nullptr) std::ofstream(file, std::ios::binary) << plans;
+  EXPECT_EQ(plans, read(file)) << "see the head of " << __FILE__;
+}
+
+class GoldenPlans : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenPlans, AreTheSame) {
+  expect_golden(GetParam(), graph_from_json(read(kGolden / (std::string(GetParam()) + ".json"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, GoldenPlans, testing::Values("gpt", "lstm", "resnet", "unet", "random", "policies"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace remat::test
