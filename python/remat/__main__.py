@@ -8,7 +8,7 @@ import sys
 from remat import Error, __version__
 
 
-def _positive(text: str) -> int:
+def whole_number(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
@@ -27,8 +27,8 @@ def _parser() -> argparse.ArgumentParser:
         "memory. Needs transformers.",
     )
     estimate.add_argument("model", help="a directory with config.json, or a name such as gpt2 or bert")
-    estimate.add_argument("--batch", type=_positive, default=8, help="samples (default: %(default)s)")
-    estimate.add_argument("--seq", type=_positive, default=128, help="tokens in each (default: %(default)s)")
+    estimate.add_argument("--batch", type=whole_number, default=8, help="samples (default: %(default)s)")
+    estimate.add_argument("--seq", type=whole_number, default=128, help="tokens in each (default: %(default)s)")
     estimate.add_argument("--task", help="causal-lm, masked-lm, ...; default: the configuration's own")
     estimate.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     estimate.add_argument(
@@ -55,16 +55,23 @@ def _estimate(options: argparse.Namespace) -> None:
 
     config = configs.find_config(options.model)
     task = options.task or configs.find_task(config)
-    if task not in configs.TASKS:
-        raise Error(f"[estimate] there is no task {task!r}; there are {', '.join(configs.TASKS)}")
+    configs.check_task(config, task)
     make_model, loss_of = configs.training(config, task, options.batch, options.seq, getattr(torch, options.dtype))
-    result = estimate(make_model, loss_of, options.optimizer)
+    try:
+        result = estimate(make_model, loss_of, options.optimizer)
+    except Error:
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise Error(
+            f"[estimate] {type(config).__name__}'s {task} model cannot be run without contents "
+            f"({type(error).__name__}: {reason}); measure a real step instead: remat.Session().step()"
+        ) from error
     if options.json:
         print(result.to_json())
     else:
-        print(
-            f"{type(config).__name__}, {task}, batch {options.batch} x {options.seq}, {options.dtype}, {options.optimizer}\n"
-        )
+        size = f"{options.batch}" if task == "image-classification" else f"{options.batch} x {options.seq}"
+        print(f"{type(config).__name__}, {task}, batch {size}, {options.dtype}, {options.optimizer}\n")
         print(result, end="")
 
 

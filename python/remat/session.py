@@ -159,10 +159,15 @@ class Session:
     def step(self) -> Step:
         """Begins a step on this thread. Raises BudgetError if the bytes alive already pass the budget, Error if a step
         of this thread or of this session is in progress."""
+        end_waiting()
+        return self.step_of_call(None)
+
+    def step_of_call(self, goes_on: Callable[[], bool] | None) -> Step:
+        """Begins a step whose first forward call has begun; see Step.enter_forward(). Both at once: an interrupt in
+        between would leave a step to which everything belongs."""
         see_compiled_regions()
         end_interrupted()
-        end_waiting()
-        step = Step(self, self._session.step())
+        step = Step(self, self._session.step(goes_on))
         note_step(step)
         return step
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -29,7 +28,8 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     (a target, a log, an evaluation without ``no_grad``) and freed without a backward. A result that is kept for longer
     does not keep its step: that ends after 32 more calls of wrapped models or 32 backward passes of others, after 4
     calls on other threads (which are in no step until then: a warning says so), or where you begin a step of your own.
-    Its backward then has the same bits, outside of any step. Inside a session's step of yours the model is part of
+    Its backward then has the same bits, outside of any step. A part that is called by itself (``model.encoder(x)``) is
+    in no step: wrap that part too. Inside a session's step of yours the model is part of
     that step. A call that a backward makes (torch.utils.checkpoint around the model) begins none.
 
     Memory is refused (:class:`remat.BudgetError`) to a forward of the model, to operators with gradients that go on
@@ -46,21 +46,17 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     it are wrapped too. Wrapping again replaces the budget. :func:`remat.session_of` has the reports;
     :func:`remat.unwrap` takes the hooks away.
     """
-    return wrap_until(None, model, budget=budget, **options)
-
-
-def wrap_until(until: Callable[[], bool] | None, model: nn.Module, **options: Any) -> nn.Module:
-    """Wraps `model`, and unwraps it at the first call after `until()` has become true."""
     check_module("wrap", model)
     unwrap(model)
-    options = {"name": f"remat.wrap({type(model).__name__})", **options}
-    steps = WrappedSteps(options, until)  # bad options are an error here
+    options = {"name": f"remat.wrap({type(model).__name__})", "budget": budget, **options}
+    steps = WrappedSteps(options)  # bad options are an error here
     add_hooks(model, steps.before, steps.after)
     compile_anew()
     return model
 
 
 def _steps_of(model: nn.Module) -> WrappedSteps | None:
+    """What wrap() put on `model`; None if it is not wrapped."""
     if not isinstance(model, nn.Module):
         return None
     for hook in model._forward_pre_hooks.values():

@@ -63,9 +63,8 @@ os.register_at_fork(after_in_child=_after_fork)
 class WrappedSteps:
     """The hooks of a wrapped model: they begin a step before forward and end it after backward."""
 
-    def __init__(self, options: dict[str, Any], until: Callable[[], bool] | None = None) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self.session = ModelSession(options)
-        self.until = until  # says whether the hooks have had their day
         self._begin()
 
     def _begin(self) -> None:
@@ -103,15 +102,11 @@ class WrappedSteps:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.session = state["session"]
-        self.until = None
         self._begin()
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
         if _in_backward():
-            return
-        if self.until is not None and self.until():
-            self.remove_from(module)
             return
         with self.lock:
             self._end_earlier(module)
@@ -145,13 +140,13 @@ class WrappedSteps:
                     self._warn_once(warn_of_scope, module)
                 self._enter_others(module)
                 return
-            self.step = self.session.of(module).step()
             self.thread = here
+            self.step = self.session.of(module).step_of_call(partial(_goes_on, weakref.ref(module)))
             note_wrapped(self)
+        elif self.thread == here and self.depth == 0:
+            self.live_before = self.step.live_values()
+            self.step.enter_forward(partial(_goes_on, weakref.ref(module)))
         if self.thread == here:
-            if self.depth == 0:
-                self.live_before = self.step.live_values()
-                self.step.enter_forward(partial(_goes_on, weakref.ref(module)))
             self.depth += 1
 
     def _enter_others(self, module: nn.Module) -> None:

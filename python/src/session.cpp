@@ -1,8 +1,10 @@
 #include <remat/session.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remat/plan.h>
@@ -49,6 +51,22 @@ void bind_plan(py::module_& m) {
   });
 }
 
+/// For threads that need not have the interpreter's lock: they may copy and destroy it.
+std::function<bool()> called_on_any_thread(py::function goes_on) {
+  const std::shared_ptr<py::function> shared(new py::function(std::move(goes_on)), [](py::function* function) {
+    const py::gil_scoped_acquire lock;
+    delete function;
+  });
+  return [shared] {
+    const py::gil_scoped_acquire lock;
+    try {
+      return (*shared)().cast<bool>();
+    } catch (const std::exception&) {  // nobody here to be told: then the call goes on
+      return true;
+    }
+  };
+}
+
 }  // namespace
 
 void bind_session(py::module_& m) {
@@ -68,22 +86,7 @@ void bind_session(py::module_& m) {
       .def(
           "end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
       .def("enter_forward",
-           [](Step& step, py::function goes_on) {
-             // Copied and destroyed on threads that need not have the interpreter's lock.
-             const std::shared_ptr<py::function> shared(new py::function(std::move(goes_on)),
-                                                        [](py::function* function) {
-                                                          const py::gil_scoped_acquire lock;
-                                                          delete function;
-                                                        });
-             step.enter_forward([shared] {
-               const py::gil_scoped_acquire lock;
-               try {
-                 return (*shared)().cast<bool>();
-               } catch (const std::exception&) {  // nobody here to be told: then the call goes on
-                 return true;
-               }
-             });
-           })
+           [](Step& step, py::function goes_on) { step.enter_forward(called_on_any_thread(std::move(goes_on))); })
       .def("leave_forward", &Step::leave_forward)
       .def("end_when_released", &Step::end_when_released)
       .def("hold_under", &Step::hold_under, WithoutLock())
@@ -102,7 +105,15 @@ void bind_session(py::module_& m) {
                                                              .plan = std::move(plan)});
            }),
            WithoutLock())
-      .def("step", &Session::step, WithoutLock())
+      .def("step",
+           [](Session& session, std::optional<py::function> goes_on) {
+             Step step = [&] {
+               const py::gil_scoped_release unlocked;
+               return session.step();
+             }();
+             if (goes_on) step.enter_forward(called_on_any_thread(std::move(*goes_on)));
+             return step;
+           })
       .def("report", [](const Session& session) { return session.report(); })
       .def("plan", [](const Session& session) { return session.plan(); })
       .def("save_plan", &Session::save_plan, WithoutLock())

@@ -365,15 +365,16 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
               " of their gradients)";
   }
   const std::string what = request == 0
-                               ? "the step begins with " + format_exact_bytes(needed) + " alive, "
-                               : "an allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
+                               ? "It begins with " + format_exact_bytes(needed) + " alive, "
+                               : "An allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
   const std::string step_name = [&] {
     const std::lock_guard names_lock(mutex_);
     return step_name_;
   }();
-  std::string message = "[budget] " + step_name + ": " + what + "the budget is " + format_exact_bytes(limit) +
-                        "; give " + format_exact_bytes(enough) + ", ";
+  // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
+  std::string message = "[budget] " + step_name + " is out of memory. " + what + "the budget is " +
+                        format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {

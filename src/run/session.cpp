@@ -335,7 +335,7 @@ void Step::hold_under(int64_t bytes, const std::string& name) {
   if (bytes >= impl().report.budget_bytes || impl_->ended) return;
   auto& eviction = impl_->session->eviction;
   impl_->report.budget_bytes = bytes;
-  const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside");
+  const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside,");
   impl_->enforcement = impl_->tape->ledger->enforce(limit, eviction);
 }
 bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }

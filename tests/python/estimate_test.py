@@ -213,6 +213,9 @@ def test_convolutions_without_an_image_size_take_the_usual_one(tmp_path):
         (["no-such-model-anywhere"], "no configuration named"),
         (["bert", "--seq", "100000"], "512 positions"),
         (["bert", "--task", "singing"], "no task 'singing'"),
+        (["gpt2", "--task", "image-classification"], "no image-classification model for GPT2Config; it has causal-lm"),
+        (["whisper"], "the encoder and decoder of WhisperConfig are trained in a way that is not among causal-lm"),
+        (["mixtral", "--batch", "1", "--seq", "8"], "MixtralConfig's causal-lm model cannot be run without contents"),
     ],
 )
 def test_what_cannot_be_estimated_is_an_error(arguments, says):

@@ -1,4 +1,4 @@
-"""remat in the training loops of transformers, accelerate and Lightning, and the examples that show it."""
+"""remat in the training loops of transformers and accelerate, and the examples that show it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pathlib
 import pickle
 import runpy
 import sys
+import threading
 
 import pytest
 import torch
 from compare import blocks, outcome, same_bits
-from torch import nn
 
 import remat
 from remat import _C
@@ -38,14 +38,14 @@ def assert_same(results):
     assert not _C.is_recording()
 
 
-def trained(tmp_path, callbacks, model=None, **options):
+def trained(tmp_path, callbacks, model=None, kind=None, **options):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     options = dict(max_steps=5, logging_steps=2, gradient_accumulation_steps=2, per_device_train_batch_size=4) | options
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path), report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True, **options
     )
-    trainer = transformers.Trainer(
+    trainer = (kind or transformers.Trainer)(
         model=model or gpt2(), args=arguments, train_dataset=samples(), eval_dataset=samples(8), callbacks=callbacks
     )
     trainer.train()
@@ -68,8 +68,8 @@ def test_trainer_has_the_same_bits_within_a_budget_and_logs_it(tmp_path, options
     assert last["remat/peak_bytes"] <= last["remat/budget_bytes"] < last["remat/plain_peak_bytes"]
     assert last["remat/recompute_seconds"] > 0
     assert not any("remat/peak_bytes" in entry for entry in ours.state.log_history if "eval_loss" in entry)
-    with pytest.raises(remat.Error, match="not wrapped"):
-        remat.session_of(ours.model)
+    assert not ours.model._forward_hooks
+    assert "training_step" not in vars(ours)
 
 
 @pytest.mark.parametrize("where", ["loss", "step"])
@@ -101,8 +101,6 @@ def test_a_trainer_that_fails_leaves_neither_limit_nor_hooks(tmp_path, where):
     model.transformer.ln_f._backward_hooks.clear()
     inputs = {name: value[None] for name, value in samples(1)[0].items()}
     model(**inputs).loss.backward()
-    with pytest.raises(remat.Error, match="not wrapped"):
-        remat.session_of(model)
     # And trains again.
     trained(tmp_path, [integration.RematCallback(budget="50%")], model=model)
     assert not model._forward_hooks
@@ -116,26 +114,164 @@ def test_trainer_refuses_nonsense_before_it_trains():
         integration.RematCallback(planner="best")
 
 
-@pytest.mark.parametrize("library", ["transformers", "lightning"])
-def test_callbacks_can_be_copied_and_pickled(library):
-    integration = pytest.importorskip(f"remat.integrations.{library}", reason=f"{library} is not installed")
+def test_callbacks_can_be_copied_and_pickled(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
     callback = integration.RematCallback(budget="50%", planner="online")
+    trained(tmp_path, [callback])
     for other in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
-        model = blocks(2)
-        if library == "lightning":
-            with pytest.raises(remat.Error, match="before the first batch"):
-                _ = other.session
-            other.on_train_batch_start(None, model, None, 0)
-            assert pickle.loads(pickle.dumps(other))._step is None
-            other.on_exception(None, model, ValueError())
-            assert not other.session.report().completed
-            assert pickle.loads(pickle.dumps(other))._figures.take().keys() == other._figures.take().keys()
-        else:
-            other.on_train_begin(None, None, None, model=model)
-            model(torch.randn(4, 64)).sum().backward()
-            other.on_step_end(None, None, None, model=model)
-            assert pickle.loads(pickle.dumps(other))._figures.take().keys() == other._figures.take().keys()
-            other.on_train_end(None, None, None, model=model)
+        with pytest.raises(remat.Error, match="before the first step"):
+            _ = other.session
+        trained(tmp_path, [other])
+        assert other.session.report().completed
+
+
+def test_a_callback_that_no_trainer_calls_is_an_error():
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    with pytest.raises(remat.Error, match="no such object has called it"):
+        integration.RematCallback(budget="50%").on_train_begin(None, None, None, model=blocks(1))
+
+
+def test_a_trainer_that_failed_on_another_thread_leaves_no_budget(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+
+    class Fails(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            raise ValueError("mine")
+
+    model, failures = gpt2(), []
+    budget = remat.memory.current("cpu") + (16 << 20)
+
+    def train():
+        try:
+            trained(tmp_path, [integration.RematCallback(budget=budget), Fails()], model=model)
+        except ValueError as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert failures == ["mine"]
+    ids = torch.stack([sample["input_ids"] for sample in samples()] * 4)
+    model(input_ids=ids, labels=ids).loss.backward()  # takes more
+    assert not model._forward_hooks
+
+
+def test_copies_made_while_a_trainer_trains_are_not_under_its_budget(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+    copies = []
+
+    class Copies(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, model, **kwargs):
+            if not copies:
+                copies.extend([copy.deepcopy(model), pickle.loads(pickle.dumps(model))])
+
+    budget = remat.memory.current("cpu") + (16 << 20)
+    trained(tmp_path, [integration.RematCallback(budget=budget), Copies()])
+    ids = torch.stack([sample["input_ids"] for sample in samples()] * 4)
+    for model in [*copies, copy.deepcopy(copies[0])]:
+        model(input_ids=ids, labels=ids).loss.backward()
+        assert not model._forward_hooks
+
+
+def test_a_loss_from_parts_of_the_model_is_under_the_budget(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+
+    class Chunked(transformers.Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+            return model.lm_head(model.transformer(inputs["input_ids"]).last_hidden_state).square().mean()
+
+    callback = integration.RematCallback(budget="50%")
+    trained(tmp_path, [callback], kind=Chunked)
+    report = callback.session.report()
+    assert (report.step, report.completed) == (10, True)
+    assert report.values_dropped > 0
+    assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes
+
+
+def test_a_trainer_with_a_loop_of_its_own_is_told_that_the_budget_does_not_hold(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+
+    class Own(transformers.Trainer):
+        def train(self):
+            state, control = self.state, self.control
+            self.callback_handler.on_train_begin(self.args, state, control)
+            for _ in range(3):
+                self.model(**{name: value[None] for name, value in samples(1)[0].items()}).loss.backward()
+                self.callback_handler.on_step_end(self.args, state, control)
+            self.callback_handler.on_train_end(self.args, state, control)
+
+    with pytest.warns(RuntimeWarning, match="does not call its training_step") as caught:
+        trained(tmp_path, [integration.RematCallback(budget="50%")], kind=Own)
+    assert len(caught) == 1
+
+
+def test_a_callback_that_was_taken_out_after_a_failure_keeps_no_budget(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+
+    class Fails(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            raise ValueError("mine")
+
+    callback = integration.RematCallback(budget="50%")
+
+    class Keeps(transformers.Trainer):
+        made = None
+
+        def train(self):
+            Keeps.made = self
+            super().train()
+
+    with pytest.raises(ValueError, match="mine"):
+        trained(tmp_path, [callback, Fails()], kind=Keeps)
+    trainer, steps = Keeps.made, callback.session.report().step
+    trainer.remove_callback(callback)
+    trainer.remove_callback(Fails)
+    transformers.Trainer.train(trainer)
+    assert callback.session.report().step == steps
+    trainer.add_callback(callback)
+    transformers.Trainer.train(trainer)
+    assert callback.session.report().step == 10
+    assert "training_step" not in vars(trainer)
+
+
+def test_a_wrapped_model_stays_wrapped_and_the_callbacks_budget_holds(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    model = remat.wrap(gpt2(), budget="90%")
+    callback = integration.RematCallback(budget="50%")
+    trained(tmp_path, [callback], model=model)
+    assert callback.session.report().step == 10
+    assert callback.session.report().values_dropped > 0
+    ids = torch.stack([sample["input_ids"] for sample in samples()])
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert remat.session_of(model).report().step == 1
+
+
+@pytest.mark.parametrize("finder", ["trainer", "accelerate"])
+def test_a_smaller_batch_is_tried_where_the_budget_refuses_one(tmp_path, finder):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    utilities = pytest.importorskip("accelerate.utils", reason="accelerate is not installed")
+    model = gpt2()
+    budget = remat.memory.current("cpu") + (3 << 20)
+    if finder == "trainer":
+        callback = integration.RematCallback(budget=budget)
+        options = dict(auto_find_batch_size=True, per_device_train_batch_size=48, gradient_accumulation_steps=1)
+        found = trained(tmp_path, [callback], model=model, **options)._train_batch_size
+    else:
+        remat.wrap(model, budget=budget)
+
+        @utilities.find_executable_batch_size(starting_batch_size=48)
+        def train(batch_size):
+            ids = torch.stack([sample["input_ids"] for sample in samples(batch_size)])
+            model(input_ids=ids, labels=ids).loss.backward()
+            return batch_size
+
+        found = train()
+    assert 0 < found < 48
 
 
 def test_trainers_own_checkpointing_leads_to_enabled_blocks(tmp_path):
@@ -176,55 +312,6 @@ def test_accelerate_with_accumulated_gradients_has_the_same_bits():
     assert (report.step, report.completed) == (12, True)
     assert report.plan is not None
     assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes
-
-
-def test_lightning_has_the_same_bits_within_a_budget_and_logs_it(tmp_path):
-    lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
-    from remat.integrations.lightning import RematCallback
-
-    class Model(lightning.LightningModule):
-        def __init__(self, manual):
-            super().__init__()
-            self.inner = copy.deepcopy(body)
-            self.automatic_optimization = not manual
-
-        def training_step(self, batch, index):
-            loss = self.inner(batch).square().mean()
-            if not self.automatic_optimization:
-                self.optimizers().zero_grad()
-                self.manual_backward(loss)
-                self.optimizers().step()
-            return loss
-
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.parameters(), lr=1e-3)
-
-    body: nn.Module = blocks(norm=True)
-    data = torch.randn(8 * 128, 64, generator=torch.Generator().manual_seed(1))
-    for manual in (False, True):
-        results = []
-        for callback in (None, RematCallback(budget="50%")):
-            trainer = lightning.Trainer(
-                max_epochs=1,
-                accelerator="cpu",
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                default_root_dir=tmp_path,
-                callbacks=[] if callback is None else [callback],
-                **({} if manual else dict(accumulate_grad_batches=2)),
-            )
-            torch.manual_seed(11)
-            model = Model(manual)
-            trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=128))
-            results.append(outcome(model, []))
-        assert_same(results)
-        report = callback.session.report()
-        assert (report.step, report.completed) == (8, True)
-        assert report.plan is not None
-        assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes
-        assert trainer.callback_metrics["remat/peak_bytes"] == report.peak_bytes
 
 
 def text(path):

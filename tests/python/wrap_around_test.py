@@ -182,21 +182,11 @@ def test_a_model_that_has_moved_has_a_session_for_its_new_device(monkeypatch):
     assert remat.session_of(named) is remat.session_of(named)
 
 
-def test_the_trainers_callbacks_budgets_are_for_the_device_that_the_model_is_on(cuda_elsewhere):
-    model = blocks(3)
-    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
-    callback = integration.RematCallback(budget="60%")
-    callback.on_train_begin(None, None, None, model=model)
-    model(batch()).square().mean().backward()
-    assert remat.session_of(model).report().peak_bytes > 0
-    callback.on_train_end(None, None, None, model=model)
-
-
-def test_the_lightning_callbacks_budgets_are_for_the_device_that_the_model_is_on(cuda_elsewhere):
-    integration = pytest.importorskip("remat.integrations.lightning", reason="Lightning is not installed")
+@pytest.mark.parametrize("library", ["transformers", "lightning"])
+def test_callbacks_budgets_are_for_the_device_that_the_model_is_on(cuda_elsewhere, library):
+    integration = pytest.importorskip(f"remat.integrations.{library}", reason=f"{library} is not installed")
     callback = integration.RematCallback(budget="60%")
     model = blocks(3)
-    callback.on_train_batch_start(None, model, None, 0)
-    model(batch()).square().mean().backward()
-    callback.on_exception(None, model, ValueError())
+    with callback._session.of(model).step():
+        model(batch()).square().mean().backward()
     assert callback.session.report().peak_bytes > 0

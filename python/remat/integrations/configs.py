@@ -50,7 +50,7 @@ def find_task(config: Any) -> str:
     """The task of the configuration's own architecture, or the first that there is a model for."""
     import transformers
 
-    fits = [task for task, loader in TASKS.items() if type(config) in getattr(transformers, loader)._model_mapping]
+    fits = _tasks_of(config)
     for task in fits:
         known = getattr(transformers, TASKS[task])._model_mapping[type(config)]
         names = [c.__name__ for c in (known if isinstance(known, tuple) else (known,))]
@@ -60,7 +60,30 @@ def find_task(config: Any) -> str:
         return "masked-lm"
     if not fits:
         raise Error(f"[estimate] transformers has no model of {', '.join(TASKS)} for {type(config).__name__}")
+    if getattr(config, "is_encoder_decoder", False) and "seq2seq-lm" not in fits:  # of speech, for one
+        raise Error(
+            f"[estimate] the encoder and decoder of {type(config).__name__} are trained in a way that is not among "
+            f"{', '.join(TASKS)}; measure a real step instead: remat.Session().step(), or name a task of its parts: "
+            f"{', '.join(fits)}"
+        )
     return fits[0]
+
+
+def _tasks_of(config: Any) -> list[str]:
+    import transformers
+
+    return [task for task, loader in TASKS.items() if type(config) in getattr(transformers, loader)._model_mapping]
+
+
+def check_task(config: Any, task: str) -> None:
+    """Raises Error unless transformers has a model of `config` for `task`."""
+    if task not in TASKS:
+        raise Error(f"[estimate] there is no task {task!r}; there are {', '.join(TASKS)}")
+    fits = _tasks_of(config)
+    if task not in fits:
+        raise Error(
+            f"[estimate] transformers has no {task} model for {type(config).__name__}; it has {', '.join(fits)}"
+        )
 
 
 def training(
