@@ -203,7 +203,9 @@ def test_the_smaller_budget_of_two_models_holds_in_the_step_of_one(budget):
         first(x).sum().backward()
     kept = first(x)
     for _ in range(2):
-        with pytest.raises(remat.BudgetError, match=r"step 3 of .*, with remat.wrap\(Sequential\) inside, is out of memory"):
+        with pytest.raises(
+            remat.BudgetError, match=r"step 3 of .*, with remat.wrap\(Sequential\) inside, is out of memory"
+        ):
             second(x.repeat(4, 1))
     del kept
     gc.collect()

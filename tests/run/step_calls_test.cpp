@@ -91,7 +91,9 @@ TEST(StepCallsOfTwoModels, AnotherModelsSmallerBudgetHoldsUntilTheStepEnds) {
         FAIL() << "that cannot fit";
       } catch (const BudgetError& error) {
         EXPECT_EQ(error.budget_bytes(), smaller);
-        EXPECT_NE(std::string(error.what()).find(", with the inner model inside, is out of memory. "), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(", with the inner model inside, is out of memory. "),
+                  std::string::npos)
+            << error.what();
       }
       EXPECT_EQ(step.end(/*completed=*/false).budget_bytes, smaller);
     }
