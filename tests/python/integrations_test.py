@@ -239,6 +239,29 @@ def test_a_callback_that_was_taken_out_after_a_failure_keeps_no_budget(tmp_path)
     assert "training_step" not in vars(trainer)
 
 
+def test_a_training_step_put_on_the_trainer_is_called_in_the_steps_and_stays(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    transformers = pytest.importorskip("transformers")
+    callback = integration.RematCallback(budget="50%")
+    peaks = []
+
+    class Own(transformers.Trainer):
+        def train(self):
+            def training_step(*args, **kwargs):
+                remat.memory.reset_peak("cpu")
+                result = transformers.Trainer.training_step(self, *args, **kwargs)
+                peaks.append(remat.memory.peak("cpu"))
+                return result
+
+            self.training_step = training_step
+            super().train()
+            assert self.training_step is training_step
+
+    trained(tmp_path, [callback], kind=Own)
+    assert len(peaks) == callback.session.report().step == 10
+    assert peaks[-1] <= callback.session.report().budget_bytes
+
+
 def test_a_wrapped_model_stays_wrapped_and_the_callbacks_budget_holds(tmp_path):
     integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
     model = remat.wrap(gpt2(), budget="90%")

@@ -37,6 +37,7 @@ class RematCallback(lightning.Callback):
         self._session = ModelSession(self._options)
         self._module: weakref.ref[lightning.LightningModule] | None = None  # whose session it is
         self._strategy: Any = None  # of the Trainer that trains it
+        self._replaced: Any = None  # the strategy's training_step() of the user's own, if there was one
         self._step: Step | None = None
         self._figures = Figures()
 
@@ -49,7 +50,7 @@ class RematCallback(lightning.Callback):
         return session
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_module": None, "_strategy": None, "_step": None}
+        return {**self.__dict__, "_module": None, "_strategy": None, "_replaced": None, "_step": None}
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._module is None or self._module() is not pl_module:
@@ -57,6 +58,7 @@ class RematCallback(lightning.Callback):
         self._release()
         # Callbacks are not told of each training_step(): closures may call it again, skipped batches do not.
         training_step = trainer.strategy.training_step
+        self._replaced = vars(trainer.strategy).get("training_step")
 
         def in_a_step(*args: Any, **kwargs: Any) -> Any:
             self._end(completed=False)
@@ -90,8 +92,11 @@ class RematCallback(lightning.Callback):
         """Ends a step in progress, and lets the Trainer's steps be."""
         self._end(completed=False)
         if self._strategy is not None:
-            self._strategy.__dict__.pop("training_step", None)  # what the class has is seen again
-            self._strategy = None
+            if self._replaced is not None:
+                self._strategy.training_step = self._replaced
+            else:
+                vars(self._strategy).pop("training_step", None)  # what the class has is seen again
+            self._strategy = self._replaced = None
 
     def _end(self, completed: bool) -> None:
         if self._step is None:

@@ -11,6 +11,7 @@ import contextlib
 import sys
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -61,6 +62,7 @@ class RematCallback(TrainerCallback):
         self._options = {"name": "RematCallback", "budget": budget, **options}
         self._session = ModelSession(self._options)  # bad options are an error here
         self._trainer: weakref.ref[Trainer] | None = None  # whose training_step() is replaced
+        self._replaced: Callable[..., Any] | None = None  # the user's own, if there was one
         self._figures = Figures()
         self._warned = False  # that the budget does not hold
 
@@ -74,7 +76,7 @@ class RematCallback(TrainerCallback):
         return session
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_trainer": None}
+        return {**self.__dict__, "_trainer": None, "_replaced": None}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
@@ -84,7 +86,7 @@ class RematCallback(TrainerCallback):
         self._put_steps_around(_calling_trainer(), model)
 
     def _put_steps_around(self, trainer: Trainer, model: nn.Module) -> None:
-        replaced = vars(trainer).get("training_step")
+        self._replaced = replaced = vars(trainer).get("training_step")
         self._trainer = reference = weakref.ref(trainer)  # which need not wait for the garbage collector
         session = self._session
 
@@ -104,8 +106,11 @@ class RematCallback(TrainerCallback):
     def _release(self) -> None:
         trainer = None if self._trainer is None else self._trainer()
         if trainer is not None:
-            vars(trainer).pop("training_step", None)  # what the class has is seen again
-        self._trainer = None
+            if self._replaced is not None:
+                trainer.training_step = self._replaced
+            else:
+                vars(trainer).pop("training_step", None)  # what the class has is seen again
+        self._trainer = self._replaced = None
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
