@@ -68,7 +68,7 @@ TEST(DrawSection, LetsThoseGoFirstThatWait) {
   stop = true;
   const int64_t meanwhile = others - before;
   other.join();
-  EXPECT_GE(meanwhile, 99);
+  EXPECT_GE(meanwhile, 98) << "99 times between two of ours, of which the last need not be counted yet";
 }
 
 TEST(DrawSection, IsThatOfOperatorsThatDrawWhileTheyAreWatched) {
