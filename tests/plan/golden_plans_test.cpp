@@ -68,7 +68,7 @@ TEST_P(GoldenPlans, AreTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Graphs, GoldenPlans, testing::Values("gpt", "lstm", "resnet", "unet", "random", "policies"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& graph) { return std::string(graph.param); });
 
 }  // namespace
 }  // namespace remat::test
