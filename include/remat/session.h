@@ -119,17 +119,18 @@ class Session {
   /// others after one that was like none of those known. Throws Error before the first, with the planner "online" (and
   /// no plan given), where another session's step was being written down at that time (one at a time in a process), and
   /// on CUDA.
-  const Graph& graph() const;
+  Graph graph() const;
 
   /// The plan of the last completed step that followed one to its end. Throws Error if there was none.
-  const Plan& plan() const;
+  Plan plan() const;
   /// Writes plan() to a file, as JSON; plan_from_json() reads it. What was at `path` before stays if that fails; a link
   /// stays, and its target is replaced. Throws Error, also for a device or a pipe.
   void save_plan(const std::string& path) const;
 
   /// The smallest budget in bytes for a session like this one, as predicted for a step like that of graph() which began
-  /// now: that a first step can do with, which has no plan yet, and later ones that have none for so little. What came
-  /// to stay since the last step counts: ask after the first update of an optimizer, and its state is in the number.
+  /// now: that a first step can do with, which has no plan yet, and later ones that have none for so little. What is
+  /// alive now counts, such as a result that is kept: ask after the first update of an optimizer, and its state is in
+  /// the number. Gradients alone are taken to be there or not as when the last step began.
   /// What such a step drops depends on the times that it measures: on a busy machine it may need up to an eighth of its
   /// activations more.
   /// Without a graph, what the smallest step that completed took, if any did. Computed anew at each call: up to some

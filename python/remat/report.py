@@ -98,7 +98,8 @@ class Report:
     @property
     def min_budget_bytes(self) -> int | None:
         """The smallest budget for a session like this one, as predicted: that a first step can do with, which has no
-        plan yet, and later ones that have none for so little. What such a step drops depends on the times that it
+        plan yet, and later ones that have none for so little. What is alive now counts, an optimizer's state or a
+        result that is kept; gradients are taken to be there or not as when the last step began. What such a step drops depends on the times that it
         measures: on a busy machine it may need up to an eighth of its activations more. Computed anew when asked for:
         up to some tenths of a second. Raises Error where the report came from a pickle: sessions stay where they
         are."""

@@ -27,13 +27,15 @@ thread_local char t_thread = 0;
 std::atomic<const void*> g_owner{nullptr};  ///< the thread that is in a section, and waited for the others
 std::atomic<const void*> g_last_owner{nullptr};
 std::atomic<int> g_waiting{0};
-int g_depth = 0;                     ///< of the owner's sections in each other; the owner's
-std::atomic<int> g_beside{0};        ///< sections of threads that have not waited
-std::atomic<uint64_t> g_besides{0};  ///< how many of these have ever begun
+std::atomic<std::atomic<bool>*> g_waited_for{nullptr};  ///< the owner's
+int g_depth = 0;                                        ///< of the owner's sections in each other; the owner's
+std::atomic<int> g_beside{0};                           ///< sections of threads that have not waited
+std::atomic<uint64_t> g_besides{0};                     ///< how many of these have ever begun
 
 void after_fork_in_child() {
   if (g_owner.load() != &t_thread) {
     g_owner = nullptr;
+    g_waited_for = nullptr;
     g_depth = 0;
   }
   g_beside = g_waiting = 0;
@@ -61,7 +63,10 @@ bool own() {
   const auto begin = std::chrono::steady_clock::now();
   while (!try_to_own(g_waiting - 1)) {
     const auto waited = std::chrono::steady_clock::now() - begin;
-    if (waited > kLongestWait) return false;
+    if (waited > kLongestWait) {
+      if (auto* const waited_for = g_waited_for.load()) *waited_for = true;
+      return false;
+    }
     if (waited < kShortWait) {
       std::this_thread::yield();
     } else {
@@ -85,9 +90,9 @@ void on_end(const at::RecordFunction& /*fn*/, at::ObserverContext* /*context*/) 
 
 }  // namespace
 
-DrawSection::DrawSection() {
+DrawSection::DrawSection(std::atomic<bool>* waited_for) {
   if (own()) {
-    ++g_depth;
+    if (g_depth++ == 0) g_waited_for = waited_for;
   } else {
     state_ = State::kBeside;
     ++g_beside;
@@ -102,7 +107,10 @@ bool DrawSection::is_alone() const { return alone_at_first_ && g_besides == besi
 void DrawSection::leave() {
   const State state = std::exchange(state_, State::kLeft);
   if (state == State::kBeside) --g_beside;
-  if (state == State::kOwner && --g_depth == 0) g_owner.store(nullptr, std::memory_order_release);
+  if (state == State::kOwner && --g_depth == 0) {
+    g_waited_for = nullptr;
+    g_owner.store(nullptr, std::memory_order_release);
+  }
 }
 
 std::shared_ptr<const void> watch_draws() {

@@ -6,6 +6,7 @@
 // wait for each other. (A generator's own mutex cannot be held around an operator, which locks it.)
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -15,8 +16,9 @@ namespace remat {
 class DrawSection {
  public:
   /// Waits while another thread is in a section: up to two seconds, since that thread may wait for something that this
-  /// one holds. Then it goes on beside it.
-  DrawSection();
+  /// one holds. Then it goes on beside it, and sets what the other one gave as `waited_for`, which must not be
+  /// destroyed.
+  explicit DrawSection(std::atomic<bool>* waited_for = nullptr);
   ~DrawSection() { leave(); }
   DrawSection(const DrawSection&) = delete;
   DrawSection& operator=(const DrawSection&) = delete;

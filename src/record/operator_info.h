@@ -49,11 +49,17 @@ struct OperatorInfo {
   mutable std::atomic<Declared> declared{Declared::kNothing};
   mutable std::atomic<bool> contradicted{false};  ///< a call did what the schema rules out (operator_trial.h)
   mutable std::atomic<int> trials{0};             ///< calls that have been looked at
+  /// Another thread waited in vain for the end of a call, which may have waited for that thread: from then on it has
+  /// no section of its own (draw_section.h), and is not repeated, since what it draws is not known.
+  mutable std::atomic<bool> meets_threads{false};
 
+  /// May it draw without having said so?
+  bool may_draw() const { return foreign && !collective && !meets_threads.load(std::memory_order_relaxed); }
   /// May replays run it?
   bool repeatable() const {
     const Declared said = declared.load(std::memory_order_relaxed);
     if (collective || contradicted.load(std::memory_order_relaxed)) return false;
+    if (meets_threads.load(std::memory_order_relaxed)) return false;
     return said == Declared::kNothing ? deterministic : said == Declared::kRepeatable;
   }
   /// May it write to tensors without saying so in its schema?

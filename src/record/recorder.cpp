@@ -240,8 +240,8 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   const auto inputs = fn.inputs();
   // Before the tape is locked: its caller may hold the generator's mutex, and others wait for that with the tape's.
   std::unique_ptr<DrawSection> draws;
-  if (info.random || info.foreign) {
-    draws = std::make_unique<DrawSection>();
+  if (info.random || info.may_draw()) {
+    draws = std::make_unique<DrawSection>(info.foreign ? &info.meets_threads : nullptr);
     const std::lock_guard lock(tape.mutex);
     tape.drop_idle();  // what plain has let go of must not count when the state's allocation asks what is alive
   }
@@ -342,9 +342,9 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
                             static_cast<int64_t>(write.storage->nbytes()) == tape.values[write.before].bytes);
   }
   if (recorded) {
-    uint16_t result = 0;
+    uint32_t result = 0;
     for_each_result(outputs, [&](const at::Tensor& t) {
-      const uint16_t index = result++;
+      const uint32_t index = result++;
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
       const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
       c10::StorageImpl* const storage = storage_of(impl);
@@ -377,7 +377,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   }
   Operation& operation = pending.operation;
   operation.first_value = first_value;
-  operation.value_count = static_cast<uint16_t>(value_count);
+  operation.value_count = static_cast<uint32_t>(value_count);
   const bool raw = pending.makes_raw();
   const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
@@ -447,7 +447,7 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
     value.version_counter = write.version_counter;
     value.version = write.version_counter.current_version();
     value.producer = producer;
-    value.result = static_cast<uint16_t>(kWritten + i);
+    value.result = static_cast<uint32_t>(kWritten + i);
     if (producer == kNone) tape.hold_leaf(after, write.storage);
   }
 }

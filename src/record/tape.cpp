@@ -252,17 +252,21 @@ void Tape::set_fate(ValueId id) {
   if (value.fate != Fate::kKeep && !value.pinned) drop_when_idle(id);
 }
 
-bool Tape::is_as_planned(size_t index, const Graph& graph) const {
+bool Tape::is_same_operator(size_t index, const Graph& graph) const {
   if (index >= graph.operators.size()) return false;
   const Operation& operation = operations[index];
   const GraphOperator& planned = graph.operators[index];
   if (planned.results.size() != operation.value_count) return false;
+  if (!planned.results.empty() && planned.results.front() != static_cast<int32_t>(operation.first_value)) return false;
   if (operation.info == nullptr) return true;  // let go of since
-  if (std::string_view(operation.info->name).substr(0, operation.info->base_length) != planned.name) return false;
-  for (size_t r = 0; r < planned.results.size(); ++r) {
-    const ValueId made = operation.first_value + static_cast<ValueId>(r);
-    if (planned.results[r] != static_cast<int32_t>(made)) return false;
-    if (values[made].producer == index && graph.values[made].bytes != values[made].bytes) return false;
+  return std::string_view(operation.info->name).substr(0, operation.info->base_length) == planned.name;
+}
+
+bool Tape::is_as_planned(size_t index, const Graph& graph) const {
+  if (!is_same_operator(index, graph)) return false;
+  for (const int32_t made : graph.operators[index].results) {
+    const Value& value = values[static_cast<size_t>(made)];
+    if (value.producer == index && graph.values[static_cast<size_t>(made)].bytes != value.bytes) return false;
   }
   return true;
 }
@@ -272,6 +276,19 @@ bool Tape::begins_like(const Graph& graph) const {
     if (!is_as_planned(index, graph)) return false;
   }
   return true;
+}
+
+Tape::Sizes Tape::compare_sizes(const Graph& graph) const {
+  Sizes sizes = Sizes::kNotLarger;
+  for (size_t index = 0; index < operations.size(); ++index) {
+    if (!is_same_operator(index, graph)) return Sizes::kOther;
+    for (const int32_t made : graph.operators[index].results) {
+      const Value& value = values[static_cast<size_t>(made)];
+      const bool larger = value.producer == index && value.bytes > graph.values[static_cast<size_t>(made)].bytes;
+      if (larger) sizes = Sizes::kLarger;
+    }
+  }
+  return sizes;
 }
 
 void Tape::follow_schedules() {

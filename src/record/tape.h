@@ -69,7 +69,7 @@ struct Value {
   int64_t bytes = 0;
   int64_t extent = 0;  ///< bytes that its producer's tensor reaches over; what lies behind is undefined
   OperationId producer = kNone;
-  uint16_t result = 0;        ///< which tensor of the producer: a result, or kWritten + index in its written tensors
+  uint32_t result = 0;        ///< which tensor of the producer: a result, or kWritten + index in its written tensors
   uint32_t scope = 0;         ///< the outermost policy scope it was produced in; 0: none
   uint32_t saved = 0;         ///< saved tensors that refer to it
   uint32_t pending = 0;       ///< of those, not unpacked in this round
@@ -99,7 +99,7 @@ struct Value {
   /// Is the memory behind `storage`, its home, still the one that it was made in?
   bool is_in_place(const c10::StorageImpl& storage) const { return allocation.may_be(memory::allocation_of(storage)); }
 };
-inline constexpr uint16_t kWritten = 1U << 15U;
+inline constexpr uint32_t kWritten = 1U << 31U;
 
 struct TensorArgument {
   ValueId value = kNone;    ///< kNone: see the other two; undefined if they say nothing either
@@ -121,7 +121,7 @@ struct Operation {
   const OperatorInfo* info = nullptr;
   uint32_t first_argument = 0, argument_count = 0;
   ValueId first_value = 0;  ///< its results are values first_value ... first_value + value_count
-  uint16_t value_count = 0;
+  uint32_t value_count = 0;
   bool grad_mode = true;       ///< some kernels choose by it
   float seconds = 0;           ///< measured when it was recorded
   uint32_t generator = kNone;  ///< in Tape::generators
@@ -267,6 +267,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void follow_schedules();
   /// Are the operations so far the first ones of `graph`?
   bool begins_like(const Graph& graph) const;
+  /// How many bytes the operations so far made, beside the first ones of `graph`: kOther if they are not the same
+  /// operators, kLarger if some of their results are larger.
+  enum class Sizes : uint8_t { kOther, kNotLarger, kLarger };
+  Sizes compare_sizes(const Graph& graph) const;
   /// Queues a value for dropping as soon as only the tape holds it.
   void drop_when_idle(ValueId value) { drop_queue_.push_back(value); }
   /// Queues a value that stays: once only the tape holds it for replays, plain's account shall not have it.
@@ -345,6 +349,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Lets go of the storage, and takes it from plain's account if it is there and plain would free it now.
   static void release_kept(Value& value);
   /// Is the operation the one that `graph` has in its place?
+  bool is_same_operator(size_t index, const Graph& graph) const;
+  /// And of the same sizes?
   bool is_as_planned(size_t index, const Graph& graph) const;
   /// What the schedule wants to become of a saved value.
   void set_fate(ValueId id);

@@ -104,7 +104,8 @@ void Trace::operator_ended(const Tape& tape, OperationId index) {
     if (value.producer == index) known.producer = static_cast<int32_t>(index);
   }
   stages_.resize(graph_.values.size(), Stage::kUnsaved);
-  for (int32_t v = first_result; v < first_result + operation.value_count; ++v) op.results.push_back(v);
+  for (int32_t v = first_result; v < first_result + static_cast<int32_t>(operation.value_count); ++v)
+    op.results.push_back(v);
   graph_.operators.resize(index);  // those between were not recorded
   graph_.operators.push_back(std::move(op));
   add(GraphEvent::Kind::kOperator, static_cast<int32_t>(index));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/add.h>
@@ -13,6 +14,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
+#include <dlfcn.h>
 
 #include "record/recorder.h"
 
@@ -29,12 +31,31 @@ at::Tensor evaluate(const at::Tensor& input, const at::Tensor& weight, const at:
                                            /*momentum=*/0.0, /*eps=*/0.0));
 }
 
+/// While it lives, OpenMP begins no threads for this one. A child of a process that has begun some waits for them in
+/// vain, so a process that has only made a session must have none. (PyTorch's own setting is one for all threads.)
+class OneThread {
+ public:
+  OneThread() {
+    if (set_ != nullptr) set_(1);
+  }
+  ~OneThread() {
+    if (set_ != nullptr) set_(threads_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int threads_ = at::get_num_threads();  // sets them, at a thread's first call
+  void (*const set_)(int) = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+};
+
 std::atomic<bool> g_same_bits{false};
 
 /// Whether that holds in this build of PyTorch on this processor: seen, not assumed.
 bool same_bits_here() {
   const Recorder::Suspension unseen;
   const c10::InferenceMode no_autograd;
+  const OneThread no_others;
   auto generator = at::make_generator<at::CPUGeneratorImpl>(uint64_t{20261121});
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{4, 19, 7, 9}, {3, 8, 1, 1}, {64, 33}}) {
     const at::Tensor input = at::randn(sizes, generator) * 3 + 1;

@@ -356,7 +356,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   TapeLock lock;
   if (step) lock = lock_for_a_while(*step);
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
-  const Known earlier = known ? known(tape) : Known();
+  const Known earlier = known ? known(tape, request) : Known();
   const int64_t enough = needed_bytes(needed, limit, tape, earlier.predicted);
   if (tape != nullptr) lock.unlock();
   std::string before = format_bytes(baseline) + " of it since before the step";
@@ -373,7 +373,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     return step_name_;
   }();
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
-  std::string message = "[budget] " + step_name + " is out of memory. " + what + "the budget is " +
+  std::string message = "[budget] " + step_name + " is out of memory. " + what +
+                        (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
                         format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
@@ -384,11 +385,12 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
   const int64_t plain = plain_with(request) - baseline;
-  if (share_of && plain > *share_of) {
+  if (share_of && (plain > *share_of || earlier.larger)) {
     outgrew_share = true;
     message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
-               ", and this one would take " + format_exact_bytes(plain) +
-               " already: try it again, the next step is measured anew as a first one is";
+               ", and this one " +
+               (plain > *share_of ? "would take " + format_exact_bytes(plain) + " already" : "is larger") +
+               ": try it again, the next step is measured anew as a first one is";
   }
   raise(BudgetError(message, limit, least, earlier.smallest, enough));
 }

@@ -57,13 +57,17 @@ class OnlineEviction final : public memory::Reclaimer {
   struct Known {
     std::optional<int64_t> smallest;   ///< bytes that the smallest of those that completed took
     std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
+    bool larger = false;               ///< it runs the same operators as they did, with more bytes
   };
-  std::function<Known(const Tape*)> known;
+  /// Asked with the bytes of the allocation that is refused, and the step, if that can be locked.
+  std::function<Known(const Tape*, int64_t)> known;
+  /// The limit is the device's, not a budget's.
+  bool of_device = false;
   /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
   std::string known_need;
   /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
   std::optional<int64_t> share_of;
-  /// The step was refused when plain would already have taken more than that.
+  /// The step was refused and is larger than those that the share is of.
   std::atomic<bool> outgrew_share = false;
 
  private:

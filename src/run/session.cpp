@@ -73,10 +73,11 @@ struct Session::Impl {
   struct {
     int64_t baseline = 0, adopted = 0;
   } first_seen;
-  /// Of the parameters that the last step read: the gradients that they had when it ended, and those bytes. (Not the
-  /// parameters themselves: a weak reference to a tensor keeps torch.utils.swap_tensors from it.)
+  /// Of the parameters that the last step read: the gradients that they had when it ended, and the bytes of those that
+  /// they had when it began. (Not the parameters themselves: a weak reference to a tensor keeps
+  /// torch.utils.swap_tensors from it.)
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
-  int64_t gradients_at_end = 0;
+  int64_t gradients_at_begin = 0;
   int64_t gradients_now() const {
     int64_t bytes = 0;
     for (const auto& weak : gradients) {
@@ -85,6 +86,7 @@ struct Session::Impl {
     return bytes;
   }
   void note_gradients_of(Tape& tape) {
+    gradients_at_begin = tape.gradient_bytes;
     gradients.clear();
     for (const auto& weak : std::exchange(tape.parameters, {})) {
       const auto parameter = weak.lock();
@@ -94,7 +96,6 @@ struct Session::Impl {
         gradients.emplace_back(StoragePtr::reclaim_copy(storage_of(gradient)));
       }
     }
-    gradients_at_end = gradients_now();
   }
 
   /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
@@ -103,8 +104,9 @@ struct Session::Impl {
 
   /// What earlier steps tell about one that began with `baseline` bytes alive, of which `tape` has what was recorded.
   /// (Where an earlier step made gradients that are there now, they count twice.)
-  OnlineEviction::Known known_of(const Tape* tape, int64_t baseline) const {
+  OnlineEviction::Known known_of(const Tape* tape, int64_t request, int64_t baseline) const {
     OnlineEviction::Known known;
+    known.larger = tape != nullptr && planner.is_outgrown_by(*tape, request);
     const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->adopted_bytes : 0);
     // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
     // not read yet are taken to be as those read.
@@ -116,7 +118,7 @@ struct Session::Impl {
       known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
     }
     const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
-    if (graph != nullptr) {
+    if (graph != nullptr && !known.larger) {
       const int64_t least = least_without_plan(*graph), plain = plain_activations(*graph);
       known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, plain)) +
                         new_gradients(graph->gradient_bytes);
@@ -403,7 +405,11 @@ Step Session::step() {
   impl_->eviction.name_step("step " + std::to_string(step->report.step) + " of " +
                             (impl_->options.name.empty() ? "the session" : impl_->options.name));
   impl_->eviction.baseline = baseline;
-  impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape) { return impl->known_of(tape, baseline); };
+  const bool own_budget = impl_->options.budget.kind() != Budget::Kind::kDeviceLimit;
+  impl_->eviction.of_device = !own_budget || impl_->wanted_for(expected).value_or(limit) > limit;
+  impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape, int64_t request) {
+    return impl->known_of(tape, request, baseline);
+  };
   impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
@@ -433,7 +439,7 @@ const StepReport& Session::report() const {
   return impl().report;
 }
 
-const Graph& Session::graph() const {
+Graph Session::graph() const {
   if (impl().planner.graph() == nullptr) {
     throw Error(
         "[session] there is no graph: no step has completed yet, the planner is \"online\", another "
@@ -442,7 +448,7 @@ const Graph& Session::graph() const {
   return *impl_->planner.graph();
 }
 
-const Plan& Session::plan() const {
+Plan Session::plan() const {
   if (!impl().followed) {
     throw Error(
         "[session] no step has followed a plan to its end yet: the first is recorded, and where the budget has no plan "
@@ -472,12 +478,12 @@ void Session::save_plan(const std::string& path) const {
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
   if (graph == nullptr && !impl_->smallest_step) return std::nullopt;
-  // What came since the last step, an optimizer's state say, is there when the next begins. Gradients that have gone
-  // since come again in the step.
+  // What is alive now, is when the next step begins: an optimizer's state, a result that is kept. But gradients that
+  // the last step made are made again, whether they are there or not.
   const StepReport& last = impl_->report;
   const bool between = !impl_->in_step && last.completed;
   const int64_t came = between ? memory::current(impl_->options.device) - impl_->gradients_now() -
-                                     (last.end_bytes - impl_->gradients_at_end)
+                                     (last.baseline_bytes - impl_->gradients_at_begin)
                                : 0;
   const int64_t baseline = last.baseline_bytes + std::max<int64_t>(0, came);
   if (graph == nullptr) return baseline + impl_->smallest_step->activation_peak;

@@ -109,6 +109,22 @@ const Graph* StepPlanner::graph_like(const Tape& tape) const {
   return nullptr;
 }
 
+bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
+  bool any = false;
+  for (const KnownStep& step : known_) {
+    const auto compared = tape.compare_sizes(step.graph);
+    if (compared == Tape::Sizes::kOther) continue;
+    any = true;
+    if (compared == Tape::Sizes::kLarger) continue;
+    if (tape.operations.size() >= step.graph.operators.size()) return false;
+    const GraphOperator& next = step.graph.operators[tape.operations.size()];
+    int64_t most = next.scratch_bytes;
+    for (const int32_t made : next.results) most = std::max(most, step.graph.values[static_cast<size_t>(made)].bytes);
+    if (request <= most) return false;
+  }
+  return any;
+}
+
 /// What was seen once among others may never come again: not worth planning.
 bool StepPlanner::is_worth_planning(const KnownStep& step) const {
   return step.samples.size() > 1 || known_.size() == 1;

@@ -47,6 +47,9 @@ class StepPlanner {
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
   /// That of the last one that begins like `tape`; null where there is none.
   const Graph* graph_like(const Tape& tape) const;
+  /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step began with, and with more
+  /// bytes than any such step?
+  bool is_outgrown_by(const Tape& tape, int64_t request) const;
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 import traceback
 
@@ -252,3 +254,21 @@ def test_a_fork_of_a_thread_beside_a_step_leaves_it_alone():
         stop.set()
         thread.join()
     assert not errors and plain
+
+
+ONLY_A_SESSION = """
+import os, signal, torch, remat
+torch.set_num_threads(2)
+session = remat.Session()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    torch.ones(1 << 22).add_(1).sum().item()
+    os._exit(0)
+print("status", os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_process_that_has_only_made_a_session_has_children_with_threads():
+    run = subprocess.run([sys.executable, "-c", ONLY_A_SESSION], capture_output=True, text=True, timeout=120)
+    assert run.stdout.strip() == "status 0", run.stdout + run.stderr

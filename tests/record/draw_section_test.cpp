@@ -30,12 +30,15 @@ TEST(DrawSection, WaitsForAnotherThreadsToBeLeft) {
 }
 
 TEST(DrawSection, GoesOnBesideOneThatLastsAndBothKnow) {
-  const DrawSection section;
+  std::atomic<bool> waited_for = false, waits = false;
+  const DrawSection section(&waited_for);
   EXPECT_TRUE(section.is_alone());
   std::thread([&] {
-    const DrawSection beside;
+    const DrawSection beside(&waits);
     EXPECT_FALSE(beside.is_alone());
     EXPECT_FALSE(section.is_alone());
+    EXPECT_TRUE(waited_for);
+    EXPECT_FALSE(waits);
   }).join();
   EXPECT_FALSE(section.is_alone());
 }

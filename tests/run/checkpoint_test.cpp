@@ -9,6 +9,35 @@ namespace {
 
 namespace nn = torch::nn;
 
+/// Piece 65,536 + i is as large as piece i, so that an index of 16 bits would take one for the other.
+TEST(Checkpoint, OfAnOperatorWithManyResults) {
+  constexpr int64_t kPieces = 66'000, kFull = 100, kSize = 16;
+  std::vector<int64_t> sizes(kPieces, 0);
+  for (int64_t i = 0; i < kFull; ++i) sizes[size_t(i)] = sizes[size_t(65'536 + i)] = kSize;
+  const auto gradient = [&](bool checkpointed) {
+    torch::manual_seed(4);
+    auto x = torch::randn({2 * kFull * kSize}).requires_grad_();
+    const auto program = [&](const at::Tensor& a) {
+      const auto pieces = at::split_with_sizes_copy(a * 2, sizes);
+      return (pieces[65'536 + 7].sin() + pieces[7].cos()).sum();
+    };
+    (checkpointed ? checkpoint(program, x) : program(x)).backward();
+    return x.grad();
+  };
+  EXPECT_TRUE(same_bits(gradient(true), gradient(false)));
+  const auto rows = [](bool checkpointed) {
+    torch::manual_seed(4);
+    auto x = torch::randn({kPieces, 2}).requires_grad_();
+    const auto program = [](const at::Tensor& a) {
+      const auto made = at::unbind_copy(a * 2);
+      return (made.back().sin() * made[40'000].cos()).sum();
+    };
+    (checkpointed ? checkpoint(program, x) : program(x)).backward();
+    return x.grad();
+  };
+  EXPECT_TRUE(same_bits(rows(true), rows(false)));
+}
+
 TEST(Checkpoint, ReturnsTensorsTuplesVectorsStructsAndNothing) {
   struct Pair {
     at::Tensor sum;

@@ -1,5 +1,7 @@
 // Random operators whose generator others use too.
 #include <atomic>
+#include <barrier>
+#include <chrono>
 #include <mutex>
 #include <thread>
 
@@ -62,8 +64,17 @@ TEST(Draws, OfSeveralSessionsDoNotComeBetween) {
 
 std::atomic<int> g_extra_draws = 0;
 
-TORCH_LIBRARY(remat_draws, m) { m.def("noise(Tensor x) -> Tensor"); }
+std::barrier g_meeting(2);
+
+TORCH_LIBRARY(remat_draws, m) {
+  m.def("noise(Tensor x) -> Tensor");
+  m.def("meet(Tensor x) -> Tensor");
+}
 TORCH_LIBRARY_IMPL(remat_draws, CPU, m) {
+  m.impl("meet", [](const at::Tensor& x) -> at::Tensor {
+    g_meeting.arrive_and_wait();
+    return x.clone();
+  });
   m.impl("noise", [](const at::Tensor& x) -> at::Tensor {
     auto* const generator = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
     const std::lock_guard<std::mutex> lock(generator->mutex_);
@@ -78,6 +89,24 @@ TORCH_LIBRARY_IMPL(remat_draws, CPU, m) {
 
 at::Tensor loss_with_noise(const at::Tensor& w) {
   return (call("remat_draws::noise", torch::ones({32, 32})) * w).sum();
+}
+
+/// As an all-reduce among threads does. It cannot be told from an operator that draws, which others would wait for.
+TEST(Draws, OfAnOperatorInWhichThreadsMeetAreWaitedForOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto work = [] {
+    Session session;
+    const auto w = torch::ones({32, 32}).requires_grad_();
+    for (int i = 0; i < 20; ++i) {
+      auto step = session.step();
+      const auto met = call("remat_draws::meet", torch::full({32, 32}, static_cast<double>(i)));
+      (torch::dropout(met, 0.5, /*train=*/true) * met * w).sum().backward();
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "2 seconds for each of 20 meetings?";
 }
 
 /// As where another thread draws without an operator.

@@ -161,6 +161,94 @@ TEST(Session, AStepThatOutgrowsAShareIsRefusedOnceAndTheNextIsMeasured) {
   EXPECT_GT(report.values_dropped, 0);
 }
 
+TEST(Session, AMuchLargerStepIsMeasuredAnewWhereverItIsRefused) {
+  nn::Sequential model;
+  for (int i = 0; i < 8; ++i) {
+    model->push_back(nn::Linear(64, 64));
+    model->push_back(nn::GELU());
+  }
+  for (const at::Tensor& p : model->parameters()) p.mutable_grad() = at::zeros_like(p);
+  for (const int64_t rows : {64, 256, 4096}) {  // refused late in the forward pass, early, and in its first operator
+    Session session({.budget = Budget::percent(50)});
+    const auto run = [&](int64_t count) {
+      model->zero_grad(/*set_to_none=*/false);
+      const auto x = torch::ones({count, 64});
+      auto step = session.step();
+      model->forward(x).pow(2).mean().backward();
+      return step.end();
+    };
+    for (int i = 0; i < 3; ++i) run(16);
+    try {
+      run(rows);
+      FAIL() << "half of a step of 16 rows is not enough";
+    } catch (const BudgetError& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find("the next step is measured anew"), std::string::npos) << what;
+      EXPECT_EQ(what.find("which a step like those before"), std::string::npos) << what;
+    }
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(run(rows).completed);
+  }
+}
+
+TEST(Session, TheSmallestBudgetCountsAResultThatIsKept) {
+  Net net;
+  at::Tensor kept;
+  const auto run = [&](Session& session) {
+    net.model->zero_grad();
+    auto step = session.step();
+    auto result = net.model->forward(net.x);
+    result.pow(2).mean().backward();
+    step.end();
+    kept = torch::cat({result, result, result, result}).detach();
+  };
+  Session first;
+  run(first);
+  EXPECT_TRUE(kept.defined());
+  const int64_t smallest = first.min_budget_bytes().value();
+  const int64_t share = first.report().plain_activation_peak_bytes() / 8;  // what times may change
+  Session session({.budget = Budget::bytes(smallest + share)});
+  run(session);
+  EXPECT_LE(session.report().peak_bytes, smallest + share);
+  EXPECT_GT(session.report().baseline_bytes + share, first.report().baseline_bytes + kept.nbytes());
+}
+
+TEST(Session, GraphsAndPlansAreTheCallersOwn) {
+  Net net;
+  Session session({.budget = Budget::percent(60)});
+  const auto run = [&](int64_t rows) {
+    net.model->zero_grad();
+    auto step = session.step();
+    net.model->forward(net.x.narrow(0, 0, rows)).pow(2).mean().backward();
+  };
+  for (int i = 0; i < 4; ++i) run(128);
+  const auto& graph = session.graph();
+  const auto& plan = session.plan();
+  const Graph same_graph = graph;
+  const Plan same_plan = plan;
+  for (const int64_t rows : {127, 126, 125, 124, 123, 122, 121, 120, 120, 120, 120, 120}) run(rows);
+  EXPECT_EQ(graph, same_graph);
+  EXPECT_EQ(plan, same_plan);
+}
+
+TEST(Session, RefusalsByTheDevicesLimitNameIt) {
+  Net net;
+  net.run_within({});
+  net.model->zero_grad();
+  memory::set_limit(memory::current() + 100'000);
+  for (const Budget& budget : {Budget(), Budget::bytes(int64_t{1} << 40)}) {
+    try {
+      Session session({.budget = budget});
+      auto step = session.step();
+      net.model->forward(net.x);
+      ADD_FAILURE() << "that cannot fit";
+    } catch (const BudgetError& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find("the device's limit, which set_limit() may have lowered, is "), std::string::npos) << what;
+    }
+  }
+  memory::set_limit(std::nullopt);
+}
+
 TEST(Session, AStepThatShareRefusesForAnotherReasonIsNotMeasuredAnew) {
   Net net;
   Session session({.budget = Budget::percent(1)});
