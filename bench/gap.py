@@ -64,7 +64,7 @@ class Planner:
         }
 
     def plan(self, graph, budget):
-        """The fates of auto's plan, refined as sessions do, and its seconds (None, None if it has none), and seconds that no
+        """The actions of auto's plan, refined as sessions do, and its seconds (None, None if it has none), and seconds that no
         plan falls below. The plan must take what the command says, or the simulators differ."""
         path, out, report = (self.folder / name for name in ("graph.json", "plan.json", "report.json"))
         path.write_text(json.dumps(graph.document))
@@ -74,14 +74,14 @@ class Planner:
         if not found:
             return None, None, least
         plan = json.loads(out.read_text())
-        fates = graph.fates_from(plan["fates"])
-        result = simulate(graph, fates)
+        actions = graph.actions_from(plan["actions"])
+        result = simulate(graph, actions)
         if result.peak_bytes != plan["predicted_peak_bytes"] or abs(result.seconds - plan["predicted_seconds"]) > 1e-9:
             raise RuntimeError(
                 f"[gap] the simulators differ: {result} here, {plan['predicted_peak_bytes']} bytes and "
                 f"{plan['predicted_seconds']} seconds there; that is a bug, please report it"
             )
-        return fates, result.seconds, least
+        return actions, result.seconds, least
 
 
 def compared(graph, auto, reference):
@@ -101,19 +101,19 @@ def model_rows(planner, models, batches, seconds):
         graph = planner.record(model, batches.get(model))
         for share in SHARES:
             budget = oracle.share_of_peak(graph, share)
-            fates, auto, least = planner.plan(graph, budget)
+            actions, auto, least = planner.plan(graph, budget)
             row = {"model": model, "share": share, "reference": "lower bound"}
             if model not in SOLVED:
                 yield row | compared(graph, auto, least)
                 continue
-            bound = oracle.refined_bound(graph, budget, seconds, IGNORED_BYTES.get(model, 0), fates)
+            bound = oracle.refined_bound(graph, budget, seconds, IGNORED_BYTES.get(model, 0), actions)
             row |= compared(graph, auto, max(least, bound.seconds)) | {
                 "knapsack_seconds": None if math.isinf(least) else least
             }
-            if bound.fates not in (None, fates):
+            if bound.actions not in (None, actions):
                 row |= {
-                    "better_seconds": simulate(graph, bound.fates).seconds,
-                    "better_fates": oracle.lists_of(bound.fates),
+                    "better_seconds": simulate(graph, bound.actions).seconds,
+                    "better_actions": oracle.lists_of(bound.actions),
                 }
             yield row
 
@@ -122,7 +122,7 @@ def small_rows(planner):
     for name, graph in small_graphs().items():
         for share in SMALL_SHARES:
             budget = oracle.share_of_peak(graph, share)
-            fates, auto, least = planner.plan(graph, budget)
+            actions, auto, least = planner.plan(graph, budget)
             optimum, better = oracle.ExactSearch(graph, budget, math.inf if auto is None else auto).run()
             if math.isinf(optimum):
                 continue  # nothing fits
@@ -133,5 +133,5 @@ def small_rows(planner):
                 )
             row = {"model": "small", "graph": name, "share": share, "reference": "optimum"}
             if better is not None:
-                row |= {"better_seconds": optimum, "better_fates": oracle.lists_of(better)}
+                row |= {"better_seconds": optimum, "better_actions": oracle.lists_of(better)}
             yield row | compared(graph, auto, optimum)

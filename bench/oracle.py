@@ -26,12 +26,12 @@ class SearchTooLong(Exception):
 
 
 class ExactSearch:
-    """The step is run until the fate of a value matters; then each choice goes on from a copy of the step there. A
+    """The step is run until the action of a value matters; then each choice goes on from a copy of the step there. A
     branch ends where it passes the budget or cannot become faster than the best."""
 
     def __init__(self, graph, budget, seconds=math.inf, most_nodes=10**7):
         self.graph, self.budget, self.most_nodes = graph, budget, most_nodes
-        self.seconds, self.fates, self.nodes = seconds, None, 0
+        self.seconds, self.actions, self.nodes = seconds, None, 0
         # What would be left of the budget after each event if all that is put away took nothing.
         levels, _ = graph.plain_levels()
         self.left = [budget - level - event[2] for level, event in zip(levels, graph.events)]
@@ -40,10 +40,10 @@ class ExactSearch:
                 self.left[e] += graph.bytes[v]
 
     def run(self):
-        """The fewest seconds within the budget, less than `seconds` of the constructor, and fates that take them; fates
+        """The fewest seconds within the budget, less than `seconds` of the constructor, and actions that take them; actions
         are None where there are none."""
         self._go_on(Step(self.graph, [None] * len(self.graph.values)), 0)
-        return self.seconds, self.fates
+        return self.seconds, self.actions
 
     def _go_on(self, step, e):
         self.nodes += 1
@@ -59,13 +59,13 @@ class ExactSearch:
                 return None
             e += 1
         self.seconds = step.seconds
-        self.fates = [fate if fate in (AGAIN, PACK, KEEP) else KEEP if fate is None else DROP for fate in step.fates]
+        self.actions = [action if action in (AGAIN, PACK, KEEP) else KEEP if action is None else DROP for action in step.actions]
         return None
 
     def _branch(self, step, e, open_):
         for choice in open_.choices:
             next_ = step.copy()
-            next_.fates[open_.value] = choice
+            next_.actions[open_.value] = choice
             taken = {KEEP: self.graph.bytes[open_.value], PACK: self.graph.packed_bytes[open_.value]}.get(choice, 0)
             events = away(self.graph, open_.value) if taken else ()
             for event in events:
@@ -152,7 +152,7 @@ class Program:
 @dataclass
 class Bound:
     seconds: float  # no plan within the budget takes fewer; inf: there is none
-    fates: list = None  # of the program's best solution: a hint at a good plan, which may not fit
+    actions: list = None  # of the program's best solution: a hint at a good plan, which may not fit
     solved: bool = False  # no more time would raise it
 
 
@@ -172,7 +172,7 @@ class Relaxation:
         self.choices = [v for v in graph.droppable if v not in self.small]
         self.first_use = [uses[0] if uses else None for uses in graph.uses]
         self._group_moments(groups)
-        self._add_fates()
+        self._add_actions()
         self.candidates = [self._candidates(g) for g in range(len(self.moments))]
         cost = [self.scale * operator["replay_seconds"] for operator in graph.operators]
         self.run = [{o: self.program.column(cost[o]) for o in sorted(found)} for found in self.candidates]
@@ -184,21 +184,21 @@ class Relaxation:
             self._add_working_sets(g)
 
     def solve(self, seconds=60.0, plan=None):
-        """`plan`: fates that fit the budget, where the solver starts."""
+        """`plan`: actions that fit the budget, where the solver starts."""
         bound, solution, solved = self.program.solve(seconds, plan and self.point(plan))
         # A solver's tolerances let it accept more than the rows allow, which is below all plans; costs are off by less
         # than this.
         safe = bound if bound == math.inf else max(0.0, bound * (1 - 1e-5) - 1e-6) / self.scale
-        return Bound(safe, solution and self._fates(solution), solved)
+        return Bound(safe, solution and self._actions(solution), solved)
 
-    def _fates(self, solution):
-        fates = [KEEP] * len(self.graph.values)
+    def _actions(self, solution):
+        actions = [KEEP] * len(self.graph.values)
         for v in self.choices:
             if solution[self.dropped[v]] > 0.5:
-                fates[v] = AGAIN if self._passes_by(v, solution) else DROP
+                actions[v] = AGAIN if self._passes_by(v, solution) else DROP
             elif v in self.packed and solution[self.packed[v]] > 0.5:
-                fates[v] = PACK
-        return fates
+                actions[v] = PACK
+        return actions
 
     def _passes_by(self, v, solution):
         """Whether a replay makes `v` before its use and it does not stay."""
@@ -207,15 +207,15 @@ class Relaxation:
         return any(run is not None and solution[run] > 0.5 and (back is None or solution[back] < 0.5)
                    for run, back in zip(runs, backs))
 
-    def point(self, fates):
+    def point(self, actions):
         """What the columns are for a plan. If it fits the budget, all rows hold and its costs are at most its seconds."""
         point = [0.0] * len(self.program.costs)
         for v in self.choices:
-            gone = fates[v] in (DROP, AGAIN) if self.graph.idle[v] is not None else not self.graph.held(v)
+            gone = actions[v] in (DROP, AGAIN) if self.graph.idle[v] is not None else not self.graph.held(v)
             point[self.dropped[v]] = float(gone)
             if v in self.packed:
-                point[self.packed[v]] = float(fates[v] == PACK)
-        step, g = Step(self.graph, fates), -1
+                point[self.packed[v]] = float(actions[v] == PACK)
+        step, g = Step(self.graph, actions), -1
         for e in range(len(self.graph.events)):
             if g + 1 < len(self.moments) and self.moments[g + 1][0] == e:
                 g += 1
@@ -253,7 +253,7 @@ class Relaxation:
 
     # ---- columns
 
-    def _add_fates(self):
+    def _add_actions(self):
         graph, program = self.graph, self.program
         self.dropped, self.packed = {}, {}
         for v in self.choices:
@@ -424,12 +424,12 @@ class Relaxation:
 
     # ---- refinement
 
-    def finer_groups(self, fates, most=4):
-        """The starts of groups that tell apart what this relaxation did not: the moments of its fates that pass the
+    def finer_groups(self, actions, most=4):
+        """The starts of groups that tell apart what this relaxation did not: the moments of its actions that pass the
         budget by most, or else those that run again what their group has run."""
         starts = {events[0] for events in self.moments}
         moments = [e for events in self.moments for e in events]
-        step, now, runs, wrong = Step(self.graph, fates), -1, set(), []
+        step, now, runs, wrong = Step(self.graph, actions), -1, set(), []
         for e, (kind, v, _, _) in enumerate(self.graph.events):
             if now + 1 < len(moments) and moments[now + 1] == e:
                 now += 1
@@ -450,7 +450,7 @@ class Relaxation:
 
 def refined_bound(graph, budget, seconds=60.0, ignored_bytes=0, plan=None, groups=4):
     """The best bound of a row of relaxations, each finer where the one before was wrong about its own solution. Its
-    fates are those of the fastest plan that came by and fits, `plan` included, or None."""
+    actions are those of the fastest plan that came by and fits, `plan` included, or None."""
     best, fastest, deadline = Bound(-1.0), math.inf, time.monotonic() + seconds
     if plan is not None:
         fastest = simulate(graph, plan).seconds
@@ -460,13 +460,13 @@ def refined_bound(graph, budget, seconds=60.0, ignored_bytes=0, plan=None, group
         bound = relaxation.solve(left if again else left / 2, plan)
         gained = bound.seconds > best.seconds
         best = max(best, bound, key=lambda one: one.seconds)
-        if bound.fates is not None:
-            result = simulate(graph, bound.fates)
+        if bound.actions is not None:
+            result = simulate(graph, bound.actions)
             if result.peak_bytes <= budget and result.seconds < fastest:
-                plan, fastest = bound.fates, result.seconds
-        if again or bound.fates is None or fastest * (1 - 1e-4) <= best.seconds:
+                plan, fastest = bound.actions, result.seconds
+        if again or bound.actions is None or fastest * (1 - 1e-4) <= best.seconds:
             break
-        finer = relaxation.finer_groups(bound.fates)
+        finer = relaxation.finer_groups(bound.actions)
         if gained and len(finer) > len(relaxation.moments):
             coarser, groups = groups, finer
         elif bound.solved:
@@ -477,7 +477,7 @@ def refined_bound(graph, budget, seconds=60.0, ignored_bytes=0, plan=None, group
 
 
 def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0, plan=None):
-    """Seconds that no plan of `graph` within `budget` bytes falls below. `plan`: fates that fit, to start from."""
+    """Seconds that no plan of `graph` within `budget` bytes falls below. `plan`: actions that fit, to start from."""
     return Relaxation(graph, budget, groups, ignored_bytes).solve(seconds, plan)
 
 
@@ -486,9 +486,9 @@ def share_of_peak(graph, percent):
     return graph.baseline_bytes + int((graph.plain_peak() - graph.baseline_bytes) * percent / 100)
 
 
-def lists_of(fates):
+def lists_of(actions):
     """As a plan file has them."""
-    return {fate: [v for v, one in enumerate(fates) if one == fate] for fate in (DROP, AGAIN, PACK, KEEP)}
+    return {action: [v for v, one in enumerate(actions) if one == action] for action in (DROP, AGAIN, PACK, KEEP)}
 
 
 def main():
@@ -498,7 +498,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60.0, help="for the solver (default: %(default)s)")
     parser.add_argument("--ignored", type=int, default=0, help="values of fewer bytes are left out")
     parser.add_argument("--plan", help="a plan file to compare with, where the solver starts")
-    parser.add_argument("--out", help="write the fates of the fastest plan that came by here")
+    parser.add_argument("--out", help="write the actions of the fastest plan that came by here")
     args = parser.parse_args()
     graph = Graph.read(args.graph)
     budget = share_of_peak(graph, args.budget)
@@ -509,17 +509,17 @@ def main():
     plan = None
     if args.plan:
         with open(args.plan, encoding="utf-8") as file:
-            plan = graph.fates_from(json.load(file)["fates"])
+            plan = graph.actions_from(json.load(file)["actions"])
         result = simulate(graph, plan)
         tell("the plan takes", result.seconds)
         plan = plan if result.peak_bytes <= budget else None
     bound = refined_bound(graph, budget, args.seconds, args.ignored, plan)
     tell("no plan takes less than", bound.seconds)
-    if bound.fates:
-        tell("the fastest known plan takes", simulate(graph, bound.fates).seconds)
-    if bound.fates and args.out:
+    if bound.actions:
+        tell("the fastest known plan takes", simulate(graph, bound.actions).seconds)
+    if bound.actions and args.out:
         with open(args.out, "w", encoding="utf-8") as file:
-            json.dump(lists_of(bound.fates), file)
+            json.dump(lists_of(bound.actions), file)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A recorded step (docs/formats.md) and what a plan makes of it, in Python: for the oracle (oracle.py), not for users.
 
-`simulate` follows src/plan/simulate.cpp but is written on its own, and tests/bench compares the two. Fates are a list
+`simulate` follows src/plan/simulate.cpp but is written on its own, and tests/bench compares the two. Actions are a list
 with one of KEEP, DROP, AGAIN and PACK for each value.
 """
 
@@ -51,13 +51,13 @@ class Graph:
         """Whether plain keeps `v` when the forward pass is over."""
         return self.producer[v] < 0 or self.idle[v] is not None or self.freed[v] is not None
 
-    def fates_from(self, lists):
+    def actions_from(self, lists):
         """From the lists of a plan file."""
-        fates = [KEEP] * len(self.values)
-        for fate in (DROP, AGAIN, PACK):
-            for v in lists[fate]:
-                fates[v] = fate
-        return fates
+        actions = [KEEP] * len(self.values)
+        for action in (DROP, AGAIN, PACK):
+            for v in lists[action]:
+                actions[v] = action
+        return actions
 
     def plain_levels(self):
         """Plain's memory right after each event, before its delta, and right before it."""
@@ -76,7 +76,7 @@ class Graph:
 
 
 class Undecided(Exception):
-    """The fate of a value that has none yet matters now."""
+    """The action of a value that has none yet matters now."""
 
     def __init__(self, value, choices):
         super().__init__(value)
@@ -91,10 +91,10 @@ class Result:
 
 
 class Step:
-    """A step in progress under fates; None: not decided yet, `Undecided` is raised when it matters."""
+    """A step in progress under actions; None: not decided yet, `Undecided` is raised when it matters."""
 
-    def __init__(self, graph, fates):
-        self.graph, self.fates = graph, list(fates)
+    def __init__(self, graph, actions):
+        self.graph, self.actions = graph, list(actions)
         self.states = [PRESENT if graph.held(v) else GONE for v in range(len(graph.values))]
         self.uses = [len(uses) for uses in graph.uses]
         self.bits = set()  # values whose packed form is there
@@ -104,7 +104,7 @@ class Step:
     def copy(self):
         other = object.__new__(Step)
         other.__dict__.update(self.__dict__)
-        other.fates, other.states, other.uses = self.fates.copy(), self.states.copy(), self.uses.copy()
+        other.actions, other.states, other.uses = self.actions.copy(), self.states.copy(), self.uses.copy()
         other.bits = self.bits.copy()
         return other
 
@@ -126,14 +126,14 @@ class Step:
         self.peak = max(self.peak, self.level + extra)
 
     def _give_up(self, v):
-        fate = self.fates[v]
-        if fate is None:
+        action = self.actions[v]
+        if action is None:
             raise Undecided(v, [KEEP, PACK, "dropped"] if self.graph.packed_bytes[v] > 0 else [KEEP, "dropped"])
-        if fate == KEEP:
+        if action == KEEP:
             return
         self.level -= self.graph.bytes[v]
         self.states[v] = GONE
-        if fate == PACK:
+        if action == PACK:
             self.states[v] = PACKED
             self.bits.add(v)
             self.level += self.graph.packed_bytes[v]
@@ -185,9 +185,9 @@ class Step:
             return True
         if self.uses[v] == 0 or not self.graph.values[v]["droppable"]:
             return False
-        if self.fates[v] in (None, "dropped"):
+        if self.actions[v] in (None, "dropped"):
             raise Undecided(v, [DROP, AGAIN])
-        return self.fates[v] != AGAIN
+        return self.actions[v] != AGAIN
 
     def _run(self, operator, target, reads):
         size = self.graph.bytes
@@ -216,9 +216,9 @@ class Step:
                 self.level -= size[i]
 
 
-def simulate(graph, fates):
-    """Peak, seconds and replays of a step under fates, as the simulator predicts them."""
-    step = Step(graph, fates)
+def simulate(graph, actions):
+    """Peak, seconds and replays of a step under actions, as the simulator predicts them."""
+    step = Step(graph, actions)
     for e in range(len(graph.events)):
         step.event(e)
     return step.result()

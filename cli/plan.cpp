@@ -37,7 +37,7 @@ nlohmann::json attempt_json(const Graph& graph, const PlainStep& plain, const At
                          {"planning_seconds", attempt.planning_seconds}};
   if (attempt.plan) {
     const Plan& plan = *attempt.plan;
-    const auto counts = count_fates(graph, plan);
+    const auto counts = count_actions(graph, plan);
     json.update({{"predicted_peak_bytes", plan.predicted_peak_bytes},
                  {"activation_percent", or_null(plain.activation_percent(plan.predicted_peak_bytes))},
                  {"predicted_seconds", plan.predicted_seconds},

@@ -18,7 +18,7 @@ std::string budget_text(int64_t budget_bytes, const PlainStep& plain) {
 
 std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt& attempt) {
   const Plan& plan = *attempt.plan;
-  const auto counts = count_fates(graph, plan);
+  const auto counts = count_actions(graph, plan);
   const auto above = [&](int64_t bytes) { return format_bytes(bytes - plain.baseline_bytes); };
   Table table;
   table.add({"", plan.planner, "of plain"});
@@ -46,7 +46,7 @@ std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t b
   for (const Attempt& attempt : attempts) {
     const auto planning = format_seconds(attempt.planning_seconds);
     if (attempt.plan) {
-      const auto counts = count_fates(graph, *attempt.plan);
+      const auto counts = count_actions(graph, *attempt.plan);
       const auto peak = attempt.plan->predicted_peak_bytes;
       const auto seconds = attempt.plan->predicted_seconds;
       table.add({attempt.planner, format_bytes(peak), percent(plain.activation_percent(peak)), format_seconds(seconds),

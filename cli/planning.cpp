@@ -42,7 +42,7 @@ Plan read_plan(const std::string& path) {
 
 PlainStep::PlainStep(const Graph& graph)
     : baseline_bytes(graph.baseline_bytes),
-      peak_bytes(predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep)).peak_bytes),
+      peak_bytes(predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes),
       seconds(graph.step_seconds) {}
 
 std::optional<double> PlainStep::activation_percent(int64_t peak) const {
@@ -67,21 +67,21 @@ int64_t count_choices(const Graph& graph) {
   return count;
 }
 
-FateCounts count_fates(const Graph& graph, const Plan& plan) {
-  FateCounts counts;
+ActionCounts count_actions(const Graph& graph, const Plan& plan) {
+  ActionCounts counts;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (!is_choice(graph.values[v])) continue;
-    switch (plan.fates[v]) {
-      case Fate::kKeep:
+    switch (plan.actions[v]) {
+      case Action::kKeep:
         ++counts.kept;
         break;
-      case Fate::kDrop:
+      case Action::kDrop:
         ++counts.dropped;
         break;
-      case Fate::kDropAgain:
+      case Action::kDropAgain:
         ++counts.dropped_again;
         break;
-      case Fate::kPack:
+      case Action::kPack:
         ++counts.packed;
         break;
     }

@@ -41,10 +41,10 @@ struct PlainStep {
 int64_t count_choices(const Graph& graph);
 
 /// What becomes of them.
-struct FateCounts {
+struct ActionCounts {
   int64_t kept = 0, dropped = 0, dropped_again = 0, packed = 0;
 };
-FateCounts count_fates(const Graph& graph, const Plan& plan);
+ActionCounts count_actions(const Graph& graph, const Plan& plan);
 
 /// What became of asking one planner for a plan.
 struct Attempt {

@@ -23,7 +23,7 @@ struct GraphValue {
   bool droppable = false;    ///< saved for backward, or held for a policy's replays, and a replay brings the same bits
                              ///< back: a plan may drop it
   bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan, which may only say that it is
-                             ///< not held when replays come by (Fate::kDropAgain)
+                             ///< not held when replays come by (Action::kDropAgain)
 
   /// Whether it may be away between an idle event and its next use.
   bool returns() const { return droppable || dropped; }

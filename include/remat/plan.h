@@ -13,7 +13,7 @@
 namespace remat {
 
 /// What becomes of a value from the moment when only saved tensors hold it.
-enum class Fate : uint8_t {
+enum class Action : uint8_t {
   kKeep,  ///< stays; what a policy drops is dropped all the same
   kDrop,  ///< freed; a replay brings it back for its use, or earlier if one for another value comes by: then it stays
   kDropAgain,  ///< freed; not held when a replay for another value comes by
@@ -28,9 +28,9 @@ struct Plan {
   int64_t budget_bytes = 0;          ///< that it was made for; baseline included
   int64_t predicted_peak_bytes = 0;  ///< by the simulator; baseline included
   double predicted_seconds = 0;      ///< of replays, packing and unpacking, by the simulator
-  std::vector<Fate> fates;           ///< one for each value of the graph
+  std::vector<Action> actions;           ///< one for each value of the graph
 
-  /// Empty if the plan can be followed on `graph`, otherwise what is wrong: another fingerprint or number of fates,
+  /// Empty if the plan can be followed on `graph`, otherwise what is wrong: another fingerprint or number of actions,
   /// values that cannot be dropped or packed.
   std::string problem(const Graph& graph) const;
   bool is_valid(const Graph& graph) const { return problem(graph).empty(); }
@@ -38,7 +38,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-/// JSON with the names above, fates as {"drop": [values], ...}; plan_from_json() throws Error on anything that is not a
+/// JSON with the names above, actions as {"drop": [values], ...}; plan_from_json() throws Error on anything that is not a
 /// plan of this version. Whether it suits a graph, problem() says.
 std::string to_json(const Plan& plan);
 Plan plan_from_json(std::string_view text);

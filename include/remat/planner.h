@@ -31,13 +31,13 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
 /// just that. `options.refine` has no effect. Throws Error if the graph is not sound.
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options = {});
 
-/// What a step of `graph` would take under `fates`, one for each value: the prediction in every plan. Throws Error if
-/// the graph is not sound, or the fates are not what Plan::problem() asks of them.
+/// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if
+/// the graph is not sound, or the actions are not what Plan::problem() asks of them.
 struct Prediction {
   int64_t peak_bytes = 0;  ///< baseline included
   double seconds = 0;      ///< of replays, packing and unpacking
 };
-Prediction predict(const Graph& graph, const std::vector<Fate>& fates);
+Prediction predict(const Graph& graph, const std::vector<Action>& actions);
 
 /// The lowest peak that a plan could have, and what it is made of. No plan fits a budget below it; the smallest that
 /// one fits may be larger, since replays take memory too. All in bytes.

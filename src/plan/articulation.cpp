@@ -115,13 +115,13 @@ void offer_articulation(Candidates& candidates, const Graph& graph, const std::v
   }
 }
 
-Fates articulation_memory(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions articulation_memory(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   offer_articulation(candidates, graph, std::vector<bool>(graph.values.size(), false));
   return candidates.best();
 }
 
-Fates articulation_speed(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions articulation_speed(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   const auto costly = [](std::string_view name) { return is_product(name) || is_convolution(name); };
   candidates.offer(only_kept(graph, results_of(graph, costly)));

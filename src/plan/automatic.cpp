@@ -54,7 +54,7 @@ class Automatic {
 
   /// Does not depend on any budget, so that all budgets get their plans from one curve.
   Frontier explore() {
-    const Fates keep(graph_.values.size(), Fate::kKeep);
+    const Actions keep(graph_.values.size(), Action::kKeep);
     const int64_t top = try_out(keep).peak_bytes;
     if (choices_.empty()) return frontier_;
     const auto operators = static_cast<int64_t>(graph_.operators.size());
@@ -67,9 +67,9 @@ class Automatic {
     const int64_t steps = graph_.operators.size() < kManyOperators ? kSteps : 1;
     for (int rung = 1; rung < kRungs * steps; ++rung) {
       const int64_t limit = top - share_of(room, rung, kRungs * steps);
-      Fates afresh = keep;
+      Actions afresh = keep;
       frontier_.offer(greedy_.descend(afresh, limit, most_replays_ / kSteps), afresh);
-      Fates onward = start(limit);
+      Actions onward = start(limit);
       frontier_.offer(greedy_.descend(onward, limit, most_replays_ / kSteps), onward);
       if (rung % steps != 0) continue;
       if (graph_.operators.size() < kManyOperators && !online.gave_up()) try_out(online.run(limit));
@@ -81,8 +81,8 @@ class Automatic {
     for (int round = 0; round < kMoreRounds; ++round) {
       const int64_t lowest = frontier_.lowest_peak();
       const int64_t limit = lowest - 1 - (lowest - graph_.baseline_bytes) / 64;
-      anneal(frontier_.lowest().fates, limit, trials / kRungs);
-      settle(frontier_.lowest().fates, frontier_.lowest_peak(), trials / kRungs);
+      anneal(frontier_.lowest().actions, limit, trials / kRungs);
+      settle(frontier_.lowest().actions, frontier_.lowest_peak(), trials / kRungs);
     }
     most_replays_ = most / kRungs / 2;
     const int64_t lowest = frontier_.lowest_peak();
@@ -136,7 +136,7 @@ class Automatic {
       const bool quick = rung == kLowRungs && graph_.operators.size() < kQuickOnline;
       if ((few || quick) && !online.gave_up()) try_out(online.run(limit));
       if (few) {
-        Fates onward = start(limit);
+        Actions onward = start(limit);
         frontier_.offer(greedy_.descend(onward, limit, most_replays_ / kSteps), onward);
       }
       anneal(start(above), limit, trials);
@@ -150,41 +150,41 @@ class Automatic {
     settle(start(limit), limit, trials);
   }
 
-  Simulation try_out(const Fates& fates) {
-    const Simulation run = simulator_.run(fates);
-    frontier_.offer(run, fates);
+  Simulation try_out(const Actions& actions) {
+    const Simulation run = simulator_.run(actions);
+    frontier_.offer(run, actions);
     return run;
   }
 
-  const Fates& start(int64_t limit) const {
+  const Actions& start(int64_t limit) const {
     const Frontier::Point* const known = frontier_.within(limit);
-    return known != nullptr ? known->fates : frontier_.lowest().fates;
+    return known != nullptr ? known->actions : frontier_.lowest().actions;
   }
 
   /// Other than `before`, at random.
-  Fate another_fate(int32_t value, Fate before) {
-    if (graph_.values[value].dropped) return before == Fate::kKeep ? Fate::kDropAgain : Fate::kKeep;
+  Action another_action(int32_t value, Action before) {
+    if (graph_.values[value].dropped) return before == Action::kKeep ? Action::kDropAgain : Action::kKeep;
     for (;;) {
       const uint64_t draw = annealing_.random.below(8);
-      const Fate fate = draw < 3 ? Fate::kKeep : draw < 6 ? Fate::kDrop : draw < 7 ? Fate::kDropAgain : Fate::kPack;
-      if (fate == before) continue;
-      if (fate == Fate::kPack && !(options_.pack && graph_.values[value].packed_bytes > 0)) continue;
-      return fate;
+      const Action action = draw < 3 ? Action::kKeep : draw < 6 ? Action::kDrop : draw < 7 ? Action::kDropAgain : Action::kPack;
+      if (action == before) continue;
+      if (action == Action::kPack && !(options_.pack && graph_.values[value].packed_bytes > 0)) continue;
+      return action;
     }
   }
 
-  void change(Fates& fates, int32_t value, Fate fate) {
-    changes_.emplace_back(value, fates[value]);
-    fates[value] = fate;
+  void change(Actions& actions, int32_t value, Action action) {
+    changes_.emplace_back(value, actions[value]);
+    actions[value] = action;
   }
 
-  /// One fate or two, mostly of neighbours: what one gives up the other may keep.
-  void change_some(Fates& fates) {
+  /// One action or two, mostly of neighbours: what one gives up the other may keep.
+  void change_some(Actions& actions) {
     const auto count = static_cast<int64_t>(choices_.size());
     auto place = static_cast<int64_t>(annealing_.random.below(choices_.size()));
     for (uint64_t c = 1 + annealing_.random.below(2); c > 0; --c) {
       const int32_t v = choices_[static_cast<size_t>(place)];
-      change(fates, v, another_fate(v, fates[v]));
+      change(actions, v, another_action(v, actions[v]));
       const bool far = annealing_.random.below(3) == 0;
       place = far ? static_cast<int64_t>(annealing_.random.below(choices_.size()))
                   : std::clamp<int64_t>(place + static_cast<int64_t>(annealing_.random.below(2 * kNear + 1)) - kNear, 0,
@@ -193,54 +193,54 @@ class Automatic {
   }
 
   /// A run of neighbours at once: a segment is dropped, or kept.
-  void change_run(Fates& fates) {
+  void change_run(Actions& actions) {
     const size_t first = annealing_.random.below(choices_.size());
     const size_t end = std::min(choices_.size(), first + 2 + annealing_.random.below(kNear));
-    const Fate fate = annealing_.random.below(4) == 0 ? Fate::kKeep : Fate::kDrop;
+    const Action action = annealing_.random.below(4) == 0 ? Action::kKeep : Action::kDrop;
     for (size_t i = first; i < end; ++i) {
-      const bool by_policy = graph_.values[choices_[i]].dropped && fate == Fate::kDrop;
-      change(fates, choices_[i], by_policy ? Fate::kDropAgain : fate);
+      const bool by_policy = graph_.values[choices_[i]].dropped && action == Action::kDrop;
+      change(actions, choices_[i], by_policy ? Action::kDropAgain : action);
     }
   }
 
-  void anneal(Fates fates, int64_t limit, int64_t trials) {
-    double now = annealing_.cost(try_out(fates), limit);
+  void anneal(Actions actions, int64_t limit, int64_t trials) {
+    double now = annealing_.cost(try_out(actions), limit);
     int64_t replays = 0;
     for (int64_t trial = 0; trial < trials && replays < most_replays_; ++trial) {
       const double cooled = std::max(static_cast<double>(trial) / static_cast<double>(trials),
                                      static_cast<double>(replays) / static_cast<double>(most_replays_));
       changes_.clear();
-      annealing_.random.below(kRunOdds) == 0 ? change_run(fates) : change_some(fates);
-      const Simulation run = try_out(fates);
+      annealing_.random.below(kRunOdds) == 0 ? change_run(actions) : change_some(actions);
+      const Simulation run = try_out(actions);
       replays += run.replays;
       const double then = annealing_.cost(run, limit);
       if (annealing_.accepts(now, then, cooled)) {
         now = then;
       } else {
-        for (size_t c = changes_.size(); c-- > 0;) fates[changes_[c].first] = changes_[c].second;
+        for (size_t c = changes_.size(); c-- > 0;) actions[changes_[c].first] = changes_[c].second;
       }
     }
   }
 
   /// Gives back what fits, and brings back once what need not be brought back again.
-  void settle(Fates fates, int64_t limit, int64_t trials) {
-    Simulation best = simulator_.run(fates);
+  void settle(Actions actions, int64_t limit, int64_t trials) {
+    Simulation best = simulator_.run(actions);
     const size_t first = annealing_.random.below(choices_.size());
     int64_t replays = 0;
     for (size_t i = 0; i < choices_.size() && trials > 0 && replays < most_replays_; ++i) {
       const int32_t v = choices_[(first + i) % choices_.size()];
-      for (const Fate wanted : {Fate::kKeep, Fate::kDrop}) {
-        const Fate before = fates[v];
-        const bool may_drop = before == Fate::kDropAgain && !graph_.values[v].dropped;
-        if (before == Fate::kKeep || (wanted == Fate::kDrop && !may_drop)) continue;
-        fates[v] = wanted;
+      for (const Action wanted : {Action::kKeep, Action::kDrop}) {
+        const Action before = actions[v];
+        const bool may_drop = before == Action::kDropAgain && !graph_.values[v].dropped;
+        if (before == Action::kKeep || (wanted == Action::kDrop && !may_drop)) continue;
+        actions[v] = wanted;
         --trials;
-        const Simulation run = try_out(fates);
+        const Simulation run = try_out(actions);
         replays += run.replays;
         if (run.peak_bytes <= limit && run.seconds <= best.seconds) {
           best = run;
         } else {
-          fates[v] = before;
+          actions[v] = before;
         }
       }
     }
@@ -263,7 +263,7 @@ class Automatic {
   Annealing annealing_;
   int64_t most_replays_ = INT64_MAX;  ///< operators, of one annealing: near the lowest peak a step replays many times
   Frontier frontier_;
-  std::vector<std::pair<int32_t, Fate>> changes_;  ///< of the trial in progress: what was there before
+  std::vector<std::pair<int32_t, Action>> changes_;  ///< of the trial in progress: what was there before
 };
 
 }  // namespace
@@ -274,11 +274,11 @@ void refine(const Graph& graph, Frontier& frontier, int64_t limit, PlannerOption
   Automatic(graph, options).refine(frontier, limit);
 }
 
-Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Frontier frontier = explore(graph, options);
   if (options.refine) refine(graph, frontier, std::max<int64_t>(0, budget_bytes), options);
   const Frontier::Point* const found = frontier.within(budget_bytes);
-  return found != nullptr ? found->fates : frontier.lowest().fates;
+  return found != nullptr ? found->actions : frontier.lowest().actions;
 }
 
 }  // namespace remat::planners

@@ -41,12 +41,12 @@ std::vector<bool> cheaper_packed(const Graph& graph) {
   return cheaper;
 }
 
-Fates only_kept(const Graph& graph, const std::vector<bool>& kept) {
-  Fates fates(graph.values.size(), Fate::kKeep);
-  for (size_t v = 0; v < fates.size(); ++v) {
-    if (graph.values[v].droppable && !kept[v]) fates[v] = Fate::kDrop;
+Actions only_kept(const Graph& graph, const std::vector<bool>& kept) {
+  Actions actions(graph.values.size(), Action::kKeep);
+  for (size_t v = 0; v < actions.size(); ++v) {
+    if (graph.values[v].droppable && !kept[v]) actions[v] = Action::kDrop;
   }
-  return fates;
+  return actions;
 }
 
 Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options, Limits limits)
@@ -55,35 +55,35 @@ Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions option
       limits_(limits),
       simulator_(graph),
       packable_(options.pack ? cheaper_packed(graph) : std::vector<bool>()) {
-  plain_peak_ = judge(Fates(graph.values.size(), Fate::kKeep));
+  plain_peak_ = judge(Actions(graph.values.size(), Action::kKeep));
 }
 
-int64_t Candidates::judge(const Fates& fates) {
-  const Simulation run = simulator_.run(fates, limits_.replays);
+int64_t Candidates::judge(const Actions& actions) {
+  const Simulation run = simulator_.run(actions, limits_.replays);
   work_ += work_of(graph_, run);
   if (run.stopped) return INT64_MAX;
-  frontier_.offer(run, fates);
+  frontier_.offer(run, actions);
   return run.peak_bytes;
 }
 
-Fates Candidates::packed(Fates fates, bool kept_too) const {
+Actions Candidates::packed(Actions actions, bool kept_too) const {
   for (size_t v = 0; v < packable_.size(); ++v) {
-    if (packable_[v] && (kept_too || fates[v] != Fate::kKeep)) fates[v] = Fate::kPack;
+    if (packable_[v] && (kept_too || actions[v] != Action::kKeep)) actions[v] = Action::kPack;
   }
-  return fates;
+  return actions;
 }
 
-bool Candidates::offer(const Fates& fates) {
-  int64_t lowest = judge(fates);
-  const Fates of_dropped = packed(fates, false), of_all = packed(fates, true);
-  if (of_dropped != fates) lowest = std::min(lowest, judge(of_dropped));
+bool Candidates::offer(const Actions& actions) {
+  int64_t lowest = judge(actions);
+  const Actions of_dropped = packed(actions, false), of_all = packed(actions, true);
+  if (of_dropped != actions) lowest = std::min(lowest, judge(of_dropped));
   if (of_all != of_dropped) lowest = std::min(lowest, judge(of_all));
   return lowest <= budget_;
 }
 
-Fates Candidates::best() const {
+Actions Candidates::best() const {
   const Frontier::Point* const found = frontier_.within(budget_);
-  return found != nullptr ? found->fates : frontier_.lowest().fates;
+  return found != nullptr ? found->actions : frontier_.lowest().actions;
 }
 
 }  // namespace remat::planners

@@ -1,4 +1,4 @@
-// src/plan/candidates.h -- the fastest of all fates that a planner came up with and that the simulator puts within the
+// src/plan/candidates.h -- the fastest of all actions that a planner came up with and that the simulator puts within the
 // budget.
 #pragma once
 
@@ -28,36 +28,36 @@ inline int64_t work_of(const Graph& graph, const Simulation& run) {
 }
 
 /// Keeps the values marked, drops all others that can be dropped.
-Fates only_kept(const Graph& graph, const std::vector<bool>& kept);
+Actions only_kept(const Graph& graph, const std::vector<bool>& kept);
 
-/// Collects fates. Knows those that keep everything from the start.
+/// Collects actions. Knows those that keep everything from the start.
 class Candidates {
  public:
   struct Limits {
     int64_t work = 100'000'000;   ///< of all simulations, see exhausted()
-    int64_t replays = INT64_MAX;  ///< of operators, in one simulation: fates with more are no candidates
+    int64_t replays = INT64_MAX;  ///< of operators, in one simulation: actions with more are no candidates
   };
 
   /// `budget`: in bytes, baseline included.
   Candidates(const Graph& graph, int64_t budget, PlannerOptions options) : Candidates(graph, budget, options, {}) {}
   Candidates(const Graph& graph, int64_t budget, PlannerOptions options, Limits limits);
 
-  /// Has the simulator judge `fates` and, where plans may pack, also with all that is cheaper_packed() packed: of what
+  /// Has the simulator judge `actions` and, where plans may pack, also with all that is cheaper_packed() packed: of what
   /// is dropped, and of what is kept as well. True if one of them fits.
-  bool offer(const Fates& fates);
+  bool offer(const Actions& actions);
   /// Simulations take time in proportion to events and replays. Planners stop when so many have been seen that it would
   /// be felt: work_of() of all.
   bool exhausted() const { return work_ > limits_.work; }
-  /// Of the fates that keep everything.
+  /// Of the actions that keep everything.
   int64_t plain_peak() const { return plain_peak_; }
   /// The fastest that fit, or those with the lowest peak.
-  Fates best() const;
+  Actions best() const;
   /// All of them that nothing else offered beats.
   const Frontier& frontier() const { return frontier_; }
 
  private:
-  int64_t judge(const Fates& fates);  ///< its peak; INT64_MAX where it replays too often
-  Fates packed(Fates fates, bool kept_too) const;
+  int64_t judge(const Actions& actions);  ///< its peak; INT64_MAX where it replays too often
+  Actions packed(Actions actions, bool kept_too) const;
 
   const Graph& graph_;
   const int64_t budget_;

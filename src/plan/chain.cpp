@@ -18,7 +18,7 @@ std::vector<int32_t> last_readers(const Graph& graph) {
   return last;
 }
 
-/// Fates with more replays than this are not even simulated.
+/// Actions with more replays than this are not even simulated.
 constexpr int64_t kMostReplays = 3'000'000;
 /// What is held from later runs on is not told apart.
 constexpr int32_t kLatestRun = 4;
@@ -145,14 +145,14 @@ int32_t held_from(const ChainSchedule& schedule, const Chain::Value& value) {
 
 }  // namespace
 
-Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again) {
-  Fates fates(graph.values.size(), Fate::kKeep);
+Actions actions_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again) {
+  Actions actions(graph.values.size(), Action::kKeep);
   for (const Chain::Value& value : chain.values) {
     const int32_t run = held_from(schedule, value);
     const bool dropped_again = run >= again.from_run && value.bytes >= again.from_bytes;
-    if (run > 0) fates[value.id] = dropped_again ? Fate::kDropAgain : Fate::kDrop;
+    if (run > 0) actions[value.id] = dropped_again ? Action::kDropAgain : Action::kDrop;
   }
-  return fates;
+  return actions;
 }
 
 void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const ChainSchedule& schedule) {
@@ -167,15 +167,15 @@ void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const
     ++later_values;
     later_bytes += value.bytes;
   }
-  candidates.offer(fates_of(graph, chain, schedule));
+  candidates.offer(actions_of(graph, chain, schedule));
   if (later_values == 0) return;
   int64_t replays = 0;
   for (size_t b = 0; b < later.size(); ++b)
     replays += int64_t{schedule.runs[b]} * (chain.cuts[b + 1] - chain.cuts[b]) * (1 + later[b]);
   if (replays > kMostReplays) return;
   for (int32_t run = 2; run <= std::min(latest, kLatestRun); ++run) {
-    candidates.offer(fates_of(graph, chain, schedule, {run, later_bytes / later_values}));
-    candidates.offer(fates_of(graph, chain, schedule, {run, 0}));
+    candidates.offer(actions_of(graph, chain, schedule, {run, later_bytes / later_values}));
+    candidates.offer(actions_of(graph, chain, schedule, {run, 0}));
   }
 }
 

@@ -83,11 +83,11 @@ struct Again {
   int64_t from_bytes = 0;
 };
 
-/// Held from run 0 is Fate::kKeep, held from run 1 is Fate::kDrop. Of the others `again` is Fate::kDropAgain, the rest
+/// Held from run 0 is Action::kKeep, held from run 1 is Action::kDrop. Of the others `again` is Action::kDropAgain, the rest
 /// kDrop. `again.from_run` is at least 2.
-Fates fates_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again = {});
+Actions actions_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again = {});
 
-/// Offers the fates that come closest to `schedule`: with all that is held later dropped again, with none of it, and
+/// Offers the actions that come closest to `schedule`: with all that is held later dropped again, with none of it, and
 /// with what is large or late.
 void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const ChainSchedule& schedule);
 

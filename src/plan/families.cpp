@@ -17,7 +17,7 @@ namespace {
 constexpr int kParts = 8;  ///< of a family, by age
 /// What becomes of the members from part `begin` to part `end`; the others are kept.
 struct Rule {
-  Fate fate = Fate::kKeep;
+  Action action = Action::kKeep;
   int begin = 0, end = 0;
   size_t stride = 0;          ///< 0: of all of them, else ...
   bool spares_every = false;  ///< ... of all but every `stride`-th, or of these alone
@@ -40,7 +40,7 @@ class FamilySearch {
         most_work_(std::clamp(kWorkPerOperator * static_cast<int64_t>(graph.operators.size()), kLeastWork, kMostWork)),
         simulator_(graph),
         annealing_(graph),
-        fates_(graph.values.size(), Fate::kKeep) {
+        actions_(graph.values.size(), Action::kKeep) {
     std::map<std::pair<std::string_view, int64_t>, std::vector<int32_t>> by_kind;
     for (size_t v = 0; v < graph.values.size(); ++v) {
       const GraphValue& value = graph.values[v];
@@ -66,9 +66,9 @@ class FamilySearch {
   using Family = std::vector<int32_t>;  ///< values, by age
 
   Simulation judge() {
-    const Simulation run = simulator_.run(fates_);
+    const Simulation run = simulator_.run(actions_);
     work_ += work_of(graph_, run);
-    frontier_.offer(run, fates_);
+    frontier_.offer(run, actions_);
     return run;
   }
 
@@ -78,8 +78,8 @@ class FamilySearch {
       const bool inside = i * kParts >= count * rule.begin && i * kParts < count * rule.end;
       const bool every = rule.stride == 0 || (i % rule.stride == 0) != rule.spares_every;
       const int32_t v = family[i];
-      const bool possible = rule.fate != Fate::kPack || graph_.values[v].packed_bytes > 0;
-      fates_[v] = inside && every && possible ? rule.fate : Fate::kKeep;
+      const bool possible = rule.action != Action::kPack || graph_.values[v].packed_bytes > 0;
+      actions_[v] = inside && every && possible ? rule.action : Action::kKeep;
     }
   }
 
@@ -114,10 +114,10 @@ class FamilySearch {
         // Backward asks for the oldest last: what is given up for longest.
         for (int end = 0; end <= kParts; ++end) {
           for (const size_t stride : {0, 4, 16}) {
-            if (families_[f].size() >= 2 * stride) consider(f, {Fate::kDrop, 0, end, stride, /*spares_every=*/true});
+            if (families_[f].size() >= 2 * stride) consider(f, {Action::kDrop, 0, end, stride, /*spares_every=*/true});
           }
         }
-        if (packs(families_[f])) consider(f, {Fate::kPack, 0, kParts});
+        if (packs(families_[f])) consider(f, {Action::kPack, 0, kParts});
         try_rule(families_[f], rules_[f]);
       }
       if (!best) return;
@@ -127,9 +127,9 @@ class FamilySearch {
   }
 
   Rule random_rule(const Family& family) {
-    if (packs(family) && annealing_.random.below(4) == 0) return {Fate::kPack, 0, kParts};
+    if (packs(family) && annealing_.random.below(4) == 0) return {Action::kPack, 0, kParts};
     if (annealing_.random.below(4) == 0) return {};
-    Rule rule{Fate::kDrop, 0, kParts};
+    Rule rule{Action::kDrop, 0, kParts};
     if (annealing_.random.below(2) == 0) rule.begin = static_cast<int>(annealing_.random.below(kParts));
     rule.end = rule.begin + 1 + static_cast<int>(annealing_.random.below(static_cast<uint64_t>(kParts - rule.begin)));
     rule.stride = kStrides[annealing_.random.below(kStrides.size())];
@@ -171,7 +171,7 @@ class FamilySearch {
   Annealing annealing_;
   std::vector<Family> families_;
   std::vector<Rule> rules_;  ///< in force, by family
-  Fates fates_;
+  Actions actions_;
   int64_t work_ = 0;
 };
 

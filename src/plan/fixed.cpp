@@ -3,17 +3,17 @@
 
 namespace remat::planners {
 
-Fates keep_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
-  Fates fates(graph.values.size(), Fate::kKeep);
-  return fates;
+Actions keep_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
+  Actions actions(graph.values.size(), Action::kKeep);
+  return actions;
 }
 
-Fates drop_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
-  Fates fates(graph.values.size(), Fate::kKeep);
-  for (size_t v = 0; v < fates.size(); ++v) {
-    if (graph.values[v].droppable) fates[v] = Fate::kDrop;
+Actions drop_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
+  Actions actions(graph.values.size(), Action::kKeep);
+  for (size_t v = 0; v < actions.size(); ++v) {
+    if (graph.values[v].droppable) actions[v] = Action::kDrop;
   }
-  return fates;
+  return actions;
 }
 
 }  // namespace remat::planners

@@ -1,4 +1,4 @@
-// src/plan/frontier.h -- the whole trade-off of a graph: for every budget the fastest fates that were found.
+// src/plan/frontier.h -- the whole trade-off of a graph: for every budget the fastest actions that were found.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace remat::planners {
 
-/// Fates that nothing else found beats in both memory and time, by peak.
+/// Actions that nothing else found beats in both memory and time, by peak.
 class Frontier {
  public:
   struct Point {
     double seconds = 0;
-    Fates fates;
+    Actions actions;
   };
 
   /// The fastest within `limit`; null if nothing fits.
@@ -27,18 +27,18 @@ class Frontier {
   const Point& lowest() const { return points_.begin()->second; }
   int64_t lowest_peak() const { return points_.begin()->first; }
 
-  void offer(const Simulation& run, const Fates& fates) { offer(run.peak_bytes, run.seconds, fates); }
+  void offer(const Simulation& run, const Actions& actions) { offer(run.peak_bytes, run.seconds, actions); }
   void offer(const Frontier& others) {
-    for (const auto& [peak, point] : others.points_) offer(peak, point.seconds, point.fates);
+    for (const auto& [peak, point] : others.points_) offer(peak, point.seconds, point.actions);
   }
 
  private:
-  void offer(int64_t peak, double seconds, const Fates& fates) {
+  void offer(int64_t peak, double seconds, const Actions& actions) {
     const Point* const known = within(peak);
     if (known != nullptr && known->seconds <= seconds) return;
     auto beaten = points_.lower_bound(peak);
     while (beaten != points_.end() && beaten->second.seconds >= seconds) beaten = points_.erase(beaten);
-    points_[peak] = {seconds, fates};
+    points_[peak] = {seconds, actions};
   }
 
   std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise

@@ -46,14 +46,14 @@ bool Greedy::may_be_away(int32_t value, size_t event) const {
 }
 
 /// Can a replay at `event` read it?
-bool Greedy::is_there(const Fates& fates, int32_t value, size_t event) const {
+bool Greedy::is_there(const Actions& actions, int32_t value, size_t event) const {
   const GraphValue& of = graph_.values[value];
   if (of.producer < 0) return true;
-  return free_[value] > event && !of.dropped && (fates[value] == Fate::kKeep || fates[value] == Fate::kPack);
+  return free_[value] > event && !of.dropped && (actions[value] == Action::kKeep || actions[value] == Action::kPack);
 }
 
 /// Seconds of the operators that bring `value` back, those paid for left out. With `pay` they are paid for from now on.
-double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
+double Greedy::added_seconds(const Actions& actions, int32_t value, bool pay) {
   double seconds = 0;
   stack_.assign(1, value);
   seen_.clear();
@@ -66,7 +66,7 @@ double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
     const GraphOperator& op = graph_.operators[producer];
     seconds += op.replay_seconds;
     for (const int32_t input : op.inputs) {
-      if (!is_there(fates, input, windows_[value].use)) stack_.push_back(input);
+      if (!is_there(actions, input, windows_[value].use)) stack_.push_back(input);
     }
   }
   if (!pay) {
@@ -76,35 +76,35 @@ double Greedy::added_seconds(const Fates& fates, int32_t value, bool pay) {
 }
 
 /// The cheaper way to give up a value; its `value` is -1 where there is none.
-Greedy::Choice Greedy::choice_of(const Fates& fates, int32_t v) {
+Greedy::Choice Greedy::choice_of(const Actions& actions, int32_t v) {
   Choice best;
-  const auto consider = [&](Fate fate, double seconds, int64_t freed) {
+  const auto consider = [&](Action action, double seconds, int64_t freed) {
     if (freed <= 0) return;
     const double price = (seconds + kLeastSeconds) / static_cast<double>(freed);
-    if (best.value < 0 || price < best.price) best = {v, fate, price, freed};
+    if (best.value < 0 || price < best.price) best = {v, action, price, freed};
   };
   const GraphValue& value = graph_.values[v];
-  if (fates[v] == Fate::kKeep) {
-    consider(Fate::kDrop, added_seconds(fates, v, false), value.bytes);
+  if (actions[v] == Action::kKeep) {
+    consider(Action::kDrop, added_seconds(actions, v, false), value.bytes);
     if (options_.pack && value.packed_bytes > 0) {
       const double seconds = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes);
-      consider(Fate::kPack, seconds, value.bytes - value.packed_bytes);
+      consider(Action::kPack, seconds, value.bytes - value.packed_bytes);
     }
-  } else if (fates[v] == Fate::kPack) {
-    consider(Fate::kDrop, added_seconds(fates, v, false), value.packed_bytes);
+  } else if (actions[v] == Action::kPack) {
+    consider(Action::kDrop, added_seconds(actions, v, false), value.packed_bytes);
   }
   return best;
 }
 
 /// Gives up the cheapest of what is put away at `event`, until `excess` bytes are free. False if there is nothing.
-bool Greedy::give_up(Fates& fates, size_t event, int64_t excess) {
+bool Greedy::give_up(Actions& actions, size_t event, int64_t excess) {
   const auto dearer = [](const Choice& a, const Choice& b) {
     return a.price != b.price ? a.price > b.price : a.value > b.value;
   };
   std::vector<Choice> heap;
   for (const int32_t v : droppable_) {
     if (!may_be_away(v, event)) continue;
-    if (const Choice choice = choice_of(fates, v); choice.value >= 0) heap.push_back(choice);
+    if (const Choice choice = choice_of(actions, v); choice.value >= 0) heap.push_back(choice);
   }
   std::make_heap(heap.begin(), heap.end(), dearer);
   const bool any = !heap.empty();
@@ -112,31 +112,31 @@ bool Greedy::give_up(Fates& fates, size_t event, int64_t excess) {
     std::pop_heap(heap.begin(), heap.end(), dearer);
     // What was given up meanwhile may have changed its price. (A price that fell is found out late; the annealing mends
     // what that costs.)
-    heap.back() = choice_of(fates, heap.back().value);
+    heap.back() = choice_of(actions, heap.back().value);
     if (heap.size() > 1 && heap.back().price > heap.front().price * kTolerance) {
       std::push_heap(heap.begin(), heap.end(), dearer);
       continue;
     }
     const Choice choice = heap.back();
     heap.pop_back();
-    fates[choice.value] = choice.fate;
-    if (choice.fate == Fate::kDrop) added_seconds(fates, choice.value, /*pay=*/true);
+    actions[choice.value] = choice.action;
+    if (choice.action == Action::kDrop) added_seconds(actions, choice.value, /*pay=*/true);
     excess -= choice.freed;
   }
   return any;
 }
 
-Simulation Greedy::descend(Fates& fates, int64_t budget, int64_t most_replays) {
+Simulation Greedy::descend(Actions& actions, int64_t budget, int64_t most_replays) {
   std::fill(paid_.begin(), paid_.end(), 0);
   for (const int32_t v : droppable_) {
-    if (fates[v] == Fate::kDrop || fates[v] == Fate::kDropAgain) added_seconds(fates, v, /*pay=*/true);
+    if (actions[v] == Action::kDrop || actions[v] == Action::kDropAgain) added_seconds(actions, v, /*pay=*/true);
   }
   for (;;) {
-    const Simulation now = simulator_.run(fates);
+    const Simulation now = simulator_.run(actions);
     const int64_t excess = now.peak_bytes - budget;
     most_replays -= now.replays;
     if (excess <= 0 || most_replays <= 0) return now;
-    if (!give_up(fates, now.peak_event, excess)) return now;
+    if (!give_up(actions, now.peak_event, excess)) return now;
   }
 }
 

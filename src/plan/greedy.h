@@ -19,14 +19,14 @@ class Greedy {
 
   /// Values with `droppable`, in order.
   const std::vector<int32_t>& droppable() const { return droppable_; }
-  /// Changes `fates` until their simulated peak is within the budget, or nothing can be given up at the peak, or
+  /// Changes `actions` until their simulated peak is within the budget, or nothing can be given up at the peak, or
   /// simulations have replayed `most_replays` operators. Returns what the simulator says of them.
-  Simulation descend(Fates& fates, int64_t budget, int64_t most_replays = INT64_MAX);
+  Simulation descend(Actions& actions, int64_t budget, int64_t most_replays = INT64_MAX);
 
  private:
   struct Choice {
     int32_t value = -1;
-    Fate fate = Fate::kKeep;
+    Action action = Action::kKeep;
     double price = 0;
     int64_t freed = 0;
   };
@@ -37,10 +37,10 @@ class Greedy {
   };
 
   bool may_be_away(int32_t value, size_t event) const;
-  bool is_there(const Fates& fates, int32_t value, size_t event) const;
-  double added_seconds(const Fates& fates, int32_t value, bool pay);
-  Choice choice_of(const Fates& fates, int32_t value);
-  bool give_up(Fates& fates, size_t event, int64_t excess);
+  bool is_there(const Actions& actions, int32_t value, size_t event) const;
+  double added_seconds(const Actions& actions, int32_t value, bool pay);
+  Choice choice_of(const Actions& actions, int32_t value);
+  bool give_up(Actions& actions, size_t event, int64_t excess);
 
   const Graph& graph_;
   Simulator& simulator_;

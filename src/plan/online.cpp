@@ -17,7 +17,7 @@ constexpr int32_t kFewLimits = 16;
 
 }  // namespace
 
-Fates online(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions online(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   // What the policy packs is its own choice.
   Candidates candidates(graph, budget_bytes, {.pack = false});
   OnlineStep step(graph, options);

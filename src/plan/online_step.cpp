@@ -37,9 +37,9 @@ OnlineStep::OnlineStep(const Graph& graph, PlannerOptions options)
   }
 }
 
-Fates OnlineStep::run(int64_t limit) {
+Actions OnlineStep::run(int64_t limit) {
   const size_t values = graph_.values.size();
-  fates_.assign(values, Fate::kKeep);
+  actions_.assign(values, Action::kKeep);
   limit_ = limit;
   level_ = peak_ = graph_.baseline_bytes;
   replays_ = drops_ = 0;
@@ -64,7 +64,7 @@ Fates OnlineStep::run(int64_t limit) {
     make_room(event.rise);
     level_ += event.delta;
   }
-  return fates_;
+  return actions_;
 }
 
 void OnlineStep::put_away(int32_t value, int32_t uses) {
@@ -209,9 +209,9 @@ int64_t OnlineStep::take(const Option& option) {
     has_bits_[v] = true;
   }
   if (has_bits_[v]) {
-    fates_[v] = Fate::kPack;
+    actions_[v] = Action::kPack;
   } else {
-    fates_[v] = returned_[v] ? Fate::kDropAgain : Fate::kDrop;
+    actions_[v] = returned_[v] ? Action::kDropAgain : Action::kDrop;
   }
   level_ -= freed;
   return freed;

@@ -18,7 +18,7 @@ class OnlineStep {
 
   /// What became of each value where no more than `limit` bytes were to be had, baseline included: given up once is
   /// kDrop, given up again after a replay had brought it back is kDropAgain.
-  Fates run(int64_t limit);
+  Actions run(int64_t limit);
   /// The last run replayed so much that it let the limit go.
   bool gave_up() const;
   /// The most that was alive in the last run, in bytes: more than the limit where nothing was left to give up.
@@ -55,7 +55,7 @@ class OnlineStep {
   std::vector<int32_t> uses_after_;  ///< by event that puts a value away: its uses until the next that does
 
   // Of the run in progress.
-  Fates fates_;
+  Actions actions_;
   int64_t limit_ = 0, level_ = 0, peak_ = 0, replays_ = 0, drops_ = 0;
   std::vector<int32_t> in_use_;  ///< a node of backward has them in its hands
   std::vector<bool> idle_;       ///< only saved tensors hold it

@@ -20,9 +20,9 @@ constexpr const char* kFormat = "remat-plan";
 
 constexpr const char* kPlanFields[] = {
     "format", "version", "planner", "graph_fingerprint", "budget_bytes", "predicted_peak_bytes", "predicted_seconds",
-    "fates"};
-// By Fate.
-constexpr std::array kFateNames = {"keep", "drop", "drop_again", "pack"};
+    "actions"};
+// By Action.
+constexpr std::array kActionNames = {"keep", "drop", "drop_again", "pack"};
 
 [[noreturn]] void refuse_to_write(const std::string& why) {
   throw Error("[plan] " + why + "; only a sound plan can be written");
@@ -40,14 +40,14 @@ uint64_t read_fingerprint(const JsonRecord& plan) {
 
 /// Every value stands in exactly one list, so the lists' lengths say how many values there are. A number beside them
 /// could claim any, and a short text would make us allocate for them.
-std::vector<Fate> read_fates(const JsonRecord& plan) {
-  const JsonRecord record(plan["fates"], {kDocument, "fates"}, kFateNames);
+std::vector<Action> read_actions(const JsonRecord& plan) {
+  const JsonRecord record(plan["actions"], {kDocument, "actions"}, kActionNames);
   size_t count = 0;
-  for (const char* name : kFateNames) count += record.list(name).size();
-  std::vector<Fate> fates(count);
+  for (const char* name : kActionNames) count += record.list(name).size();
+  std::vector<Action> actions(count);
   std::vector<bool> known(count, false);
-  for (size_t fate = 0; fate < kFateNames.size(); ++fate) {
-    const char* const name = kFateNames[fate];
+  for (size_t action = 0; action < kActionNames.size(); ++action) {
+    const char* const name = kActionNames[action];
     for (const int32_t value : record.indexes(name)) {
       const auto v = static_cast<size_t>(value);
       if (v >= count)
@@ -55,18 +55,18 @@ std::vector<Fate> read_fates(const JsonRecord& plan) {
                                 std::to_string(count) + " values, which are numbered from 0");
       if (known[v]) record.refuse(name, "has value " + std::to_string(v) + " a second time");
       known[v] = true;
-      fates[v] = static_cast<Fate>(fate);
+      actions[v] = static_cast<Action>(action);
     }
   }
-  return fates;
+  return actions;
 }
 
-void write_fate(std::string& out, const Plan& plan, Fate fate) {
+void write_action(std::string& out, const Plan& plan, Action action) {
   std::vector<int32_t> values;
-  for (size_t v = 0; v < plan.fates.size(); ++v) {
-    if (plan.fates[v] == fate) values.push_back(static_cast<int32_t>(v));
+  for (size_t v = 0; v < plan.actions.size(); ++v) {
+    if (plan.actions[v] == action) values.push_back(static_cast<int32_t>(v));
   }
-  out += std::string("  \"") + kFateNames[static_cast<size_t>(fate)] + "\": ";
+  out += std::string("  \"") + kActionNames[static_cast<size_t>(action)] + "\": ";
   append_json(out, values);
 }
 
@@ -78,10 +78,10 @@ std::string to_json(const Plan& plan) {
     refuse_to_write("predicted_peak_bytes is " + std::to_string(plan.predicted_peak_bytes));
   if (!std::isfinite(plan.predicted_seconds) || plan.predicted_seconds < 0)
     refuse_to_write("predicted_seconds is " + std::to_string(plan.predicted_seconds));
-  for (size_t v = 0; v < plan.fates.size(); ++v) {
-    if (static_cast<size_t>(plan.fates[v]) >= kFateNames.size())
-      refuse_to_write("value " + std::to_string(v) + " has the unknown fate " +
-                      std::to_string(static_cast<int>(plan.fates[v])));
+  for (size_t v = 0; v < plan.actions.size(); ++v) {
+    if (static_cast<size_t>(plan.actions[v]) >= kActionNames.size())
+      refuse_to_write("value " + std::to_string(v) + " has the unknown action " +
+                      std::to_string(static_cast<int>(plan.actions[v])));
   }
 
   std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
@@ -94,13 +94,13 @@ std::string to_json(const Plan& plan) {
   append_json(out, plan.predicted_peak_bytes);
   out += ",\n \"predicted_seconds\": ";
   append_json(out, plan.predicted_seconds);
-  out += ",\n \"fates\": {\n";
+  out += ",\n \"actions\": {\n";
   // What is kept, mostly the longest list, comes last.
-  for (const Fate fate : {Fate::kDrop, Fate::kDropAgain, Fate::kPack}) {
-    write_fate(out, plan, fate);
+  for (const Action action : {Action::kDrop, Action::kDropAgain, Action::kPack}) {
+    write_action(out, plan, action);
     out += ",\n";
   }
-  write_fate(out, plan, Fate::kKeep);
+  write_action(out, plan, Action::kKeep);
   return out + "\n }\n}\n";
 }
 
@@ -112,7 +112,7 @@ Plan plan_from_json(std::string_view text) {
           .budget_bytes = record.bytes("budget_bytes"),
           .predicted_peak_bytes = record.bytes("predicted_peak_bytes"),
           .predicted_seconds = record.seconds("predicted_seconds"),
-          .fates = read_fates(record)};
+          .actions = read_actions(record)};
 }
 
 }  // namespace remat

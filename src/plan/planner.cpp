@@ -14,7 +14,7 @@ namespace {
 
 struct Entry {
   PlannerInfo info;
-  planners::Fates (*plan)(const Graph&, int64_t, PlannerOptions);
+  planners::Actions (*plan)(const Graph&, int64_t, PlannerOptions);
 };
 
 constexpr std::array<Entry, 10> kPlanners = {{
@@ -44,8 +44,8 @@ const std::vector<PlannerInfo>& list_planners() {
 
 namespace {
 
-Prediction predict_sound(const Graph& graph, const std::vector<Fate>& fates) {
-  const Simulation simulation = Simulator(graph).run(fates);
+Prediction predict_sound(const Graph& graph, const std::vector<Action>& actions) {
+  const Simulation simulation = Simulator(graph).run(actions);
   return {simulation.peak_bytes, simulation.seconds};
 }
 
@@ -57,19 +57,19 @@ void check_sound(const Graph& graph) {
 
 }  // namespace
 
-Prediction predict(const Graph& graph, const std::vector<Fate>& fates) {
+Prediction predict(const Graph& graph, const std::vector<Action>& actions) {
   check_sound(graph);
   Plan plan;
   plan.graph_fingerprint = graph.fingerprint();
-  plan.fates = fates;
+  plan.actions = actions;
   if (const std::string problem = plan.problem(graph); !problem.empty()) {
-    throw Error("[plan] cannot predict: " + problem + "; give one fate for each value, as Plan::problem() asks");
+    throw Error("[plan] cannot predict: " + problem + "; give one action for each value, as Plan::problem() asks");
   }
-  return predict_sound(graph, fates);
+  return predict_sound(graph, actions);
 }
 
-Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates) {
-  const Prediction prediction = predict_sound(graph, fates);
+Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Actions actions) {
+  const Prediction prediction = predict_sound(graph, actions);
   if (prediction.peak_bytes > budget_bytes) {
     const Floor floor = floor_of(graph);
     throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_exact_bytes(budget_bytes) +
@@ -83,7 +83,7 @@ Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view pl
           .budget_bytes = budget_bytes,
           .predicted_peak_bytes = prediction.peak_bytes,
           .predicted_seconds = prediction.seconds,
-          .fates = std::move(fates)};
+          .actions = std::move(actions)};
 }
 
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, PlannerOptions options) {
@@ -104,9 +104,9 @@ std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& bud
   std::vector<Plan> plans;
   for (const int64_t budget : budgets) {
     const auto* const point = frontier.within(budget);
-    if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->fates));
+    if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->actions));
   }
-  plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().fates));
+  plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().actions));
   return plans;
 }
 

@@ -8,26 +8,26 @@
 
 namespace remat::planners {
 
-/// Each returns the fates of a plan that the simulator puts within the budget, or the one with the lowest peak that it
+/// Each returns the actions of a plan that the simulator puts within the budget, or the one with the lowest peak that it
 /// found.
-using Fates = std::vector<Fate>;
+using Actions = std::vector<Action>;
 
-Fates keep_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates drop_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates articulation_memory(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates articulation_speed(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates selective(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
-Fates online(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions keep_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions drop_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions articulation_memory(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions articulation_speed(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions selective(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+Actions online(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 
 }  // namespace remat::planners
 
 namespace remat {
 
-/// A plan of these fates, judged by the simulator. Throws BudgetError where it does not fit.
-Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Fates fates);
+/// A plan of these actions, judged by the simulator. Throws BudgetError where it does not fit.
+Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Actions actions);
 
 }  // namespace remat

@@ -71,7 +71,7 @@ void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries) {
   }
 }
 
-Fates revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   offer_revolve(candidates, graph, Tries::kAll);
   return candidates.best();

@@ -27,7 +27,7 @@ constexpr int32_t kSlots = 256;
 class Programme {
  public:
   /// `nested`: what is replayed may be replayed in parts again. Otherwise one replay of a part brings all of it back,
-  /// as Fate::kDrop does.
+  /// as Action::kDrop does.
   Programme(const RotorBlocks& blocks, bool nested)
       : blocks_(blocks), nested_(nested), count_(static_cast<size_t>(blocks.count())) {
     seconds_.resize(count_ * count_ * kWidth, kNoWay);
@@ -150,7 +150,7 @@ void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions opti
   }
 }
 
-Fates rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   offer_rotor(candidates, graph, options, Tries::kAll);
   return candidates.best();

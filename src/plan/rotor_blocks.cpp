@@ -67,7 +67,7 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
     : seconds(chain.seconds), tail_seconds(chain.tail_seconds) {
   const size_t count = seconds.size();
   if (count == 0) return;
-  const int64_t peak = Simulator(graph).run(Fates(graph.values.size(), Fate::kKeep)).peak_bytes;
+  const int64_t peak = Simulator(graph).run(Actions(graph.values.size(), Action::kKeep)).peak_bytes;
   const double slot = std::max(1.0, static_cast<double>(peak - graph.baseline_bytes) / slots);
   // To the nearest slot: rounded up, many small blocks would take what they do not need. A graph's values may be larger
   // than its peak; what is more than all slots does not fit, however much more.

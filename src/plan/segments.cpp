@@ -23,7 +23,7 @@ void offer_segments(Candidates& candidates, const Graph& graph, const Chain& cha
     std::fill(schedule.state.begin(), schedule.state.end(), 0);
     std::fill(schedule.inside.begin(), schedule.inside.end(), 1);
     std::fill(schedule.inside.end() - kept, schedule.inside.end(), 0);
-    if (candidates.offer(fates_of(graph, chain, schedule))) {
+    if (candidates.offer(actions_of(graph, chain, schedule))) {
       low = kept + 1;
     } else {
       high = kept - 1;
@@ -46,7 +46,7 @@ void offer_segments(Candidates& candidates, const Graph& graph, Tries tries) {
   }
 }
 
-Fates segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   offer_segments(candidates, graph, Tries::kAll);
   return candidates.best();

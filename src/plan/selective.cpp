@@ -8,7 +8,7 @@
 
 namespace remat::planners {
 
-Fates selective(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+Actions selective(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   const auto costly = [](std::string_view name) {
     return is_product(name) || is_convolution(name) || is_attention(name);

@@ -30,8 +30,8 @@ Simulator::Simulator(const Graph& graph) : graph_(graph), initial_(graph.values.
   }
 }
 
-Simulation Simulator::run(const std::vector<Fate>& fates, int64_t most_replays) {
-  fates_ = &fates;
+Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_replays) {
+  actions_ = &actions;
   states_ = initial_;
   uses_.assign(graph_.values.size(), 0);
   has_bits_.assign(graph_.values.size(), false);
@@ -42,7 +42,7 @@ Simulation Simulator::run(const std::vector<Fate>& fates, int64_t most_replays) 
     switch (change.kind) {
       case GraphEvent::Kind::kIdle:
         uses_[change.value] = change.uses;
-        give_up(change.value, graph_.values[change.value].dropped ? Fate::kDrop : fates[change.value]);
+        give_up(change.value, graph_.values[change.value].dropped ? Action::kDrop : actions[change.value]);
         break;
       case GraphEvent::Kind::kUse:
         use(change.value);
@@ -70,12 +70,12 @@ Simulation Simulator::run(const std::vector<Fate>& fates, int64_t most_replays) 
 
 void Simulator::raise(int64_t bytes) { highest_ = std::max(highest_, level_ + bytes); }
 
-void Simulator::give_up(int32_t value, Fate fate) {
+void Simulator::give_up(int32_t value, Action action) {
   const GraphValue& v = graph_.values[value];
-  if (fate == Fate::kKeep) return;
+  if (action == Action::kKeep) return;
   level_ -= v.bytes;
-  states_[value] = fate == Fate::kPack ? State::kPacked : State::kGone;
-  if (fate != Fate::kPack || has_bits_[value]) return;
+  states_[value] = action == Action::kPack ? State::kPacked : State::kGone;
+  if (action != Action::kPack || has_bits_[value]) return;
   has_bits_[value] = true;
   level_ += v.packed_bytes;
   result_.seconds += kPackSecondsPerByte * static_cast<double>(v.bytes);
@@ -110,7 +110,7 @@ void Simulator::replay(int32_t target) {
 
 bool Simulator::stays(int32_t value, int32_t target) const {
   if (value == target) return true;
-  return uses_[value] > 0 && graph_.values[value].returns() && (*fates_)[value] != Fate::kDropAgain;
+  return uses_[value] > 0 && graph_.values[value].returns() && (*actions_)[value] != Action::kDropAgain;
 }
 
 void Simulator::run_operator(int32_t index, int32_t target) {

@@ -27,8 +27,8 @@ class Simulator {
  public:
   explicit Simulator(const Graph& graph);
 
-  /// `fates`: one for each value, as in a valid plan. Stops once more than `most_replays` operators have been replayed.
-  Simulation run(const std::vector<Fate>& fates, int64_t most_replays = INT64_MAX);
+  /// `actions`: one for each value, as in a valid plan. Stops once more than `most_replays` operators have been replayed.
+  Simulation run(const std::vector<Action>& actions, int64_t most_replays = INT64_MAX);
 
  private:
   enum class State : uint8_t {
@@ -38,7 +38,7 @@ class Simulator {
     kTransient,  ///< alive within a replay
   };
 
-  void give_up(int32_t value, Fate fate);
+  void give_up(int32_t value, Action action);
   void use(int32_t value);
   void free(int32_t value);
   void unpack(int32_t value);
@@ -61,7 +61,7 @@ class Simulator {
   std::vector<State> initial_;  ///< before the forward pass has dropped anything
 
   // Of the run in progress.
-  const std::vector<Fate>* fates_ = nullptr;
+  const std::vector<Action>* actions_ = nullptr;
   std::vector<State> states_;
   std::vector<bool> has_bits_;  ///< the packed form is there, beside the contents or instead of them
   std::vector<int32_t> uses_;   ///< to come until the value is put away again

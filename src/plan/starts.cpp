@@ -14,12 +14,12 @@ constexpr int64_t kPartOfWork = 2000;
 constexpr int64_t kPartOfWorkOfOne = 16;  ///< where there is one plan alone
 
 /// Hardly anything has a lower peak: beside what plain has, there is only what one replay needs.
-Fates all_dropped_again(const Graph& graph) {
-  Fates fates(graph.values.size(), Fate::kKeep);
-  for (size_t v = 0; v < fates.size(); ++v) {
-    if (graph.values[v].returns()) fates[v] = Fate::kDropAgain;
+Actions all_dropped_again(const Graph& graph) {
+  Actions actions(graph.values.size(), Action::kKeep);
+  for (size_t v = 0; v < actions.size(); ++v) {
+    if (graph.values[v].returns()) actions[v] = Action::kDropAgain;
   }
-  return fates;
+  return actions;
 }
 
 }  // namespace

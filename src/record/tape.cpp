@@ -242,14 +242,14 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
   if (value.kept) return;
   value.kept = storage;
   if (value.drop && !value.pinned) drop_when_idle(id);
-  set_fate(id);
+  set_action(id);
 }
 
-void Tape::set_fate(ValueId id) {
+void Tape::set_action(ValueId id) {
   Value& value = values[id];
-  if (schedules.empty() || id >= schedules.front()->plan.fates.size()) return;
-  value.fate = schedules.front()->plan.fates[id];
-  if (value.fate != Fate::kKeep && !value.pinned) drop_when_idle(id);
+  if (schedules.empty() || id >= schedules.front()->plan.actions.size()) return;
+  value.action = schedules.front()->plan.actions[id];
+  if (value.action != Action::kKeep && !value.pinned) drop_when_idle(id);
 }
 
 bool Tape::is_same_operator(size_t index, const Graph& graph) const {
@@ -297,7 +297,7 @@ void Tape::follow_schedules() {
   schedules.erase(schedules.begin(), std::find_if(schedules.begin() + 1, schedules.end(), fits));
   if (schedules.empty()) return;
   for (ValueId id = 0; id < values.size(); ++id) {
-    if ((values[id].saved > 0 || values[id].held_for > 0) && values[id].kept) set_fate(id);
+    if ((values[id].saved > 0 || values[id].held_for > 0) && values[id].kept) set_action(id);
   }
 }
 
@@ -320,7 +320,7 @@ void Tape::hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage
   if (value.kept) return;
   value.kept = storage;
   uncount_when_idle(anchor);
-  set_fate(anchor);
+  set_action(anchor);
   if (trace != nullptr) trace->holds(anchor, *storage);
 }
 

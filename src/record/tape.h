@@ -87,7 +87,7 @@ struct Value {
   Loss loss = Loss::kIntact;  ///< of a leaf's contents
   bool parameter = false;     ///< a leaf of autograd's graphs that needs a gradient
   bool absent = false;        ///< saved, and given up: plain would hold it now
-  Fate fate = Fate::kKeep;    ///< by the plan that the step follows
+  Action action = Action::kKeep;    ///< by the plan that the step follows
   bool lent = false;          ///< somebody holds the memory of its home as such (DLPack)
   bool handed_out = false;    ///< somebody held its memory as such when it was given up
   uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
@@ -353,7 +353,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// And of the same sizes?
   bool is_as_planned(size_t index, const Graph& graph) const;
   /// What the schedule wants to become of a saved value.
-  void set_fate(ValueId id);
+  void set_action(ValueId id);
   /// No saved tensor refers to the value any more.
   void let_go(ValueId id);
   /// Releases the scope's anchors if no saved tensor refers to what it made.

@@ -432,7 +432,7 @@ class Replay {
       if (needed && !tape_.readable(id)) entry->second.storage = storage;
       return;
     }
-    if ((value.pending > 0 && value.fate != Fate::kDropAgain) || id == target_) {
+    if ((value.pending > 0 && value.action != Action::kDropAgain) || id == target_) {
       tape_.rehome(id, storage);
       if (value.saved > 0) {
         value.extra = !value.absent;  // overwritten since: in plain its bytes are those of the value that came after

@@ -134,7 +134,7 @@ struct Session::Impl {
 
   /// The same of a step that drops nothing.
   static int64_t plain_activations(const Graph& graph) {
-    const std::vector<Fate> keep_all(graph.values.size(), Fate::kKeep);
+    const std::vector<Action> keep_all(graph.values.size(), Action::kKeep);
     return Simulator(graph).run(keep_all).peak_bytes - graph.baseline_bytes;
   }
 

@@ -153,7 +153,7 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
 std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budget) const {
   if (!given_ || !given_->is_valid(step.graph)) return std::nullopt;
   Plan plan = *given_;
-  const Prediction now = predict(step.graph, plan.fates);  // the times and the baseline may be others
+  const Prediction now = predict(step.graph, plan.actions);  // the times and the baseline may be others
   if (now.peak_bytes > budget) return std::nullopt;
   plan.budget_bytes = budget;
   plan.predicted_peak_bytes = now.peak_bytes;
@@ -163,7 +163,7 @@ std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budge
 
 /// The plan that keeps everything, if it fits.
 std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budget) const {
-  Plan plan = finished_plan(step.graph, INT64_MAX, planner_, planners::Fates(step.graph.values.size(), Fate::kKeep));
+  Plan plan = finished_plan(step.graph, INT64_MAX, planner_, planners::Actions(step.graph.values.size(), Action::kKeep));
   if (plan.predicted_peak_bytes > budget) return std::nullopt;
   plan.budget_bytes = budget;
   return plan;
@@ -178,7 +178,7 @@ std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) co
   }
   const auto* const point = step.frontier->within(step.explored_baseline + room);
   if (point == nullptr) return std::nullopt;
-  return finished_plan(step.graph, step.budget_within(room), planner_, point->fates);
+  return finished_plan(step.graph, step.budget_within(room), planner_, point->actions);
 }
 
 std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {
@@ -221,7 +221,7 @@ std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t
   if (given_->graph_fingerprint != graph.fingerprint()) return "is of another graph";
   if (!given_->is_valid(graph)) return "is damaged: " + given_->problem(graph);
   if (!budget) return {};
-  const int64_t peak = predict(graph, given_->fates).peak_bytes;
+  const int64_t peak = predict(graph, given_->actions).peak_bytes;
   if (peak <= *budget) return {};
   return "takes " + format_bytes(peak) + ", the budget is " + format_bytes(*budget);
 }
@@ -253,7 +253,7 @@ std::string StepPlanner::why_online(const Graph* traced) const {
 StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const Graph* traced) const {
   // A planner's own plan that gives up the same is the plan given.
   const auto is_given = [this](const Plan& plan) {
-    return given_ && given_->graph_fingerprint == plan.graph_fingerprint && given_->fates == plan.fates;
+    return given_ && given_->graph_fingerprint == plan.graph_fingerprint && given_->actions == plan.actions;
   };
   if (followed != nullptr && is_given(followed->plan)) return {"plan given", ""};
   const std::string problem = why_not_given(followed, traced);

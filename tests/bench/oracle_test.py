@@ -27,10 +27,10 @@ GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 60))
 def every_plan(graph):
     choices = [[KEEP, DROP, AGAIN] + [PACK] * (graph.packed_bytes[v] > 0) for v in graph.droppable]
     for chosen in itertools.product(*choices):
-        fates = [KEEP] * len(graph.values)
-        for v, fate in zip(graph.droppable, chosen):
-            fates[v] = fate
-        yield fates
+        actions = [KEEP] * len(graph.values)
+        for v, action in zip(graph.droppable, chosen):
+            actions[v] = action
+        yield actions
 
 
 def small_random_graphs(count, most_droppable=6):
@@ -56,14 +56,14 @@ def fastest(results, budget):
 class Optimum(unittest.TestCase):
     def test_is_the_fastest_of_all_plans(self):
         for seed, graph in small_random_graphs(GRAPHS):
-            results = [simulate(graph, fates) for fates in every_plan(graph)]
+            results = [simulate(graph, actions) for actions in every_plan(graph)]
             for budget in budgets(results):
                 with self.subTest(seed=seed, budget=budget):
                     best = fastest(results, budget)
-                    seconds, fates = oracle.ExactSearch(graph, budget).run()
+                    seconds, actions = oracle.ExactSearch(graph, budget).run()
                     self.assertAlmostEqual(seconds, best, delta=1e-9)
-                    if fates is not None:
-                        result = simulate(graph, fates)
+                    if actions is not None:
+                        result = simulate(graph, actions)
                         self.assertAlmostEqual(result.seconds, best, delta=1e-9)
                         self.assertLessEqual(result.peak_bytes, budget)
 
@@ -73,7 +73,7 @@ class LowerBound(unittest.TestCase):
     def test_no_plan_is_faster(self):
         tight = 0
         for seed, graph in small_random_graphs(GRAPHS):
-            results = [simulate(graph, fates) for fates in every_plan(graph)]
+            results = [simulate(graph, actions) for actions in every_plan(graph)]
             for budget, groups, ignored in itertools.product(budgets(results), (1, 3, 100), (0, 300)):
                 with self.subTest(seed=seed, budget=budget, groups=groups, ignored=ignored):
                     best = fastest(results, budget)
@@ -89,30 +89,30 @@ class LowerBound(unittest.TestCase):
         graphs = [random_graph(seed, 3 + seed % 30) for seed in range(GRAPHS)] + [blocks(3, 1), chain(12, 1)]
         for number, graph in enumerate(graphs):
             for share in (1, 0.5, 0.2):
-                fates = [KEEP] * len(graph.values)
+                actions = [KEEP] * len(graph.values)
                 for v in graph.droppable:
                     if draw.random() < share:
-                        fates[v] = draw.choice([DROP, DROP, AGAIN] + [PACK] * (graph.packed_bytes[v] > 0))
-                result = simulate(graph, fates)
+                        actions[v] = draw.choice([DROP, DROP, AGAIN] + [PACK] * (graph.packed_bytes[v] > 0))
+                result = simulate(graph, actions)
                 for groups, ignored in itertools.product((1, 4, 100), (0, 300)):
                     with self.subTest(graph=number, share=share, groups=groups, ignored=ignored):
                         relaxation = oracle.Relaxation(graph, result.peak_bytes, groups, ignored)
-                        point = relaxation.point(fates)
+                        point = relaxation.point(actions)
                         self.assertLessEqual(relaxation.program.violation(point), 1e-9)
                         self.assertLessEqual(relaxation.program.cost(point), relaxation.scale * result.seconds + 1e-9)
 
     def test_refined_bounds_lie_between(self):
         for graph, share in ((blocks(1, 1), 85), (blocks(2, 0), 55), (chain(8, 0), 80)):
             budget = oracle.share_of_peak(graph, share)
-            optimum, fates = oracle.ExactSearch(graph, budget).run()
+            optimum, actions = oracle.ExactSearch(graph, budget).run()
             with self.subTest(share=share, optimum=optimum):
-                self.assertIsNotNone(fates)
+                self.assertIsNotNone(actions)
                 coarse = oracle.lower_bound(graph, budget, 1)
-                refined = oracle.refined_bound(graph, budget, 20, plan=fates, groups=1)
+                refined = oracle.refined_bound(graph, budget, 20, plan=actions, groups=1)
                 self.assertGreaterEqual(refined.seconds, coarse.seconds)
                 self.assertLessEqual(refined.seconds, optimum)
                 self.assertGreater(refined.seconds, 0.9 * optimum)
-                result = simulate(graph, refined.fates)
+                result = simulate(graph, refined.actions)
                 self.assertLessEqual(result.peak_bytes, budget)
                 self.assertAlmostEqual(result.seconds, optimum, delta=1e-9)
 
@@ -149,7 +149,7 @@ class Simulator(unittest.TestCase):
                     if run.returncode == 3:
                         continue
                     document = json.loads(plan.read_text())
-                    result = simulate(graph, graph.fates_from(document["fates"]))
+                    result = simulate(graph, graph.actions_from(document["actions"]))
                     with self.subTest(graph=number, share=share):
                         self.assertEqual(result.peak_bytes, document["predicted_peak_bytes"])
                         self.assertAlmostEqual(result.seconds, document["predicted_seconds"], delta=1e-9)

@@ -68,9 +68,9 @@ TEST_F(PlanCommandTest, ABudgetInBytesCountsEverything) {
 TEST_F(PlanCommandTest, PackingCanBeForbidden) {
   directory_.write("g.json", to_json(chain_graph(20)));
   EXPECT_EQ(plan({"--budget", "70%", "--out", "p.json"}).code, 0);
-  EXPECT_GT(std::ranges::count(written_plan("p.json").fates, Fate::kPack), 0);
+  EXPECT_GT(std::ranges::count(written_plan("p.json").actions, Action::kPack), 0);
   EXPECT_EQ(plan({"--budget", "70%", "--out", "p.json", "--no-pack"}).code, 0);
-  EXPECT_EQ(std::ranges::count(written_plan("p.json").fates, Fate::kPack), 0);
+  EXPECT_EQ(std::ranges::count(written_plan("p.json").actions, Action::kPack), 0);
 }
 
 TEST_F(PlanCommandTest, ABudgetThatIsTooSmallHasItsOwnCodeAndNamesTheSmallest) {

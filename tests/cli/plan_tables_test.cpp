@@ -24,7 +24,7 @@ Attempt sample_attempt() {
                   .budget_bytes = 3 << 20,
                   .predicted_peak_bytes = (3 << 20) - (1 << 18),
                   .predicted_seconds = 0.05,
-                  .fates = {Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kPack, Fate::kDropAgain}};
+                  .actions = {Action::kKeep, Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain}};
   attempt.planning_seconds = 0.0123;
   return attempt;
 }

@@ -58,20 +58,20 @@ TEST(PlainStepTest, BytesCountEverythingAndPercentWhatIsAboveTheBaseline) {
   EXPECT_EQ(plain.bytes_of(Budget::percent(50)), 464 + 500);
 }
 
-TEST(PlanningTest, CountsFatesOfValuesThatCouldGo) {
+TEST(PlanningTest, CountsActionsOfValuesThatCouldGo) {
   auto graph = sample_graph();  // values 2 and 4 can be dropped, 3 and 4 packed
   EXPECT_EQ(count_choices(graph), 3);
   graph.values.push_back({1, -1, 0, false});
   EXPECT_EQ(count_choices(graph), 3);
   Plan plan;
-  plan.fates = {Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kPack, Fate::kDropAgain, Fate::kKeep};
-  auto counts = count_fates(graph, plan);
+  plan.actions = {Action::kKeep, Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain, Action::kKeep};
+  auto counts = count_actions(graph, plan);
   EXPECT_EQ(counts.kept, 0);
   EXPECT_EQ(counts.dropped, 1);
   EXPECT_EQ(counts.dropped_again, 1);
   EXPECT_EQ(counts.packed, 1);
-  plan.fates = std::vector<Fate>(6, Fate::kKeep);
-  counts = count_fates(graph, plan);
+  plan.actions = std::vector<Action>(6, Action::kKeep);
+  counts = count_actions(graph, plan);
   EXPECT_EQ(counts.kept, 3);
   EXPECT_EQ(counts.dropped + counts.dropped_again + counts.packed, 0);
 }
@@ -92,7 +92,7 @@ TEST(TryPlanTest, PassesOptionsOn) {
   const PlainStep plain(graph);
   const auto packed = [&](bool pack) {
     const auto attempt = try_plan(graph, plain.bytes_of(Budget::percent(70)), "auto", {.pack = pack});
-    return count_fates(graph, attempt.plan.value()).packed;
+    return count_actions(graph, attempt.plan.value()).packed;
   };
   EXPECT_GT(packed(true), 0);
   EXPECT_EQ(packed(false), 0);

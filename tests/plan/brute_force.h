@@ -14,13 +14,13 @@
 namespace remat::test {
 
 inline int64_t plain_peak(const Graph& graph) {
-  return predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep)).peak_bytes;
+  return predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes;
 }
 
 /// For graphs with a handful of values that may be away.
 class BruteForce {
  public:
-  explicit BruteForce(const Graph& graph) : graph_(graph), simulator_(graph), fates_(graph.values.size(), Fate::kKeep) {
+  explicit BruteForce(const Graph& graph) : graph_(graph), simulator_(graph), actions_(graph.values.size(), Action::kKeep) {
     for (size_t v = 0; v < graph.values.size(); ++v) {
       if (graph.values[v].returns()) away_.push_back(v);
     }
@@ -41,23 +41,23 @@ class BruteForce {
  private:
   void look(size_t next) {
     if (next == away_.size()) {
-      const Simulation run = simulator_.run(fates_);
+      const Simulation run = simulator_.run(actions_);
       auto& seconds = found_.try_emplace(run.peak_bytes, run.seconds).first->second;
       seconds = std::min(seconds, run.seconds);
       return;
     }
-    for (const Fate fate : {Fate::kKeep, Fate::kDrop, Fate::kDropAgain, Fate::kPack}) {
+    for (const Action action : {Action::kKeep, Action::kDrop, Action::kDropAgain, Action::kPack}) {
       const GraphValue& value = graph_.values[away_[next]];
-      if (fate == Fate::kPack && value.packed_bytes == 0) continue;
-      if (fate == Fate::kDrop && value.dropped) continue;
-      fates_[away_[next]] = fate;
+      if (action == Action::kPack && value.packed_bytes == 0) continue;
+      if (action == Action::kDrop && value.dropped) continue;
+      actions_[away_[next]] = action;
       look(next + 1);
     }
   }
 
   const Graph& graph_;
   Simulator simulator_;
-  std::vector<Fate> fates_;
+  std::vector<Action> actions_;
   std::vector<size_t> away_;
   std::map<int64_t, double> found_;
 };

@@ -9,15 +9,15 @@ namespace remat::test {
 namespace {
 
 using planners::Candidates;
-using planners::Fates;
+using planners::Actions;
 
 TEST(Candidates, GiveTheFastestThatFitsOrTheLowest) {
   const Graph graph = plain_chain({{1000, 1}, {1000, 2}, {1000, 4}, {1000, 8}});
-  const Fates keep(5, Fate::kKeep);
-  Fates slow = keep, fast = keep, low = keep;
-  slow[3] = Fate::kDrop;
-  fast[2] = Fate::kDrop;
-  low[1] = low[2] = low[3] = Fate::kDropAgain;
+  const Actions keep(5, Action::kKeep);
+  Actions slow = keep, fast = keep, low = keep;
+  slow[3] = Action::kDrop;
+  fast[2] = Action::kDrop;
+  low[1] = low[2] = low[3] = Action::kDropAgain;
   for (const auto& [budget, best] : {std::pair{int64_t{4000}, keep}, {3999, fast}, {2500, low}, {100, low}}) {
     Candidates candidates(graph, budget, {});
     EXPECT_EQ(candidates.plain_peak(), 4000);
@@ -38,14 +38,14 @@ TEST(Candidates, ArePackedWhereThatIsCheaper) {
   const auto packable = planners::cheaper_packed(graph);
   EXPECT_FALSE(packable[static_cast<size_t>(cheap)]);
   EXPECT_TRUE(packable[static_cast<size_t>(made_of_lost)]);
-  Fates fates(graph.values.size(), Fate::kKeep);
-  fates[static_cast<size_t>(made_of_lost)] = Fate::kDrop;
+  Actions actions(graph.values.size(), Action::kKeep);
+  actions[static_cast<size_t>(made_of_lost)] = Action::kDrop;
   const int64_t budget = 5 << 19;
   Candidates with(graph, budget, {}), without(graph, budget, {.pack = false});
-  EXPECT_EQ(with.offer(fates), without.offer(fates));
-  EXPECT_EQ(without.best(), fates);
-  fates[static_cast<size_t>(made_of_lost)] = Fate::kPack;
-  EXPECT_EQ(with.best(), fates);
+  EXPECT_EQ(with.offer(actions), without.offer(actions));
+  EXPECT_EQ(without.best(), actions);
+  actions[static_cast<size_t>(made_of_lost)] = Action::kPack;
+  EXPECT_EQ(with.best(), actions);
 }
 
 TEST(Candidates, KnowWhatItTakesToMakeAValueAgain) {
@@ -63,8 +63,8 @@ TEST(Candidates, KnowWhatItTakesToMakeAValueAgain) {
 TEST(Candidates, AreExhaustedByReplaysNotByTime) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(3000, {1000, 1}));
   Candidates candidates(graph, 1, {});
-  Fates again(graph.values.size(), Fate::kKeep);
-  for (size_t v = 1; v < again.size(); ++v) again[v] = Fate::kDropAgain;
+  Actions again(graph.values.size(), Action::kKeep);
+  for (size_t v = 1; v < again.size(); ++v) again[v] = Action::kDropAgain;
   int offers = 0;
   for (; !candidates.exhausted(); ++offers) candidates.offer(again);
   EXPECT_EQ(offers, 6);  // 4.5 million replays each
@@ -72,14 +72,14 @@ TEST(Candidates, AreExhaustedByReplaysNotByTime) {
 
 TEST(Candidates, LeaveOutWhatReplaysTooOften) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(50, {1000, 1}));
-  Fates once(graph.values.size(), Fate::kKeep), again = once;
+  Actions once(graph.values.size(), Action::kKeep), again = once;
   for (size_t v = 1; v + 1 < once.size(); ++v) {
-    once[v] = v % 2 == 0 ? Fate::kDrop : Fate::kKeep;
-    again[v] = Fate::kDropAgain;
+    once[v] = v % 2 == 0 ? Action::kDrop : Action::kKeep;
+    again[v] = Action::kDropAgain;
   }
   Candidates candidates(graph, 1, {}, {.replays = 100});
   EXPECT_FALSE(candidates.offer(again));
-  EXPECT_EQ(candidates.best(), Fates(graph.values.size(), Fate::kKeep));
+  EXPECT_EQ(candidates.best(), Actions(graph.values.size(), Action::kKeep));
   candidates.offer(once);
   EXPECT_EQ(candidates.best(), once);
 }

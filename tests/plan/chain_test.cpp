@@ -82,17 +82,17 @@ TEST(Chain, HoldsValuesFromTheRunsOfTheSchedule) {
   const Chain chain(graph, {0, 1, 2, 3, 4});
   ChainSchedule schedule(4);
   schedule.inside = {3, 2, 1, 0};
-  const auto fates = [&](Again again) {
+  const auto actions = [&](Again again) {
     std::string letters;
-    for (const Fate fate : fates_of(graph, chain, schedule, again)) letters += "KDAP"[static_cast<size_t>(fate)];
+    for (const Action action : actions_of(graph, chain, schedule, again)) letters += "KDAP"[static_cast<size_t>(action)];
     return letters;
   };
-  EXPECT_EQ(fates({}), "KDDDK");
-  EXPECT_EQ(fates({2, 0}), "KAADK");
-  EXPECT_EQ(fates({2, 50}), "KDADK");
-  EXPECT_EQ(fates({3, 0}), "KADDK");
+  EXPECT_EQ(actions({}), "KDDDK");
+  EXPECT_EQ(actions({2, 0}), "KAADK");
+  EXPECT_EQ(actions({2, 50}), "KDADK");
+  EXPECT_EQ(actions({3, 0}), "KADDK");
   schedule.state[1] = 0;  // a and b cross there
-  EXPECT_EQ(fates({2, 0}), "KKKDK");
+  EXPECT_EQ(actions({2, 0}), "KKKDK");
 }
 
 }  // namespace

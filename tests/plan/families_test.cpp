@@ -10,7 +10,7 @@
 namespace remat::test {
 namespace {
 
-using planners::Fates;
+using planners::Actions;
 using planners::Frontier;
 
 Frontier families_of(const Graph& graph, PlannerOptions options = {}) {
@@ -78,10 +78,10 @@ TEST(Families, OfferWhatTheSimulatorSays) {
     const Frontier frontier = families_of(graph);
     for (int64_t limit = frontier.lowest_peak(); limit <= plain_peak(graph); limit += 100) {
       const Frontier::Point& point = *frontier.within(limit);
-      const Prediction prediction = predict(graph, point.fates);
+      const Prediction prediction = predict(graph, point.actions);
       EXPECT_LE(prediction.peak_bytes, limit);
       EXPECT_EQ(prediction.seconds, point.seconds);
-      Plan plan{.planner = "families", .graph_fingerprint = graph.fingerprint(), .fates = point.fates};
+      Plan plan{.planner = "families", .graph_fingerprint = graph.fingerprint(), .actions = point.actions};
       EXPECT_EQ(plan.problem(graph), "");
     }
   }
@@ -92,8 +92,8 @@ TEST(Families, PackOnlyWherePlansMay) {
   for (int i = 0; i < 10; ++i) builder.saved({0}, 1000, 10, 10);
   const Graph graph = builder.graph();
   const auto packs = [&](PlannerOptions options) {
-    const Fates fates = families_of(graph, options).within(graph.baseline_bytes + 5000)->fates;
-    return std::count(fates.begin(), fates.end(), Fate::kPack);
+    const Actions actions = families_of(graph, options).within(graph.baseline_bytes + 5000)->actions;
+    return std::count(actions.begin(), actions.end(), Action::kPack);
   };
   EXPECT_GT(packs({}), 0);
   EXPECT_EQ(packs({.pack = false}), 0);
@@ -102,7 +102,7 @@ TEST(Families, PackOnlyWherePlansMay) {
 TEST(Families, AreTheSameTwice) {
   const Graph graph = recurrence(30);
   const int64_t limit = plain_peak(graph) / 2;
-  EXPECT_EQ(families_of(graph).within(limit)->fates, families_of(graph).within(limit)->fates);
+  EXPECT_EQ(families_of(graph).within(limit)->actions, families_of(graph).within(limit)->actions);
 }
 
 }  // namespace

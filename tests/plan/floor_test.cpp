@@ -20,12 +20,12 @@ TEST(Floor, NoPlanGoesBelowIt) {
     Simulator simulator(graph);
     std::mt19937 random(seed);
     for (int i = 0; i < 300; ++i) {
-      std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
-      for (size_t v = 0; v < fates.size(); ++v) {
+      std::vector<Action> actions(graph.values.size(), Action::kKeep);
+      for (size_t v = 0; v < actions.size(); ++v) {
         if (!graph.values[v].droppable) continue;
-        fates[v] = static_cast<Fate>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
+        actions[v] = static_cast<Action>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
       }
-      const int64_t peak = simulator.run(fates).peak_bytes;
+      const int64_t peak = simulator.run(actions).peak_bytes;
       ASSERT_GE(peak, floor) << "seed " << seed;
       reached += peak == floor ? 1 : 0;
     }

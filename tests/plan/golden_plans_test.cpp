@@ -36,7 +36,7 @@ std::string line_of(const Graph& graph, std::string_view planner, int percent, b
   try {
     const Plan plan = make_plan(graph, budget, planner, {.refine = refine});
     line += std::to_string(plan.predicted_peak_bytes) + " bytes, " + std::to_string(plan.predicted_seconds) + " s\n  ";
-    for (const Fate fate : plan.fates) line.push_back("kdap"[static_cast<size_t>(fate)]);
+    for (const Action action : plan.actions) line.push_back("kdap"[static_cast<size_t>(action)]);
   } catch (const BudgetError& error) {
     line += "none";
     if (error.smallest_known_bytes()) line += " below " + std::to_string(*error.smallest_known_bytes()) + " bytes";

@@ -27,7 +27,7 @@ Plan sample_plan() {
           .budget_bytes = kMost,
           .predicted_peak_bytes = 9007199254740993,  // nor this
           .predicted_seconds = 0.1,
-          .fates = {Fate::kKeep, Fate::kDrop, Fate::kPack, Fate::kDropAgain, Fate::kKeep, Fate::kDrop}};
+          .actions = {Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain, Action::kKeep, Action::kDrop}};
 }
 
 std::string with(std::string text, const std::string& old_part, const std::string& new_part) {
@@ -36,8 +36,8 @@ std::string with(std::string text, const std::string& old_part, const std::strin
   return place == std::string::npos ? text : text.replace(place, old_part.size(), new_part);
 }
 
-template <class Action>
-std::string message_of(Action&& action) {
+template <class Callable>
+std::string message_of(Callable&& action) {
   try {
     action();
   } catch (const Error& error) {
@@ -73,7 +73,7 @@ TEST(Json, GraphsComeBack) {
 
 TEST(Json, PlansComeBack) {
   Plan large = sample_plan();
-  for (int i = 0; i < 50'000; ++i) large.fates.push_back(static_cast<Fate>(i % 7 % 4));
+  for (int i = 0; i < 50'000; ++i) large.actions.push_back(static_cast<Action>(i % 7 % 4));
   for (const Plan& plan : {Plan(), sample_plan(), large}) EXPECT_EQ(plan_from_json(to_json(plan)), plan);
 }
 
@@ -130,7 +130,7 @@ TEST(Json, GraphsReadWell) {
 
 TEST(Json, PlansReadWell) {
   Plan plan = sample_plan();
-  plan.fates.resize(30, Fate::kKeep);
+  plan.actions.resize(30, Action::kKeep);
   EXPECT_EQ(to_json(plan), R"({
  "format": "remat-plan",
  "version": 1,
@@ -139,7 +139,7 @@ TEST(Json, PlansReadWell) {
  "budget_bytes": 9223372036854775807,
  "predicted_peak_bytes": 9007199254740993,
  "predicted_seconds": 0.1,
- "fates": {
+ "actions": {
   "drop": [1, 5],
   "drop_again": [3],
   "pack": [2],
@@ -190,8 +190,8 @@ TEST(Json, WritesNothingThatCouldNotBeReadAgain) {
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_peak_bytes = -2; }), "[plan] predicted_peak_bytes is -2" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_seconds = HUGE_VAL; }), "[plan] predicted_seconds is inf" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_seconds = -1; }), "[plan] predicted_seconds is -1.000000" + sound);
-  EXPECT_EQ(plan_problem([](Plan& p) { p.fates[3] = static_cast<Fate>(9); }),
-            "[plan] value 3 has the unknown fate 9" + sound);
+  EXPECT_EQ(plan_problem([](Plan& p) { p.actions[3] = static_cast<Action>(9); }),
+            "[plan] value 3 has the unknown action 9" + sound);
 }
 
 // ---- what is not read ----
@@ -256,9 +256,9 @@ TEST(Json, RefusesFieldsThatAreMissingUnknownOrTwice) {
   EXPECT_EQ(graph_with("\"bytes\": 400", "\"bytes\": 400, \"bytes\": 401"),
             "[graph] the document has the field \"bytes\" twice in one object" + kRemedy);
   EXPECT_EQ(plan_with(" \"planner\": \"test\",\n", ""), "[plan] planner is missing" + kRemedy);
-  EXPECT_EQ(plan_with("  \"pack\": [2],\n", ""), "[plan] fates.pack is missing" + kRemedy);
+  EXPECT_EQ(plan_with("  \"pack\": [2],\n", ""), "[plan] actions.pack is missing" + kRemedy);
   EXPECT_EQ(plan_with("\"pack\": [2]", "\"pack\": [2], \"values\": 1000000000000"),
-            "[plan] fates has the unknown field \"values\"" + kRemedy);
+            "[plan] actions has the unknown field \"values\"" + kRemedy);
 }
 
 TEST(Json, RefusesFieldsOfAnotherType) {
@@ -284,10 +284,10 @@ TEST(Json, RefusesFieldsOfAnotherType) {
                               "gradient_bytes": 0, "step_seconds": 0,
                               "values": {}, "operators": [], "events": []})"),
             "[graph] values is an object, not an array" + kRemedy);
-  EXPECT_EQ(plan_with("\"fates\": {\n", "\"fates\": [], \"x\": {\n"),
+  EXPECT_EQ(plan_with("\"actions\": {\n", "\"actions\": [], \"x\": {\n"),
             "[plan] the document has the unknown field \"x\"" + kRemedy);
   EXPECT_EQ(plan_with("\"test\"", "{}"), "[plan] planner is an object, not a string" + kRemedy);
-  EXPECT_EQ(plan_with("[1, 5]", "{\"1\": 5}"), "[plan] fates.drop is an object, not an array" + kRemedy);
+  EXPECT_EQ(plan_with("[1, 5]", "{\"1\": 5}"), "[plan] actions.drop is an object, not an array" + kRemedy);
 }
 
 TEST(Json, RefusesNumbersOutOfRange) {
@@ -331,16 +331,16 @@ TEST(Json, RefusesFingerprintsThatAreNone) {
   }
 }
 
-TEST(Json, RefusesFatesThatDoNotCountEveryValueOnce) {
-  EXPECT_EQ(plan_with("[1, 5]", "[1, 5, 1]"), "[plan] fates.drop has value 1 a second time" + kRemedy);
-  EXPECT_EQ(plan_with("[0, 4]", "[0, 5]"), "[plan] fates.drop has value 5 a second time" + kRemedy);
+TEST(Json, RefusesActionsThatDoNotCountEveryValueOnce) {
+  EXPECT_EQ(plan_with("[1, 5]", "[1, 5, 1]"), "[plan] actions.drop has value 1 a second time" + kRemedy);
+  EXPECT_EQ(plan_with("[0, 4]", "[0, 5]"), "[plan] actions.drop has value 5 a second time" + kRemedy);
   EXPECT_EQ(plan_with("[0, 4]", "[0]"),
-            "[plan] fates.drop has value 5, but the lists together have 5 values, which are numbered from 0" + kRemedy);
+            "[plan] actions.drop has value 5, but the lists together have 5 values, which are numbered from 0" + kRemedy);
   EXPECT_EQ(plan_with("[0, 4]", "[0, 2147483647]"),
-            "[plan] fates.keep has value 2147483647, but the lists together have 6 values, which are numbered from 0" +
+            "[plan] actions.keep has value 2147483647, but the lists together have 6 values, which are numbered from 0" +
                 kRemedy);
   EXPECT_EQ(plan_with("[0, 4]", "[0, 1000000000000]"),
-            "[plan] fates.keep has 1000000000000, not between 0 and 2147483647" + kRemedy);
+            "[plan] actions.keep has 1000000000000, not between 0 and 2147483647" + kRemedy);
 }
 
 TEST(Json, RefusesUnsoundGraphs) {

@@ -11,15 +11,15 @@
 namespace remat::test {
 namespace {
 
-using planners::Fates;
+using planners::Actions;
 using planners::OnlineStep;
 
 TEST(OnlineStep, GivesUpNothingWithoutNeed) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const Graph graph = RandomGraph(seed).make(30);
     OnlineStep step(graph, {});
-    EXPECT_EQ(step.run(plain_peak(graph)), Fates(graph.values.size(), Fate::kKeep));
-    EXPECT_NE(step.run(plain_peak(graph) - 1), Fates(graph.values.size(), Fate::kKeep));
+    EXPECT_EQ(step.run(plain_peak(graph)), Actions(graph.values.size(), Action::kKeep));
+    EXPECT_NE(step.run(plain_peak(graph) - 1), Actions(graph.values.size(), Action::kKeep));
   }
 }
 
@@ -28,9 +28,9 @@ TEST(OnlineStep, GivesUpTheCheapestPerByteFirst) {
   OnlineStep step(graph, {});
   // 2 seconds for 3000 bytes are the best offer, but it comes late.
   EXPECT_EQ(step.run(7999),
-            (Fates{Fate::kKeep, Fate::kKeep, Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kKeep, Fate::kKeep}));
+            (Actions{Action::kKeep, Action::kKeep, Action::kKeep, Action::kKeep, Action::kDrop, Action::kKeep, Action::kKeep}));
   EXPECT_EQ(step.run(5999),
-            (Fates{Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kKeep, Fate::kDrop, Fate::kKeep, Fate::kKeep}));
+            (Actions{Action::kKeep, Action::kKeep, Action::kDrop, Action::kKeep, Action::kDrop, Action::kKeep, Action::kKeep}));
 }
 
 TEST(OnlineStep, WhatReplaysRunAnywayIsFree) {
@@ -42,10 +42,10 @@ TEST(OnlineStep, WhatReplaysRunAnywayIsFree) {
   builder.saved({0}, 1000, 50);
   const Graph graph = builder.graph();
   // The large value costs least per byte. With it gone, `shared` is made again in any case.
-  const Fates fates = OnlineStep(graph, {}).run(2000);
-  EXPECT_EQ(fates[static_cast<size_t>(large)], Fate::kDrop);
-  EXPECT_EQ(fates[static_cast<size_t>(small)], Fate::kDrop);
-  EXPECT_EQ(fates[static_cast<size_t>(other)], Fate::kKeep);
+  const Actions actions = OnlineStep(graph, {}).run(2000);
+  EXPECT_EQ(actions[static_cast<size_t>(large)], Action::kDrop);
+  EXPECT_EQ(actions[static_cast<size_t>(small)], Action::kDrop);
+  EXPECT_EQ(actions[static_cast<size_t>(other)], Action::kKeep);
 }
 
 TEST(OnlineStep, PacksWhereThatIsCheaperAndAllowed) {
@@ -55,14 +55,14 @@ TEST(OnlineStep, PacksWhereThatIsCheaperAndAllowed) {
   builder.saved({mask}, 1 << 20, 1);
   const Graph graph = builder.graph();
   const int64_t limit = 5 << 19;
-  EXPECT_EQ(OnlineStep(graph, {}).run(limit)[static_cast<size_t>(mask)], Fate::kPack);
-  EXPECT_EQ(OnlineStep(graph, {.pack = false}).run(limit)[static_cast<size_t>(mask)], Fate::kDrop);
+  EXPECT_EQ(OnlineStep(graph, {}).run(limit)[static_cast<size_t>(mask)], Action::kPack);
+  EXPECT_EQ(OnlineStep(graph, {.pack = false}).run(limit)[static_cast<size_t>(mask)], Action::kDrop);
 }
 
 TEST(OnlineStep, DropsAgainWhatDoesNotStay) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(30, {1000, 1}));
-  const Fates fates = OnlineStep(graph, {}).run(5000);
-  EXPECT_GT(std::count(fates.begin(), fates.end(), Fate::kDropAgain), 3);
+  const Actions actions = OnlineStep(graph, {}).run(5000);
+  EXPECT_GT(std::count(actions.begin(), actions.end(), Action::kDropAgain), 3);
 }
 
 TEST(OnlineStep, GivesUpWhereItReplaysWithoutEnd) {
@@ -79,7 +79,7 @@ TEST(OnlineStep, GivesUpWhereItReplaysWithoutEnd) {
 TEST(OnlineStep, GivesTheSameTwice) {
   const Graph graph = RandomGraph(5).make(40);
   OnlineStep step(graph, {});
-  const Fates first = step.run(plain_peak(graph) * 7 / 10);
+  const Actions first = step.run(plain_peak(graph) * 7 / 10);
   step.run(plain_peak(graph) / 2);
   EXPECT_EQ(step.run(plain_peak(graph) * 7 / 10), first);
 }

@@ -13,7 +13,7 @@ Plan sample_plan() {
           .budget_bytes = 600,
           .predicted_peak_bytes = 592,
           .predicted_seconds = 0.25,
-          .fates = {Fate::kKeep, Fate::kKeep, Fate::kDrop, Fate::kPack, Fate::kDropAgain}};
+          .actions = {Action::kKeep, Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain}};
 }
 
 TEST(Plan, FitsItsGraph) {
@@ -34,24 +34,24 @@ TEST(Plan, RefusesAnotherGraph) {
 
 TEST(Plan, RefusesAnotherNumberOfValues) {
   Plan plan = sample_plan();
-  plan.fates.pop_back();
-  EXPECT_EQ(plan.problem(sample_graph()), "the plan has 4 fates, the graph has 5 values");
-  plan.fates.resize(6);
-  EXPECT_EQ(plan.problem(sample_graph()), "the plan has 6 fates, the graph has 5 values");
+  plan.actions.pop_back();
+  EXPECT_EQ(plan.problem(sample_graph()), "the plan has 4 actions, the graph has 5 values");
+  plan.actions.resize(6);
+  EXPECT_EQ(plan.problem(sample_graph()), "the plan has 6 actions, the graph has 5 values");
 }
 
 TEST(Plan, RefusesWhatCannotBeDoneToAValue) {
-  const auto problem = [](size_t value, Fate fate) {
+  const auto problem = [](size_t value, Action action) {
     Plan plan = sample_plan();
-    plan.fates[value] = fate;
+    plan.actions[value] = action;
     return plan.problem(sample_graph());
   };
-  EXPECT_EQ(problem(1, Fate::kDrop), "value 1 is to be dropped, but the graph says that it is not droppable");
-  EXPECT_EQ(problem(3, Fate::kDropAgain), "value 3 is to be dropped, but the graph says that it is not droppable");
-  EXPECT_EQ(problem(2, Fate::kPack), "value 2 is to be packed, but the graph gives it packed_bytes 0");
-  EXPECT_EQ(problem(0, static_cast<Fate>(4)), "value 0 has the unknown fate 4");
-  EXPECT_EQ(problem(3, Fate::kKeep), "");
-  EXPECT_EQ(problem(4, Fate::kPack), "");
+  EXPECT_EQ(problem(1, Action::kDrop), "value 1 is to be dropped, but the graph says that it is not droppable");
+  EXPECT_EQ(problem(3, Action::kDropAgain), "value 3 is to be dropped, but the graph says that it is not droppable");
+  EXPECT_EQ(problem(2, Action::kPack), "value 2 is to be packed, but the graph gives it packed_bytes 0");
+  EXPECT_EQ(problem(0, static_cast<Action>(4)), "value 0 has the unknown action 4");
+  EXPECT_EQ(problem(3, Action::kKeep), "");
+  EXPECT_EQ(problem(4, Action::kPack), "");
 }
 
 TEST(Plan, MaySayOfWhatAPolicyDropsOnlyThatItIsDroppedAgain) {
@@ -60,11 +60,11 @@ TEST(Plan, MaySayOfWhatAPolicyDropsOnlyThatItIsDroppedAgain) {
   ASSERT_EQ(graph.problem(), "");
   Plan plan{.planner = "mine",
             .graph_fingerprint = graph.fingerprint(),
-            .fates = std::vector<Fate>(graph.values.size(), Fate::kKeep)};
+            .actions = std::vector<Action>(graph.values.size(), Action::kKeep)};
   EXPECT_EQ(plan.problem(graph), "");
-  plan.fates[2] = Fate::kDropAgain;
+  plan.actions[2] = Action::kDropAgain;
   EXPECT_EQ(plan.problem(graph), "");
-  plan.fates[2] = Fate::kDrop;
+  plan.actions[2] = Action::kDrop;
   EXPECT_EQ(plan.problem(graph), "value 2 is to be dropped, but the graph says that it is not droppable");
 }
 

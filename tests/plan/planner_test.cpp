@@ -153,8 +153,8 @@ TEST(Auto, ReachesAsLowAsAnyOtherPlanner) {
     }
   }
   const Graph many_steps = recurrence(1, 200);
-  planners::Fates again;
-  for (const GraphValue& v : many_steps.values) again.push_back(v.droppable ? Fate::kDropAgain : Fate::kKeep);
+  planners::Actions again;
+  for (const GraphValue& v : many_steps.values) again.push_back(v.droppable ? Action::kDropAgain : Action::kKeep);
   EXPECT_LE(smallest_budget(many_steps, "auto"), Simulator(many_steps).run(again).peak_bytes);
 }
 
@@ -207,10 +207,10 @@ TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
   }
   ASSERT_EQ(graph.problem(), "");
   Simulator simulator(graph);
-  planners::Fates fates(graph.values.size(), Fate::kKeep);
-  planners::Greedy(graph, simulator, {}).descend(fates, plain_peak(graph) - 100);
-  EXPECT_EQ(fates[static_cast<size_t>(cheap)], Fate::kDrop);
-  EXPECT_EQ(fates[static_cast<size_t>(dear)], Fate::kKeep);
+  planners::Actions actions(graph.values.size(), Action::kKeep);
+  planners::Greedy(graph, simulator, {}).descend(actions, plain_peak(graph) - 100);
+  EXPECT_EQ(actions[static_cast<size_t>(cheap)], Action::kDrop);
+  EXPECT_EQ(actions[static_cast<size_t>(dear)], Action::kKeep);
 }
 
 TEST(Greedy, EndsWhenItHasReplayedEnough) {
@@ -218,8 +218,8 @@ TEST(Greedy, EndsWhenItHasReplayedEnough) {
   const int64_t limit = plain_peak(graph) * 3 / 10;
   const auto descend = [&](int64_t most_replays) {
     Simulator simulator(graph);
-    planners::Fates fates(graph.values.size(), Fate::kKeep);
-    return planners::Greedy(graph, simulator, {}).descend(fates, limit, most_replays).peak_bytes;
+    planners::Actions actions(graph.values.size(), Action::kKeep);
+    return planners::Greedy(graph, simulator, {}).descend(actions, limit, most_replays).peak_bytes;
   };
   EXPECT_LE(descend(INT64_MAX), limit);
   EXPECT_GT(descend(1), limit);
@@ -292,7 +292,7 @@ TEST(Auto, PacksOnlyWhereAllowed) {
   Graph graph = chain_graph(30);
   for (auto& op : graph.operators) op.replay_seconds = 1e-3;
   const int64_t budget = plain_peak(graph) * 98 / 100;
-  const auto packs = [](const Plan& plan) { return std::count(plan.fates.begin(), plan.fates.end(), Fate::kPack); };
+  const auto packs = [](const Plan& plan) { return std::count(plan.actions.begin(), plan.actions.end(), Action::kPack); };
   EXPECT_GT(packs(make_plan(graph, budget)), 0);
   EXPECT_EQ(packs(make_plan(graph, budget, "auto", {.pack = false})), 0);
 }
@@ -300,7 +300,7 @@ TEST(Auto, PacksOnlyWhereAllowed) {
 TEST(Auto, KeepsEverythingWhereThereIsRoom) {
   const Graph graph = RandomGraph(1).make(30);
   const Plan plan = make_plan(graph, plain_peak(graph));
-  EXPECT_EQ(plan.fates, std::vector<Fate>(graph.values.size(), Fate::kKeep));
+  EXPECT_EQ(plan.actions, std::vector<Action>(graph.values.size(), Action::kKeep));
   EXPECT_EQ(plan.predicted_seconds, 0);
   EXPECT_EQ(plan.predicted_peak_bytes, plain_peak(graph));
 }
@@ -313,11 +313,11 @@ bool check_plan(const Graph& graph, int64_t budget, std::string_view planner, Pl
     EXPECT_EQ(plan.planner, planner);
     EXPECT_EQ(plan.problem(graph), "");
     EXPECT_LE(plan.predicted_peak_bytes, budget);
-    const Prediction prediction = predict(graph, plan.fates);
+    const Prediction prediction = predict(graph, plan.actions);
     EXPECT_EQ(plan.predicted_peak_bytes, prediction.peak_bytes);
     EXPECT_EQ(plan.predicted_seconds, prediction.seconds);
     EXPECT_EQ(make_plan(graph, budget, planner, options), plan);
-    const bool packs = std::count(plan.fates.begin(), plan.fates.end(), Fate::kPack) > 0;
+    const bool packs = std::count(plan.actions.begin(), plan.actions.end(), Action::kPack) > 0;
     EXPECT_FALSE(packs && !options.pack);
     return true;
   } catch (const BudgetError& error) {
@@ -444,24 +444,24 @@ TEST(Planner, RefusesUnknownNamesAndBadGraphs) {
   EXPECT_EQ(message("auto"), "[plan] the graph is not sound: value 0 has bytes -1; record it again");
 }
 
-TEST(Planner, PredictionsRefuseFatesThatDoNotSuitAndBadGraphs) {
+TEST(Planner, PredictionsRefuseActionsThatDoNotSuitAndBadGraphs) {
   Graph graph = sample_graph();
-  const auto message = [&](const std::vector<Fate>& fates) {
+  const auto message = [&](const std::vector<Action>& actions) {
     try {
-      predict(graph, fates);
+      predict(graph, actions);
     } catch (const Error& error) {
       return std::string(error.what());
     }
     return std::string();
   };
-  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
-  EXPECT_EQ(message(fates), "");
-  EXPECT_NE(message({}).find("the plan has 0 fates"), std::string::npos) << message({});
-  fates[0] = Fate::kDrop;  // a leaf
-  EXPECT_NE(message(fates).find("value 0 is to be dropped"), std::string::npos) << message(fates);
-  fates[0] = Fate::kKeep;
+  std::vector<Action> actions(graph.values.size(), Action::kKeep);
+  EXPECT_EQ(message(actions), "");
+  EXPECT_NE(message({}).find("the plan has 0 actions"), std::string::npos) << message({});
+  actions[0] = Action::kDrop;  // a leaf
+  EXPECT_NE(message(actions).find("value 0 is to be dropped"), std::string::npos) << message(actions);
+  actions[0] = Action::kKeep;
   graph.events.front().index = 1 << 30;
-  EXPECT_NE(message(fates).find("the graph is not sound"), std::string::npos) << message(fates);
+  EXPECT_NE(message(actions).find("the graph is not sound"), std::string::npos) << message(actions);
 }
 
 TEST(Planner, DescribesEachPlannerOnce) {

@@ -16,7 +16,7 @@ TEST(Segments, TakeTwiceTheRootOfAChainAndOneForwardPass) {
     const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(length, {1000, 1}));
     const Plan plan = make_plan(graph, 2000 * root + 1000, "segments");
     EXPECT_LE(plan.predicted_seconds, static_cast<double>(length));
-    EXPECT_EQ(std::count(plan.fates.begin(), plan.fates.end(), Fate::kDropAgain), 0);
+    EXPECT_EQ(std::count(plan.actions.begin(), plan.actions.end(), Action::kDropAgain), 0);
   }
 }
 
@@ -32,8 +32,8 @@ TEST(Segments, AreCutWhereLittleCrosses) {
   const Graph graph = step.graph();
   const Plan plan = make_plan(graph, 4100, "segments");
   for (const size_t small : {5, 9}) {
-    EXPECT_EQ(plan.fates[small], Fate::kKeep);
-    for (size_t large = small - 3; large < small; ++large) EXPECT_EQ(plan.fates[large], Fate::kDrop);
+    EXPECT_EQ(plan.actions[small], Action::kKeep);
+    for (size_t large = small - 3; large < small; ++large) EXPECT_EQ(plan.actions[large], Action::kDrop);
   }
 }
 
@@ -41,7 +41,7 @@ TEST(Segments, KeepTheLastOnesThatFit) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(20, {1000, 1}));
   const Plan plan = make_plan(graph, 19'000, "segments");
   EXPECT_EQ(plan.predicted_seconds, 1);
-  EXPECT_EQ(plan.fates.back(), Fate::kKeep);
+  EXPECT_EQ(plan.actions.back(), Action::kKeep);
 }
 
 }  // namespace

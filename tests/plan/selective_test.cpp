@@ -27,12 +27,12 @@ TEST(Selective, KeepsResultsOfCostlyOperatorsAndInputsOfBlocks) {
   for (int block = 0; block < 6; ++block) last = add_block(step, last);
   const Graph graph = step.graph();
   const Plan plan = make_plan(graph, 20'000, "selective");
-  for (size_t v = 0; v < plan.fates.size(); ++v) {
+  for (size_t v = 0; v < plan.actions.size(); ++v) {
     const int32_t producer = graph.values[v].producer;
     if (!graph.values[v].droppable) continue;
     const bool costly = graph.operators[static_cast<size_t>(producer)].seconds > 1;
     if (costly) {
-      EXPECT_EQ(plan.fates[v], Fate::kKeep) << v;
+      EXPECT_EQ(plan.actions[v], Action::kKeep) << v;
     }
   }
   // The cheap operators run again, and no product.

@@ -14,7 +14,7 @@ namespace {
 /// The same step, told plainly: what is alive is a set, and its bytes are added up anew at every moment.
 class NaiveStep {
  public:
-  NaiveStep(const Graph& graph, const std::vector<Fate>& fates) : graph_(graph), fates_(fates) {}
+  NaiveStep(const Graph& graph, const std::vector<Action>& actions) : graph_(graph), actions_(actions) {}
 
   Simulation run() {
     other_ = graph_.baseline_bytes;
@@ -63,10 +63,10 @@ class NaiveStep {
 
   void put_away(int32_t v) {
     const GraphValue& value = graph_.values[size_t(v)];
-    const Fate fate = value.dropped ? Fate::kDrop : fates_[size_t(v)];
-    if (fate == Fate::kKeep || !(value.droppable || value.dropped)) return;
+    const Action action = value.dropped ? Action::kDrop : actions_[size_t(v)];
+    if (action == Action::kKeep || !(value.droppable || value.dropped)) return;
     dropped_.insert(v);
-    if (fate != Fate::kPack || !bits_.insert(v).second) return;
+    if (action != Action::kPack || !bits_.insert(v).second) return;
     result_.seconds += kPackSecondsPerByte * double(graph_.values[size_t(v)].bytes);
   }
 
@@ -129,7 +129,7 @@ class NaiveStep {
     ++result_.replays;
     for (const int32_t v : op.results) {
       if (is_there(v)) continue;
-      const bool again = fates_[size_t(v)] == Fate::kDropAgain;
+      const bool again = actions_[size_t(v)] == Action::kDropAgain;
       if (v == target || (is_saved(v) && uses_[v] > 0 && !again)) {
         dropped_.erase(v);
       } else if (read_by(to_come, v)) {
@@ -142,7 +142,7 @@ class NaiveStep {
   }
 
   const Graph& graph_;
-  const std::vector<Fate>& fates_;
+  const std::vector<Action>& actions_;
   int64_t other_ = 0;
   std::set<int32_t> dropped_, bits_, freed_;
   std::set<int32_t> replayed_;  ///< alive in the replay in progress alone
@@ -150,13 +150,13 @@ class NaiveStep {
   Simulation result_;
 };
 
-std::vector<Fate> random_fates(const Graph& graph, std::mt19937& random) {
-  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
-  for (size_t v = 0; v < fates.size(); ++v) {
+std::vector<Action> random_actions(const Graph& graph, std::mt19937& random) {
+  std::vector<Action> actions(graph.values.size(), Action::kKeep);
+  for (size_t v = 0; v < actions.size(); ++v) {
     if (!graph.values[v].droppable) continue;
-    fates[v] = static_cast<Fate>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
+    actions[v] = static_cast<Action>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
   }
-  return fates;
+  return actions;
 }
 
 TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
@@ -166,28 +166,28 @@ TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
     ASSERT_EQ(graph.problem(), "") << seed;
     Simulator simulator(graph);
     for (int i = 0; i < 10; ++i) {
-      const auto fates = random_fates(graph, random);
-      const Simulation expected = NaiveStep(graph, fates).run();
-      const Simulation simulated = simulator.run(fates);
-      ASSERT_EQ(simulated.peak_bytes, expected.peak_bytes) << "graph " << seed << ", fates " << i;
-      ASSERT_EQ(simulated.replays, expected.replays) << "graph " << seed << ", fates " << i;
-      ASSERT_NEAR(simulated.seconds, expected.seconds, 1e-9) << "graph " << seed << ", fates " << i;
+      const auto actions = random_actions(graph, random);
+      const Simulation expected = NaiveStep(graph, actions).run();
+      const Simulation simulated = simulator.run(actions);
+      ASSERT_EQ(simulated.peak_bytes, expected.peak_bytes) << "graph " << seed << ", actions " << i;
+      ASSERT_EQ(simulated.replays, expected.replays) << "graph " << seed << ", actions " << i;
+      ASSERT_NEAR(simulated.seconds, expected.seconds, 1e-9) << "graph " << seed << ", actions " << i;
     }
   }
 }
 
 TEST(Simulator, StopsWhereItIsTold) {
   const Graph graph = RandomGraph(1).make(30);
-  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
-  for (size_t v = 0; v < fates.size(); ++v) fates[v] = graph.values[v].droppable ? Fate::kDropAgain : Fate::kKeep;
+  std::vector<Action> actions(graph.values.size(), Action::kKeep);
+  for (size_t v = 0; v < actions.size(); ++v) actions[v] = graph.values[v].droppable ? Action::kDropAgain : Action::kKeep;
   Simulator simulator(graph);
-  const Simulation whole = simulator.run(fates);
+  const Simulation whole = simulator.run(actions);
   EXPECT_FALSE(whole.stopped);
-  const Simulation part = simulator.run(fates, whole.replays / 2);
+  const Simulation part = simulator.run(actions, whole.replays / 2);
   EXPECT_TRUE(part.stopped);
   EXPECT_GT(part.replays, whole.replays / 2);
   EXPECT_LT(part.replays, whole.replays);
-  const Simulation just = simulator.run(fates, whole.replays);
+  const Simulation just = simulator.run(actions, whole.replays);
   EXPECT_FALSE(just.stopped);
   EXPECT_EQ(just.seconds, whole.seconds);
 }
@@ -201,7 +201,7 @@ TEST(Simulator, HasPlainsPeakWhereEverythingIsKept) {
       peak = std::max(peak, level + event.rise);
       level += event.delta;
     }
-    const Simulation run = Simulator(graph).run(std::vector<Fate>(graph.values.size(), Fate::kKeep));
+    const Simulation run = Simulator(graph).run(std::vector<Action>(graph.values.size(), Action::kKeep));
     EXPECT_EQ(run.peak_bytes, peak);
     EXPECT_EQ(run.seconds, 0);
     EXPECT_EQ(run.replays, 0);
@@ -212,12 +212,12 @@ TEST(Simulator, DropsWhatAPolicyDropsAsAPlanWould) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     const Graph by_policy = RandomGraph(seed).with_policies().make(20);
     Graph by_plan = by_policy;
-    std::vector<Fate> keep(by_policy.values.size(), Fate::kKeep), drop = keep;
+    std::vector<Action> keep(by_policy.values.size(), Action::kKeep), drop = keep;
     for (size_t v = 0; v < drop.size(); ++v) {
       if (!by_policy.values[v].dropped) continue;
       by_plan.values[v].droppable = true;
       by_plan.values[v].dropped = false;
-      drop[v] = Fate::kDrop;
+      drop[v] = Action::kDrop;
     }
     const Simulation policy = Simulator(by_policy).run(keep), plan = Simulator(by_plan).run(drop);
     EXPECT_EQ(policy.peak_bytes, plan.peak_bytes) << seed;

@@ -156,22 +156,22 @@ def iterate(models: list[nn.Module], seed: int, steps: list[int]) -> list[torch.
     """Calls of some models, the same in every iteration; what is to be compared. `steps`: how many have ended, after
     each iteration."""
     choices = random.Random(f"iterations {seed}")
-    fates = ["backward", *choices.choices(["backward", "held", "late", "kept", "evaluated"], k=choices.randrange(4))]
-    calls = [(choices.choice(models), fate) for fate in fates]
+    actions = ["backward", *choices.choices(["backward", "held", "late", "kept", "evaluated"], k=choices.randrange(4))]
+    calls = [(choices.choice(models), action) for action in actions]
     choices.shuffle(calls)
     torch.manual_seed(seed)
     held: list[torch.Tensor | None] = [None] * len(calls)
     seen: list[torch.Tensor | None] = []
     for i in range(ITERATIONS):
         losses = []
-        for slot, (model, fate) in enumerate(calls):
-            if fate == "kept" and i > 0:  # the first one's, until the end
+        for slot, (model, action) in enumerate(calls):
+            if action == "kept" and i > 0:  # the first one's, until the end
                 continue
-            with torch.set_grad_enabled(fate != "evaluated"):
+            with torch.set_grad_enabled(action != "evaluated"):
                 loss = model(torch.randn(32, SIZE))[0]
-            if fate == "backward":
+            if action == "backward":
                 losses.append(loss)
-            if fate == "late" and i > 0:  # the last iteration's
+            if action == "late" and i > 0:  # the last iteration's
                 losses.append(held[slot])
             held[slot] = loss
         for loss in losses:

@@ -127,7 +127,7 @@ TEST(PlannedSteps, AGraphTellsPlainsPeak) {
   const Graph& graph = session.graph();
   EXPECT_EQ(graph.problem(), "");
   EXPECT_EQ(graph.baseline_bytes, report.baseline_bytes);
-  const auto predicted = predict(graph, std::vector<Fate>(graph.values.size(), Fate::kKeep));
+  const auto predicted = predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep));
   EXPECT_EQ(predicted.peak_bytes, report.peak_bytes);
   EXPECT_EQ(graph_from_json(to_json(graph)), graph);
 }
@@ -143,7 +143,7 @@ TEST(PlannedSteps, AGraphOfAStepUnderPressureIsThatOfPlain) {
   const Graph& b = tight_session.graph();
   EXPECT_EQ(a.events.size(), b.events.size());
   EXPECT_EQ(a.fingerprint(), b.fingerprint());
-  const std::vector<Fate> keep(a.values.size(), Fate::kKeep);
+  const std::vector<Action> keep(a.values.size(), Action::kKeep);
   EXPECT_EQ(predict(a, keep).peak_bytes, predict(b, keep).peak_bytes);
 }
 
@@ -258,7 +258,7 @@ TEST(PlannedSteps, FollowAPlanThatWasSaved) {
     EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
     EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
     EXPECT_EQ(session.plan().planner, "mine");
-    EXPECT_EQ(session.plan().fates, plan.fates);
+    EXPECT_EQ(session.plan().actions, plan.actions);
   }
   {
     Session session({.budget = share_of(plain, 40), .plan = plan});  // too small for it

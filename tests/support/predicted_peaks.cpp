@@ -10,16 +10,16 @@ namespace remat::test {
 namespace {
 
 /// Drops, packs or keeps each value, `share` of them of 100 not kept; what a policy drops is dropped again.
-std::vector<Fate> random_fates(const Graph& graph, int share, std::mt19937& random) {
-  std::vector<Fate> fates(graph.values.size(), Fate::kKeep);
-  for (size_t v = 0; v < fates.size(); ++v) {
+std::vector<Action> random_actions(const Graph& graph, int share, std::mt19937& random) {
+  std::vector<Action> actions(graph.values.size(), Action::kKeep);
+  for (size_t v = 0; v < actions.size(); ++v) {
     const GraphValue& value = graph.values[v];
     if (!value.returns() || static_cast<int>(random() % 100) >= share) continue;
     const bool packs = value.packed_bytes > 0 && random() % 2 == 0;
-    fates[v] = packs ? Fate::kPack : random() % 8 == 0 ? Fate::kDropAgain : Fate::kDrop;
-    if (value.dropped) fates[v] = random() % 3 == 0 ? Fate::kDropAgain : Fate::kKeep;
+    actions[v] = packs ? Action::kPack : random() % 8 == 0 ? Action::kDropAgain : Action::kDrop;
+    if (value.dropped) actions[v] = random() % 3 == 0 ? Action::kDropAgain : Action::kKeep;
   }
-  return fates;
+  return actions;
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void expect_predicted_peaks(const std::function<void(Session&)>& train, const st
   std::mt19937 random(11);
   for (const int share : {0, 30, 70, 100}) {
     Plan plan{
-        .planner = "random", .graph_fingerprint = graph.fingerprint(), .fates = random_fates(graph, share, random)};
+        .planner = "random", .graph_fingerprint = graph.fingerprint(), .actions = random_actions(graph, share, random)};
     ASSERT_EQ(plan.problem(graph), "");
     Session session({.planner = "online", .plan = plan});
     for (int step = 0; step < 2; ++step) train(session);

@@ -1,4 +1,4 @@
-// tests/support/predicted_peaks.h -- follows plans of random fates, and expects each step to peak where it was said and
+// tests/support/predicted_peaks.h -- follows plans of random actions, and expects each step to peak where it was said and
 // to give the same graph as a step without a plan.
 #pragma once
 
