@@ -11,7 +11,20 @@ import math
 import time
 from dataclasses import dataclass
 
-from step_model import AGAIN, DROP, GONE, KEEP, PACK, PACK_SECONDS, PRESENT, UNPACK_SECONDS, Graph, Step, Undecided, simulate
+from step_model import (
+    EACH_TIME,
+    GONE,
+    KEEP,
+    PACK,
+    PACK_SECONDS,
+    PRESENT,
+    UNPACK_SECONDS,
+    Graph,
+    HeldAfter,
+    Step,
+    Undecided,
+    simulate,
+)
 
 try:
     import highspy
@@ -59,7 +72,7 @@ class ExactSearch:
                 return None
             e += 1
         self.seconds = step.seconds
-        self.actions = [action if action in (AGAIN, PACK, KEEP) else KEEP if action is None else DROP for action in step.actions]
+        self.actions = [decided(action) for action in step.actions]
         return None
 
     def _branch(self, step, e, open_):
@@ -88,6 +101,11 @@ class ExactSearch:
             seen.add(producer)
             wanted.extend(i for i in self.graph.operators[producer]["inputs"] if step.states[i] == GONE)
         return sum(self.graph.operators[o]["replay_seconds"] for o in seen)
+
+
+def decided(action):
+    """Of what never mattered nothing was said."""
+    return KEEP if action is None else EACH_TIME if isinstance(action, HeldAfter) else action
 
 
 def away(graph, v):
@@ -195,23 +213,27 @@ class Relaxation:
         actions = [KEEP] * len(self.graph.values)
         for v in self.choices:
             if solution[self.dropped[v]] > 0.5:
-                actions[v] = AGAIN if self._passes_by(v, solution) else DROP
+                actions[v] = self._held_from(v, solution)
             elif v in self.packed and solution[self.packed[v]] > 0.5:
                 actions[v] = PACK
         return actions
 
-    def _passes_by(self, v, solution):
-        """Whether a replay makes `v` before its use and it does not stay."""
-        runs = (self.run[g].get(self.graph.producer[v]) for g in range(self._last_group(v)))
-        backs = (self.back[v].get(g + 1) for g in range(self._last_group(v)))
-        return any(run is not None and solution[run] > 0.5 and (back is None or solution[back] < 0.5)
-                   for run, back in zip(runs, backs))
+    def _held_from(self, v, solution):
+        """The time at which `v` stays that a recompute makes it: one more than those at which it does not."""
+        passed = 0
+        for g in range(self._last_group(v)):
+            back = self.back[v].get(g + 1)
+            if back is not None and solution[back] > 0.5:
+                return passed + 1
+            run = self.run[g].get(self.graph.producer[v])
+            passed += run is not None and solution[run] > 0.5
+        return EACH_TIME if passed else 1
 
     def point(self, actions):
         """What the columns are for a plan. If it fits the budget, all rows hold and its costs are at most its seconds."""
         point = [0.0] * len(self.program.costs)
         for v in self.choices:
-            gone = actions[v] in (DROP, AGAIN) if self.graph.idle[v] is not None else not self.graph.held(v)
+            gone = actions[v] not in (KEEP, PACK) if self.graph.idle[v] is not None else not self.graph.held(v)
             point[self.dropped[v]] = float(gone)
             if v in self.packed:
                 point[self.packed[v]] = float(actions[v] == PACK)
@@ -488,7 +510,13 @@ def share_of_peak(graph, percent):
 
 def lists_of(actions):
     """As a plan file has them."""
-    return {action: [v for v, one in enumerate(actions) if one == action] for action in (DROP, AGAIN, PACK, KEEP)}
+    lists = {"recompute": {}, PACK: [], KEEP: []}
+    for v, action in enumerate(actions):
+        if action in (KEEP, PACK):
+            lists[action].append(v)
+        else:
+            lists["recompute"].setdefault("each_time" if action == EACH_TIME else str(action), []).append(v)
+    return lists
 
 
 def main():

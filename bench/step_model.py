@@ -1,13 +1,14 @@
 """A recorded step (docs/formats.md) and what a plan makes of it, in Python: for the oracle (oracle.py), not for users.
 
 `simulate` follows src/plan/simulate.cpp but is written on its own, and tests/bench compares the two. Actions are a list
-with one of KEEP, DROP, AGAIN and PACK for each value.
+with one of KEEP, PACK and a number for each value: the time from which on it is held where it is recomputed.
 """
 
 import json
 from dataclasses import dataclass
 
-KEEP, DROP, AGAIN, PACK = "keep", "drop", "drop_again", "pack"
+KEEP, PACK = "keep", "pack"
+EACH_TIME = float("inf")
 PACK_SECONDS, UNPACK_SECONDS = 0.08e-9, 0.05e-9  # per byte of the original, as in src/plan/costs.h
 GONE, PRESENT, PACKED, TRANSIENT = "gone", "present", "packed", "transient"
 
@@ -54,9 +55,11 @@ class Graph:
     def actions_from(self, lists):
         """From the lists of a plan file."""
         actions = [KEEP] * len(self.values)
-        for action in (DROP, AGAIN, PACK):
-            for v in lists[action]:
-                actions[v] = action
+        for v in lists[PACK]:
+            actions[v] = PACK
+        for time, values in lists["recompute"].items():
+            for v in values:
+                actions[v] = EACH_TIME if time == "each_time" else int(time)
         return actions
 
     def plain_levels(self):
@@ -75,6 +78,13 @@ class Graph:
         return max([self.baseline_bytes] + [level + event[2] for level, event in zip(after, self.events)])
 
 
+@dataclass(frozen=True)
+class HeldAfter:
+    """A value is recomputed, and not held at the first so many times; of later ones nothing is decided yet."""
+
+    times: int
+
+
 class Undecided(Exception):
     """The action of a value that has none yet matters now."""
 
@@ -91,12 +101,13 @@ class Result:
 
 
 class Step:
-    """A step in progress under actions; None: not decided yet, `Undecided` is raised when it matters."""
+    """A step in progress under actions; None and HeldAfter: not decided yet, `Undecided` is raised when it matters."""
 
     def __init__(self, graph, actions):
         self.graph, self.actions = graph, list(actions)
         self.states = [PRESENT if graph.held(v) else GONE for v in range(len(graph.values))]
         self.uses = [len(uses) for uses in graph.uses]
+        self.made = [0] * len(graph.values)  # times that recomputes have made each
         self.bits = set()  # values whose packed form is there
         self.level = self.peak = graph.baseline_bytes
         self.seconds, self.replays = 0.0, 0
@@ -105,7 +116,7 @@ class Step:
         other = object.__new__(Step)
         other.__dict__.update(self.__dict__)
         other.actions, other.states, other.uses = self.actions.copy(), self.states.copy(), self.uses.copy()
-        other.bits = self.bits.copy()
+        other.bits, other.made = self.bits.copy(), self.made.copy()
         return other
 
     def event(self, e):
@@ -128,7 +139,7 @@ class Step:
     def _give_up(self, v):
         action = self.actions[v]
         if action is None:
-            raise Undecided(v, [KEEP, PACK, "dropped"] if self.graph.packed_bytes[v] > 0 else [KEEP, "dropped"])
+            raise Undecided(v, [KEEP, HeldAfter(0)] + [PACK] * (self.graph.packed_bytes[v] > 0))
         if action == KEEP:
             return
         self.level -= self.graph.bytes[v]
@@ -181,13 +192,17 @@ class Step:
             self._run(self.graph.operators[o], target, reads)
 
     def _stays(self, v, target):
+        self.made[v] += 1
         if v == target:
             return True
         if self.uses[v] == 0 or not self.graph.values[v]["droppable"]:
             return False
-        if self.actions[v] in (None, "dropped"):
-            raise Undecided(v, [DROP, AGAIN])
-        return self.actions[v] != AGAIN
+        action, times = self.actions[v], self.made[v]
+        if isinstance(action, HeldAfter):
+            if times > action.times:
+                raise Undecided(v, [times, HeldAfter(times)])
+            return False
+        return action == PACK or times >= action
 
     def _run(self, operator, target, reads):
         size = self.graph.bytes

@@ -43,8 +43,8 @@ nlohmann::json attempt_json(const Graph& graph, const PlainStep& plain, const At
                  {"predicted_seconds", plan.predicted_seconds},
                  {"extra_percent", or_null(plain.extra_percent(plan.predicted_seconds))},
                  {"kept", counts.kept},
-                 {"dropped", counts.dropped},
-                 {"dropped_again", counts.dropped_again},
+                 {"recomputed", counts.recomputed},
+                 {"held_later", counts.held_later},
                  {"packed", counts.packed}});
   } else if (attempt.smallest_peak_bytes) {
     json["smallest_peak_bytes"] = *attempt.smallest_peak_bytes;

@@ -30,8 +30,8 @@ std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt
   table.add(
       {"extra time", format_seconds(plan.predicted_seconds), percent(plain.extra_percent(plan.predicted_seconds))});
   table.add({"values kept", format_count(counts.kept)});
-  table.add({"values dropped", format_count(counts.dropped)});
-  table.add({"values dropped again", format_count(counts.dropped_again)});
+  table.add({"values recomputed", format_count(counts.recomputed)});
+  table.add({"values recomputed, held later", format_count(counts.held_later)});
   table.add({"values packed", format_count(counts.packed)});
   table.add({"planning time", format_seconds(attempt.planning_seconds)});
   return table.to_string();
@@ -42,7 +42,7 @@ std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t b
   Table table;
   std::string explained;
   table.add({"planner", "predicted peak", "activation peak", "extra time", "of the step", "above the least", "kept",
-             "dropped", "dropped again", "packed", "planning time"});
+             "recomputed", "held later", "packed", "planning time"});
   for (const Attempt& attempt : attempts) {
     const auto planning = format_seconds(attempt.planning_seconds);
     if (attempt.plan) {
@@ -51,7 +51,7 @@ std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t b
       const auto seconds = attempt.plan->predicted_seconds;
       table.add({attempt.planner, format_bytes(peak), percent(plain.activation_percent(peak)), format_seconds(seconds),
                  percent(plain.extra_percent(seconds)), percent(plain.extra_percent(seconds - least_seconds)),
-                 format_count(counts.kept), format_count(counts.dropped), format_count(counts.dropped_again),
+                 format_count(counts.kept), format_count(counts.recomputed), format_count(counts.held_later),
                  format_count(counts.packed), planning});
     } else if (attempt.smallest_peak_bytes) {
       const auto peak = *attempt.smallest_peak_bytes;

@@ -71,20 +71,12 @@ ActionCounts count_actions(const Graph& graph, const Plan& plan) {
   ActionCounts counts;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (!is_choice(graph.values[v])) continue;
-    switch (plan.actions[v]) {
-      case Action::kKeep:
-        ++counts.kept;
-        break;
-      case Action::kDrop:
-        ++counts.dropped;
-        break;
-      case Action::kDropAgain:
-        ++counts.dropped_again;
-        break;
-      case Action::kPack:
-        ++counts.packed;
-        break;
-    }
+    const Action action = plan.actions[v];
+    int64_t& count = action.kind == Action::Kind::kKeep   ? counts.kept
+                     : action.kind == Action::Kind::kPack ? counts.packed
+                     : action == Action::kRecompute       ? counts.recomputed
+                                                          : counts.held_later;
+    ++count;
   }
   return counts;
 }

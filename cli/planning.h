@@ -37,12 +37,14 @@ struct PlainStep {
   int64_t bytes_of(const Budget& budget) const;
 };
 
-/// Values that a plan may give up: those that can be dropped or packed.
+/// Values that a plan may give up: those that can be recomputed or packed.
 int64_t count_choices(const Graph& graph);
 
 /// What becomes of them.
 struct ActionCounts {
-  int64_t kept = 0, dropped = 0, dropped_again = 0, packed = 0;
+  int64_t kept = 0, packed = 0;
+  int64_t recomputed = 0;  ///< held from their first recompute on
+  int64_t held_later = 0;  ///< held from a later one on, or never
 };
 ActionCounts count_actions(const Graph& graph, const Plan& plan);
 

@@ -22,8 +22,8 @@ struct GraphValue {
   int64_t packed_bytes = 0;  ///< what it takes when it is held packed; 0: it cannot be packed
   bool droppable = false;    ///< saved for backward, or held for a policy's replays, and a replay brings the same bits
                              ///< back: a plan may drop it
-  bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan, which may only say that it is
-                             ///< not held when replays come by (Action::kDropAgain)
+  bool dropped = false;      ///< as droppable, but a policy drops it whatever the plan, which may only say when it is
+                             ///< held again (Action::recompute())
 
   /// Whether it may be away between an idle event and its next use.
   bool returns() const { return droppable || dropped; }

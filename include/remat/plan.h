@@ -13,33 +13,64 @@
 namespace remat {
 
 /// What becomes of a value from the moment when only saved tensors hold it.
-enum class Action : uint8_t {
-  kKeep,  ///< stays; what a policy drops is dropped all the same
-  kDrop,  ///< freed; a replay brings it back for its use, or earlier if one for another value comes by: then it stays
-  kDropAgain,  ///< freed; not held when a replay for another value comes by
-  kPack,       ///< held packed (values with packed_bytes)
+struct Action {
+  enum class Kind : uint8_t {
+    kKeep,       ///< stays; what a policy drops is dropped all the same
+    kPack,       ///< held packed (values with packed_bytes)
+    kRecompute,  ///< freed, and recomputed when it is used
+  };
+  static constexpr uint16_t kNever = UINT16_MAX;
+
+  Kind kind = Kind::kKeep;
+  /// Of kRecompute, otherwise 0. Recomputing a value runs operators that may make other freed values, too: each time is
+  /// counted, and from this time on, the first being 1, the value is held until its last use. Before, and always with
+  /// kNever, it is freed again as soon as the recompute that made it is done with it.
+  uint16_t held_from = 0;
+
+  static const Action kKeep, kPack;
+  static const Action kRecompute;          ///< held from the first time on
+  static const Action kRecomputeEachTime;  ///< held for its own use alone
+  static const Action kDrop, kDropAgain;   ///< older names of the two before
+
+  /// Held from time `from` on, at least 1; later than kNever is kNever.
+  static constexpr Action recompute(int64_t from) {
+    return {Kind::kRecompute, from < kNever ? static_cast<uint16_t>(from) : kNever};
+  }
+  /// Whether it is held once it has been made `times` times since it was freed.
+  constexpr bool holds(int64_t times) const { return held_from != kNever && times >= held_from; }
+
+  bool operator==(const Action&) const = default;
 };
+inline constexpr Action Action::kKeep{};
+inline constexpr Action Action::kPack{Kind::kPack};
+inline constexpr Action Action::kRecompute{Kind::kRecompute, 1};
+inline constexpr Action Action::kRecomputeEachTime{Kind::kRecompute, kNever};
+inline constexpr Action Action::kDrop = kRecompute;
+inline constexpr Action Action::kDropAgain = kRecomputeEachTime;
+
+using Fate = Action;  ///< older name
 
 struct Plan {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
 
   std::string planner;               ///< who made it: "auto"
   uint64_t graph_fingerprint = 0;    ///< of the graph that it is for
   int64_t budget_bytes = 0;          ///< that it was made for; baseline included
   int64_t predicted_peak_bytes = 0;  ///< by the simulator; baseline included
   double predicted_seconds = 0;      ///< of replays, packing and unpacking, by the simulator
-  std::vector<Action> actions;           ///< one for each value of the graph
+  std::vector<Action> actions;       ///< one for each value of the graph
 
   /// Empty if the plan can be followed on `graph`, otherwise what is wrong: another fingerprint or number of actions,
-  /// values that cannot be dropped or packed.
+  /// values that cannot be recomputed or packed.
   std::string problem(const Graph& graph) const;
   bool is_valid(const Graph& graph) const { return problem(graph).empty(); }
 
   bool operator==(const Plan&) const = default;
 };
 
-/// JSON with the names above, actions as {"drop": [values], ...}; plan_from_json() throws Error on anything that is not a
-/// plan of this version. Whether it suits a graph, problem() says.
+/// JSON with the names above, actions as {"recompute": {"1": [values], ...}, "pack": [values], "keep": [values]};
+/// plan_from_json() throws Error on anything that is not a plan of this version. Whether it suits a graph, problem()
+/// says.
 std::string to_json(const Plan& plan);
 Plan plan_from_json(std::string_view text);
 

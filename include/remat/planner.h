@@ -15,8 +15,7 @@ namespace remat {
 
 struct PlannerOptions {
   bool pack = true;  ///< plans may hold values packed
-  /// "auto" alone: searches on around this budget, for some tenths of a second more. Then a plan for more memory may be
-  /// slower, by a little, than one for less; without it, never.
+  /// "auto" alone: searches on around this budget, for some tenths of a second more.
   bool refine = false;
 };
 
@@ -26,9 +25,10 @@ struct PlannerOptions {
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner = "auto",
                PlannerOptions options = {});
 
-/// Plans by "auto" for several budgets from one search, which takes as long as one plan's: what make_plan() gives for
-/// each of `budgets` that a plan fits, in their order, and at the end the plan with the lowest peak, for a budget of
-/// just that. `options.refine` has no effect. Throws Error if the graph is not sound.
+/// Plans by "auto" for several budgets from one search, which takes as long as one plan's: for each of `budgets` that a
+/// plan fits, in their order, and at the end the plan with the lowest peak, for a budget of just that. A larger
+/// budget's plan is never slower. make_plan(), which also looks at what the other planners choose for the very budget,
+/// may give a faster one. `options.refine` has no effect. Throws Error if the graph is not sound.
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options = {});
 
 /// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if

@@ -15,8 +15,8 @@ namespace remat::planners {
 /// backwards. Leaves do not count as connections. In order.
 std::vector<int32_t> articulation_values(const Graph& graph);
 
-/// Offers actions that keep what is marked in `also` and every point, every second, every third and so on, as far as that
-/// makes a difference; at last none.
+/// Offers actions that keep what is marked in `also` and every point, every second, every third and so on, as far as
+/// that makes a difference; at last none.
 void offer_articulation(Candidates& candidates, const Graph& graph, const std::vector<bool>& also);
 
 }  // namespace remat::planners

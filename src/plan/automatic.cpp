@@ -96,6 +96,7 @@ class Automatic {
     const int64_t trials =
         std::min(kRefiningTrials, kMostRefiningOperatorTrials / static_cast<int64_t>(graph_.operators.size() + 1));
     frontier_ = std::move(frontier);
+    offer_choices(frontier_, graph_, limit, options_);
     offer_families(frontier_, graph_, options_, limit);
     most_replays_ = kMostRefiningOperatorTrials;
     for (size_t round = 0; round < kDearSecondsInExcess.size(); ++round) {
@@ -163,14 +164,26 @@ class Automatic {
 
   /// Other than `before`, at random.
   Action another_action(int32_t value, Action before) {
-    if (graph_.values[value].dropped) return before == Action::kKeep ? Action::kDropAgain : Action::kKeep;
+    const bool by_policy = graph_.values[value].dropped;  // then kKeep is kRecompute
     for (;;) {
       const uint64_t draw = annealing_.random.below(8);
-      const Action action = draw < 3 ? Action::kKeep : draw < 6 ? Action::kDrop : draw < 7 ? Action::kDropAgain : Action::kPack;
+      const Action action = draw < 3                 ? Action::kKeep
+                            : draw < 6 && !by_policy ? Action::kRecompute
+                            : draw < 7               ? held_later(before)
+                                                     : Action::kPack;
       if (action == before) continue;
-      if (action == Action::kPack && !(options_.pack && graph_.values[value].packed_bytes > 0)) continue;
+      if (action == Action::kPack && (by_policy || !options_.pack || graph_.values[value].packed_bytes == 0)) continue;
       return action;
     }
+  }
+
+  /// A step further or back in when the value is held again.
+  Action held_later(Action before) {
+    if (before.kind == Action::Kind::kRecompute && before != Action::kRecomputeEachTime) {
+      const bool back = before.held_from > 2 && annealing_.random.below(2) == 0;
+      return Action::recompute(before.held_from + (back ? -1 : 1));
+    }
+    return annealing_.random.below(2) == 0 ? Action::recompute(2) : Action::kRecomputeEachTime;
   }
 
   void change(Actions& actions, int32_t value, Action action) {
@@ -196,10 +209,10 @@ class Automatic {
   void change_run(Actions& actions) {
     const size_t first = annealing_.random.below(choices_.size());
     const size_t end = std::min(choices_.size(), first + 2 + annealing_.random.below(kNear));
-    const Action action = annealing_.random.below(4) == 0 ? Action::kKeep : Action::kDrop;
+    const Action action = annealing_.random.below(4) == 0 ? Action::kKeep : Action::kRecompute;
     for (size_t i = first; i < end; ++i) {
-      const bool by_policy = graph_.values[choices_[i]].dropped && action == Action::kDrop;
-      change(actions, choices_[i], by_policy ? Action::kDropAgain : action);
+      const bool by_policy = graph_.values[choices_[i]].dropped && action == Action::kRecompute;
+      change(actions, choices_[i], by_policy ? Action::kRecomputeEachTime : action);
     }
   }
 
@@ -229,11 +242,12 @@ class Automatic {
     int64_t replays = 0;
     for (size_t i = 0; i < choices_.size() && trials > 0 && replays < most_replays_; ++i) {
       const int32_t v = choices_[(first + i) % choices_.size()];
-      for (const Action wanted : {Action::kKeep, Action::kDrop}) {
+      for (const int64_t from : {0, 1, -1}) {
         const Action before = actions[v];
-        const bool may_drop = before == Action::kDropAgain && !graph_.values[v].dropped;
-        if (before == Action::kKeep || (wanted == Action::kDrop && !may_drop)) continue;
-        actions[v] = wanted;
+        const bool later = before.kind == Action::Kind::kRecompute && before.held_from > 1;
+        if (before == Action::kKeep || (from != 0 && !later)) continue;
+        if (from == -1 && (before.held_from == 2 || before == Action::kRecomputeEachTime)) continue;
+        actions[v] = from == 0 ? Action::kKeep : Action::recompute(from == 1 ? 1 : before.held_from - 1);
         --trials;
         const Simulation run = try_out(actions);
         replays += run.replays;
@@ -276,7 +290,11 @@ void refine(const Graph& graph, Frontier& frontier, int64_t limit, PlannerOption
 
 Actions automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Frontier frontier = explore(graph, options);
-  if (options.refine) refine(graph, frontier, std::max<int64_t>(0, budget_bytes), options);
+  if (options.refine) {
+    refine(graph, frontier, std::max<int64_t>(0, budget_bytes), options);
+  } else {
+    offer_choices(frontier, graph, budget_bytes, options);
+  }
   const Frontier::Point* const found = frontier.within(budget_bytes);
   return found != nullptr ? found->actions : frontier.lowest().actions;
 }

@@ -44,7 +44,7 @@ std::vector<bool> cheaper_packed(const Graph& graph) {
 Actions only_kept(const Graph& graph, const std::vector<bool>& kept) {
   Actions actions(graph.values.size(), Action::kKeep);
   for (size_t v = 0; v < actions.size(); ++v) {
-    if (graph.values[v].droppable && !kept[v]) actions[v] = Action::kDrop;
+    if (graph.values[v].droppable && !kept[v]) actions[v] = Action::kRecompute;
   }
   return actions;
 }

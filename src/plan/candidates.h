@@ -1,5 +1,5 @@
-// src/plan/candidates.h -- the fastest of all actions that a planner came up with and that the simulator puts within the
-// budget.
+// src/plan/candidates.h -- the fastest of all actions that a planner came up with and that the simulator puts within
+// the budget.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class Candidates {
   Candidates(const Graph& graph, int64_t budget, PlannerOptions options) : Candidates(graph, budget, options, {}) {}
   Candidates(const Graph& graph, int64_t budget, PlannerOptions options, Limits limits);
 
-  /// Has the simulator judge `actions` and, where plans may pack, also with all that is cheaper_packed() packed: of what
-  /// is dropped, and of what is kept as well. True if one of them fits.
+  /// Has the simulator judge `actions` and, where plans may pack, also with all that is cheaper_packed() packed: of
+  /// what is dropped, and of what is kept as well. True if one of them fits.
   bool offer(const Actions& actions);
   /// Simulations take time in proportion to events and replays. Planners stop when so many have been seen that it would
   /// be felt: work_of() of all.

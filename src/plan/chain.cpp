@@ -18,11 +18,6 @@ std::vector<int32_t> last_readers(const Graph& graph) {
   return last;
 }
 
-/// Actions with more replays than this are not even simulated.
-constexpr int64_t kMostReplays = 3'000'000;
-/// What is held from later runs on is not told apart.
-constexpr int32_t kLatestRun = 4;
-
 }  // namespace
 
 Cuts::Cuts(const Graph& graph)
@@ -145,38 +140,12 @@ int32_t held_from(const ChainSchedule& schedule, const Chain::Value& value) {
 
 }  // namespace
 
-Actions actions_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again) {
+Actions actions_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule) {
   Actions actions(graph.values.size(), Action::kKeep);
   for (const Chain::Value& value : chain.values) {
-    const int32_t run = held_from(schedule, value);
-    const bool dropped_again = run >= again.from_run && value.bytes >= again.from_bytes;
-    if (run > 0) actions[value.id] = dropped_again ? Action::kDropAgain : Action::kDrop;
+    if (const int32_t run = held_from(schedule, value); run > 0) actions[value.id] = Action::recompute(run);
   }
   return actions;
-}
-
-void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const ChainSchedule& schedule) {
-  std::vector<int64_t> later(chain.seconds.size(), 0);
-  int64_t later_values = 0, later_bytes = 0;
-  int32_t latest = 0;
-  for (const Chain::Value& value : chain.values) {
-    const int32_t run = held_from(schedule, value);
-    latest = std::max(latest, run);
-    if (run < 2) continue;
-    ++later[value.block];
-    ++later_values;
-    later_bytes += value.bytes;
-  }
-  candidates.offer(actions_of(graph, chain, schedule));
-  if (later_values == 0) return;
-  int64_t replays = 0;
-  for (size_t b = 0; b < later.size(); ++b)
-    replays += int64_t{schedule.runs[b]} * (chain.cuts[b + 1] - chain.cuts[b]) * (1 + later[b]);
-  if (replays > kMostReplays) return;
-  for (int32_t run = 2; run <= std::min(latest, kLatestRun); ++run) {
-    candidates.offer(actions_of(graph, chain, schedule, {run, later_bytes / later_values}));
-    candidates.offer(actions_of(graph, chain, schedule, {run, 0}));
-  }
 }
 
 }  // namespace remat::planners

@@ -75,20 +75,7 @@ struct ChainSchedule {
   std::vector<int32_t> runs;    ///< of each block in all
 };
 
-/// Which values are not held before they are asked for themselves, since it cannot be said that they are held from the
-/// second replay on, or a later one: those of at least so many bytes that the schedule holds from this run on, or
-/// later.
-struct Again {
-  int32_t from_run = ChainSchedule::kNever;
-  int64_t from_bytes = 0;
-};
-
-/// Held from run 0 is Action::kKeep, held from run 1 is Action::kDrop. Of the others `again` is Action::kDropAgain, the rest
-/// kDrop. `again.from_run` is at least 2.
-Actions actions_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule, Again again = {});
-
-/// Offers the actions that come closest to `schedule`: with all that is held later dropped again, with none of it, and
-/// with what is large or late.
-void offer(Candidates& candidates, const Graph& graph, const Chain& chain, const ChainSchedule& schedule);
+/// The actions that hold each value from the run on from which the schedule holds it.
+Actions actions_of(const Graph& graph, const Chain& chain, const ChainSchedule& schedule);
 
 }  // namespace remat::planners

@@ -114,7 +114,8 @@ class FamilySearch {
         // Backward asks for the oldest last: what is given up for longest.
         for (int end = 0; end <= kParts; ++end) {
           for (const size_t stride : {0, 4, 16}) {
-            if (families_[f].size() >= 2 * stride) consider(f, {Action::kDrop, 0, end, stride, /*spares_every=*/true});
+            if (families_[f].size() >= 2 * stride)
+              consider(f, {Action::kRecompute, 0, end, stride, /*spares_every=*/true});
           }
         }
         if (packs(families_[f])) consider(f, {Action::kPack, 0, kParts});
@@ -129,7 +130,7 @@ class FamilySearch {
   Rule random_rule(const Family& family) {
     if (packs(family) && annealing_.random.below(4) == 0) return {Action::kPack, 0, kParts};
     if (annealing_.random.below(4) == 0) return {};
-    Rule rule{Action::kDrop, 0, kParts};
+    Rule rule{Action::kRecompute, 0, kParts};
     if (annealing_.random.below(2) == 0) rule.begin = static_cast<int>(annealing_.random.below(kParts));
     rule.end = rule.begin + 1 + static_cast<int>(annealing_.random.below(static_cast<uint64_t>(kParts - rule.begin)));
     rule.stride = kStrides[annealing_.random.below(kStrides.size())];

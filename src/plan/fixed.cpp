@@ -11,7 +11,7 @@ Actions keep_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*
 Actions drop_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
   Actions actions(graph.values.size(), Action::kKeep);
   for (size_t v = 0; v < actions.size(); ++v) {
-    if (graph.values[v].droppable) actions[v] = Action::kDrop;
+    if (graph.values[v].droppable) actions[v] = Action::kRecompute;
   }
   return actions;
 }

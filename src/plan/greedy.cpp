@@ -85,13 +85,13 @@ Greedy::Choice Greedy::choice_of(const Actions& actions, int32_t v) {
   };
   const GraphValue& value = graph_.values[v];
   if (actions[v] == Action::kKeep) {
-    consider(Action::kDrop, added_seconds(actions, v, false), value.bytes);
+    consider(Action::kRecompute, added_seconds(actions, v, false), value.bytes);
     if (options_.pack && value.packed_bytes > 0) {
       const double seconds = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes);
       consider(Action::kPack, seconds, value.bytes - value.packed_bytes);
     }
   } else if (actions[v] == Action::kPack) {
-    consider(Action::kDrop, added_seconds(actions, v, false), value.packed_bytes);
+    consider(Action::kRecompute, added_seconds(actions, v, false), value.packed_bytes);
   }
   return best;
 }
@@ -120,7 +120,7 @@ bool Greedy::give_up(Actions& actions, size_t event, int64_t excess) {
     const Choice choice = heap.back();
     heap.pop_back();
     actions[choice.value] = choice.action;
-    if (choice.action == Action::kDrop) added_seconds(actions, choice.value, /*pay=*/true);
+    if (choice.action == Action::kRecompute) added_seconds(actions, choice.value, /*pay=*/true);
     excess -= choice.freed;
   }
   return any;
@@ -129,7 +129,7 @@ bool Greedy::give_up(Actions& actions, size_t event, int64_t excess) {
 Simulation Greedy::descend(Actions& actions, int64_t budget, int64_t most_replays) {
   std::fill(paid_.begin(), paid_.end(), 0);
   for (const int32_t v : droppable_) {
-    if (actions[v] == Action::kDrop || actions[v] == Action::kDropAgain) added_seconds(actions, v, /*pay=*/true);
+    if (actions[v].kind == Action::Kind::kRecompute) added_seconds(actions, v, /*pay=*/true);
   }
   for (;;) {
     const Simulation now = simulator_.run(actions);

@@ -4,6 +4,7 @@
 #include "plan/candidates.h"
 #include "plan/online_step.h"
 #include "plan/planners.h"
+#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -17,9 +18,8 @@ constexpr int32_t kFewLimits = 16;
 
 }  // namespace
 
-Actions online(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  // What the policy packs is its own choice.
-  Candidates candidates(graph, budget_bytes, {.pack = false});
+void offer_online(Candidates& candidates, const Graph& graph, int64_t budget_bytes, PlannerOptions options,
+                  Tries tries) {
   OnlineStep step(graph, options);
   const auto room = static_cast<double>(candidates.plain_peak() - graph.baseline_bytes);
   const int32_t limits = graph.values.size() < kManyValues ? kLimits : kFewLimits;
@@ -29,10 +29,18 @@ Actions online(const Graph& graph, int64_t budget_bytes, PlannerOptions options)
   int32_t first = limits;
   while (first > 0 && limit(first) > budget_bytes) --first;
   for (int32_t i = first; i > 0 && !candidates.exhausted(); --i) {
-    if (candidates.offer(step.run(limit(i)))) return candidates.best();
+    if (candidates.offer(step.run(limit(i)))) return;
+    if (step.gave_up() && tries == Tries::kSome) return;
   }
   // Nothing fits. How low does it go?
+  if (tries == Tries::kSome) return;
   for (int32_t i = first + 1; i <= limits && !candidates.exhausted(); ++i) candidates.offer(step.run(limit(i)));
+}
+
+Actions online(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  // What the policy packs is its own choice.
+  Candidates candidates(graph, budget_bytes, {.pack = false});
+  offer_online(candidates, graph, budget_bytes, options, Tries::kAll);
   return candidates.best();
 }
 

@@ -43,12 +43,13 @@ Actions OnlineStep::run(int64_t limit) {
   limit_ = limit;
   level_ = peak_ = graph_.baseline_bytes;
   replays_ = drops_ = 0;
-  for (auto* const flags : {&idle_, &transient_, &has_bits_, &returned_}) flags->assign(values, false);
+  for (auto* const flags : {&idle_, &transient_, &has_bits_}) flags->assign(values, false);
   present_ = saved_;
   for (size_t v = 0; v < values; ++v) {
     present_[v] = present_[v] || graph_.values[v].producer < 0 || graph_.values[v].dropped;
   }
   uses_.assign(values, 0);
+  made_.assign(values, 0);
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
   in_use_.clear();
@@ -69,6 +70,7 @@ Actions OnlineStep::run(int64_t limit) {
 
 void OnlineStep::put_away(int32_t value, int32_t uses) {
   uses_[value] = uses;
+  made_[value] = 0;
   idle_[value] = graph_.values[value].returns();
   if (!graph_.values[value].dropped || !present_[value]) return;
   present_[value] = false;
@@ -116,9 +118,10 @@ void OnlineStep::run_operator(int32_t index, int32_t target) {
   for (const int32_t made : replay_.operators.results(index)) {
     const GraphValue& value = graph_.values[made];
     if (is_there(made)) continue;
+    ++made_[made];
     if (made == target || (value.returns() && uses_[made] > 0)) {
       level_ += value.bytes;
-      present_[made] = returned_[made] = true;
+      present_[made] = true;
     } else if (replay_.reads[made] > 0) {
       level_ += value.bytes;
       transient_[made] = true;
@@ -211,7 +214,7 @@ int64_t OnlineStep::take(const Option& option) {
   if (has_bits_[v]) {
     actions_[v] = Action::kPack;
   } else {
-    actions_[v] = returned_[v] ? Action::kDropAgain : Action::kDrop;
+    actions_[v] = Action::recompute(1 + made_[v]);
   }
   level_ -= freed;
   return freed;

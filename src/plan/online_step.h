@@ -16,8 +16,8 @@ class OnlineStep {
  public:
   OnlineStep(const Graph& graph, PlannerOptions options);
 
-  /// What became of each value where no more than `limit` bytes were to be had, baseline included: given up once is
-  /// kDrop, given up again after a replay had brought it back is kDropAgain.
+  /// What became of each value where no more than `limit` bytes were to be had, baseline included. What was given up
+  /// after replays had made it so many times is held from the next time on.
   Actions run(int64_t limit);
   /// The last run replayed so much that it let the limit go.
   bool gave_up() const;
@@ -62,7 +62,7 @@ class OnlineStep {
   std::vector<bool> present_;    ///< its contents are alive, or a saved tensor's
   std::vector<bool> transient_;  ///< its contents are a replay's
   std::vector<bool> has_bits_;   ///< held packed
-  std::vector<bool> returned_;   ///< a replay brought it back
+  std::vector<int32_t> made_;    ///< times that replays have made it since it was put away
   std::vector<int32_t> uses_;    ///< to come until the value is put away again
   ReplayWalk replay_;
   std::vector<uint32_t> visits_;  ///< operators: the last price that came by

@@ -13,22 +13,17 @@ std::string Plan::problem(const Graph& graph) const {
            std::to_string(graph.values.size()) + " values";
   for (size_t v = 0; v < actions.size(); ++v) {
     const auto wrong = [v](const std::string& why) { return "value " + std::to_string(v) + " " + why; };
-    switch (actions[v]) {
-      case Action::kKeep:
-        continue;
-      case Action::kDrop:
-        if (!graph.values[v].droppable) return wrong("is to be dropped, but the graph says that it is not droppable");
-        continue;
-      case Action::kDropAgain:
-        if (!graph.values[v].returns()) return wrong("is to be dropped, but the graph says that it is not droppable");
-        continue;
-      case Action::kPack:
-        if (graph.values[v].packed_bytes <= 0)
-          return wrong("is to be packed, but the graph gives it packed_bytes " +
-                       std::to_string(graph.values[v].packed_bytes));
-        continue;
-    }
-    return wrong("has the unknown action " + std::to_string(static_cast<int>(actions[v])));
+    const GraphValue& value = graph.values[v];
+    const Action action = actions[v];
+    if (action.kind > Action::Kind::kRecompute)
+      return wrong("has the unknown action " + std::to_string(static_cast<int>(action.kind)));
+    if (action.kind == Action::Kind::kRecompute && !value.returns())
+      return wrong("is to be recomputed, but the graph says that it is not droppable");
+    if (action.kind == Action::Kind::kPack && value.packed_bytes <= 0)
+      return wrong("is to be packed, but the graph gives it packed_bytes " + std::to_string(value.packed_bytes));
+    if ((action.kind == Action::Kind::kRecompute) != (action.held_from > 0))
+      return wrong("is held from its recompute " + std::to_string(action.held_from) +
+                   " on; of values to be recomputed that is 1 or more, of others 0");
   }
   return {};
 }

@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -21,8 +23,8 @@ constexpr const char* kFormat = "remat-plan";
 constexpr const char* kPlanFields[] = {
     "format", "version", "planner", "graph_fingerprint", "budget_bytes", "predicted_peak_bytes", "predicted_seconds",
     "actions"};
-// By Action.
-constexpr std::array kActionNames = {"keep", "drop", "drop_again", "pack"};
+constexpr std::array kActionNames = {"recompute", "pack", "keep"};
+constexpr const char* kEachTime = "each_time";  ///< of Action::kNever, where others have the number
 
 [[noreturn]] void refuse_to_write(const std::string& why) {
   throw Error("[plan] " + why + "; only a sound plan can be written");
@@ -38,36 +40,83 @@ uint64_t read_fingerprint(const JsonRecord& plan) {
   return number;
 }
 
+/// "1", "2", ... or "each_time".
+Action read_recompute(const JsonRecord& actions, const std::string& name) {
+  if (name == kEachTime) return Action::kRecomputeEachTime;
+  int64_t time = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, failure] = std::from_chars(name.data(), end, time);
+  const bool plain = failure == std::errc{} && rest == end && name.front() != '0';
+  if (!plain || time < 1 || time >= Action::kNever)
+    actions.refuse("recompute", "has the list \"" + name + "\"; lists there are named 1 to " +
+                                    std::to_string(Action::kNever - 1) + ", or " + kEachTime);
+  return Action::recompute(time);
+}
+
 /// Every value stands in exactly one list, so the lists' lengths say how many values there are. A number beside them
 /// could claim any, and a short text would make us allocate for them.
 std::vector<Action> read_actions(const JsonRecord& plan) {
   const JsonRecord record(plan["actions"], {kDocument, "actions"}, kActionNames);
+  const json& recompute = record["recompute"];
+  if (!recompute.is_object()) record.refuse("recompute", "is not an object of lists");
+  std::vector<std::string> names;
+  for (const auto& [name, list] : recompute.items()) names.push_back(name);
+  std::vector<const char*> fields;
+  for (const std::string& name : names) fields.push_back(name.c_str());
+  const JsonRecord times(recompute, {kDocument, "actions.recompute"}, fields);
+
+  struct List {
+    Action action;
+    const JsonRecord* record;
+    const char* name;
+  };
+  std::vector<List> lists = {{Action::kPack, &record, "pack"}, {Action::kKeep, &record, "keep"}};
+  for (const std::string& name : names) lists.push_back({read_recompute(record, name), &times, name.c_str()});
   size_t count = 0;
-  for (const char* name : kActionNames) count += record.list(name).size();
+  for (const List& list : lists) count += list.record->list(list.name).size();
   std::vector<Action> actions(count);
   std::vector<bool> known(count, false);
-  for (size_t action = 0; action < kActionNames.size(); ++action) {
-    const char* const name = kActionNames[action];
-    for (const int32_t value : record.indexes(name)) {
+  for (const List& list : lists) {
+    for (const int32_t value : list.record->indexes(list.name)) {
       const auto v = static_cast<size_t>(value);
       if (v >= count)
-        record.refuse(name, "has value " + std::to_string(v) + ", but the lists together have " +
-                                std::to_string(count) + " values, which are numbered from 0");
-      if (known[v]) record.refuse(name, "has value " + std::to_string(v) + " a second time");
+        list.record->refuse(list.name, "has value " + std::to_string(v) + ", but the lists together have " +
+                                           std::to_string(count) + " values, which are numbered from 0");
+      if (known[v]) list.record->refuse(list.name, "has value " + std::to_string(v) + " a second time");
       known[v] = true;
-      actions[v] = static_cast<Action>(action);
+      actions[v] = list.action;
     }
   }
   return actions;
 }
 
-void write_action(std::string& out, const Plan& plan, Action action) {
-  std::vector<int32_t> values;
-  for (size_t v = 0; v < plan.actions.size(); ++v) {
-    if (plan.actions[v] == action) values.push_back(static_cast<int32_t>(v));
-  }
-  out += std::string("  \"") + kActionNames[static_cast<size_t>(action)] + "\": ";
+void write_list(std::string& out, const char* indent, const std::string& name, const std::vector<int32_t>& values) {
+  out += indent + ("\"" + name + "\": ");
   append_json(out, values);
+}
+
+void write_actions(std::string& out, const std::vector<Action>& actions) {
+  std::map<uint16_t, std::vector<int32_t>> recompute;  // by the time from which on they are held
+  std::vector<int32_t> pack, keep;
+  for (size_t v = 0; v < actions.size(); ++v) {
+    const auto value = static_cast<int32_t>(v);
+    if (actions[v].kind == Action::Kind::kRecompute) {
+      recompute[actions[v].held_from].push_back(value);
+    } else {
+      (actions[v] == Action::kPack ? pack : keep).push_back(value);
+    }
+  }
+  out += "{\n  \"recompute\": {";
+  const char* separator = "\n";
+  for (const auto& [time, values] : recompute) {
+    out += std::exchange(separator, ",\n");
+    write_list(out, "   ", time == Action::kNever ? kEachTime : std::to_string(time), values);
+  }
+  out += recompute.empty() ? "},\n" : "\n  },\n";
+  write_list(out, "  ", "pack", pack);
+  out += ",\n";
+  write_list(out, "  ", "keep", keep);  // mostly the longest, so the last
+  out += "\n }";
 }
 
 }  // namespace
@@ -79,9 +128,10 @@ std::string to_json(const Plan& plan) {
   if (!std::isfinite(plan.predicted_seconds) || plan.predicted_seconds < 0)
     refuse_to_write("predicted_seconds is " + std::to_string(plan.predicted_seconds));
   for (size_t v = 0; v < plan.actions.size(); ++v) {
-    if (static_cast<size_t>(plan.actions[v]) >= kActionNames.size())
+    const auto [kind, held_from] = plan.actions[v];
+    if (kind > Action::Kind::kRecompute || (kind == Action::Kind::kRecompute) != (held_from > 0))
       refuse_to_write("value " + std::to_string(v) + " has the unknown action " +
-                      std::to_string(static_cast<int>(plan.actions[v])));
+                      std::to_string(static_cast<int>(kind)) + ", held from " + std::to_string(held_from) + " on");
   }
 
   std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
@@ -94,14 +144,9 @@ std::string to_json(const Plan& plan) {
   append_json(out, plan.predicted_peak_bytes);
   out += ",\n \"predicted_seconds\": ";
   append_json(out, plan.predicted_seconds);
-  out += ",\n \"actions\": {\n";
-  // What is kept, mostly the longest list, comes last.
-  for (const Action action : {Action::kDrop, Action::kDropAgain, Action::kPack}) {
-    write_action(out, plan, action);
-    out += ",\n";
-  }
-  write_action(out, plan, Action::kKeep);
-  return out + "\n }\n}\n";
+  out += ",\n \"actions\": ";
+  write_actions(out, plan.actions);
+  return out + "\n}\n";
 }
 
 Plan plan_from_json(std::string_view text) {

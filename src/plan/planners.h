@@ -8,8 +8,8 @@
 
 namespace remat::planners {
 
-/// Each returns the actions of a plan that the simulator puts within the budget, or the one with the lowest peak that it
-/// found.
+/// Each returns the actions of a plan that the simulator puts within the budget, or the one with the lowest peak that
+/// it found.
 using Actions = std::vector<Action>;
 
 Actions keep_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);

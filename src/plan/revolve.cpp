@@ -58,22 +58,33 @@ ChainSchedule revolve_schedule(int32_t blocks, int64_t slots) {
   return schedule;
 }
 
-void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries) {
-  const int64_t more_blocks = tries == Tries::kAll ? 4 : 2;
+void offer_revolve(Candidates& candidates, const Graph& graph) {
+  constexpr int64_t kMoreBlocks = 4, kMoreSlots = 8;
   const Cuts cuts(graph);
   const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
-  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, more_blocks)) {
+  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, kMoreBlocks)) {
     const Chain chain(graph, cuts.divide(blocks, Cuts::Measure::kSeconds));
-    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted();
-         slots = beyond(slots, 2 * more_blocks)) {
-      offer(candidates, graph, chain, revolve_schedule(chain.blocks(), slots));
+    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted(); slots = beyond(slots, kMoreSlots)) {
+      candidates.offer(actions_of(graph, chain, revolve_schedule(chain.blocks(), slots)));
     }
   }
 }
 
 Actions revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  constexpr int64_t kMoreBlocks = 16;
   Candidates candidates(graph, budget_bytes, options);
-  offer_revolve(candidates, graph, Tries::kAll);
+  const Cuts cuts(graph);
+  const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
+  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, kMoreBlocks)) {
+    const Chain chain(graph, cuts.divide(blocks, Cuts::Measure::kSeconds));
+    // More slots take more memory and less time: the most that fit, by bisection.
+    int64_t fits = 0, too_many = chain.blocks() + 1;
+    while (too_many - fits > 1 && !candidates.exhausted()) {
+      const int64_t slots = fits + (too_many - fits) / 2;
+      const bool fit = candidates.offer(actions_of(graph, chain, revolve_schedule(chain.blocks(), slots)));
+      (fit ? fits : too_many) = slots;
+    }
+  }
   return candidates.best();
 }
 

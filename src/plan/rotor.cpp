@@ -16,8 +16,8 @@
 namespace remat::planners {
 namespace {
 
-/// Time grows with the cube of the blocks, memory with their square. Fewer blocks make worse chains, but the replays
-/// that their schedules ask for are more often such as plans can express.
+/// Time grows with the cube of the blocks, memory with their square. More blocks give more choices, fewer lose less to
+/// rounding to slots.
 constexpr std::array<int64_t, 3> kBlocks = {96, 48, 24};
 constexpr int64_t kSomeBlocks = 48;
 constexpr int32_t kSlots = 256;
@@ -26,10 +26,7 @@ constexpr int32_t kSlots = 256;
 /// that they begin with is there.
 class Programme {
  public:
-  /// `nested`: what is replayed may be replayed in parts again. Otherwise one replay of a part brings all of it back,
-  /// as Action::kDrop does.
-  Programme(const RotorBlocks& blocks, bool nested)
-      : blocks_(blocks), nested_(nested), count_(static_cast<size_t>(blocks.count())) {
+  explicit Programme(const RotorBlocks& blocks) : blocks_(blocks), count_(static_cast<size_t>(blocks.count())) {
     seconds_.resize(count_ * count_ * kWidth, kNoWay);
     choices_.resize(seconds_.size(), kNone);
     for (size_t length = 1; length <= count_; ++length) {
@@ -69,26 +66,20 @@ class Programme {
     // Or a checkpoint is taken after some blocks, and they run again when the backward pass has come back to it.
     double forward = 0;
     int32_t least = 0;
-    int32_t all = 0, all_made = 0;  // to replay the blocks at once
     for (size_t next = first + 1; next <= last; ++next) {
-      const double at_once = forward + blocks_.tail_seconds[next - 1];
       forward += blocks_.seconds[next - 1];
       least = std::max(least, blocks_.forward_other[next - 1]);
-      all = std::max(all, all_made + blocks_.tail_inside[next - 1] + blocks_.other[next - 1]);
-      all_made += blocks_.inside[next - 1];
       const int32_t held = blocks_.state(first, next);
       const double* const after = at(next, last);
       const double* const before = at(first, next - 1);
       for (int32_t m = std::max(least, held); m <= kSlots; ++m) {
-        const double again = nested_ ? before[m] : m >= all ? at_once : kNoWay;
-        offer(first, last, m, forward + blocks_.lost_seconds[next] + after[m - held] + again,
+        offer(first, last, m, forward + blocks_.lost_seconds[next] + after[m - held] + before[m],
               static_cast<int16_t>(next - first));
       }
     }
   }
 
   const RotorBlocks& blocks_;
-  const bool nested_;
   const size_t count_;
   std::vector<double> seconds_;   ///< by first block, last block and slots
   std::vector<int16_t> choices_;  ///< likewise
@@ -98,27 +89,25 @@ ChainSchedule Programme::schedule(int32_t slots) const {
   struct Part {
     size_t first, last;
     int32_t slots;
-    bool at_once;
   };
   ChainSchedule schedule(static_cast<int32_t>(count_));
-  std::vector<Part> parts = {{0, count_ - 1, slots, false}};
+  std::vector<Part> parts = {{0, count_ - 1, slots}};
   while (!parts.empty()) {
     const Part part = parts.back();
     parts.pop_back();
     const size_t place = (part.first * count_ + part.last) * kWidth + static_cast<size_t>(part.slots);
-    const int16_t choice = part.at_once ? kHold : choices_[place];
+    const int16_t choice = choices_[place];
     if (choice == kHold) {
       schedule.inside[part.first] = schedule.runs[part.first]++;
       if (part.first == part.last) continue;
-      const int32_t left = part.at_once ? part.slots : part.slots - blocks_.inside[part.first];
-      parts.push_back({part.first + 1, part.last, left, part.at_once});
+      parts.push_back({part.first + 1, part.last, part.slots - blocks_.inside[part.first]});
       continue;
     }
     const size_t next = part.first + static_cast<size_t>(choice);
     schedule.state[next - 1] = std::min(schedule.state[next - 1], schedule.runs[next - 1]);
     for (size_t b = part.first; b < next; ++b) ++schedule.runs[b];
-    parts.push_back({part.first, next - 1, part.slots, !nested_});
-    parts.push_back({next, part.last, part.slots - blocks_.state(part.first, next), false});
+    parts.push_back({part.first, next - 1, part.slots});
+    parts.push_back({next, part.last, part.slots - blocks_.state(part.first, next)});
   }
   return schedule;
 }
@@ -128,7 +117,7 @@ void offer_all(Candidates& candidates, const Graph& graph, const Chain& chain, c
   for (int32_t slots = 0; slots <= kSlots && !candidates.exhausted(); ++slots) {
     if (!std::isfinite(programme.seconds(slots))) continue;
     if (slots > 0 && programme.seconds(slots) == programme.seconds(slots - 1)) continue;
-    offer(candidates, graph, chain, programme.schedule(slots));
+    candidates.offer(actions_of(graph, chain, programme.schedule(slots)));
   }
 }
 
@@ -145,7 +134,7 @@ void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions opti
       if (!first || candidates.exhausted()) continue;
       const Chain chain(graph, *places, packed);
       const RotorBlocks blocks(graph, cuts, chain, kSlots);
-      for (const bool nested : {false, true}) offer_all(candidates, graph, chain, Programme(blocks, nested));
+      offer_all(candidates, graph, chain, Programme(blocks));
     }
   }
 }

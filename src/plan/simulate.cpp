@@ -34,6 +34,7 @@ Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_repla
   actions_ = &actions;
   states_ = initial_;
   uses_.assign(graph_.values.size(), 0);
+  made_.assign(graph_.values.size(), 0);
   has_bits_.assign(graph_.values.size(), false);
   result_ = {};
   level_ = graph_.baseline_bytes;
@@ -42,7 +43,8 @@ Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_repla
     switch (change.kind) {
       case GraphEvent::Kind::kIdle:
         uses_[change.value] = change.uses;
-        give_up(change.value, graph_.values[change.value].dropped ? Action::kDrop : actions[change.value]);
+        made_[change.value] = 0;
+        give_up(change.value, graph_.values[change.value].dropped ? Action::kRecompute : actions[change.value]);
         break;
       case GraphEvent::Kind::kUse:
         use(change.value);
@@ -72,10 +74,11 @@ void Simulator::raise(int64_t bytes) { highest_ = std::max(highest_, level_ + by
 
 void Simulator::give_up(int32_t value, Action action) {
   const GraphValue& v = graph_.values[value];
-  if (action == Action::kKeep) return;
+  if (action.kind == Action::Kind::kKeep) return;
   level_ -= v.bytes;
-  states_[value] = action == Action::kPack ? State::kPacked : State::kGone;
-  if (action != Action::kPack || has_bits_[value]) return;
+  const bool packs = action.kind == Action::Kind::kPack;
+  states_[value] = packs ? State::kPacked : State::kGone;
+  if (!packs || has_bits_[value]) return;
   has_bits_[value] = true;
   level_ += v.packed_bytes;
   result_.seconds += kPackSecondsPerByte * static_cast<double>(v.bytes);
@@ -108,9 +111,10 @@ void Simulator::replay(int32_t target) {
   walk_.reads[target] = 0;
 }
 
-bool Simulator::stays(int32_t value, int32_t target) const {
+bool Simulator::stays(int32_t value, int32_t target) {
+  const int32_t times = ++made_[value];
   if (value == target) return true;
-  return uses_[value] > 0 && graph_.values[value].returns() && (*actions_)[value] != Action::kDropAgain;
+  return uses_[value] > 0 && graph_.values[value].returns() && (*actions_)[value].holds(times);
 }
 
 void Simulator::run_operator(int32_t index, int32_t target) {

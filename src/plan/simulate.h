@@ -27,7 +27,8 @@ class Simulator {
  public:
   explicit Simulator(const Graph& graph);
 
-  /// `actions`: one for each value, as in a valid plan. Stops once more than `most_replays` operators have been replayed.
+  /// `actions`: one for each value, as in a valid plan. Stops once more than `most_replays` operators have been
+  /// replayed.
   Simulation run(const std::vector<Action>& actions, int64_t most_replays = INT64_MAX);
 
  private:
@@ -44,7 +45,7 @@ class Simulator {
   void unpack(int32_t value);
   void replay(int32_t target);
   void run_operator(int32_t index, int32_t target);
-  bool stays(int32_t value, int32_t target) const;
+  bool stays(int32_t value, int32_t target);
   void raise(int64_t bytes);
 
   /// An event that changes what is there, with what plain's memory does until the next such event.
@@ -65,6 +66,7 @@ class Simulator {
   std::vector<State> states_;
   std::vector<bool> has_bits_;  ///< the packed form is there, beside the contents or instead of them
   std::vector<int32_t> uses_;   ///< to come until the value is put away again
+  std::vector<int32_t> made_;   ///< times that replays have made the value since it was put away
   ReplayWalk walk_;
   int64_t level_ = 0;
   int64_t highest_ = 0;  ///< during the event in progress

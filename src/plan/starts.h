@@ -12,8 +12,12 @@ namespace remat::planners {
 enum class Tries : uint8_t { kAll, kSome };
 
 void offer_segments(Candidates& candidates, const Graph& graph, Tries tries);
-void offer_revolve(Candidates& candidates, const Graph& graph, Tries tries);
+void offer_revolve(Candidates& candidates, const Graph& graph);
 void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions options, Tries tries);
+
+/// Plans of the policy for one budget. Of kSome: until it replays without end.
+void offer_online(Candidates& candidates, const Graph& graph, int64_t budget_bytes, PlannerOptions options,
+                  Tries tries);
 
 /// Plans with one rule for all that like operators made. Some tenths of a second where there are thousands of
 /// operators.
@@ -23,5 +27,7 @@ void offer_families(Frontier& frontier, const Graph& graph, PlannerOptions optio
 
 /// Some of each of these. They do not depend on a budget.
 void offer_starts(Frontier& frontier, const Graph& graph, PlannerOptions options);
+/// What the other planners choose for this very budget: `auto` is no worse than any of them.
+void offer_choices(Frontier& frontier, const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 
 }  // namespace remat::planners

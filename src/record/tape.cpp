@@ -249,7 +249,7 @@ void Tape::set_action(ValueId id) {
   Value& value = values[id];
   if (schedules.empty() || id >= schedules.front()->plan.actions.size()) return;
   value.action = schedules.front()->plan.actions[id];
-  if (value.action != Action::kKeep && !value.pinned) drop_when_idle(id);
+  if (value.action.kind != Action::Kind::kKeep && !value.pinned) drop_when_idle(id);
 }
 
 bool Tape::is_same_operator(size_t index, const Graph& graph) const {

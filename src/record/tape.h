@@ -87,7 +87,8 @@ struct Value {
   Loss loss = Loss::kIntact;  ///< of a leaf's contents
   bool parameter = false;     ///< a leaf of autograd's graphs that needs a gradient
   bool absent = false;        ///< saved, and given up: plain would hold it now
-  Action action = Action::kKeep;    ///< by the plan that the step follows
+  Action action;              ///< by the plan that the step follows
+  uint32_t made = 0;          ///< times that replays have made it in this round
   bool lent = false;          ///< somebody holds the memory of its home as such (DLPack)
   bool handed_out = false;    ///< somebody held its memory as such when it was given up
   uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be

@@ -81,14 +81,14 @@ void Tape::settle(ValueId id) {
   Value& value = values[id];
   if (!value.kept || emptied(id)) return;  // what is not there cannot be given up
   const bool by_policy = value.drop && value.anchor_of == 0;
-  const bool chosen = (by_policy || value.action != Action::kKeep) && recomputable(id) && !value.pinned;
+  const bool chosen = (by_policy || value.action.kind != Action::Kind::kKeep) && recomputable(id) && !value.pinned;
   const bool goes = chosen && repeatable_now(id);
   // Else plain would see what was written since.
   const auto as_watched = [&] {
     return value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;
   };
   if (goes && as_watched()) {
-    if (by_policy || value.action != Action::kPack) {
+    if (by_policy || value.action.kind != Action::Kind::kPack) {
       give_up(id);
     } else if (value.element_bytes > 0) {
       pack(id);

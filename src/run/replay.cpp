@@ -432,7 +432,8 @@ class Replay {
       if (needed && !tape_.readable(id)) entry->second.storage = storage;
       return;
     }
-    if ((value.pending > 0 && value.action != Action::kDropAgain) || id == target_) {
+    ++value.made;
+    if ((value.pending > 0 && value.action.holds(value.made)) || id == target_) {
       tape_.rehome(id, storage);
       if (value.saved > 0) {
         value.extra = !value.absent;  // overwritten since: in plain its bytes are those of the value that came after

@@ -163,7 +163,8 @@ std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budge
 
 /// The plan that keeps everything, if it fits.
 std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budget) const {
-  Plan plan = finished_plan(step.graph, INT64_MAX, planner_, planners::Actions(step.graph.values.size(), Action::kKeep));
+  Plan plan =
+      finished_plan(step.graph, INT64_MAX, planner_, planners::Actions(step.graph.values.size(), Action::kKeep));
   if (plan.predicted_peak_bytes > budget) return std::nullopt;
   plan.budget_bytes = budget;
   return plan;

@@ -18,14 +18,14 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import oracle  # noqa: E402
 from small_graphs import blocks, chain, random_graph  # noqa: E402
-from step_model import AGAIN, DROP, KEEP, PACK, simulate  # noqa: E402
+from step_model import EACH_TIME, KEEP, PACK, simulate  # noqa: E402
 
 REMAT = Path(os.environ.get("REMAT", ROOT / "build/release/cli/remat"))
 GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 60))
 
 
 def every_plan(graph):
-    choices = [[KEEP, DROP, AGAIN] + [PACK] * (graph.packed_bytes[v] > 0) for v in graph.droppable]
+    choices = [[KEEP, 1, 2, EACH_TIME] + [PACK] * (graph.packed_bytes[v] > 0) for v in graph.droppable]
     for chosen in itertools.product(*choices):
         actions = [KEEP] * len(graph.values)
         for v, action in zip(graph.droppable, chosen):
@@ -33,7 +33,7 @@ def every_plan(graph):
         yield actions
 
 
-def small_random_graphs(count, most_droppable=6):
+def small_random_graphs(count, most_droppable=5):
     found, seed = 0, 0
     while found < count:
         graph = random_graph(seed, 3 + seed % 8)
@@ -92,7 +92,7 @@ class LowerBound(unittest.TestCase):
                 actions = [KEEP] * len(graph.values)
                 for v in graph.droppable:
                     if draw.random() < share:
-                        actions[v] = draw.choice([DROP, DROP, AGAIN] + [PACK] * (graph.packed_bytes[v] > 0))
+                        actions[v] = draw.choice([1, 1, 2, 3, EACH_TIME] + [PACK] * (graph.packed_bytes[v] > 0))
                 result = simulate(graph, actions)
                 for groups, ignored in itertools.product((1, 4, 100), (0, 300)):
                     with self.subTest(graph=number, share=share, groups=groups, ignored=ignored):

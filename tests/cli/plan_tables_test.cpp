@@ -19,12 +19,13 @@ PlainStep sample_plain() {
 Attempt sample_attempt() {
   Attempt attempt;
   attempt.planner = "auto";
-  attempt.plan = {.planner = "auto",
-                  .graph_fingerprint = 0,
-                  .budget_bytes = 3 << 20,
-                  .predicted_peak_bytes = (3 << 20) - (1 << 18),
-                  .predicted_seconds = 0.05,
-                  .actions = {Action::kKeep, Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain}};
+  attempt.plan = {
+      .planner = "auto",
+      .graph_fingerprint = 0,
+      .budget_bytes = 3 << 20,
+      .predicted_peak_bytes = (3 << 20) - (1 << 18),
+      .predicted_seconds = 0.05,
+      .actions = {Action::kKeep, Action::kKeep, Action::kRecompute, Action::kPack, Action::kRecomputeEachTime}};
   attempt.planning_seconds = 0.0123;
   return attempt;
 }

@@ -64,7 +64,8 @@ TEST(PlanningTest, CountsActionsOfValuesThatCouldGo) {
   graph.values.push_back({1, -1, 0, false});
   EXPECT_EQ(count_choices(graph), 3);
   Plan plan;
-  plan.actions = {Action::kKeep, Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain, Action::kKeep};
+  plan.actions = {Action::kKeep, Action::kKeep, Action::kRecompute, Action::kPack, Action::kRecomputeEachTime,
+                  Action::kKeep};
   auto counts = count_actions(graph, plan);
   EXPECT_EQ(counts.kept, 0);
   EXPECT_EQ(counts.dropped, 1);

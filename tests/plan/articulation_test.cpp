@@ -105,8 +105,8 @@ TEST(ArticulationSpeed, KeepsProductsAndConvolutions) {
   step.named("aten::_scaled_dot_product_flash_attention");
   step.saved({attention}, 1000);
   const Plan plan = make_plan(step.graph(), 4500, "articulation-speed");
-  EXPECT_EQ(plan.actions,
-            (std::vector<Action>{Action::kKeep, Action::kKeep, Action::kDrop, Action::kKeep, Action::kDrop, Action::kDrop}));
+  EXPECT_EQ(plan.actions, (std::vector<Action>{Action::kKeep, Action::kKeep, Action::kRecompute, Action::kKeep,
+                                               Action::kRecompute, Action::kRecompute}));
 }
 
 }  // namespace

@@ -20,13 +20,14 @@ inline int64_t plain_peak(const Graph& graph) {
 /// For graphs with a handful of values that may be away.
 class BruteForce {
  public:
-  explicit BruteForce(const Graph& graph) : graph_(graph), simulator_(graph), actions_(graph.values.size(), Action::kKeep) {
+  explicit BruteForce(const Graph& graph)
+      : graph_(graph), simulator_(graph), actions_(graph.values.size(), Action::kKeep) {
     for (size_t v = 0; v < graph.values.size(); ++v) {
       if (graph.values[v].returns()) away_.push_back(v);
     }
     if (choices() <= kMostChoices) look(0);
   }
-  static constexpr size_t kMostChoices = 7;  ///< more are not tried
+  static constexpr size_t kMostChoices = 6;  ///< more are not tried
   size_t choices() const { return away_.size(); }
   /// The least seconds within `budget`; infinite if nothing fits.
   double least_seconds(int64_t budget) const {
@@ -46,10 +47,11 @@ class BruteForce {
       seconds = std::min(seconds, run.seconds);
       return;
     }
-    for (const Action action : {Action::kKeep, Action::kDrop, Action::kDropAgain, Action::kPack}) {
+    for (const Action action : {Action::kKeep, Action::kRecompute, Action::recompute(2), Action::recompute(3),
+                                Action::kRecomputeEachTime, Action::kPack}) {
       const GraphValue& value = graph_.values[away_[next]];
       if (action == Action::kPack && value.packed_bytes == 0) continue;
-      if (action == Action::kDrop && value.dropped) continue;
+      if (action == Action::kRecompute && value.dropped) continue;  // as kKeep
       actions_[away_[next]] = action;
       look(next + 1);
     }

@@ -8,16 +8,16 @@
 namespace remat::test {
 namespace {
 
-using planners::Candidates;
 using planners::Actions;
+using planners::Candidates;
 
 TEST(Candidates, GiveTheFastestThatFitsOrTheLowest) {
   const Graph graph = plain_chain({{1000, 1}, {1000, 2}, {1000, 4}, {1000, 8}});
   const Actions keep(5, Action::kKeep);
   Actions slow = keep, fast = keep, low = keep;
-  slow[3] = Action::kDrop;
-  fast[2] = Action::kDrop;
-  low[1] = low[2] = low[3] = Action::kDropAgain;
+  slow[3] = Action::kRecompute;
+  fast[2] = Action::kRecompute;
+  low[1] = low[2] = low[3] = Action::kRecomputeEachTime;
   for (const auto& [budget, best] : {std::pair{int64_t{4000}, keep}, {3999, fast}, {2500, low}, {100, low}}) {
     Candidates candidates(graph, budget, {});
     EXPECT_EQ(candidates.plain_peak(), 4000);
@@ -39,7 +39,7 @@ TEST(Candidates, ArePackedWhereThatIsCheaper) {
   EXPECT_FALSE(packable[static_cast<size_t>(cheap)]);
   EXPECT_TRUE(packable[static_cast<size_t>(made_of_lost)]);
   Actions actions(graph.values.size(), Action::kKeep);
-  actions[static_cast<size_t>(made_of_lost)] = Action::kDrop;
+  actions[static_cast<size_t>(made_of_lost)] = Action::kRecompute;
   const int64_t budget = 5 << 19;
   Candidates with(graph, budget, {}), without(graph, budget, {.pack = false});
   EXPECT_EQ(with.offer(actions), without.offer(actions));
@@ -64,7 +64,7 @@ TEST(Candidates, AreExhaustedByReplaysNotByTime) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(3000, {1000, 1}));
   Candidates candidates(graph, 1, {});
   Actions again(graph.values.size(), Action::kKeep);
-  for (size_t v = 1; v < again.size(); ++v) again[v] = Action::kDropAgain;
+  for (size_t v = 1; v < again.size(); ++v) again[v] = Action::kRecomputeEachTime;
   int offers = 0;
   for (; !candidates.exhausted(); ++offers) candidates.offer(again);
   EXPECT_EQ(offers, 6);  // 4.5 million replays each
@@ -74,8 +74,8 @@ TEST(Candidates, LeaveOutWhatReplaysTooOften) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(50, {1000, 1}));
   Actions once(graph.values.size(), Action::kKeep), again = once;
   for (size_t v = 1; v + 1 < once.size(); ++v) {
-    once[v] = v % 2 == 0 ? Action::kDrop : Action::kKeep;
-    again[v] = Action::kDropAgain;
+    once[v] = v % 2 == 0 ? Action::kRecompute : Action::kKeep;
+    again[v] = Action::kRecomputeEachTime;
   }
   Candidates candidates(graph, 1, {}, {.replays = 100});
   EXPECT_FALSE(candidates.offer(again));

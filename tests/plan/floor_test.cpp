@@ -8,6 +8,7 @@
 #include "plan/simulate.h"
 #include "random_graph.h"
 #include "sample_graph.h"
+#include "support/actions.h"
 
 namespace remat::test {
 namespace {
@@ -20,12 +21,7 @@ TEST(Floor, NoPlanGoesBelowIt) {
     Simulator simulator(graph);
     std::mt19937 random(seed);
     for (int i = 0; i < 300; ++i) {
-      std::vector<Action> actions(graph.values.size(), Action::kKeep);
-      for (size_t v = 0; v < actions.size(); ++v) {
-        if (!graph.values[v].droppable) continue;
-        actions[v] = static_cast<Action>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
-      }
-      const int64_t peak = simulator.run(actions).peak_bytes;
+      const int64_t peak = simulator.run(random_actions(graph, random)).peak_bytes;
       ASSERT_GE(peak, floor) << "seed " << seed;
       reached += peak == floor ? 1 : 0;
     }

@@ -15,6 +15,7 @@
 #include <remat/planner.h>
 
 #include "brute_force.h"
+#include "support/actions.h"
 
 namespace remat::test {
 namespace {
@@ -29,14 +30,14 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// "auto 50%: 123456 bytes, 0.0125 s" and a letter for each value: k(eep), d(rop), a (drop again), p(ack).
+/// "auto 50%: 123456 bytes, 0.0125 s" and a letter for each value, of support/actions.h.
 std::string line_of(const Graph& graph, std::string_view planner, int percent, bool refine) {
   std::string line = std::string(planner) + (refine ? " refined " : " ") + std::to_string(percent) + "%: ";
   const int64_t budget = graph.baseline_bytes + (plain_peak(graph) - graph.baseline_bytes) * percent / 100;
   try {
     const Plan plan = make_plan(graph, budget, planner, {.refine = refine});
     line += std::to_string(plan.predicted_peak_bytes) + " bytes, " + std::to_string(plan.predicted_seconds) + " s\n  ";
-    for (const Action action : plan.actions) line.push_back("kdap"[static_cast<size_t>(action)]);
+    line += letters(plan.actions);
   } catch (const BudgetError& error) {
     line += "none";
     if (error.smallest_known_bytes()) line += " below " + std::to_string(*error.smallest_known_bytes()) + " bytes";

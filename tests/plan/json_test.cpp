@@ -27,7 +27,8 @@ Plan sample_plan() {
           .budget_bytes = kMost,
           .predicted_peak_bytes = 9007199254740993,  // nor this
           .predicted_seconds = 0.1,
-          .actions = {Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain, Action::kKeep, Action::kDrop}};
+          .actions = {Action::kKeep, Action::kRecompute, Action::kPack, Action::kRecomputeEachTime, Action::kKeep,
+                      Action::kRecompute}};
 }
 
 std::string with(std::string text, const std::string& old_part, const std::string& new_part) {
@@ -73,7 +74,8 @@ TEST(Json, GraphsComeBack) {
 
 TEST(Json, PlansComeBack) {
   Plan large = sample_plan();
-  for (int i = 0; i < 50'000; ++i) large.actions.push_back(static_cast<Action>(i % 7 % 4));
+  constexpr Action kSome[] = {Action::kKeep, Action::kRecompute, Action::kRecomputeEachTime, Action::kPack};
+  for (int i = 0; i < 50'000; ++i) large.actions.push_back(i % 11 == 0 ? Action::recompute(i + 1) : kSome[i % 7 % 4]);
   for (const Plan& plan : {Plan(), sample_plan(), large}) EXPECT_EQ(plan_from_json(to_json(plan)), plan);
 }
 
@@ -131,17 +133,23 @@ TEST(Json, GraphsReadWell) {
 TEST(Json, PlansReadWell) {
   Plan plan = sample_plan();
   plan.actions.resize(30, Action::kKeep);
+  plan.actions.push_back(Action::recompute(2));
+  plan.actions.push_back(Action::recompute(10));
   EXPECT_EQ(to_json(plan), R"({
  "format": "remat-plan",
- "version": 1,
+ "version": 2,
  "planner": "test",
  "graph_fingerprint": "fedcba9876543210",
  "budget_bytes": 9223372036854775807,
  "predicted_peak_bytes": 9007199254740993,
  "predicted_seconds": 0.1,
  "actions": {
-  "drop": [1, 5],
-  "drop_again": [3],
+  "recompute": {
+   "1": [1, 5],
+   "2": [30],
+   "10": [31],
+   "each_time": [3]
+  },
   "pack": [2],
   "keep": [0, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
    24, 25, 26, 27, 28, 29]
@@ -190,8 +198,12 @@ TEST(Json, WritesNothingThatCouldNotBeReadAgain) {
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_peak_bytes = -2; }), "[plan] predicted_peak_bytes is -2" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_seconds = HUGE_VAL; }), "[plan] predicted_seconds is inf" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_seconds = -1; }), "[plan] predicted_seconds is -1.000000" + sound);
-  EXPECT_EQ(plan_problem([](Plan& p) { p.actions[3] = static_cast<Action>(9); }),
-            "[plan] value 3 has the unknown action 9" + sound);
+  EXPECT_EQ(plan_problem([](Plan& p) { p.actions[3] = {static_cast<Action::Kind>(9)}; }),
+            "[plan] value 3 has the unknown action 9, held from 0 on" + sound);
+  EXPECT_EQ(plan_problem([](Plan& p) {
+              p.actions[3] = {Action::Kind::kRecompute, 0};
+            }),
+            "[plan] value 3 has the unknown action 2, held from 0 on" + sound);
 }
 
 // ---- what is not read ----
@@ -236,8 +248,8 @@ TEST(Json, RefusesOtherFormatsAndVersions) {
               std::string::npos)
         << version;
   }
-  EXPECT_EQ(plan_message(R"({"format": "remat-plan", "version": 2, "other": []})"),
-            "[plan] version is 2, and this remat reads version 1 alone; have it written by this remat")
+  EXPECT_EQ(plan_message(R"({"format": "remat-plan", "version": 1, "other": []})"),
+            "[plan] version is 1, and this remat reads version 2 alone; have it written by this remat")
       << "before it misses fields, which are those of another version";
 }
 
@@ -287,7 +299,7 @@ TEST(Json, RefusesFieldsOfAnotherType) {
   EXPECT_EQ(plan_with("\"actions\": {\n", "\"actions\": [], \"x\": {\n"),
             "[plan] the document has the unknown field \"x\"" + kRemedy);
   EXPECT_EQ(plan_with("\"test\"", "{}"), "[plan] planner is an object, not a string" + kRemedy);
-  EXPECT_EQ(plan_with("[1, 5]", "{\"1\": 5}"), "[plan] actions.drop is an object, not an array" + kRemedy);
+  EXPECT_EQ(plan_with("[1, 5]", "{\"1\": 5}"), "[plan] actions.recompute.1 is an object, not an array" + kRemedy);
 }
 
 TEST(Json, RefusesNumbersOutOfRange) {
@@ -332,13 +344,22 @@ TEST(Json, RefusesFingerprintsThatAreNone) {
 }
 
 TEST(Json, RefusesActionsThatDoNotCountEveryValueOnce) {
-  EXPECT_EQ(plan_with("[1, 5]", "[1, 5, 1]"), "[plan] actions.drop has value 1 a second time" + kRemedy);
-  EXPECT_EQ(plan_with("[0, 4]", "[0, 5]"), "[plan] actions.drop has value 5 a second time" + kRemedy);
+  for (const char* time : {"0", "-1", "01", "65535", "99999999999999999999", "1.0", "", "later"}) {
+    EXPECT_EQ(plan_with("\"1\": ", std::string("\"") + time + "\": "),
+              std::string("[plan] actions.recompute has the list \"") + time +
+                  "\"; lists there are named 1 to 65534, or each_time" + kRemedy);
+  }
+  EXPECT_EQ(plan_with("\"pack\": [2]", "\"pack\": [2], \"x\": 0"),
+            "[plan] actions has the unknown field \"x\"" + kRemedy);
+  EXPECT_EQ(plan_with("[1, 5]", "[1, 5, 1]"), "[plan] actions.recompute.1 has value 1 a second time" + kRemedy);
+  EXPECT_EQ(plan_with("[0, 4]", "[0, 5]"), "[plan] actions.recompute.1 has value 5 a second time" + kRemedy);
   EXPECT_EQ(plan_with("[0, 4]", "[0]"),
-            "[plan] actions.drop has value 5, but the lists together have 5 values, which are numbered from 0" + kRemedy);
-  EXPECT_EQ(plan_with("[0, 4]", "[0, 2147483647]"),
-            "[plan] actions.keep has value 2147483647, but the lists together have 6 values, which are numbered from 0" +
+            "[plan] actions.recompute.1 has value 5, but the lists together have 5 values, which are numbered from 0" +
                 kRemedy);
+  EXPECT_EQ(
+      plan_with("[0, 4]", "[0, 2147483647]"),
+      "[plan] actions.keep has value 2147483647, but the lists together have 6 values, which are numbered from 0" +
+          kRemedy);
   EXPECT_EQ(plan_with("[0, 4]", "[0, 1000000000000]"),
             "[plan] actions.keep has 1000000000000, not between 0 and 2147483647" + kRemedy);
 }

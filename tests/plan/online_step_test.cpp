@@ -27,10 +27,10 @@ TEST(OnlineStep, GivesUpTheCheapestPerByteFirst) {
   const Graph graph = plain_chain({{1000, 4}, {1000, 1}, {1000, 4}, {3000, 2}, {1000, 4}, {1000, 4}});
   OnlineStep step(graph, {});
   // 2 seconds for 3000 bytes are the best offer, but it comes late.
-  EXPECT_EQ(step.run(7999),
-            (Actions{Action::kKeep, Action::kKeep, Action::kKeep, Action::kKeep, Action::kDrop, Action::kKeep, Action::kKeep}));
-  EXPECT_EQ(step.run(5999),
-            (Actions{Action::kKeep, Action::kKeep, Action::kDrop, Action::kKeep, Action::kDrop, Action::kKeep, Action::kKeep}));
+  EXPECT_EQ(step.run(7999), (Actions{Action::kKeep, Action::kKeep, Action::kKeep, Action::kKeep, Action::kRecompute,
+                                     Action::kKeep, Action::kKeep}));
+  EXPECT_EQ(step.run(5999), (Actions{Action::kKeep, Action::kKeep, Action::kRecompute, Action::kKeep,
+                                     Action::kRecompute, Action::kKeep, Action::kKeep}));
 }
 
 TEST(OnlineStep, WhatReplaysRunAnywayIsFree) {
@@ -43,8 +43,8 @@ TEST(OnlineStep, WhatReplaysRunAnywayIsFree) {
   const Graph graph = builder.graph();
   // The large value costs least per byte. With it gone, `shared` is made again in any case.
   const Actions actions = OnlineStep(graph, {}).run(2000);
-  EXPECT_EQ(actions[static_cast<size_t>(large)], Action::kDrop);
-  EXPECT_EQ(actions[static_cast<size_t>(small)], Action::kDrop);
+  EXPECT_EQ(actions[static_cast<size_t>(large)], Action::kRecompute);
+  EXPECT_EQ(actions[static_cast<size_t>(small)], Action::kRecompute);
   EXPECT_EQ(actions[static_cast<size_t>(other)], Action::kKeep);
 }
 
@@ -56,13 +56,16 @@ TEST(OnlineStep, PacksWhereThatIsCheaperAndAllowed) {
   const Graph graph = builder.graph();
   const int64_t limit = 5 << 19;
   EXPECT_EQ(OnlineStep(graph, {}).run(limit)[static_cast<size_t>(mask)], Action::kPack);
-  EXPECT_EQ(OnlineStep(graph, {.pack = false}).run(limit)[static_cast<size_t>(mask)], Action::kDrop);
+  EXPECT_EQ(OnlineStep(graph, {.pack = false}).run(limit)[static_cast<size_t>(mask)], Action::kRecompute);
 }
 
-TEST(OnlineStep, DropsAgainWhatDoesNotStay) {
+TEST(OnlineStep, CountsHowOftenWhatDoesNotStayIsMade) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(30, {1000, 1}));
   const Actions actions = OnlineStep(graph, {}).run(5000);
-  EXPECT_GT(std::count(actions.begin(), actions.end(), Action::kDropAgain), 3);
+  EXPECT_GT(std::count(actions.begin(), actions.end(), Action::kRecompute), 3);
+  EXPECT_GT(std::count(actions.begin(), actions.end(), Action::recompute(2)), 3);
+  EXPECT_GT(std::count_if(actions.begin(), actions.end(), [](Action a) { return a.held_from > 2; }), 3);
+  EXPECT_EQ(std::count(actions.begin(), actions.end(), Action::kRecomputeEachTime), 0);
 }
 
 TEST(OnlineStep, GivesUpWhereItReplaysWithoutEnd) {

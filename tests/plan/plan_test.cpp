@@ -13,7 +13,7 @@ Plan sample_plan() {
           .budget_bytes = 600,
           .predicted_peak_bytes = 592,
           .predicted_seconds = 0.25,
-          .actions = {Action::kKeep, Action::kKeep, Action::kDrop, Action::kPack, Action::kDropAgain}};
+          .actions = {Action::kKeep, Action::kKeep, Action::kRecompute, Action::kPack, Action::kRecomputeEachTime}};
 }
 
 TEST(Plan, FitsItsGraph) {
@@ -46,15 +46,20 @@ TEST(Plan, RefusesWhatCannotBeDoneToAValue) {
     plan.actions[value] = action;
     return plan.problem(sample_graph());
   };
-  EXPECT_EQ(problem(1, Action::kDrop), "value 1 is to be dropped, but the graph says that it is not droppable");
-  EXPECT_EQ(problem(3, Action::kDropAgain), "value 3 is to be dropped, but the graph says that it is not droppable");
+  EXPECT_EQ(problem(1, Action::kRecompute), "value 1 is to be recomputed, but the graph says that it is not droppable");
+  EXPECT_EQ(problem(3, Action::kRecomputeEachTime),
+            "value 3 is to be recomputed, but the graph says that it is not droppable");
   EXPECT_EQ(problem(2, Action::kPack), "value 2 is to be packed, but the graph gives it packed_bytes 0");
-  EXPECT_EQ(problem(0, static_cast<Action>(4)), "value 0 has the unknown action 4");
+  EXPECT_EQ(problem(0, {static_cast<Action::Kind>(3)}), "value 0 has the unknown action 3");
+  EXPECT_EQ(problem(2, {Action::Kind::kRecompute, 0}),
+            "value 2 is held from its recompute 0 on; of values to be recomputed that is 1 or more, of others 0");
+  EXPECT_EQ(problem(0, {Action::Kind::kKeep, 1}),
+            "value 0 is held from its recompute 1 on; of values to be recomputed that is 1 or more, of others 0");
   EXPECT_EQ(problem(3, Action::kKeep), "");
   EXPECT_EQ(problem(4, Action::kPack), "");
 }
 
-TEST(Plan, MaySayOfWhatAPolicyDropsOnlyThatItIsDroppedAgain) {
+TEST(Plan, MaySayOfWhatAPolicyDropsOnlyWhenItIsHeldAgain) {
   Graph graph = sample_graph();
   std::swap(graph.values[2].droppable, graph.values[2].dropped);
   ASSERT_EQ(graph.problem(), "");
@@ -62,10 +67,12 @@ TEST(Plan, MaySayOfWhatAPolicyDropsOnlyThatItIsDroppedAgain) {
             .graph_fingerprint = graph.fingerprint(),
             .actions = std::vector<Action>(graph.values.size(), Action::kKeep)};
   EXPECT_EQ(plan.problem(graph), "");
-  plan.actions[2] = Action::kDropAgain;
+  plan.actions[2] = Action::kRecomputeEachTime;
   EXPECT_EQ(plan.problem(graph), "");
-  plan.actions[2] = Action::kDrop;
-  EXPECT_EQ(plan.problem(graph), "value 2 is to be dropped, but the graph says that it is not droppable");
+  plan.actions[2] = Action::recompute(2);
+  EXPECT_EQ(plan.problem(graph), "");
+  plan.actions[2] = Action::kPack;
+  EXPECT_EQ(plan.problem(graph), "value 2 is to be packed, but the graph gives it packed_bytes 0");
 }
 
 }  // namespace

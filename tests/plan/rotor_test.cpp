@@ -26,7 +26,7 @@ TEST(Rotor, IsNearTheOptimumOfSmallChains) {
   int plans = 0, found = 0, optimal = 0;
   double planned = 0, least = 0;
   for (uint32_t seed = 0; seed < 30; ++seed) {
-    const Graph graph = uneven_chain(seed, 7);
+    const Graph graph = uneven_chain(seed, 6);
     const BruteForce all(graph);
     for (int part = 0; part <= 10; ++part) {
       const int64_t budget = all.lowest_peak() + (plain_peak(graph) - all.lowest_peak()) * part / 10;

@@ -16,7 +16,7 @@ TEST(Segments, TakeTwiceTheRootOfAChainAndOneForwardPass) {
     const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(length, {1000, 1}));
     const Plan plan = make_plan(graph, 2000 * root + 1000, "segments");
     EXPECT_LE(plan.predicted_seconds, static_cast<double>(length));
-    EXPECT_EQ(std::count(plan.actions.begin(), plan.actions.end(), Action::kDropAgain), 0);
+    EXPECT_EQ(std::count(plan.actions.begin(), plan.actions.end(), Action::kRecomputeEachTime), 0);
   }
 }
 
@@ -33,7 +33,7 @@ TEST(Segments, AreCutWhereLittleCrosses) {
   const Plan plan = make_plan(graph, 4100, "segments");
   for (const size_t small : {5, 9}) {
     EXPECT_EQ(plan.actions[small], Action::kKeep);
-    for (size_t large = small - 3; large < small; ++large) EXPECT_EQ(plan.actions[large], Action::kDrop);
+    for (size_t large = small - 3; large < small; ++large) EXPECT_EQ(plan.actions[large], Action::kRecompute);
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include "plan/costs.h"
 #include "random_graph.h"
+#include "step_builder.h"
+#include "support/actions.h"
 
 namespace remat::test {
 namespace {
@@ -24,6 +26,7 @@ class NaiveStep {
       const int32_t v = event.index;
       if (event.kind == GraphEvent::Kind::kIdle) {
         uses_[v] = uses_after(e);
+        times_made_[v] = 0;
         put_away(v);
       }
       if (event.kind == GraphEvent::Kind::kUse) ask(v);
@@ -63,7 +66,7 @@ class NaiveStep {
 
   void put_away(int32_t v) {
     const GraphValue& value = graph_.values[size_t(v)];
-    const Action action = value.dropped ? Action::kDrop : actions_[size_t(v)];
+    const Action action = value.dropped ? Action::kRecompute : actions_[size_t(v)];
     if (action == Action::kKeep || !(value.droppable || value.dropped)) return;
     dropped_.insert(v);
     if (action != Action::kPack || !bits_.insert(v).second) return;
@@ -129,8 +132,10 @@ class NaiveStep {
     ++result_.replays;
     for (const int32_t v : op.results) {
       if (is_there(v)) continue;
-      const bool again = actions_[size_t(v)] == Action::kDropAgain;
-      if (v == target || (is_saved(v) && uses_[v] > 0 && !again)) {
+      const Action action = actions_[size_t(v)];
+      const bool too_early = action.kind == Action::Kind::kRecompute &&
+                             (action == Action::kRecomputeEachTime || ++times_made_[v] < action.held_from);
+      if (v == target || (is_saved(v) && uses_[v] > 0 && !too_early)) {
         dropped_.erase(v);
       } else if (read_by(to_come, v)) {
         replayed_.insert(v);
@@ -146,18 +151,9 @@ class NaiveStep {
   int64_t other_ = 0;
   std::set<int32_t> dropped_, bits_, freed_;
   std::set<int32_t> replayed_;  ///< alive in the replay in progress alone
-  std::map<int32_t, int> uses_;
+  std::map<int32_t, int> uses_, times_made_;
   Simulation result_;
 };
-
-std::vector<Action> random_actions(const Graph& graph, std::mt19937& random) {
-  std::vector<Action> actions(graph.values.size(), Action::kKeep);
-  for (size_t v = 0; v < actions.size(); ++v) {
-    if (!graph.values[v].droppable) continue;
-    actions[v] = static_cast<Action>(random() % (graph.values[v].packed_bytes > 0 ? 4 : 3));
-  }
-  return actions;
-}
 
 TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
   std::mt19937 random(1);
@@ -176,10 +172,31 @@ TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
   }
 }
 
+TEST(Simulator, HoldsAValueFromTheTimeThatItsActionSays) {
+  // v1 = a(leaf), v2 = b(v1), v3 = c(v1), v4 = d(v1): each is saved, and the uses of v4, v3 and v2 make v1 each time.
+  StepBuilder step;
+  const int32_t first = step.saved({0}, 1000);
+  for (int i = 0; i < 3; ++i) step.saved({first}, 10);
+  const Graph graph = step.graph();
+  const auto replays = [&](Action action) {
+    std::vector<Action> actions(graph.values.size(), Action::kKeep);
+    for (size_t v = size_t(first) + 1; v < actions.size(); ++v) actions[v] = Action::kRecompute;
+    actions[size_t(first)] = action;
+    return Simulator(graph).run(actions).replays;
+  };
+  // Three for the others, and those that make the first.
+  EXPECT_EQ(replays(Action::recompute(1)), 3 + 1);
+  EXPECT_EQ(replays(Action::recompute(2)), 3 + 2);
+  EXPECT_EQ(replays(Action::recompute(3)), 3 + 3);
+  EXPECT_EQ(replays(Action::recompute(4)), 3 + 4);  // its own use makes it the fourth time
+  EXPECT_EQ(replays(Action::kRecomputeEachTime), 3 + 4);
+}
+
 TEST(Simulator, StopsWhereItIsTold) {
   const Graph graph = RandomGraph(1).make(30);
   std::vector<Action> actions(graph.values.size(), Action::kKeep);
-  for (size_t v = 0; v < actions.size(); ++v) actions[v] = graph.values[v].droppable ? Action::kDropAgain : Action::kKeep;
+  for (size_t v = 0; v < actions.size(); ++v)
+    actions[v] = graph.values[v].droppable ? Action::kRecomputeEachTime : Action::kKeep;
   Simulator simulator(graph);
   const Simulation whole = simulator.run(actions);
   EXPECT_FALSE(whole.stopped);
@@ -217,7 +234,7 @@ TEST(Simulator, DropsWhatAPolicyDropsAsAPlanWould) {
       if (!by_policy.values[v].dropped) continue;
       by_plan.values[v].droppable = true;
       by_plan.values[v].dropped = false;
-      drop[v] = Action::kDrop;
+      drop[v] = Action::kRecompute;
     }
     const Simulation policy = Simulator(by_policy).run(keep), plan = Simulator(by_plan).run(drop);
     EXPECT_EQ(policy.peak_bytes, plan.peak_bytes) << seed;

@@ -1,5 +1,5 @@
-// tests/support/predicted_peaks.h -- follows plans of random actions, and expects each step to peak where it was said and
-// to give the same graph as a step without a plan.
+// tests/support/predicted_peaks.h -- follows plans of random actions, and expects each step to peak where it was said
+// and to give the same graph as a step without a plan.
 #pragma once
 
 #include <functional>
