@@ -44,6 +44,7 @@ void Tape::drop_idle() {
     if (value.saved == 0) return true;
     if (is_in_use(id)) return false;
     ++value.round;
+    value.made = 0;
     value.pending = value.saved;
     if (trace != nullptr) trace->idle_again(*this, id);
     settle(id);
