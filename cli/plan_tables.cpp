@@ -31,7 +31,7 @@ std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt
       {"extra time", format_seconds(plan.predicted_seconds), percent(plain.extra_percent(plan.predicted_seconds))});
   table.add({"values kept", format_count(counts.kept)});
   table.add({"values recomputed", format_count(counts.recomputed)});
-  table.add({"values recomputed, held later", format_count(counts.held_later)});
+  table.add({"values held later", format_count(counts.held_later)});
   table.add({"values packed", format_count(counts.packed)});
   table.add({"planning time", format_seconds(attempt.planning_seconds)});
   return table.to_string();

@@ -39,8 +39,8 @@ TEST(PlanTablesTest, OnePlanFigureByFigure) {
             "  activation peak     1.75 MiB     43.8%\n"
             "extra time             50.0 ms      2.5%\n"
             "values kept                  0\n"
-            "values dropped               1\n"
-            "values dropped again         1\n"
+            "values recomputed            1\n"
+            "values held later            1\n"
             "values packed                1\n"
             "planning time          12.3 ms\n");
 }
@@ -55,14 +55,14 @@ TEST(PlanTablesTest, ARowForEachPlanner) {
   EXPECT_EQ(planners_table(sample_graph(), sample_plain(), 3 << 20, 0.03, {sample_attempt(), too_small, broken}),
             "budget: 3.00 MiB, 50.0% of plain's activation peak; no plan takes less than 30.0 ms there, 1.5% of the "
             "step\n"
-            "planner   predicted peak  activation peak  extra time  of the step  above the least  kept  dropped  "
-            "dropped again  packed  planning time\n"
-            "auto            2.75 MiB            43.8%     50.0 ms         2.5%             1.0%     0        1  "
-            "            1       1        12.3 ms\n"
-            "keep-all  needs 5.00 MiB           100.0%           -            -                -     -        -  "
-            "            -       -        0.00 ms\n"
-            "magic            no plan                -           -            -                -     -        -  "
-            "            -       -        0.00 ms\n"
+            "planner   predicted peak  activation peak  extra time  of the step  above the least  kept  recomputed  "
+            "held later  packed  planning time\n"
+            "auto            2.75 MiB            43.8%     50.0 ms         2.5%             1.0%     0           1  "
+            "         1       1        12.3 ms\n"
+            "keep-all  needs 5.00 MiB           100.0%           -            -                -     -           -  "
+            "         -       -        0.00 ms\n"
+            "magic            no plan                -           -            -                -     -           -  "
+            "         -       -        0.00 ms\n"
             "magic: [plan] no magic here\n");
   const auto nothing_fits = planners_table(sample_graph(), sample_plain(), 3 << 20, INFINITY, {too_small});
   EXPECT_NE(nothing_fits.find("of plain's activation peak; no plan fits it\n"), std::string::npos) << nothing_fits;

@@ -68,13 +68,13 @@ TEST(PlanningTest, CountsActionsOfValuesThatCouldGo) {
                   Action::kKeep};
   auto counts = count_actions(graph, plan);
   EXPECT_EQ(counts.kept, 0);
-  EXPECT_EQ(counts.dropped, 1);
-  EXPECT_EQ(counts.dropped_again, 1);
+  EXPECT_EQ(counts.recomputed, 1);
+  EXPECT_EQ(counts.held_later, 1);
   EXPECT_EQ(counts.packed, 1);
   plan.actions = std::vector<Action>(6, Action::kKeep);
   counts = count_actions(graph, plan);
   EXPECT_EQ(counts.kept, 3);
-  EXPECT_EQ(counts.dropped + counts.dropped_again + counts.packed, 0);
+  EXPECT_EQ(counts.recomputed + counts.held_later + counts.packed, 0);
 }
 
 TEST(TryPlanTest, GivesThePlanAndItsTime) {
