@@ -5,8 +5,8 @@
 
 #include "plan/articulation.h"
 #include "plan/candidates.h"
-#include "plan/costly.h"
 #include "plan/planners.h"
+#include "util/compute_bound.h"
 
 namespace remat::planners {
 namespace {
@@ -57,6 +57,17 @@ int32_t last_operator(const Graph& graph) {
 }
 
 }  // namespace
+
+std::vector<bool> results_of(const Graph& graph, bool (*costly)(std::string_view name)) {
+  std::vector<bool> results(graph.values.size(), false);
+  for (const GraphOperator& op : graph.operators) {
+    bool is_result = costly(op.name);
+    for (const int32_t input : op.overwritten) is_result = is_result || results[input];
+    if (!is_result) continue;
+    for (const int32_t made : op.results) results[made] = true;
+  }
+  return results;
+}
 
 std::vector<int32_t> articulation_values(const Graph& graph) {
   const int32_t root = last_operator(graph);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <remat/graph.h>
@@ -18,5 +19,9 @@ std::vector<int32_t> articulation_values(const Graph& graph);
 /// Offers actions that keep what is marked in `also` and every point, every second, every third and so on, as far as
 /// that makes a difference; at last none.
 void offer_articulation(Candidates& candidates, const Graph& graph, const std::vector<bool>& also);
+
+/// The values that are results of operators with `costly`, by value. What an operator writes in place over such a
+/// result is one too: a bias that is added to a product.
+std::vector<bool> results_of(const Graph& graph, bool (*costly)(std::string_view name));
 
 }  // namespace remat::planners

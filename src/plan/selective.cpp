@@ -3,8 +3,8 @@
 // word is from Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models".)
 #include "plan/articulation.h"
 #include "plan/candidates.h"
-#include "plan/costly.h"
 #include "plan/planners.h"
+#include "util/compute_bound.h"
 
 namespace remat::planners {
 

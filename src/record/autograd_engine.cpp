@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/input_buffer.h>
 
 #include "record/recorder.h"
-#include "record/saved_tensor.h"
 
 namespace remat {
 namespace {
@@ -51,13 +50,13 @@ void release_abandoned_gradients(Engine& engine) noexcept {
 /// runs nothing itself: the engine that was there before does, whether PyTorch's or Python's.
 class HookEngine final : public Engine {
  public:
-  explicit HookEngine(Engine& previous) : previous_(previous) {}
+  HookEngine(Engine& previous, MakeSavedTensor make) : previous_(previous), make_(make) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     if (auto theirs = previous_.get_default_saved_variable_hooks()) return theirs;  // the user's own hooks win
     const Recorder* const recorder = Recorder::current();
     if (recorder == nullptr) return nullptr;
-    return std::make_unique<SavedTensor>(recorder->tape());
+    return make_(recorder->tape());
   }
 
   Engine& previous() { return previous_; }
@@ -90,6 +89,7 @@ class HookEngine final : public Engine {
 
  private:
   Engine& previous_;
+  MakeSavedTensor make_;
 };
 
 HookEngine* g_engine = nullptr;
@@ -103,10 +103,10 @@ void release_abandoned_gradients() noexcept {
 
 void on_end_of_backward(std::function<void()> callback) { g_engine->previous().queue_callback(std::move(callback)); }
 
-void install_autograd_engine() {
+void install_autograd_engine(MakeSavedTensor make) {
   static std::once_flag once;
-  std::call_once(once, [] {
-    g_engine = new HookEngine(Engine::get_default_engine());  // lives as long as the process, like PyTorch's own
+  std::call_once(once, [make] {
+    g_engine = new HookEngine(Engine::get_default_engine(), make);  // lives as long as the process, like PyTorch's own
     torch::autograd::set_default_engine_stub(engine);
   });
 }

@@ -2,12 +2,20 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+
+#include <torch/csrc/autograd/saved_variable_hooks.h>
 
 namespace remat {
 
+class Tape;
+
+/// Makes what autograd holds in the place of a tensor that it saves while `tape` is recorded.
+using MakeSavedTensor = std::unique_ptr<torch::autograd::SavedVariableHooks> (*)(std::shared_ptr<Tape> tape);
+
 /// Puts remat's engine before PyTorch's (or Python's): it answers get_default_saved_variable_hooks() and delegates
 /// everything else. Once per process; thread-safe; later calls do nothing.
-void install_autograd_engine();
+void install_autograd_engine(MakeSavedTensor make);
 
 /// An error in backward leaves the gradients that were on their way in the thread's queue. This frees them. Calls from
 /// C++ do so by themselves; Python's own calls of backward do not come by. Outside of backward, without the

@@ -17,7 +17,7 @@
 #include "record/collectives.h"
 
 #include "memory/fork.h"
-#include "plan/costly.h"
+#include "util/compute_bound.h"
 
 namespace remat {
 namespace {
@@ -153,7 +153,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic =
       !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) && !kernels.opaque;
-  info.compute = planners::is_compute(base);
+  info.compute = is_compute_bound(base);
   info.products = !handle.hasTag(at::Tag::pointwise) && !contains(kWithoutProducts, base);
 
   const auto& arguments = schema.arguments();

@@ -12,7 +12,6 @@
 #include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/raise.h"
-#include "record/saved_tensor.h"
 #include "record/step_extent.h"
 #include "record/tensors_of.h"
 #include "record/trace.h"
@@ -49,8 +48,6 @@ bool under_dispatch_mode() {
   return c10::impl::dispatch_mode_enabled() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ - kKnownKeys).empty();
 }
-
-constexpr int64_t kLeastPacked = 64;  // bytes: less is not worth it
 
 bool below_autograd() {
   const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
@@ -302,103 +299,6 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.begin = std::chrono::steady_clock::now();
 }
 
-void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
-  Tape& tape = *tape_;
-  // As in begin(): before the tape is locked.
-  const uint64_t drawn = pending.generator.defined() ? state_checksum(pending.generator) : 0;
-  const bool alone =
-      (pending.draws == nullptr || pending.draws->is_alone()) && (!pending.generator.defined() || drawn != 0);
-  pending.draws.reset();
-  const std::lock_guard lock(tape.mutex);
-  const bool failed = std::uncaught_exceptions() > pending.exceptions;
-  if (pending.generator.defined()) {
-    auto& record = tape.generators[pending.operation.generator];
-    if (!pending.suspect_random) {
-      record.drawn = drawn;
-    } else if (drawn != record.drawn) {
-      pending.suspect_random = false;
-      record.drawn = drawn;
-    } else {
-      const memory::FrozenPlain frozen;
-      if (tape.trace != nullptr) tape.trace->held(-static_cast<int64_t>(record.state.nbytes()));
-      record = GeneratorRecord();
-      pending.operation.generator = kNone;
-    }
-  }
-  count(c10::ArrayRef<const c10::IValue>(outputs.data(),
-                                         outputs.size()));  // of memory that is not the allocator's: files
-  if (!failed) check_trial(pending, outputs);
-  const auto id = static_cast<OperationId>(tape.operations.size());
-  const auto first_value = static_cast<ValueId>(tape.values.size());
-  bool recorded = pending.repeatable && alone && !failed;
-  if (recorded) {
-    // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
-    for_each_result(outputs, [&](const at::Tensor& t) {
-      recorded = recorded && (!t.defined() || is_plain(t) || (t.has_storage() && t.storage().nbytes() == 0));
-    });
-  }
-  for (const auto& write : pending.writes) {
-    recorded = recorded && (write.before == kNone ||
-                            static_cast<int64_t>(write.storage->nbytes()) == tape.values[write.before].bytes);
-  }
-  if (recorded) {
-    uint32_t result = 0;
-    for_each_result(outputs, [&](const at::Tensor& t) {
-      const uint32_t index = result++;
-      if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
-      const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-      c10::StorageImpl* const storage = storage_of(impl);
-      if (pending.writes_to(storage)) return;
-      if (const ValueId known = tape.find(storage); known != kNone) {
-        // A view, or a result of an operator inside; but what that left without contents, this one has filled.
-        if (known < pending.values) return;
-        if (pending.makes_raw()) {  // what is in it may be written through a pointer
-          tape.values[known].raw = tape.values[known].producer != kNone;
-          return;
-        }
-        if (!tape.values[known].raw || !tape.operations[tape.values[known].producer].info->factory) return;
-        tape.unhome(known);
-      }
-      const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
-      tape.values[value].producer = id;
-      tape.values[value].result = index;
-      tape.values[value].data = !t.requires_grad();
-      tape.values[value].pinned = pending.info->batch_norm && index > 0;  // some bytes that spare a replay two passes
-    });
-  }
-  finish_writes(pending, recorded ? id : kNone);
-  if (pending_.empty()) tape.captured_values = tape.captured_tensors = SIZE_MAX;
-  const auto value_count = tape.values.size() - first_value;
-  if (!recorded || value_count == 0) {
-    tape.erase(pending.before, pending.after);
-    if (tape.trace != nullptr) tape.trace->operator_skipped();
-    bind_saved(pending);
-    return;
-  }
-  Operation& operation = pending.operation;
-  operation.first_value = first_value;
-  operation.value_count = static_cast<uint32_t>(value_count);
-  const bool raw = pending.makes_raw();
-  const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
-  for (ValueId value = first_value; value < tape.values.size(); ++value) {
-    tape.values[value].scope = root_scope_;
-    tape.values[value].drop = drop;
-    tape.values[value].raw = raw;
-  }
-  tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-    if (t.value != kNone) ++tape.values[t.value].readers;
-  });
-  mark_packable(operation, outputs);
-  tape.operations.push_back(operation);
-  tape.follow_schedules();
-  if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
-  for (ValueId value = first_value; value < tape.values.size(); ++value) {
-    if (tape.values[value].saved > 0)
-      tape.retain(value, tape.values[value].home.lock());  // saved before it was written to
-  }
-  bind_saved(pending);
-}
-
 void Recorder::before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
   for_each_written(info, inputs, [&](const at::Tensor& tensor) { before_write(tensor); });
   before_writing_statistics(info, inputs);
@@ -409,68 +309,6 @@ void Recorder::before_writing_statistics(const OperatorInfo& info, c10::ArrayRef
   for (const auto s : info.statistics) {
     if (inputs[s].isTensor()) before_write(inputs[s].toTensor());
   }
-}
-
-/// Notes which results may take fewer bytes than they seem to. A hope: pack() looks at the contents.
-void Recorder::mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs) {
-  Tape& tape = *tape_;
-  if (!tape.pack_values) return;
-  bool few = operation.info->two_valued;
-  if (operation.info->elementwise) {
-    uint32_t inputs = 0, packable = 0;
-    tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-      if (t.value == kNone) return;
-      ++inputs;
-      packable += tape.values[t.value].element_bytes > 0 ? 1 : 0;
-    });
-    few = inputs == 1 && packable == 1;
-  }
-  for_each_result(outputs, [&](const at::Tensor& t) {
-    if (!t.defined() || !t.has_storage()) return;
-    const bool likely = few || t.scalar_type() == at::kBool || t.scalar_type() == at::kLong;
-    const ValueId id = likely ? tape.find(storage_of(t)) : kNone;
-    if (id != kNone && id >= operation.first_value && tape.values[id].bytes >= kLeastPacked && t.itemsize() <= 8) {
-      tape.values[id].element_bytes = static_cast<uint8_t>(t.itemsize());
-    }
-  });
-}
-
-void Recorder::finish_writes(Pending& pending, OperationId producer) {
-  Tape& tape = *tape_;
-  for (size_t i = 0; i < pending.writes.size(); ++i) {
-    const Write& write = pending.writes[i];
-    // The same storage twice, or an operator that it called has done (and recorded) the writing.
-    if (tape.find(write.storage.get()) != write.before) continue;
-    if (write.storage->nbytes() == 0) continue;
-    const ValueId after = tape.supersede(write.before, write.storage);
-    Value& value = tape.values[after];
-    value.version_counter = write.version_counter;
-    value.version = write.version_counter.current_version();
-    value.producer = producer;
-    value.result = static_cast<uint32_t>(kWritten + i);
-    if (producer == kNone) tape.hold_leaf(after, write.storage);
-  }
-}
-
-bool Recorder::bind_later(SavedTensor& saved, const c10::TensorImpl& tensor) {
-  if (pending_.empty()) return false;
-  Pending& pending = pending_.back();
-  const auto* const storage = storage_of(tensor);
-  bool running = tape_->find(storage) == kNone;
-  for (const auto& write : pending.writes) {
-    running = running || (write.storage.get() == storage && write.version_counter.current_version() != write.version);
-  }
-  if (running) pending.saved.push_back(&saved);
-  return running;
-}
-
-void Recorder::forget(SavedTensor& saved) {
-  for (auto& pending : pending_) std::erase(pending.saved, &saved);
-}
-
-void Recorder::bind_saved(Pending& pending) {
-  for (SavedTensor* const saved : pending.saved) saved->bind();
-  pending.saved.clear();
 }
 
 }  // namespace remat

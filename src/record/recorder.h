@@ -22,7 +22,15 @@
 
 namespace remat {
 
-class SavedTensor;
+/// A tensor that autograd saved while the operator that made it may still be running.
+class UnboundSave {
+ public:
+  /// Called when that operator has ended. REQUIRES: tape's mutex.
+  virtual void bind() = 0;
+
+ protected:
+  ~UnboundSave() = default;
+};
 class History;
 class StepExtent;
 
@@ -79,8 +87,8 @@ class Recorder {
 
   /// A saved tensor that an operator still running may be the producer of: it is bound when that operator ends. Returns
   /// false if no running operator can have produced `tensor`.
-  bool bind_later(SavedTensor& saved, const c10::TensorImpl& tensor);
-  void forget(SavedTensor& saved);
+  bool bind_later(UnboundSave& saved, const c10::TensorImpl& tensor);
+  void forget(UnboundSave& saved);
 
   explicit Recorder(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
 
@@ -99,7 +107,7 @@ class Recorder {
     Tape::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
-    std::vector<SavedTensor*> saved;
+    std::vector<UnboundSave*> saved;
     std::shared_ptr<const History> history;  // of its inputs, between the forward calls of a step
     OperatorTrial trial;
     bool repeatable = true;  // false: its results are leaves

@@ -7,6 +7,7 @@
 #include "record/recorder.h"
 #include "record/variable_hooks.h"
 #include "run/batch_norm.h"
+#include "run/saved_tensor.h"
 
 namespace remat {
 namespace {
@@ -38,7 +39,7 @@ struct PolicyScope::Impl {
 
 PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
-    install_autograd_engine();
+    install_autograd_engine(make_saved_tensor);
     install_variable_hooks();
     check_batch_norm();
     Recorder::start(std::make_shared<Tape>());

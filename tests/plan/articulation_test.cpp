@@ -9,6 +9,7 @@
 
 #include "random_graph.h"
 #include "step_builder.h"
+#include "util/compute_bound.h"
 
 namespace remat::test {
 namespace {
@@ -107,6 +108,20 @@ TEST(ArticulationSpeed, KeepsProductsAndConvolutions) {
   const Plan plan = make_plan(step.graph(), 4500, "articulation-speed");
   EXPECT_EQ(plan.actions, (std::vector<Action>{Action::kKeep, Action::kKeep, Action::kRecompute, Action::kKeep,
                                                Action::kRecompute, Action::kRecompute}));
+}
+
+TEST(Articulation, WhatIsWrittenOverAResultIsOne) {
+  StepBuilder step;
+  const int32_t product = step.lost({0});
+  step.named("aten::mm");
+  const int32_t with_bias = step.saved({product}, 1);
+  step.named("aten::add_").in_place();
+  const int32_t other = step.saved({with_bias}, 1);
+  const auto results = planners::results_of(step.graph(), is_product);
+  EXPECT_TRUE(results[static_cast<size_t>(product)]);
+  EXPECT_TRUE(results[static_cast<size_t>(with_bias)]);
+  EXPECT_FALSE(results[static_cast<size_t>(other)]);
+  EXPECT_FALSE(results[0]);
 }
 
 }  // namespace

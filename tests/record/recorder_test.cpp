@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "record/autograd_engine.h"
+#include "run/saved_tensor.h"
 
 namespace remat {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 class Recording {
  public:
   Recording() {
-    install_autograd_engine();
+    install_autograd_engine(make_saved_tensor);
     Recorder::start(tape_);
   }
   ~Recording() { Recorder::stop(); }

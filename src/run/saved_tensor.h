@@ -1,4 +1,4 @@
-// src/record/saved_tensor.h -- what autograd holds in the place of a tensor that it saved for backward.
+// src/run/saved_tensor.h -- what autograd holds in the place of a tensor that it saved for backward.
 #pragma once
 
 #include <memory>
@@ -6,12 +6,13 @@
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include "record/recorder.h"
 #include "record/tape.h"
 
 namespace remat {
 
 /// Either an alias (the tensor is kept as autograd would keep it) or a reference to a value of a tape and a view of it.
-class SavedTensor final : public torch::autograd::SavedVariableHooks {
+class SavedTensor final : public torch::autograd::SavedVariableHooks, public UnboundSave {
  public:
   explicit SavedTensor(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
   ~SavedTensor() override;
@@ -21,8 +22,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override;
   at::Tensor call_unpack_hook() override;
 
-  /// Called by the recorder when the operator that made the tensor has ended. REQUIRES: tape's mutex.
-  void bind();
+  void bind() override;
 
  private:
   /// Refers to the value of the tape that holds `tensor` from now on. False where there is none that may be dropped.
@@ -45,5 +45,8 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks {
   bool unbound_ = false;   ///< registered with the recorder, alias_ holds the tensor until bind()
   uint32_t asked_in_ = 0;  ///< the value's round in which it was unpacked last
 };
+
+/// What install_autograd_engine() asks for.
+std::unique_ptr<torch::autograd::SavedVariableHooks> make_saved_tensor(std::shared_ptr<Tape> tape);
 
 }  // namespace remat

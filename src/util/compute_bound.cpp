@@ -1,9 +1,9 @@
-#include "plan/costly.h"
+#include "util/compute_bound.h"
 
 #include <algorithm>
 #include <array>
 
-namespace remat::planners {
+namespace remat {
 namespace {
 
 constexpr std::array<std::string_view, 15> kProducts = {
@@ -41,19 +41,8 @@ bool is_recurrent(std::string_view name) {
   return std::find(kRecurrent.begin(), kRecurrent.end(), base_of(name)) != kRecurrent.end();
 }
 
-bool is_compute(std::string_view name) {
+bool is_compute_bound(std::string_view name) {
   return is_product(name) || is_convolution(name) || is_attention(name) || is_recurrent(name);
 }
 
-std::vector<bool> results_of(const Graph& graph, bool (*costly)(std::string_view name)) {
-  std::vector<bool> results(graph.values.size(), false);
-  for (const GraphOperator& op : graph.operators) {
-    bool is_result = costly(op.name);
-    for (const int32_t input : op.overwritten) is_result = is_result || results[input];
-    if (!is_result) continue;
-    for (const int32_t made : op.results) results[made] = true;
-  }
-  return results;
-}
-
-}  // namespace remat::planners
+}  // namespace remat

@@ -1,4 +1,4 @@
-#include "record/saved_tensor.h"
+#include "run/saved_tensor.h"
 
 #include <sstream>
 
@@ -169,6 +169,10 @@ at::Tensor SavedTensor::call_unpack_hook() {
   const bool again = torch::autograd::get_current_graph_task_keep_graph() || c10::GradMode::is_enabled();
   if (--value.pending == 0 && again) tape_->put_away_again(id);
   return tensor;
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> make_saved_tensor(std::shared_ptr<Tape> tape) {
+  return std::make_unique<SavedTensor>(std::move(tape));
 }
 
 }  // namespace remat

@@ -1,0 +1,148 @@
+#include "run/operator_call.h"
+
+#include <optional>
+#include <utility>
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include "record/raise.h"
+#include "run/batch_norm.h"
+#include "run/repeatability.h"
+
+namespace remat {
+namespace {
+
+/// What may be between the caller and the kernel while backward runs, and was not when the operator was recorded, or
+/// has done its part then: autocast, the user's dispatch modes, levels of torch.func.
+const c10::DispatchKeySet kModeKeys = c10::DispatchKeySet(
+    {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::Python,
+     c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+     c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
+
+StoragePtr empty_storage(const TensorView& view) {
+  c10::Allocator* const allocator =
+      c10::GetAllocator(view.keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
+}
+
+/// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it
+/// and nobody will read the old contents any more.
+StoragePtr to_write(HeldStorage& held) {
+  const bool last_use = held.uses == 1 && held.storage.use_count() == 1;
+  return last_use ? std::move(held.storage) : copy_of(*held.storage);
+}
+
+at::Tensor opaque_of(const Tape& tape, const TensorArgument& argument, const OperatorInfo& reader) {
+  const at::Tensor& tensor = tape.opaque[argument.opaque];
+  check_opaque(tensor, argument, reader);
+  return tensor;
+}
+
+template <class Build>
+c10::IValue build_argument(const Tape& tape, const Argument& argument, Build&& build) {
+  switch (argument.kind) {
+    case Argument::Kind::kConstant:
+      return tape.constants[argument.first];
+    case Argument::Kind::kTensor: {
+      at::Tensor tensor = build(tape.tensors[argument.first]);
+      return tensor.defined() ? c10::IValue(std::move(tensor)) : c10::IValue();
+    }
+    case Argument::Kind::kTensorList: {
+      c10::List<at::Tensor> list;
+      for (uint32_t i = 0; i < argument.count; ++i) list.push_back(build(tape.tensors[argument.first + i]));
+      return list;
+    }
+    case Argument::Kind::kOptionalTensorList: {
+      c10::List<std::optional<at::Tensor>> list;
+      for (uint32_t i = 0; i < argument.count; ++i) {
+        at::Tensor tensor = build(tape.tensors[argument.first + i]);
+        list.push_back(tensor.defined() ? std::optional<at::Tensor>(std::move(tensor)) : std::nullopt);
+      }
+      return list;
+    }
+    case Argument::Kind::kStatistics:
+      break;
+  }
+  if (argument.count == 0) return {};
+  const c10::TensorImpl& statistics = *tape.opaque[tape.tensors[argument.first].opaque].unsafeGetTensorImpl();
+  return TensorView(statistics).over(copy_of(*storage_of(statistics)));
+}
+
+}  // namespace
+
+OperatorCall::OperatorCall(const Tape& tape, OperationId id, HeldStorages& held)
+    : operation_(tape.operations[id]), settings_(tape.settings[operation_.settings]) {
+  check_threads(tape, operation_, settings_);
+  tape.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t) {
+    if (t.value != kNone) check_input(tape, t, held.at(t.value).storage, operation_);
+  });
+  build_stack(tape, held);
+  if (operation_.generator != kNone) generator_ = tape.generators[operation_.generator];
+  has_statistics_ = operation_.info->batch_norm && find_statistics(tape);
+}
+
+void OperatorCall::run() {
+  // A user's kernel at autograd's keys may do more than call the one below. (No graph is made: nothing that a recompute
+  // passes needs a gradient.)
+  std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+  if (!operation_.info->own_autograd) below_autograd.emplace();
+  const AutocastScope autocast(settings_.autocast);
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(settings_.autocast.any() ? kModeKeys - kAutocastKeys : kModeKeys);
+  const KernelSettingsScope settings_of_then(settings_);
+  const c10::AutoGradMode grad_mode(operation_.grad_mode);
+  std::optional<GeneratorRestorer> restorer;
+  if (generator_.state.defined()) restorer.emplace(generator_);
+  if (!has_statistics_ || !repeat_batch_norm(stack_, statistics_[0], statistics_[1])) {
+    operation_.info->handle.callBoxed(stack_);
+  }
+  if (restorer && !restorer->has_drawn_the_same()) {
+    raise(Error("[replay] " + operation_.info->name +
+                " drew other random numbers than in the forward pass: another thread used the same generator "
+                "meanwhile, or the operator does not repeat; give threads generators of their own"));
+  }
+}
+
+/// Mean and inverse deviation of a batch normalization in training, if it still has them.
+bool OperatorCall::find_statistics(const Tape& tape) {
+  if (operation_.value_count != 3) return false;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const ValueId id = operation_.first_value + 1 + i;
+    const StoragePtr storage = tape.readable(id);
+    if (!storage || tape.values[id].result != i + 1) return false;
+    const int64_t channels = tape.values[id].bytes / static_cast<int64_t>(sizeof(float));
+    statistics_[i] = at::from_blob(
+        storage->mutable_data(), {channels}, [storage](void*) {}, at::kFloat);
+  }
+  return true;
+}
+
+void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {
+  // First what is written to: an argument that reads the same storage has to see the writes.
+  ska::flat_hash_map<ValueId, StoragePtr> rewritten;
+  tape.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t a) {
+    if (!operation_.info->writes(a - operation_.first_argument)) return;
+    if (t.blank) written_.push_back(empty_storage(t.view));
+    if (t.value == kNone) return;
+    auto [entry, first] = rewritten.emplace(t.value, StoragePtr());
+    if (first) entry->second = to_write(held.at(t.value));
+    written_.push_back(entry->second);
+  });
+  size_t blanks = 0;
+  const auto build = [&](const TensorArgument& t) {
+    if (t.blank) {
+      while (written_[blanks]->nbytes() > 0) ++blanks;  // those that stand for values come with contents
+      return t.view.over(written_[blanks++]);
+    }
+    if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : opaque_of(tape, t, *operation_.info);
+    const auto entry = rewritten.find(t.value);
+    return t.view.over(entry != rewritten.end() ? entry->second : held.at(t.value).storage);
+  };
+  for (uint32_t a = operation_.first_argument; a < operation_.first_argument + operation_.argument_count; ++a) {
+    stack_.push_back(build_argument(tape, tape.arguments[a], build));
+  }
+}
+
+}  // namespace remat

@@ -1,0 +1,139 @@
+// src/run/session_impl.h -- what a session and its steps are made of.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/session.h>
+
+#include "memory/fork.h"
+#include "memory/ledger.h"
+#include "record/draw_section.h"
+#include "record/tape.h"
+#include "record/trace.h"
+#include "run/eviction.h"
+#include "run/step_planner.h"
+
+namespace remat {
+
+struct Session::Impl {
+  explicit Impl(SessionOptions given)
+      : options(std::move(given)),
+        eviction(memory::Ledger::of(options.device)),
+        planner(options.planner, options.pack, options.plan) {}
+
+  SessionOptions options;
+  OnlineEviction eviction;
+  StepPlanner planner;
+  StepReport report;
+  std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
+  int64_t steps = 0;
+  std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
+  bool outgrown = false;  ///< by a step that was refused since, so that a share of it says nothing about the next
+  struct Smallest {
+    int64_t activation_peak = 0, gradients = 0;
+  };
+  std::optional<Smallest> smallest_step;  ///< of the same: its measured peak, and its gradients when it began
+  std::atomic<bool> in_step = false;
+  /// Between steps too: an operator of another thread that began before the watch is not seen.
+  std::shared_ptr<const void> draws_watch = watch_draws();
+  int forks = remat::forks();
+
+  /// In a child of the process that used it last.
+  void after_fork() {
+    forks = remat::forks();
+    in_step = false;
+    eviction.after_fork();
+  }
+
+  /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
+  struct {
+    int64_t baseline = 0, adopted = 0;
+  } first_seen;
+  /// Of the parameters that the last step read: the gradients that they had when it ended, and the bytes of those that
+  /// they had when it began. (Not the parameters themselves: a weak reference to a tensor keeps
+  /// torch.utils.swap_tensors from it.)
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
+  int64_t gradients_at_begin = 0;
+  int64_t gradients_now() const;
+  void note_gradients_of(Tape& tape);
+
+  /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
+  /// are new in every step; tensors older than the session count from their first step on.
+  int64_t adopted_by(int64_t baseline) const { return baseline == first_seen.baseline ? first_seen.adopted : 0; }
+
+  /// What earlier steps tell about one that began with `baseline` bytes alive, of which `tape` has what was recorded.
+  /// (Where an earlier step made gradients that are there now, they count twice.)
+  OnlineEviction::Known known_of(const Tape* tape, int64_t request, int64_t baseline) const;
+
+  /// Bytes that a step without a plan adds to those alive before it, where it drops as much as it can: as predicted on
+  /// the graph of an earlier one.
+  int64_t least_without_plan(const Graph& graph) const;
+
+  /// The limit for a step that begins with `baseline` bytes alive, never above the device's. (A share of what is not
+  /// known yet is for the policy to follow.)
+  int64_t limit_for(int64_t baseline) const;
+
+  /// Is the budget a share of what is not known before the step has ended? (On CUDA such a step has the device.)
+  bool follows_plain(int64_t baseline) const { return options.device.is_cpu() && !wanted_for(baseline); }
+
+  /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
+  /// go lower, where values are asked for more than once.)
+  std::string known_need(int64_t limit) const;
+
+  /// What the user asked for; nothing while a percentage has no base, or one that is too small.
+  std::optional<int64_t> wanted_for(int64_t baseline) const;
+};
+
+/// A session's one step in progress, which another thread must not begin a second beside.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken) {
+    if (taken_.exchange(true)) {
+      throw Error(
+          "[session] a step of this session is in progress on another thread; end it first, or give each "
+          "thread a session of its own");
+    }
+  }
+  ~Turn() {
+    if (forks_ == forks()) taken_ = false;
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic<bool>& taken_;
+  const int forks_ = forks();
+};
+
+struct Step::Impl {
+  std::shared_ptr<Session::Impl> session;
+  std::optional<Turn> turn;
+  std::shared_ptr<Tape> tape = std::make_shared<Tape>();
+  std::unique_ptr<memory::Ledger::Enforcement> enforcement;
+  std::unique_ptr<Trace> trace;
+  StepReport report;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  int exceptions = std::uncaught_exceptions();
+  std::atomic<bool> ended = false;
+  bool follows_plain = false;  ///< the limit is a share of what plain has taken so far
+  const int forks = remat::forks();
+
+  void end(bool completed);
+  int64_t live_values() const {
+    const std::lock_guard lock(tape->mutex);
+    return tape->live_values();
+  }
+  /// This is a copy of the step, in a child of its process.
+  bool is_parents() const { return forks != remat::forks(); }
+};
+
+}  // namespace remat

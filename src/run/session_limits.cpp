@@ -1,0 +1,101 @@
+// The limit of a session's next step, and what a refusal says of the bytes that it would take.
+#include <algorithm>
+#include <utility>
+
+#include <remat/memory.h>
+#include <remat/planner.h>
+
+#include "plan/online_step.h"
+#include "plan/simulate.h"
+#include "run/session_impl.h"
+
+namespace remat {
+namespace {
+
+/// Of its activations: what a step that has no plan may take more than predicted, by the times that it measures. (With
+/// times that vary by a factor of two, a transformer took a 22nd more; on two cores with eight busy processes, every
+/// second step of a small MLP took more than a 16th, and none of 720 more than a 12th.)
+constexpr int64_t kPartForTimes = 8;
+
+/// Bytes that a step which drops nothing adds.
+int64_t plain_activations(const Graph& graph) {
+  const std::vector<Action> keep_all(graph.values.size(), Action::kKeep);
+  return Simulator(graph).run(keep_all).peak_bytes - graph.baseline_bytes;
+}
+
+}  // namespace
+
+int64_t Session::Impl::gradients_now() const {
+  int64_t bytes = 0;
+  for (const auto& weak : gradients) {
+    if (const auto storage = weak.lock(); storage != nullptr) bytes += static_cast<int64_t>(storage->nbytes());
+  }
+  return bytes;
+}
+
+void Session::Impl::note_gradients_of(Tape& tape) {
+  gradients_at_begin = tape.gradient_bytes;
+  gradients.clear();
+  for (const auto& weak : std::exchange(tape.parameters, {})) {
+    const auto parameter = weak.lock();
+    if (parameter == nullptr) continue;
+    const at::Tensor& gradient = parameter->grad();
+    if (gradient.defined() && gradient.has_storage() && gradient.device() == options.device) {
+      gradients.emplace_back(StoragePtr::reclaim_copy(storage_of(gradient)));
+    }
+  }
+}
+
+OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request, int64_t baseline) const {
+  OnlineEviction::Known known;
+  known.larger = tape != nullptr && planner.is_outgrown_by(*tape, request);
+  const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->adopted_bytes : 0);
+  // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
+  // not read yet are taken to be as those read.
+  const auto new_gradients = [&](int64_t gradients_then) -> int64_t {
+    if (tape == nullptr || tape->parameter_bytes == tape->gradient_bytes) return 0;
+    return std::max<int64_t>(0, gradients_then - tape->gradient_bytes);
+  };
+  if (smallest_step) {
+    known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
+  }
+  const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
+  if (graph != nullptr && !known.larger) {
+    const int64_t least = least_without_plan(*graph), plain = plain_activations(*graph);
+    known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, plain)) +
+                      new_gradients(graph->gradient_bytes);
+  }
+  return known;
+}
+
+int64_t Session::Impl::least_without_plan(const Graph& graph) const {
+  return planners::smallest_online_limit(graph, {.pack = options.pack}) - graph.baseline_bytes;
+}
+
+int64_t Session::Impl::limit_for(int64_t baseline) const {
+  const int64_t most = memory::limit(options.device);
+  return std::min(wanted_for(baseline).value_or(most), most);
+}
+
+std::string Session::Impl::known_need(int64_t limit) const {
+  if (planner.graph() == nullptr) return {};
+  const Floor floor = floor_of(*planner.graph());
+  if (floor.peak_bytes <= limit) return {};
+  return "; any plan for the step recorded last takes " + format_bytes(floor.peak_bytes) +
+         " at least: " + to_text(floor) + "; " + advice(floor, limit);
+}
+
+std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
+  switch (options.budget.kind()) {
+    case Budget::Kind::kBytes:
+      return options.budget.byte_count();
+    case Budget::Kind::kDeviceLimit:
+      return memory::limit(options.device);
+    case Budget::Kind::kPercent:
+      break;
+  }
+  if (!plain_activation_peak || outgrown) return std::nullopt;
+  return baseline + static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
+}
+
+}  // namespace remat

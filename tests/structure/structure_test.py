@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""What ARCHITECTURE.md says of the folders: includes run in one direction, and no file is too long to be read."""
+import re
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# What the sources of each folder of src/ may include, besides their own folder and the public headers.
+MAY_INCLUDE = {
+    "util": set(),
+    "memory": {"util"},
+    "plan": {"util"},
+    "record": {"util", "memory"},
+    "run": {"util", "memory", "plan", "record"},
+    "report": {"util"},
+}
+MOST_LINES = 400
+TOO_LONG = {}
+
+
+def included(path):
+    """Folders of src/ whose headers the file includes."""
+    text = path.read_text(encoding="utf-8")
+    return {folder for folder in re.findall(r'^\s*#\s*include "(\w+)/', text, re.MULTILINE)}
+
+
+class Includes(unittest.TestCase):
+    def test_every_folder_is_known(self):
+        self.assertEqual({path.name for path in (ROOT / "src").iterdir() if path.is_dir()}, set(MAY_INCLUDE))
+
+    def test_run_in_one_direction(self):
+        for folder, allowed in MAY_INCLUDE.items():
+            for path in sorted((ROOT / "src" / folder).rglob("*.[ch]*")):
+                with self.subTest(file=str(path.relative_to(ROOT))):
+                    self.assertLessEqual(included(path), allowed | {folder})
+
+    def test_public_headers_include_nothing_of_src(self):
+        for path in sorted((ROOT / "include").rglob("*.h")):
+            with self.subTest(file=str(path.relative_to(ROOT))):
+                self.assertEqual(included(path), set())
+
+
+class Files(unittest.TestCase):
+    def test_none_is_too_long(self):
+        folders = ("include", "src", "cli", "zoo", "python", "bench", "tests", "examples")
+        for folder in folders:
+            for path in sorted((ROOT / folder).rglob("*")):
+                if path.suffix not in (".cpp", ".h", ".py"):
+                    continue
+                name = str(path.relative_to(ROOT))
+                with self.subTest(file=name):
+                    lines = len(path.read_text(encoding="utf-8").splitlines())
+                    self.assertLessEqual(lines, TOO_LONG.get(name, MOST_LINES))
+
+
+if __name__ == "__main__":
+    unittest.main()
