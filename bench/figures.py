@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 
 import gap as plans
+import integer_program
 import peers
 from worker import StepError, Worker, compare, interleave
 
@@ -179,7 +180,7 @@ def command_on_graphs(bench):
 
 def gap(bench):
     """Seconds of auto's plans against the exact optimum of small graphs, and a proven lower bound of the models'."""
-    if plans.oracle.highspy is None:
+    if integer_program.highspy is None:
         sys.exit("bench: the figure gap needs highspy; run: make setup && .venv/bin/python bench/run.py gap")
     planner, batches = command_on_graphs(bench)
     seconds = min(60, 7 * bench.protocol.pairs)  # for each bound: fewer pairs are a trial

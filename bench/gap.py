@@ -5,9 +5,10 @@ import math
 import os
 import subprocess
 
+import exact_search
 import oracle
 from small_graphs import blocks, chain, random_graph
-from step_model import Graph, simulate
+from step_model import Graph, share_of_peak, simulate
 
 SHARES = (50, 40, 35, 25)
 SOLVED = ("gpt", "resnet", "mlp")  # by the oracle's program too; the others' bound is `remat plan`'s own
@@ -100,7 +101,7 @@ def model_rows(planner, models, batches, seconds):
     for model in models:
         graph = planner.record(model, batches.get(model))
         for share in SHARES:
-            budget = oracle.share_of_peak(graph, share)
+            budget = share_of_peak(graph, share)
             actions, auto, least = planner.plan(graph, budget)
             row = {"model": model, "share": share, "reference": "lower bound"}
             if model not in SOLVED:
@@ -121,9 +122,9 @@ def model_rows(planner, models, batches, seconds):
 def small_rows(planner):
     for name, graph in small_graphs().items():
         for share in SMALL_SHARES:
-            budget = oracle.share_of_peak(graph, share)
+            budget = share_of_peak(graph, share)
             actions, auto, least = planner.plan(graph, budget)
-            optimum, better = oracle.ExactSearch(graph, budget, math.inf if auto is None else auto).run()
+            optimum, better = exact_search.ExactSearch(graph, budget, math.inf if auto is None else auto).run()
             if math.isinf(optimum):
                 continue  # nothing fits
             if least > optimum + 1e-12:

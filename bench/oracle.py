@@ -1,6 +1,6 @@
-"""How good plans are: the exact optimum of small graphs, and a proven lower bound of large ones.
+"""How good plans are: a proven lower bound on their seconds (of small graphs, exact_search.py finds the optimum).
 
-Both are about one budget and the plan language of docs/formats.md, as src/plan/simulate.cpp judges it. What the lower
+It is about one budget and the plan language of docs/formats.md, as src/plan/simulate.cpp judges it. What the lower
 bound is and why it is one: docs/algorithms.md, "The oracle". It needs highspy (pip install highspy==1.15.*).
 
   bench/oracle.py GRAPH --budget 40 [--seconds 60] [--plan PLAN] [--out BETTER]
@@ -11,161 +11,10 @@ import math
 import time
 from dataclasses import dataclass
 
-from step_model import (
-    EACH_TIME,
-    GONE,
-    KEEP,
-    PACK,
-    PACK_SECONDS,
-    PRESENT,
-    UNPACK_SECONDS,
-    Graph,
-    HeldAfter,
-    Step,
-    Undecided,
-    simulate,
-)
-
-try:
-    import highspy
-except ImportError:  # the exact search needs none
-    highspy = None
-
-
-# ---- The exact optimum: every plan, in the order in which a step comes to the decisions. ----
-
-class SearchTooLong(Exception):
-    """More nodes than allowed."""
-
-
-class ExactSearch:
-    """The step is run until the action of a value matters; then each choice goes on from a copy of the step there. A
-    branch ends where it passes the budget or cannot become faster than the best."""
-
-    def __init__(self, graph, budget, seconds=math.inf, most_nodes=10**7):
-        self.graph, self.budget, self.most_nodes = graph, budget, most_nodes
-        self.seconds, self.actions, self.nodes = seconds, None, 0
-        # What would be left of the budget after each event if all that is put away took nothing.
-        levels, _ = graph.plain_levels()
-        self.left = [budget - level - event[2] for level, event in zip(levels, graph.events)]
-        for v in graph.droppable:
-            for e in away(graph, v):
-                self.left[e] += graph.bytes[v]
-
-    def run(self):
-        """The fewest seconds within the budget, less than `seconds` of the constructor, and actions that take them; actions
-        are None where there are none."""
-        self._go_on(Step(self.graph, [None] * len(self.graph.values)), 0)
-        return self.seconds, self.actions
-
-    def _go_on(self, step, e):
-        self.nodes += 1
-        if self.nodes > self.most_nodes:
-            raise SearchTooLong(f"[oracle] {self.most_nodes} nodes were not enough")
-        while e < len(self.graph.events):
-            before = step.copy()
-            try:
-                step.event(e)
-            except Undecided as open_:
-                return self._branch(before, e, open_)
-            if step.peak > self.budget or step.seconds + self._to_come(step) >= self.seconds - 1e-12:
-                return None
-            e += 1
-        self.seconds = step.seconds
-        self.actions = [decided(action) for action in step.actions]
-        return None
-
-    def _branch(self, step, e, open_):
-        for choice in open_.choices:
-            next_ = step.copy()
-            next_.actions[open_.value] = choice
-            taken = {KEEP: self.graph.bytes[open_.value], PACK: self.graph.packed_bytes[open_.value]}.get(choice, 0)
-            events = away(self.graph, open_.value) if taken else ()
-            for event in events:
-                self.left[event] -= taken
-            if all(self.left[event] >= 0 for event in events):
-                self._go_on(next_, e)
-            for event in events:
-                self.left[event] += taken
-
-    def _to_come(self, step):
-        """Seconds that any choice from here on takes at least: what is gone and will be asked for is replayed, and what
-        that reads and is gone as well."""
-        wanted = [v for v in self.graph.droppable if step.states[v] == GONE and step.uses[v] > 0]
-        # Its first operator may run before: what is gone now stays gone until one of these replays makes it.
-        seen = set()
-        while wanted:
-            producer = self.graph.producer[wanted.pop()]
-            if producer < 0 or producer in seen:
-                continue
-            seen.add(producer)
-            wanted.extend(i for i in self.graph.operators[producer]["inputs"] if step.states[i] == GONE)
-        return sum(self.graph.operators[o]["replay_seconds"] for o in seen)
-
-
-def decided(action):
-    """Of what never mattered nothing was said."""
-    return KEEP if action is None else EACH_TIME if isinstance(action, HeldAfter) else action
-
-
-def away(graph, v):
-    """The events at which `v` takes nothing if it is dropped and comes back as late as it may."""
-    if graph.idle[v] is None:
-        return range(0)
-    ends = [e for e in (graph.freed[v], *graph.uses[v][:1]) if e is not None]
-    return range(graph.idle[v], min(ends, default=len(graph.events)))
-
-
-# ---- The lower bound: a mixed-integer program that every plan within the budget satisfies. ----
-
-class Program:
-    """A mixed-integer program as it is written down: columns between 0 and 1, rows of (column, factor)."""
-
-    def __init__(self):
-        self.costs, self.fixed, self.rows = [], {}, []
-
-    def column(self, cost=0.0):
-        self.costs.append(cost)
-        return len(self.costs) - 1
-
-    def at_most(self, terms, bound):
-        """The sum of factor * column is at most `bound`."""
-        self.rows.append((bound, terms))
-
-    def violation(self, point):
-        """By how much the worst row is passed."""
-        return max((sum(factor * point[c] for c, factor in terms) - bound for bound, terms in self.rows), default=0.0)
-
-    def cost(self, point):
-        return sum(cost * value for cost, value in zip(self.costs, point))
-
-    def solve(self, seconds, start=None, threads=1):
-        """The proven bound, the best solution as a list or None, whether it is optimal. `start`: a solution."""
-        solver = highspy.Highs()
-        for option, value in (("output_flag", False), ("time_limit", float(seconds)), ("threads", threads),
-                              ("mip_rel_gap", 1e-4)):
-            solver.setOptionValue(option, value)
-        count = len(self.costs)
-        for c in range(count):
-            solver.addVar(self.fixed.get(c, 0.0), self.fixed.get(c, 1.0))
-        solver.changeColsCost(count, list(range(count)), self.costs)
-        solver.changeColsIntegrality(count, list(range(count)), [highspy.HighsVarType.kInteger] * count)
-        for bound, terms in self.rows:
-            merged = {}
-            for column, factor in terms:
-                merged[column] = merged.get(column, 0.0) + factor
-            solver.addRow(-highspy.kHighsInf, bound, len(merged), list(merged), list(merged.values()))
-        if start is not None:
-            solution = highspy.HighsSolution()
-            solution.col_value = start
-            solver.setSolution(solution)
-        solver.run()
-        status, info = solver.getModelStatus(), solver.getInfo()
-        if status == highspy.HighsModelStatus.kInfeasible:
-            return math.inf, None, True
-        solution = list(solver.getSolution().col_value) if info.primal_solution_status == 2 else None
-        return info.mip_dual_bound, solution, status == highspy.HighsModelStatus.kOptimal
-
+from exact_search import away
+from integer_program import Program
+from step_model import EACH_TIME, GONE, KEEP, PACK, PACK_SECONDS, PRESENT, UNPACK_SECONDS
+from step_model import Graph, Step, share_of_peak, simulate
 
 @dataclass
 class Bound:
@@ -499,13 +348,8 @@ def refined_bound(graph, budget, seconds=60.0, ignored_bytes=0, plan=None, group
 
 
 def lower_bound(graph, budget, groups=1, seconds=60.0, ignored_bytes=0, plan=None):
-    """Seconds that no plan of `graph` within `budget` bytes falls below. `plan`: actions that fit, to start from."""
+    """Seconds that no plan within `budget` bytes falls below. `plan`: actions that fit, to start from."""
     return Relaxation(graph, budget, groups, ignored_bytes).solve(seconds, plan)
-
-
-def share_of_peak(graph, percent):
-    """The budget that leaves a share of plain's activation peak, as `remat plan --budget 40%` takes it."""
-    return graph.baseline_bytes + int((graph.plain_peak() - graph.baseline_bytes) * percent / 100)
 
 
 def lists_of(actions):

@@ -78,6 +78,11 @@ class Graph:
         return max([self.baseline_bytes] + [level + event[2] for level, event in zip(after, self.events)])
 
 
+def share_of_peak(graph, percent):
+    """The budget that leaves a share of plain's activation peak, as `remat plan --budget 40%` takes it."""
+    return graph.baseline_bytes + int((graph.plain_peak() - graph.baseline_bytes) * percent / 100)
+
+
 @dataclass(frozen=True)
 class HeldAfter:
     """A value is recomputed, and not held at the first so many times; of later ones nothing is decided yet."""

@@ -16,9 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
+import exact_search  # noqa: E402
+import integer_program  # noqa: E402
 import oracle  # noqa: E402
 from small_graphs import blocks, chain, random_graph  # noqa: E402
-from step_model import EACH_TIME, KEEP, PACK, simulate  # noqa: E402
+from step_model import EACH_TIME, KEEP, PACK, share_of_peak, simulate  # noqa: E402
 
 REMAT = Path(os.environ.get("REMAT", ROOT / "build/release/cli/remat"))
 GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 60))
@@ -60,7 +62,7 @@ class Optimum(unittest.TestCase):
             for budget in budgets(results):
                 with self.subTest(seed=seed, budget=budget):
                     best = fastest(results, budget)
-                    seconds, actions = oracle.ExactSearch(graph, budget).run()
+                    seconds, actions = exact_search.ExactSearch(graph, budget).run()
                     self.assertAlmostEqual(seconds, best, delta=1e-9)
                     if actions is not None:
                         result = simulate(graph, actions)
@@ -68,7 +70,7 @@ class Optimum(unittest.TestCase):
                         self.assertLessEqual(result.peak_bytes, budget)
 
 
-@unittest.skipIf(oracle.highspy is None, "highspy is missing: pip install highspy==1.15.*")
+@unittest.skipIf(integer_program.highspy is None, "highspy is missing: pip install highspy==1.15.*")
 class LowerBound(unittest.TestCase):
     def test_no_plan_is_faster(self):
         tight = 0
@@ -103,8 +105,8 @@ class LowerBound(unittest.TestCase):
 
     def test_refined_bounds_lie_between(self):
         for graph, share in ((blocks(1, 1), 85), (blocks(2, 0), 55), (chain(8, 0), 80)):
-            budget = oracle.share_of_peak(graph, share)
-            optimum, actions = oracle.ExactSearch(graph, budget).run()
+            budget = share_of_peak(graph, share)
+            optimum, actions = exact_search.ExactSearch(graph, budget).run()
             with self.subTest(share=share, optimum=optimum):
                 self.assertIsNotNone(actions)
                 coarse = oracle.lower_bound(graph, budget, 1)
@@ -122,7 +124,7 @@ class LowerBound(unittest.TestCase):
 
     def test_more_groups_are_no_looser(self):
         graph = blocks(2, 1)
-        budget = oracle.share_of_peak(graph, 40)
+        budget = share_of_peak(graph, 40)
         bounds = [oracle.lower_bound(graph, budget, groups).seconds for groups in (1, 4, 100)]
         self.assertGreater(bounds[0], 0)
         self.assertLessEqual(bounds[0], bounds[1] + 1e-9)
@@ -153,7 +155,7 @@ class Simulator(unittest.TestCase):
                     with self.subTest(graph=number, share=share):
                         self.assertEqual(result.peak_bytes, document["predicted_peak_bytes"])
                         self.assertAlmostEqual(result.seconds, document["predicted_seconds"], delta=1e-9)
-                        self.assertEqual(oracle.share_of_peak(graph, share), document["budget_bytes"])
+                        self.assertEqual(share_of_peak(graph, share), document["budget_bytes"])
 
 
 if __name__ == "__main__":

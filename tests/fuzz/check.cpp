@@ -1,18 +1,11 @@
 #include "fuzz/check.h"
 
 #include <cstdlib>
-
-#include <unistd.h>
-#include <csignal>
-#include <cstdio>
-#include <sstream>
 #include <thread>
 
 namespace remat::fuzz {
 
 namespace {
-
-char announced[256] = "";
 
 /// One run of a program, plain or under remat.
 struct Run {
@@ -156,47 +149,6 @@ std::optional<std::string> compare_peaks(const Run& plain, const Run& other, con
   return std::nullopt;
 }
 
-std::vector<ScopeRange> random_scopes(const Program& program, Random& random) {
-  static const std::vector<std::string> names = {"aten::mul",
-                                                 "aten::add",
-                                                 "aten::sin",
-                                                 "aten::relu",
-                                                 "aten::sigmoid",
-                                                 "aten::tanh",
-                                                 "aten::mm",
-                                                 "aten::addmm",
-                                                 "aten::_softmax",
-                                                 "aten::native_layer_norm",
-                                                 "aten::convolution",
-                                                 "aten::exp",
-                                                 "aten::native_dropout",
-                                                 "aten::div",
-                                                 "aten::relu_",
-                                                 "aten::mul_",
-                                                 "aten::clone",
-                                                 "aten::cat",
-                                                 "aten::index",
-                                                 "aten::gelu",
-                                                 "aten::bernoulli_"};
-  std::vector<ScopeRange> scopes = {};
-  for (int64_t i = random.between(1, 5); i > 0; --i) {
-    ScopeRange range;
-    range.begin = static_cast<int>(random.below(program.length));
-    range.end = range.begin + static_cast<int>(random.between(1, 12));
-    std::vector<std::string> kept;
-    for (const auto& name : names) {
-      if (random.chance(40)) kept.push_back(name);
-    }
-    const int64_t kind = random.below(8);
-    range.policy = kind == 0   ? Policy::keep_all()
-                   : kind == 1 ? Policy::keep_compute()
-                   : kind < 4  ? Policy::drop_all()
-                               : Policy::keep_operators(kept);
-    scopes.push_back(std::move(range));
-  }
-  return scopes;
-}
-
 /// A plain run, and the parameters that the other runs shall have: made before the step, or inside it.
 struct Reference {
   Run plain;
@@ -221,17 +173,6 @@ Reference reference(const Program& program, Tally& tally) {
 }
 
 }  // namespace
-
-std::string Tally::to_string() const {
-  std::ostringstream out;
-  out << programs << " programs (" << threw << " throw), " << runs << " runs, " << refused << " refused, " << recorded
-      << " operators recorded, " << replayed << " replayed, " << dropped << " values dropped, " << packed
-      << " packed, budgets held " << budgets_held << ", refused " << budgets_refused << ", not monotone "
-      << not_monotone << ", planned " << planned << " (exactly " << as_planned << ", above " << above_plan
-      << "), worst replay ratio " << worst_replay_ratio << " (seed " << worst_replay_seed << ")\n";
-  for (const auto& [text, count] : refusals) out << "  " << count << " x " << text << "\n";
-  return out.str();
-}
 
 std::optional<std::string> check_exact(const Program& program, Tally& tally) {
   const auto [plain, parameters] = reference(program, tally);
@@ -420,24 +361,6 @@ Program shrink(Program program, const Check& check, const std::string& problem) 
 
 std::string listing_of(const Program& program) {
   return run(program, {}, Setting{.name = "listing", .plain = true}).listing;
-}
-
-void announce(const Program& program, const char* what) {
-  std::snprintf(announced, sizeof(announced), "while running program %llu of length %d, scale %lld: %s\n",
-                static_cast<unsigned long long>(program.seed), program.length, static_cast<long long>(program.scale),
-                what);
-  alarm(120);
-}
-
-void install_crash_message() {
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGALRM}) {
-    std::signal(signal, [](int number) {
-      const auto length = std::char_traits<char>::length(announced);
-      [[maybe_unused]] const auto written = write(STDERR_FILENO, announced, length);
-      std::signal(number, SIG_DFL);
-      std::raise(number);
-    });
-  }
 }
 
 }  // namespace remat::fuzz

@@ -56,6 +56,8 @@ struct ScopeRange {
   int end = 0;
   Policy policy = Policy::drop_all();
 };
+/// One to five, which may overlap.
+std::vector<ScopeRange> random_scopes(const Program& program, Random& random);
 
 /// What a program did: named fingerprints, in order. An error is an entry too.
 struct Trace {

@@ -6,8 +6,9 @@ import contextlib
 import random
 
 import torch
+from children import in_child
 from compare import blocks, same_bits
-from random_programs import SIZE, in_child, run
+from random_programs import SIZE, run
 from torch import nn
 
 import remat

@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
+from children import in_child
 from processes import group, run_on_two_processes
 from random_loops import WithExtra, check_forks, check_iterations, check_loop
-from random_programs import SIZE, check, in_child
+from random_programs import SIZE, check
 
 import remat
 
