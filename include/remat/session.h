@@ -59,7 +59,8 @@ class Step {
   ~Step();
 
   /// Ends the step now and returns its report. A second call returns the same report. `completed`: false for a step
-  /// that failed in a way that cannot be seen here; leaving its scope by an exception can.
+  /// that failed in a way that cannot be seen here; leaving its scope by an exception can. Throws Error where another
+  /// library has taken the place of remat's allocator meanwhile: then the budget did not hold.
   const StepReport& end(bool completed = true);
 
   /// For whoever finds the beginnings and ends of steps by himself, as Python's remat.wrap does: a forward call of the

@@ -22,6 +22,17 @@ def _slots_of(part: Any) -> list[Any]:
     return [getattr(part, name, None) for name in flat]
 
 
+def _outside_of_jvp(tensor: torch.Tensor) -> torch.Tensor:
+    """Inside of torch.func.jvp(): the tensor that is left when jvp() has returned, of which this is a wrapper."""
+    functions = torch._C._functorch
+    if not functions.is_functorch_wrapped_tensor(tensor):
+        return tensor
+    interpreter = functions.peek_interpreter_stack()
+    if interpreter is None or interpreter.key() != functions.TransformType.Jvp:
+        return tensor
+    return functions.get_unwrapped(tensor)
+
+
 def tensors_in(result: Any) -> list[torch.Tensor]:
     """The tensors of a model's result that backward may come to, in whatever it keeps them."""
     found: list[torch.Tensor] = []
@@ -33,8 +44,9 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
             continue
         seen.add(id(part))
         if isinstance(part, torch.Tensor):
-            if part.requires_grad:
-                found.append(part)
+            tensor = _outside_of_jvp(part)
+            if tensor.requires_grad:
+                found.append(tensor)
             continue
         inside: Iterable[Any] = ()
         if isinstance(part, Mapping):

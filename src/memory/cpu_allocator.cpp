@@ -112,6 +112,8 @@ void after_fork_in_child() {
   CpuLedger::instance().after_fork_in_child();
 }
 
+std::atomic<const c10::Allocator*> g_allocator = nullptr;
+
 }  // namespace
 
 void release_block(void* data) noexcept {
@@ -131,19 +133,21 @@ void release_block(void* data) noexcept {
 }
 
 void install_cpu_allocator() {
-  static std::mutex mutex;
-  static CpuAllocator* allocator = nullptr;
-  std::lock_guard lock(mutex);
-  if (allocator == nullptr) {
-    allocator = new CpuAllocator;
+  static const CpuAllocator* const allocator = [] {
+    static CpuAllocator* const made = new CpuAllocator;
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    c10::SetCPUAllocator(allocator, kPriority);
-  }
-  if (c10::GetCPUAllocator() != allocator) {
-    throw Error("[start_accounting] another library, or another copy of remat, has put its allocator in the place of " +
-                std::string("remat's (priority ") + std::to_string(kPriority) +
-                "), so that no bytes are counted; load remat once, and without it");
-  }
+    c10::SetCPUAllocator(made, kPriority);
+    return made;
+  }();
+  g_allocator = allocator;
+  check_cpu_allocator();
+}
+
+void check_cpu_allocator() {
+  if (c10::GetCPUAllocator() == g_allocator) return;
+  throw Error("[start_accounting] another library, or another copy of remat, has put its allocator in the place of " +
+              std::string("remat's (priority ") + std::to_string(kPriority) +
+              "), so that no bytes are counted; load remat once, and without it");
 }
 
 int64_t cached_bytes() noexcept { return arena().cached(); }

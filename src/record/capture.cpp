@@ -231,7 +231,7 @@ void Recorder::copy_leaf(Value& leaf, const c10::StorageImpl& contents) {
 
 void Recorder::save_leaf(ValueId leaf, bool intact) {
   Tape& tape = *tape_;
-  if (tape.values[leaf].readers > 0) tape.collect();
+  if (tape.values[leaf].readers > 0) tape.collect_before_write(leaf);
   Value& value = tape.values[leaf];
   const StoragePtr original = std::move(value.kept);
   value.kept.reset();

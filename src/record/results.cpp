@@ -2,6 +2,7 @@
 // and tensors that autograd saved meanwhile are bound to them.
 #include <exception>
 
+#include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"

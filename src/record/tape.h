@@ -25,6 +25,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
@@ -294,6 +295,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
   /// become leaves-to-be.
   void collect();
+  /// The same before `leaf` is written to, but of values in a user's hands only those made of it become leaves-to-be:
+  /// others stay recomputable, and need not be held where they are read.
+  void collect_before_write(ValueId leaf);
   /// Does so only if it frees memory, and returns whether it did. With `spare_living`, values in a user's hands stay
   /// recomputable.
   bool collect_to_free(bool spare_living);
@@ -315,6 +319,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// From here on values and tensors belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   memory::Ledger* ledger = nullptr;
+  std::thread::id thread;                   ///< that records on it
   std::shared_ptr<const void> draws_watch;  ///< see watch_draws(): for as long as there may be replays
   std::shared_ptr<StepExtent> extent;       ///< of the step that writes it; null: of a policy's scope
   std::atomic<bool> closed{false};          ///< nothing more is recorded
@@ -341,9 +346,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
 
  private:
   ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
-  /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands;
-  /// stamps their operations.
-  std::vector<bool> reachable(bool living, uint32_t stamp);
+  /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands,
+  /// but for those that were made of `leaf`; stamps their operations.
+  std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNone);
+  /// By value: whether operators made it of `leaf`, directly or not.
+  std::vector<bool> made_of(ValueId leaf) const;
   void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
   /// What the queues are for.
   void settle(ValueId id);

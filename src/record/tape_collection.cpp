@@ -8,8 +8,22 @@
 
 namespace remat {
 
-std::vector<bool> Tape::reachable(bool living, uint32_t stamp) {
+std::vector<bool> Tape::made_of(ValueId leaf) const {
+  std::vector<bool> made(values.size(), false);
+  made[leaf] = true;
+  for (const Operation& operation : operations) {  // in the order in which they ran
+    if (operation.info == nullptr) continue;
+    bool reads = false;
+    for_each_tensor(operation,
+                    [&](const TensorArgument& t, uint32_t) { reads = reads || (t.value != kNone && made[t.value]); });
+    if (reads) std::fill_n(made.begin() + operation.first_value, operation.value_count, true);
+  }
+  return made;
+}
+
+std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
   std::vector<bool> needed(values.size(), false);
+  const std::vector<bool> passed_over = leaf == kNone ? std::vector<bool>(values.size(), false) : made_of(leaf);
   std::vector<ValueId> stack;
   const auto need = [&](ValueId id) {
     if (id != kNone && !needed[id]) {
@@ -19,7 +33,8 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp) {
   };
   for (ValueId id = 0; id < values.size(); ++id) {
     const Value& value = values[id];
-    const bool in_hands = living && (value.kept ? value.kept.use_count() > 1 : value.home.use_count() > 0);
+    const bool in_hands =
+        living && !passed_over[id] && (value.kept ? value.kept.use_count() > 1 : value.home.use_count() > 0);
     if (value.saved > 0 || value.wanted > 0 || id >= captured_values || in_hands) need(id);
   }
   for (size_t t = captured_tensors; t < tensors.size(); ++t) need(tensors[t].value);
@@ -37,6 +52,11 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp) {
 void Tape::collect() {
   const uint32_t stamp = next_visit();
   release_all_but(reachable(/*living=*/false, stamp), stamp);
+}
+
+void Tape::collect_before_write(ValueId leaf) {
+  const uint32_t stamp = next_visit();
+  release_all_but(reachable(/*living=*/true, stamp, leaf), stamp);
 }
 
 bool Tape::collect_to_free(bool spare_living) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <thread>
 
 #include <remat/budget.h>
 
@@ -373,7 +374,9 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     return step_name_;
   }();
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
-  std::string message = "[budget] " + step_name + " is out of memory. " + what +
+  const bool elsewhere = step != nullptr && step->thread != std::this_thread::get_id();
+  std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
+                        " is out of memory. " + what +
                         (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
                         format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
   if (earlier.predicted) {

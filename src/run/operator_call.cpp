@@ -73,7 +73,7 @@ c10::IValue build_argument(const Tape& tape, const Argument& argument, Build&& b
 
 }  // namespace
 
-OperatorCall::OperatorCall(const Tape& tape, OperationId id, HeldStorages& held)
+OperatorCall::OperatorCall(Tape& tape, OperationId id, HeldStorages& held)
     : operation_(tape.operations[id]), settings_(tape.settings[operation_.settings]) {
   check_threads(tape, operation_, settings_);
   tape.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t) {
@@ -106,7 +106,7 @@ void OperatorCall::run() {
 }
 
 /// Mean and inverse deviation of a batch normalization in training, if it still has them.
-bool OperatorCall::find_statistics(const Tape& tape) {
+bool OperatorCall::find_statistics(Tape& tape) {
   if (operation_.value_count != 3) return false;
   for (uint32_t i = 0; i < 2; ++i) {
     const ValueId id = operation_.first_value + 1 + i;

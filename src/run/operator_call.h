@@ -25,7 +25,7 @@ class OperatorCall {
   /// Takes from the tape what the call needs: while it runs, another thread may let the tape's arrays grow. `held` has
   /// the storages of all values that the operator reads; one that it writes to is taken out where nobody else needs
   /// it, else copied. Throws Error where an input is not what it was. REQUIRES: tape's mutex.
-  OperatorCall(const Tape& tape, OperationId id, HeldStorages& held);
+  OperatorCall(Tape& tape, OperationId id, HeldStorages& held);
 
   /// Once. Throws what the operator throws, and Error where it drew other random numbers than in the forward pass.
   /// REQUIRES that the caller does not hold the tape's mutex.
@@ -37,7 +37,7 @@ class OperatorCall {
 
  private:
   void build_stack(const Tape& tape, HeldStorages& held);
-  bool find_statistics(const Tape& tape);
+  bool find_statistics(Tape& tape);
 
   Operation operation_;
   torch::jit::Stack stack_;

@@ -118,9 +118,15 @@ const StepReport& Session::report() const {
 
 Graph Session::graph() const {
   if (impl().planner.graph() == nullptr) {
-    throw Error(
-        "[session] there is no graph: no step has completed yet, the planner is \"online\", another "
-        "session's step was being written down at that time, or the device is not the CPU; run a step first");
+    const bool online = impl_->options.planner == "online";
+    const bool cuda = impl_->options.device.is_cuda();
+    throw Error("[session] there is no graph: " +
+                std::string(online ? "the planner \"online\" needs none, and none is written down; use another"
+                            : cuda ? "steps on CUDA are not written down; run one on the CPU, or on meta"
+                            : impl_->steps == 0
+                                ? "no step has begun yet; run one first"
+                                : "no step has completed yet, or another session's was in progress each "
+                                  "time; run one more, by itself"));
   }
   return *impl_->planner.graph();
 }

@@ -4,6 +4,7 @@
 
 #include <remat/memory.h>
 
+#include "memory/cpu_allocator.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -116,7 +117,10 @@ Step::Impl& Step::impl() const {
 }
 
 const StepReport& Step::end(bool completed) {
-  impl().end(completed);
+  const bool was_open = !impl().ended && !impl_->is_parents();
+  impl_->end(completed);
+  // Put in its place since the step began: what it allocated was neither counted nor limited.
+  if (was_open && impl_->session->options.device.is_cpu()) memory::check_cpu_allocator();
   return impl_->report;
 }
 

@@ -114,9 +114,9 @@ TEST(Auto, IsNoWorseThanAnyOtherPlanner) {
   int plans = 0;
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const Graph graph =
-        seed < 4 ? RandomGraph(seed).with_policies(seed % 2 == 1).make(60) : recurrence(1, 12 * int(seed));
+        seed < 4 ? RandomGraph(seed).with_policies(seed % 2 == 1).make(60) : recurrence(1, 4 * int(seed));
     const int64_t room = plain_peak(graph) - graph.baseline_bytes;
-    for (const int percent : {85, 60, 45, 30, 20, 10}) {
+    for (const int percent : {75, 40, 20}) {
       const int64_t budget = graph.baseline_bytes + room * percent / 100;
       const auto seconds = [&](std::string_view planner) {
         try {
@@ -127,13 +127,14 @@ TEST(Auto, IsNoWorseThanAnyOtherPlanner) {
       };
       const double ours = seconds("auto");
       for (const PlannerInfo& other : list_planners()) {
+        if (other.name == "auto") continue;
         EXPECT_LE(ours, seconds(other.name) * (1 + 1e-12))
             << other.name << ", graph " << seed << ", " << percent << " %";
       }
       plans += std::isfinite(ours) ? 1 : 0;
     }
   }
-  EXPECT_GT(plans, 25);
+  EXPECT_GT(plans, 10);
 }
 
 /// The smallest budget that a planner finds a plan for.

@@ -164,3 +164,40 @@ def test_a_callback_can_be_copied_and_pickled(tmp_path):
             _ = other.session
         fit(make(), other, tmp_path)
         assert other.session.report().completed
+
+
+def test_a_fit_inside_of_another_leaves_that_its_budget(tmp_path):
+    callback = RematCallback(budget="50%")
+    gc.collect()
+
+    class Nests(lightning.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            if index == 2:
+                outer = callback.session
+                fit(make(layers=4), callback, tmp_path / "inner")
+                assert callback.session is outer
+
+    model = make(layers=12)
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        callbacks=[callback, Nests()],
+    )
+    trainer.fit(model, torch.utils.data.DataLoader(DATA, batch_size=128))
+    report = callback.session.report()
+    assert report.step == 8
+    assert report.activation_peak_bytes < 0.6 * report.plain_activation_peak_bytes
+    assert max(model.peaks[4:]) <= report.budget_bytes
+
+
+def test_two_callbacks_in_one_trainer_are_an_error(tmp_path):
+    trainer = lightning.Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[RematCallback(), RematCallback()]
+    )
+    with pytest.raises(remat.Error, match="two RematCallbacks"):
+        trainer.fit(make(), torch.utils.data.DataLoader(DATA, batch_size=128))

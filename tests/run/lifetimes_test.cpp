@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include <c10/core/CPUAllocator.h>
+
 namespace remat::test {
 namespace {
 
@@ -255,6 +257,18 @@ TEST(Lifetimes, ASessionDestroyedDuringItsStep) {
     net.loss_of(h).backward();
     return net.outcome();
   });
+}
+
+TEST(Lifetimes, AnotherAllocatorInTheMiddleOfAStepIsAnError) {
+  Session session;
+  Step step = session.step();
+  c10::Allocator* const ours = c10::GetCPUAllocator();
+  c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), UINT8_MAX);
+  EXPECT_THROW(step.end(), Error);
+  EXPECT_NO_THROW(step.end()) << "said once";
+  EXPECT_THROW(session.step(), Error);
+  c10::SetCPUAllocator(ours, UINT8_MAX);
+  EXPECT_NO_THROW(session.step().end());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// tests/run/modification.h -- programs that change tensors between forward and backward, judged: where plain throws remat
-// throws; where plain does not, remat is exact or refuses and says which operator.
+// tests/run/modification.h -- programs that change tensors between forward and backward, judged: where plain throws
+// remat throws; where plain does not, remat is exact or refuses and says which operator.
 #pragma once
 
 #include <functional>

@@ -250,5 +250,25 @@ TEST(Threads, TensorsMadeByAnotherThread) {
   expect_same_bits(program(false), program(true), "with work in other threads");
 }
 
+TEST(Threads, ARefusalSaysThatTheStepIsAnotherThreads) {
+  memory::start_accounting();
+  Session owner({.budget = Budget::bytes(memory::current() + (int64_t{1} << 20)), .device = c10::kCPU});
+  const Step step = owner.step();
+  const auto message = [] {
+    try {
+      torch::empty({1 << 20});
+    } catch (const BudgetError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  std::string elsewhere;
+  std::thread([&] { elsewhere = message(); }).join();
+  EXPECT_NE(elsewhere.find("step 1 of the session, in progress on another thread, is out of memory"),
+            std::string::npos)
+      << elsewhere;
+  EXPECT_NE(message().find("step 1 of the session is out of memory"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace remat::test

@@ -7,11 +7,11 @@ Gradient accumulation, evaluation in between and accelerate's mixed precision wo
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import warnings
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from torch import nn
@@ -19,22 +19,55 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from remat.errors import Error
 from remat.integrations.figures import Figures
+from remat.integrations.replaced_step import ReplacedStep
 from remat.model_session import ModelSession
 from remat.session import Session
 
 
-def _calling_trainer() -> Trainer:
-    """In a callback's method: the Trainer that called it, which callbacks are not told."""
-    frame = sys._getframe(2)
+def _trainers_in(frame: FrameType | None) -> list[Trainer]:
+    """The Trainers of which methods are running, the innermost first."""
+    found = []
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, Trainer):
-            return caller
+            found.append(caller)
         frame = frame.f_back
+    return found
+
+
+def _calling_trainer() -> Trainer:
+    """In a callback's method: the Trainer that called it, which callbacks are not told."""
+    trainers = _trainers_in(sys._getframe(2))
+    if trainers:
+        return trainers[0]
     raise Error(
         "[transformers] RematCallback is for transformers.Trainer, and no such object has called it; in other loops, use "
         "remat.wrap(model, budget=...)"
     )
+
+
+def _is_running(trainer: Trainer) -> bool:
+    """Is a method of it running, on any thread? After an exception in train() the Trainer calls no callback."""
+    return any(trainer is one for frame in sys._current_frames().values() for one in _trainers_in(frame))
+
+
+class _Training:
+    """One train() in progress."""
+
+    def __init__(self, callback: RematCallback, trainer: Trainer, model: nn.Module, options: dict[str, Any]) -> None:
+        self.session = ModelSession(options)
+        self.figures = Figures()
+        self.warned = False  # that the budget does not hold
+        trained = weakref.ref(model)  # what an exception leaves behind keeps no model
+
+        def in_a_step(own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            # The callback may have been taken out, and after an exception nobody says so.
+            if not any(callback is one for one in self.steps.owner.callback_handler.callbacks):
+                return own(*args, **kwargs)
+            with self.session.of(trained()).step():
+                return own(*args, **kwargs)
+
+        self.steps = ReplacedStep(trainer, in_a_step)
 
 
 class RematCallback(TrainerCallback):
@@ -54,83 +87,80 @@ class RematCallback(TrainerCallback):
     With ``auto_find_batch_size=True`` a batch that the budget refuses is made smaller. A Trainer with a loop of its own,
     which does not call ``training_step()``, is warned about: there, use remat.wrap(). The Trainer's
     ``activation_checkpointing=True`` would run layers twice on top of this: leave it off, or call remat.enable(model)
-    before. Raises Error for budgets and options that remat.Session refuses. Copies and pickles have the budget and the
-    options, but not the session.
+    before. One callback may serve several Trainers, also one that trains inside of another's ``train()``, or on another
+    thread; each has a session of its own. Raises Error for budgets and options that remat.Session refuses. Copies and
+    pickles have the budget and the options, but not the sessions.
     """
 
     def __init__(self, budget: int | str | None = None, **options: Any) -> None:
         self._options = {"name": "RematCallback", "budget": budget, **options}
-        self._session = ModelSession(self._options)  # bad options are an error here
-        self._trainer: weakref.ref[Trainer] | None = None  # whose training_step() is replaced
-        self._replaced: Callable[..., Any] | None = None  # the user's own, if there was one
-        self._figures = Figures()
-        self._warned = False  # that the budget does not hold
+        ModelSession(self._options)  # bad options are an error here
+        self._trainings: list[_Training] = []  # in progress, the innermost last
+        self._last: _Training | None = None
 
     @property
     def session(self) -> Session:
-        """The session of the present or last ``train()``, for its reports. Raises Error before the first step: its
-        device is the model's."""
-        session = self._session.get()
+        """The session of the present ``train()``, the innermost if there are several, or of the last, for its reports.
+        Raises Error before the first step: its device is the model's."""
+        training = self._trainings[-1] if self._trainings else self._last
+        session = None if training is None else training.session.get()
         if session is None:
             raise Error("[transformers] there is no session before the first step; ask when training has begun")
         return session
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_trainer": None, "_replaced": None}
+        return {**self.__dict__, "_trainings": [], "_last": None}
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
-        self._release()
-        self._session, self._figures, self._warned = ModelSession(self._options), Figures(), False
-        self._put_steps_around(_calling_trainer(), model)
+        self._begin(_calling_trainer(), model)
 
-    def _put_steps_around(self, trainer: Trainer, model: nn.Module) -> None:
-        self._replaced = replaced = vars(trainer).get("training_step")
-        self._trainer = reference = weakref.ref(trainer)  # which need not wait for the garbage collector
-        session = self._session
+    def _begin(self, trainer: Trainer, model: nn.Module) -> _Training:
+        if sum(isinstance(one, RematCallback) for one in trainer.callback_handler.callbacks) > 1:
+            raise Error("[transformers] this Trainer has two RematCallbacks; keep one of them")
+        for training in list(self._trainings):
+            owner = training.steps.owner
+            if owner is None or owner is trainer or not _is_running(owner):  # an exception ended it
+                self._end(training)
+        training = _Training(self, trainer, model, self._options)
+        self._trainings.append(training)
+        return training
 
-        def in_a_step(*args: Any, **kwargs: Any) -> Any:
-            trainer = reference()
-            step = contextlib.nullcontext()
-            # After an exception the Trainer calls no callback, and this one may be taken out then.
-            if any(callback is self for callback in trainer.callback_handler.callbacks):
-                step = session.of(model).step()
-            with step:
-                if replaced is not None:
-                    return replaced(*args, **kwargs)
-                return type(trainer).training_step(trainer, *args, **kwargs)
+    def _end(self, training: _Training) -> None:
+        training.steps.put_back()
+        self._trainings.remove(training)
+        self._last = training
 
-        trainer.training_step = in_a_step
-
-    def _release(self) -> None:
-        trainer = None if self._trainer is None else self._trainer()
-        if trainer is not None:
-            if self._replaced is not None:
-                trainer.training_step = self._replaced
-            else:
-                vars(trainer).pop("training_step", None)  # what the class has is seen again
-        self._trainer = self._replaced = None
+    def _training_of(self, trainer: Trainer) -> _Training | None:
+        return next((one for one in self._trainings if one.steps.owner is trainer), None)
 
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
-        session = self._session.get()
-        if session is not None:
-            self._figures.add(session.report())
-        elif not self._warned:
-            self._warned = True
-            warnings.warn(
-                "[transformers] this Trainer does not call its training_step(), and the budget does not hold; use "
-                "remat.wrap(model, budget=...) in place of RematCallback",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        self._add_figures(_calling_trainer(), model)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
-        self.on_substep_end(args, state, control, model)
+        self._add_figures(_calling_trainer(), model)
+
+    def _add_figures(self, trainer: Trainer, model: nn.Module) -> None:
+        training = self._training_of(trainer)
+        if training is None:  # this callback was added meanwhile
+            self._begin(trainer, model)
+            return
+        session = training.session.get()
+        if session is not None:
+            training.figures.add(session.report())
+        elif not training.warned:
+            training.warned = True
+            warnings.warn(
+                "[transformers] this Trainer does not call its training_step(), and the budget does not hold; use "
+                "remat.wrap(model, budget=...) in place of RematCallback",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def on_log(
         self,
@@ -140,9 +170,10 @@ class RematCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if logs is None or not ("loss" in logs or "train_loss" in logs):  # of an evaluation
+        training = self._training_of(_calling_trainer())
+        if training is None or logs is None or not ("loss" in logs or "train_loss" in logs):  # of an evaluation
             return
-        figures = self._figures.take()
+        figures = training.figures.take()
         logs.update(figures)
         if state.log_history:  # has a copy of `logs`
             state.log_history[-1].update(figures)
@@ -150,4 +181,6 @@ class RematCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
-        self._release()
+        training = self._training_of(_calling_trainer())
+        if training is not None:
+            self._end(training)
