@@ -20,6 +20,7 @@ from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.errors import BudgetError, Error, InternalError
 from remat.operators import not_repeatable, repeatable
 from remat.plan import Plan
+from remat.planning import Graph, make_plan, plan_curve
 from remat.policy import keep, policy
 from remat.report import ReplayedOperator, Report
 from remat.session import Session, Step, list_planners
@@ -29,6 +30,7 @@ __version__ = _C.version
 __all__ = [
     "BudgetError",
     "Error",
+    "Graph",
     "InternalError",
     "Plan",
     "ReplayedOperator",
@@ -42,8 +44,10 @@ __all__ = [
     "find_blocks",
     "keep",
     "list_planners",
+    "make_plan",
     "memory",
     "not_repeatable",
+    "plan_curve",
     "policy",
     "repeatable",
     "session_of",

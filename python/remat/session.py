@@ -7,15 +7,16 @@ import os
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 import torch
 
 from remat import _C
 from remat.accounting import count_older_tensors
+from remat.budget import parse_budget
 from remat.compiled import see_compiled_regions
 from remat.errors import Error
 from remat.plan import Plan
+from remat.planning import Graph
 from remat.progress import end_interrupted, end_waiting, note_step
 from remat.report import Report, ignored_plan, report_of
 
@@ -139,7 +140,7 @@ class Session:
             raise Error(f"[session] name is {name!r}; use a string")
         if plan is not None and not isinstance(plan, Plan):
             plan = Plan.load(plan)
-        self._budget, self._device, self._name = _budget(budget), device_of(device), name
+        self._budget, self._device, self._name = parse_budget(budget), device_of(device), name
         self._session = _C.Session(
             self._budget, self._device, planner, None if plan is None else plan._plan, pack, verify, name
         )
@@ -183,10 +184,10 @@ class Session:
         """Writes :meth:`plan` to a file, for ``Session(plan=...)``. What was there before stays if that fails."""
         self._session.save_plan(os.fspath(path))
 
-    def graph(self) -> dict[str, Any]:
-        """The operators, values and memory of the last step that was written down (docs/formats.md). Raises Error
-        before the first."""
-        return json.loads(self._session.graph_json())
+    def graph(self) -> Graph:
+        """The operators, values and memory of the last step that was written down (docs/formats.md), to plan from with
+        :func:`remat.make_plan`. Raises Error before the first."""
+        return Graph(json.loads(self._session.graph_json()))
 
     def min_budget_bytes(self) -> int | None:
         """See :attr:`Report.min_budget_bytes`."""
@@ -196,21 +197,6 @@ class Session:
     def budget_bytes(self) -> int | None:
         """The budget that the next step will have; None while a percent budget waits for its first step."""
         return self._session.budget_bytes()
-
-
-def _budget(budget: int | str | None) -> _C.Budget:
-    if budget is None:
-        return _C.Budget()
-    if isinstance(budget, str):
-        return _C.Budget.parse(budget)
-    if isinstance(budget, bool) or not hasattr(budget, "__index__"):
-        raise Error(f'[session] a budget of {budget!r} has no meaning; use bytes (an int), "6GiB", "40%" or None')
-    count = budget.__index__()
-    if not 0 < count < 2**63:
-        raise Error(f"[session] a budget of {count} bytes has no meaning; use a positive number below 2**63")
-    if count <= 100:
-        raise Error(f'[session] a budget of {count} bytes is too small for any step: did you mean "{count}%"?')
-    return _C.Budget.bytes(count)
 
 
 def device_of(device: str | torch.device | None) -> torch.device:

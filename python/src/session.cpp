@@ -28,10 +28,11 @@ void bind_plan(py::module_& m) {
       .def_static("from_json", [](const std::string& text) { return plan_from_json(text); });
   m.def(
       "make_plan",
-      [](const std::string& graph, int64_t budget_bytes, const std::string& planner) {
-        return make_plan(graph_from_json(graph), budget_bytes, planner);
+      [](const std::string& graph, int64_t budget_bytes, const std::string& planner, bool refine, bool pack) {
+        return make_plan(graph_from_json(graph), budget_bytes, planner, {.pack = pack, .refine = refine});
       },
       WithoutLock());
+  m.def("check_graph", [](const std::string& graph) { graph_from_json(graph); });
   m.def(
       "plan_curve",
       [](const std::string& graph, const std::vector<int64_t>& budgets) {

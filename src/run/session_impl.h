@@ -19,7 +19,7 @@
 #include "record/draw_section.h"
 #include "record/tape.h"
 #include "record/trace.h"
-#include "run/eviction.h"
+#include "run/online_eviction.h"
 #include "run/step_planner.h"
 
 namespace remat {

@@ -1,5 +1,5 @@
 // Steps whose budget is a share of what is not known yet, and what refusals say.
-#include "run/eviction.h"
+#include "run/online_eviction.h"
 
 #include <optional>
 

@@ -1,0 +1,97 @@
+"""Plans without training: from a recorded step, for any budget, by any planner."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from remat import _C
+from remat.budget import parse_budget
+from remat.errors import Error
+from remat.plan import Plan
+
+
+class Graph(dict[str, Any]):
+    """A step as it was recorded: a dictionary with the fields of docs/formats.md (`operators`, `values`, `events`,
+    `baseline_bytes` ...). :meth:`Session.graph` makes it."""
+
+    @classmethod
+    def from_json(cls, text: str) -> Graph:
+        """Reads a graph from JSON text. Raises Error if it is none."""
+        if not isinstance(text, str):
+            raise Error(f"[graph] a {type(text).__name__} is no JSON text; give what Graph.to_json() returned")
+        _C.check_graph(text)
+        return cls(json.loads(text))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Graph:
+        """Reads what :meth:`save` or the command `remat record` wrote. Raises Error if it is no graph, OSError if it
+        cannot be read."""
+        with open(os.fspath(path), "rb") as file:
+            text = file.read()
+        try:
+            return cls.from_json(text.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise Error(f"[graph] '{path}' is no text ({error}); give a file that Graph.save() wrote") from None
+
+    def to_json(self) -> str:
+        """The graph as JSON text."""
+        return json.dumps(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the graph to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.to_json())
+
+
+def _json_of(graph: Graph | Mapping[str, Any] | str) -> str:
+    if isinstance(graph, str):
+        return graph
+    if isinstance(graph, Mapping):
+        return json.dumps(dict(graph))
+    raise Error(f"[plan] a {type(graph).__name__} is no graph; give what Session.graph() returned, or its JSON")
+
+
+def _bytes_of(budget: int | str, graph: str) -> int:
+    parsed = parse_budget(budget, "plan")
+    if parsed.byte_count:
+        return parsed.byte_count
+    if not parsed.share:
+        raise Error("[plan] the budget is the device's limit, which is not the plan's to know; name bytes or a share")
+    plain = _C.make_plan(graph, 2**62, "keep-all", False, True).predicted_peak_bytes
+    baseline = int(json.loads(graph)["baseline_bytes"])
+    return baseline + int((plain - baseline) * parsed.share / 100)
+
+
+def make_plan(
+    graph: Graph | Mapping[str, Any] | str,
+    budget: int | str,
+    planner: str = "auto",
+    *,
+    refine: bool = False,
+    pack: bool = True,
+) -> Plan:
+    """A plan for steps like the recorded one, for ``Session(plan=...)``.
+
+    Args:
+        graph: what :meth:`Session.graph` returned, or its JSON.
+        budget: bytes, parameters and all else included, or text as for :class:`Session`; a share is of the graph's
+            activation peak.
+        planner: one of :func:`list_planners`.
+        refine: "auto" searches on around this budget, for some tenths of a second.
+        pack: plans may hold values packed.
+
+    Raises BudgetError where no plan of this planner fits, with the smallest budget that one fits; Error for what is no
+    graph, budget or planner.
+    """
+    text = _json_of(graph)
+    return Plan(_C.make_plan(text, _bytes_of(budget, text), planner, refine, pack))
+
+
+def plan_curve(graph: Graph | Mapping[str, Any] | str, budgets: Iterable[int | str]) -> list[Plan]:
+    """Plans by "auto" for several budgets from one search: in their order one for each that a plan fits, and at the end
+    the plan with the lowest peak. A larger budget's plan is never slower. Raises Error as :func:`make_plan` does."""
+    text = _json_of(graph)
+    return [Plan(plan) for plan in _C.plan_curve(text, [_bytes_of(budget, text) for budget in budgets])]

@@ -1,0 +1,251 @@
+#include "run/online_eviction.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
+
+#include <remat/budget.h>
+
+#include "record/raise.h"
+#include "record/step_extent.h"
+#include "run/eviction.h"
+
+namespace remat {
+namespace {
+
+/// What a refused step is given for what comes after the refusal: a part of what it takes above its baseline.
+constexpr int64_t kPartAhead = 8;          ///< of a step that is not known to its end
+constexpr int64_t kPartMispredicted = 32;  ///< of one that was predicted to fit
+
+constexpr std::chrono::milliseconds kLongestWait{200};
+
+/// Replays per recorded operator after which a step is given up: it would crawl.
+constexpr int64_t kMostReplays = 20;
+
+using TapeLock = std::unique_lock<std::recursive_timed_mutex>;
+
+/// Another thread's tape may wait for this one's; its values are not worth a deadlock. (By the system's clock, because
+/// ThreadSanitizer of GCC 12 does not know the call that waits by the steady one.)
+TapeLock lock_for_a_while(Tape& tape) { return {tape.mutex, std::chrono::system_clock::now() + kLongestWait}; }
+
+}  // namespace
+
+void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(tapes_, [](const auto& each) { return each.expired(); });
+  tapes_.push_back(tape);
+  current_ = tape;
+}
+
+void OnlineEviction::after_fork() {
+  new (&mutex_) std::mutex;  // locked, maybe, by a thread that is not there
+  tapes_.clear();
+  current_.reset();
+}
+
+std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Tape>> tapes;
+  for (const auto& each : tapes_) {
+    if (auto tape = each.lock()) tapes.push_back(std::move(tape));
+  }
+  return tapes;
+}
+
+int64_t OnlineEviction::follow_plain(double share, int64_t most) {
+  const std::lock_guard lock(mutex_);
+  share_ = share;
+  base_ = baseline;
+  limit_ = std::max<int64_t>(1, std::min(base_, most));
+  most_ = most;
+  return limit_;
+}
+
+void OnlineEviction::hold_still() {
+  const std::lock_guard lock(mutex_);
+  share_ = 0;
+}
+
+void OnlineEviction::name_step(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  step_name_ = name;
+}
+
+int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  step_name_ += name;
+  if (share_ == 0) return most;
+  most_ = std::min(most_, most);
+  limit_ = std::min(limit_, most_);
+  return limit_;
+}
+
+int64_t OnlineEviction::limit_in_the_end() {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+void OnlineEviction::raise_limit(int64_t limit) {
+  limit = std::min(limit, most_);
+  if (limit <= limit_) return;
+  limit_ = limit;
+  ledger_.set_limit(*this, limit);
+}
+
+void OnlineEviction::meets_older(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  base_ += bytes;
+  if (share_ > 0) raise_limit(limit_ + bytes);
+}
+
+/// Returns the bytes that are missing still.
+int64_t OnlineEviction::raise_to_share(int64_t missing) {
+  const std::lock_guard lock(mutex_);
+  if (share_ == 0 || ledger_.enforced_limit() < limit_) return missing;  // it is another step's limit
+  const int64_t plain = std::max(ledger_.plain_peak(), plain_with(missing + limit_ - ledger_.current()));
+  const int64_t before = limit_;
+  raise_limit(base_ + static_cast<int64_t>(share_ * static_cast<double>(plain - base_)));
+  return missing - (limit_ - before);
+}
+
+/// Nothing more can be given up: lets the limit rise so that `missing` bytes fit. False if it may not rise so far.
+bool OnlineEviction::give_way(int64_t missing) {
+  const std::lock_guard lock(mutex_);
+  if (share_ == 0 || ledger_.enforced_limit() < limit_ || limit_ >= most_) return false;
+  raise_limit(limit_ + missing);
+  return true;
+}
+
+std::shared_ptr<Tape> OnlineEviction::step_in_progress() {
+  const std::lock_guard lock(mutex_);
+  return current_.lock();
+}
+
+bool OnlineEviction::reclaim(int64_t bytes) {
+  bytes = raise_to_share(bytes);
+  if (bytes <= 0) return true;
+  const auto tapes = living_tapes();
+  int64_t freed = 0;
+  for (const auto& tape : tapes) {
+    const TapeLock lock = lock_for_a_while(*tape);
+    if (lock.owns_lock()) freed += tape->release_unused_generators();
+  }
+  for (const auto& tape : tapes) {
+    if (freed >= bytes) break;
+    const TapeLock lock = lock_for_a_while(*tape);
+    if (!lock.owns_lock()) continue;
+    if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
+    freed += evict(*tape, bytes - freed);
+  }
+  if (freed > 0) return true;
+  // Nothing left to drop: at last, what the records hold in vain. Values in a user's hands become leaves only where the
+  // limit cannot give way: a graph without their operators is not that of the steps to come.
+  const auto collect = [&](bool spare_living) {
+    return std::ranges::any_of(tapes, [&](const auto& tape) {
+      const TapeLock lock = lock_for_a_while(*tape);
+      return lock.owns_lock() && tape->collect_to_free(spare_living);
+    });
+  };
+  return collect(/*spare_living=*/true) || give_way(bytes) || collect(/*spare_living=*/false);
+}
+
+bool OnlineEviction::refuses() {
+  std::shared_ptr<Tape> tape;
+  {
+    const std::lock_guard lock(mutex_);
+    tape = current_.lock();
+  }
+  return tape == nullptr || tape->extent == nullptr || tape->extent->covers_this_moment();
+}
+
+int64_t OnlineEviction::plain_with(int64_t request) const {
+  return ledger_.plain_current() + (memory::FrozenPlain::active() ? 0 : request);
+}
+
+/// What is alive whatever a step chose to drop: plain's bytes at this moment without all that can be recomputed. What a
+/// replay in progress holds is left out, since with other choices there would be none.
+int64_t OnlineEviction::lower_bound(int64_t request) {
+  int64_t bytes = plain_with(request);
+  for (const auto& tape : living_tapes()) {
+    const TapeLock lock = lock_for_a_while(*tape);
+    if (!lock.owns_lock() || tape->forgot_living) return baseline;
+    for (ValueId id = 0; id < tape->values.size(); ++id) {
+      const Value& value = tape->values[id];
+      // Leaves stay, and plain's bytes are without what is kept for replays alone.
+      const bool recomputable = value.producer != kNone && !value.pinned && !value.extra;
+      const bool held_in_vain = value.kept && (value.kept.use_count() == 1 || value.wanted > 0);
+      if (value.absent || (recomputable && held_in_vain)) bytes -= value.bytes;
+    }
+  }
+  return std::max(bytes, baseline);  // what was there before may have been freed since, but the step began with it
+}
+
+/// See BudgetError::needed_bytes(). `needed` are alive with the allocation that was refused.
+int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* tape,
+                                     const std::optional<int64_t>& predicted) const {
+  const int64_t before = baseline + (tape != nullptr ? tape->adopted_bytes : 0);
+  if (predicted) {
+    const int64_t more = limit + std::max<int64_t>(1, (limit - before) / kPartMispredicted);
+    return std::max({*predicted, needed, *predicted <= limit ? more : 0});
+  }
+  const int64_t gradients = tape != nullptr ? tape->parameter_bytes - tape->gradient_bytes : 0;
+  const int64_t so_far = std::max(needed, before + gradients);
+  return std::max(so_far + (so_far - before) / kPartAhead, limit + 1);
+}
+
+void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
+  const int64_t least = lower_bound(request);
+  int64_t parameters = 0, gradients = 0;
+  for (const auto& tape : living_tapes()) {
+    const TapeLock lock = lock_for_a_while(*tape);
+    if (!lock.owns_lock()) continue;
+    parameters += tape->parameter_bytes;
+    gradients += tape->gradient_bytes;
+  }
+  const auto step = request == 0 ? nullptr : step_in_progress();
+  TapeLock lock;
+  if (step) lock = lock_for_a_while(*step);
+  const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
+  const Known earlier = known ? known(tape, request) : Known();
+  const int64_t enough = needed_bytes(needed, limit, tape, earlier.predicted);
+  if (tape != nullptr) lock.unlock();
+  std::string before = format_bytes(baseline) + " of it since before the step";
+  if (parameters > 0) {
+    before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
+              " of their gradients)";
+  }
+  const std::string what = request == 0
+                               ? "It begins with " + format_exact_bytes(needed) + " alive, "
+                               : "An allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
+                                     " at once with everything dropped that can be, " + before + ", ";
+  const std::string step_name = [&] {
+    const std::lock_guard names_lock(mutex_);
+    return step_name_;
+  }();
+  // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
+  const bool elsewhere = step != nullptr && step->thread != std::this_thread::get_id();
+  std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
+                        " is out of memory. " + what +
+                        (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
+                        format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
+  if (earlier.predicted) {
+    message += "which a step like those before is predicted to take now, or less work per step";
+  } else {
+    message +=
+        "or less work per step; what comes later in the step is not known yet and may take more: run one without a "
+        "budget, then min_budget_bytes() says what it takes";
+  }
+  message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
+  const int64_t plain = plain_with(request) - baseline;
+  if (share_of && (plain > *share_of || earlier.larger)) {
+    outgrew_share = true;
+    message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
+               ", and this one " +
+               (plain > *share_of ? "would take " + format_exact_bytes(plain) + " already" : "is larger") +
+               ": try it again, the next step is measured anew as a first one is";
+  }
+  raise(BudgetError(message, limit, least, earlier.smallest, enough));
+}
+
+}  // namespace remat

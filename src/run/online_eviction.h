@@ -1,0 +1,90 @@
+// src/run/online_eviction.h -- what a session does when memory runs short of its limit: it evicts, lets the limit rise
+// where that is a share of what is not known yet, or refuses and says what would do.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory/ledger.h"
+#include "record/tape.h"
+
+namespace remat {
+
+class OnlineEviction final : public memory::Reclaimer {
+ public:
+  explicit OnlineEviction(memory::Ledger& ledger) : ledger_(ledger) {}
+
+  /// `tape` is that of the step in force. Its values are candidates from now on, for as long as the tape lives.
+  void watch(const std::shared_ptr<Tape>& tape);
+
+  /// For a step whose budget is a share of what plain takes, where that is not known yet. From now on what is alive
+  /// above the baseline is kept under `share` (0 to 1) of what plain would have taken by then, so that it is under the
+  /// same share of plain's peak in the end. Where not enough can be given up the limit gives way, up to `most` bytes.
+  /// Returns the limit to begin with.
+  int64_t follow_plain(double share, int64_t most);
+  /// The limit is what it is.
+  void hold_still();
+  /// What messages call the step in force.
+  void name_step(const std::string& name);
+  /// The limit of the step in force may no longer rise above `most` bytes. `name` is added to what messages call it.
+  /// Returns the limit from now on.
+  int64_t lower_limit(int64_t most, const std::string& name);
+  /// Of the last step that followed plain: its limit in the end.
+  int64_t limit_in_the_end();
+
+  /// In a child of the process that the session was made in: forgets the tapes, which are those of the parent's steps.
+  void after_fork();
+
+  bool reclaim(int64_t bytes) override;
+  bool refuses() override;
+  void meets_older(int64_t bytes) override;
+  [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
+
+  /// Bytes alive when the step began.
+  int64_t baseline = 0;
+  /// What earlier steps of the session tell about the one in progress, for refusals: asked with what of it is recorded,
+  /// or with null where it has not begun.
+  struct Known {
+    std::optional<int64_t> smallest;   ///< bytes that the smallest of those that completed took
+    std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
+    bool larger = false;               ///< it runs the same operators as they did, with more bytes
+  };
+  /// Asked with the bytes of the allocation that is refused, and the step, if that can be locked.
+  std::function<Known(const Tape*, int64_t)> known;
+  /// The limit is the device's, not a budget's.
+  bool of_device = false;
+  /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
+  std::string known_need;
+  /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
+  std::optional<int64_t> share_of;
+  /// The step was refused and is larger than those that the share is of.
+  std::atomic<bool> outgrew_share = false;
+
+ private:
+  std::vector<std::shared_ptr<Tape>> living_tapes();
+  std::shared_ptr<Tape> step_in_progress();
+  /// Bytes that plain would have alive with `request` more for the allocation in progress.
+  int64_t plain_with(int64_t request) const;
+  int64_t lower_bound(int64_t request);
+  int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
+  int64_t raise_to_share(int64_t missing);
+  bool give_way(int64_t missing);
+  void raise_limit(int64_t limit);
+
+  memory::Ledger& ledger_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Tape>> tapes_;
+  std::weak_ptr<Tape> current_;  ///< of the step in progress
+  std::string step_name_;
+  // Of a step that follows plain, all in bytes but the share.
+  double share_ = 0;  ///< 0: there is none
+  int64_t base_ = 0;  ///< alive when the step began, with what was older than the account
+  int64_t limit_ = 0, most_ = 0;
+};
+
+}  // namespace remat
