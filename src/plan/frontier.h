@@ -26,6 +26,8 @@ class Frontier {
   /// The one with the lowest peak, and that peak. There must be one.
   const Point& lowest() const { return points_.begin()->second; }
   int64_t lowest_peak() const { return points_.begin()->first; }
+  /// By peak.
+  const std::map<int64_t, Point>& points() const { return points_; }
 
   void offer(const Simulation& run, const Actions& actions) { offer(run.peak_bytes, run.seconds, actions); }
   void offer(const Frontier& others) {

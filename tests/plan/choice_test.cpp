@@ -1,0 +1,71 @@
+#include "plan/choice.h"
+
+#include <gtest/gtest.h>
+
+#include "step_builder.h"
+
+namespace remat::test {
+namespace {
+
+/// Eight values in a row, of as many bytes as asked for.
+Graph chain(int64_t bytes) {
+  std::vector<std::pair<int64_t, double>> values(8, {bytes, 1.0});
+  return plain_chain(values);
+}
+
+TEST(Choice, TheFastestThatFitsOfWhatWasFoundForAnotherSize) {
+  const Graph small = chain(100), large = chain(200);
+  const planners::Frontier found = planners::explore(small, {});
+  const int64_t plain = Simulator(large).run(planners::Actions(large.values.size(), Action::kKeep)).peak_bytes;
+  const planners::Frontier own = planners::explore(large, {});
+  for (const int percent : {100, 80, 60, 50}) {
+    const int64_t limit = plain * percent / 100;
+    planners::Choice choice(large, limit, {});
+    choice.offer(found);
+    ASSERT_TRUE(choice.fits()) << percent;
+    EXPECT_LE(choice.run().peak_bytes, limit);
+    EXPECT_EQ(Simulator(large).run(choice.best()).seconds, choice.run().seconds);
+    EXPECT_EQ(choice.run().seconds, own.within(limit)->seconds) << percent;  // the same but for the scale
+  }
+}
+
+TEST(Choice, NothingFits) {
+  const Graph graph = chain(100);
+  planners::Choice choice(graph, 50, {});
+  choice.offer(planners::explore(graph, {}));
+  EXPECT_FALSE(choice.fits());
+}
+
+TEST(Choice, WhatIsAwayStaysAway) {
+  const Graph graph = chain(100);
+  std::vector<bool> away(graph.values.size(), false);
+  away[1] = away[2] = true;
+  planners::Choice choice(graph, INT64_MAX, away);
+  choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
+  ASSERT_TRUE(choice.fits());
+  EXPECT_EQ(choice.best()[1], Action::kRecompute);
+  EXPECT_EQ(choice.best()[2], Action::kRecompute);
+  EXPECT_EQ(choice.best()[3], Action::kKeep);
+  EXPECT_GT(choice.run().seconds, 0);
+}
+
+TEST(Choice, PacksOnlyWhatCanBePacked) {
+  Graph graph = chain(100);
+  planners::Actions actions(graph.values.size(), Action::kPack);
+  actions[0] = Action::kKeep;
+  graph.values[1].packed_bytes = 10;
+  planners::Choice choice(graph, INT64_MAX, {});
+  choice.offer(actions);
+  EXPECT_EQ(choice.best()[1], Action::kPack);
+  EXPECT_EQ(choice.best()[2], Action::kKeep);
+}
+
+TEST(Choice, LeavesOutActionsOfAnotherNumberOfValues) {
+  const Graph graph = chain(100);
+  planners::Choice choice(graph, INT64_MAX, {});
+  choice.offer(planners::Actions(3, Action::kKeep));
+  EXPECT_FALSE(choice.fits());
+}
+
+}  // namespace
+}  // namespace remat::test
