@@ -25,12 +25,14 @@ struct StepReport {
   /// planner whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
   std::string decided_by;
   /// Why what was asked for did not decide; empty where it did. Begins with "the plan given" where that is ignored, as
-  /// in "the plan given is of another graph".
+  /// in "the plan given is of another graph". Where a planner decided, whose plan it was if not the step's own: "the
+  /// plan is that of a step of other sizes", "... that ran some operators more or fewer".
   std::string decision_reason;
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began
   int64_t peak_bytes = 0;           ///< measured peak of the step, and of other threads' that were in progress
-  int64_t planned_peak_bytes = 0;   ///< predicted by the plan that the step followed to its end; 0: there was none
+  int64_t planned_peak_bytes = 0;   ///< predicted by the plan that the step followed to its end; 0: there was none, or
+                                    ///< it was for a step of other operators, or of other sizes where none was needed
   int64_t plain_peak_bytes = 0;     ///< what the peak would have been with every saved value kept
   int64_t end_bytes = 0;            ///< alive when the step ended
   int64_t record_bytes = 0;         ///< memory of remat's own records at their largest, generator states included

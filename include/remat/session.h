@@ -38,8 +38,10 @@ struct SessionOptions {
   /// every element is looked at. CPU only. Default: on.
   bool pack = true;
   /// "online": what to give up is decided when memory runs short. Any other name (list_planners() has them): the first
-  /// step does that, later ones follow a plan made from it, for as long as they run the same operators; where they
-  /// depart from it, and where there is no plan within the budget, "online" goes on.
+  /// step does that, later ones follow a plan made from it. Steps that run the same operators with other sizes follow
+  /// what is fastest for those of the plans that were made; where some operators are left out or added, the plan is
+  /// taken up again behind them. Where a step is another one altogether, and where there is no plan within the budget,
+  /// "online" goes on.
   std::string planner = "auto";
   /// What messages call the session: "remat.wrap(GPT2)". Default: none.
   std::string name = {};
@@ -122,7 +124,9 @@ class Session {
   /// on CUDA.
   Graph graph() const;
 
-  /// The plan of the last completed step that followed one to its end. Throws Error if there was none.
+  /// The plan of the last completed step that followed one to its end, operator by operator. Of a step that had other
+  /// sizes than those written down its graph is a prediction, and so is the plan's fingerprint. Throws Error if there
+  /// was none.
   Plan plan() const;
   /// Writes plan() to a file, as JSON; plan_from_json() reads it. What was at `path` before stays if that fails; a link
   /// stays, and its target is replaced. Throws Error, also for a device or a pipe.

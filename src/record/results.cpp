@@ -104,7 +104,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   });
   mark_packable(operation, outputs);
   tape.operations.push_back(operation);
-  tape.follow_schedules();
+  tape.follow_schedule();
   if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     if (tape.values[value].saved > 0)

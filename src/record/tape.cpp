@@ -247,8 +247,8 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
 
 void Tape::set_action(ValueId id) {
   Value& value = values[id];
-  if (schedules.empty() || id >= schedules.front()->plan.actions.size()) return;
-  value.action = schedules.front()->plan.actions[id];
+  if (following.schedules.empty()) return;
+  value.action = following.action_of(*this, id);
   if (value.action.kind != Action::Kind::kKeep && !value.pinned) drop_when_idle(id);
 }
 
@@ -291,11 +291,8 @@ Tape::Sizes Tape::compare_sizes(const Graph& graph) const {
   return sizes;
 }
 
-void Tape::follow_schedules() {
-  if (schedules.empty() || is_as_planned(operations.size() - 1, schedules.front()->graph)) return;
-  const auto fits = [&](const auto& schedule) { return begins_like(schedule->graph); };
-  schedules.erase(schedules.begin(), std::find_if(schedules.begin() + 1, schedules.end(), fits));
-  if (schedules.empty()) return;
+void Tape::follow_schedule() {
+  if (!following.advance(*this)) return;
   for (ValueId id = 0; id < values.size(); ++id) {
     if ((values[id].saved > 0 || values[id].held_for > 0) && values[id].kept) set_action(id);
   }

@@ -34,6 +34,7 @@
 #include <remat/plan.h>
 
 #include "memory/allocation.h"
+#include "record/following.h"
 #include "record/kernel_settings.h"
 #include "record/operator_info.h"
 #include "record/packing.h"
@@ -154,12 +155,6 @@ struct ReplayCost {
   int64_t bytes = 0;  ///< of results
 };
 
-/// A plan and the graph that it was made for: followed for as long as the operators are those of the graph.
-struct Schedule {
-  Graph graph;
-  Plan plan;
-};
-
 struct GeneratorRecord {
   at::Generator generator;
   at::Tensor state;    ///< before the operator ran
@@ -264,11 +259,13 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void stop_watching();
   /// Holds the storage of a value that autograd just saved; queues it for dropping where its policy says so.
   void retain(ValueId id, const StoragePtr& storage);
-  /// Compares the operation just recorded with the schedule's. Where they differ, goes on with the next schedule that
-  /// has all operations so far, if any.
-  void follow_schedules();
+  /// Compares the operation just recorded with the schedule's, and does what another plan wants where one is followed
+  /// from now on.
+  void follow_schedule();
   /// Are the operations so far the first ones of `graph`?
   bool begins_like(const Graph& graph) const;
+  /// The same but for sizes?
+  bool runs_operators_of(const Graph& graph) const { return compare_sizes(graph) != Sizes::kOther; }
   /// How many bytes the operations so far made, beside the first ones of `graph`: kOther if they are not the same
   /// operators, kLarger if some of their results are larger.
   enum class Sizes : uint8_t { kOther, kNotLarger, kLarger };
@@ -329,10 +326,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool pack_values = true;
   bool meta = false;       ///< its values are tensors of the meta device, others are opaque
   Trace* trace = nullptr;  ///< told what happens
-  /// The first is followed. The others are what the step may turn out to be instead.
-  std::vector<std::shared_ptr<const Schedule>> schedules;
+  Following following;     ///< of plans
   /// For lack of memory values in a user's hands became leaves: with more they could be dropped.
   bool forgot_living = false;
+  int64_t evictions = 0;  ///< times that memory ran short and something was given up
   // Counts for the report.
   int64_t packs = 0, packed_bytes = 0;
   int64_t drops = 0, dropped_bytes = 0, saved_values = 0, saved_bytes = 0, replays = 0, adopted_bytes = 0;

@@ -137,6 +137,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     if (!lock.owns_lock()) continue;
     if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
+    ++tape->evictions;
   }
   if (freed > 0) return true;
   // Nothing left to drop: at last, what the records hold in vain. Values in a user's hands become leaves only where the

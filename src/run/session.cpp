@@ -77,7 +77,10 @@ Step Session::step() {
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
   const auto planning = std::chrono::steady_clock::now();
-  step->tape->schedules = impl_->planner.schedules(limit - expected);
+  step->tape->following.schedules = impl_->planner.schedules(limit - expected);
+  step->tape->following.resize = [impl = impl_.get()](const auto& followed, const Following::Seen& seen) {
+    return impl->planner.resized(followed, seen);
+  };
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   impl_->eviction.name_step("step " + std::to_string(step->report.step) + " of " +
                             (impl_->options.name.empty() ? "the session" : impl_->options.name));
@@ -87,7 +90,7 @@ Step Session::step() {
   impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape, int64_t request) {
     return impl->known_of(tape, request, baseline);
   };
-  impl_->eviction.known_need = step->tape->schedules.empty() ? impl_->known_need(limit) : "";
+  impl_->eviction.known_need = step->tape->following.schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->follows_plain = impl_->follows_plain(baseline);

@@ -48,17 +48,25 @@ void Step::Impl::end(bool completed) {
     graph->gradient_bytes = std::min(tape->gradient_bytes, graph->baseline_bytes - graph->parameter_bytes);
     trace.reset();
   }
-  const auto* const schedule = tape->schedules.empty() ? nullptr : tape->schedules.front().get();
-  const bool followed = schedule != nullptr && schedule->graph.operators.size() == tape->operations.size();
-  const auto decision = session->planner.decision(followed ? schedule : nullptr, graph ? &*graph : nullptr);
+  const Following& following = tape->following;
+  const std::shared_ptr<const Schedule> schedule = following.followed_to_the_end(*tape);
+  const auto decision = session->planner.decision(schedule.get(), following, graph ? &*graph : nullptr);
   report.decided_by = decision.by;
   report.decision_reason = decision.reason;
-  if (followed) {
-    if (report.completed) session->followed = tape->schedules.front();
-    report.planned_peak_bytes =
-        report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
-  } else if (report.completed && !graph) {
-    session->planner.surprised();
+  if (schedule != nullptr) {
+    if (!following.is_approximate()) {
+      if (report.completed) session->followed = schedule;
+      report.planned_peak_bytes =
+          report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
+    }
+  }
+  tape->following.resize = nullptr;
+  if (report.completed) {
+    session->planner.note(schedule != nullptr, tape->evictions, graph.has_value());
+    if (schedule != nullptr && following.has_gaps()) {  // else it is among those that are observed
+      const int64_t room = session->limit_for(report.baseline_bytes) - report.baseline_bytes;
+      session->planner.learn_times(*schedule, following.seconds(*tape), room);
+    }
   }
   if (const auto* recorder = Recorder::current();
       recorder != nullptr && recorder->tape() == tape && recorder->is_idle()) {

@@ -8,18 +8,14 @@
 #include <remat/error.h>
 #include <remat/planner.h>
 
+#include "plan/choice.h"
+#include "plan/resize.h"
+#include "plan/simulate.h"
+
 namespace remat {
 namespace {
 
-/// Steps whose times are looked at. The first is often slow: nothing is in any cache yet.
-constexpr size_t kSamples = 4;
-constexpr size_t kMostKnown = 32;  ///< different steps: lengths that inputs are padded to, say
-
-double median(std::vector<double>& numbers) {
-  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
-  std::nth_element(numbers.begin(), middle, numbers.end());
-  return *middle;
-}
+constexpr double kPlenty = 2;  ///< times what plain takes
 
 }  // namespace
 
@@ -34,106 +30,10 @@ StepPlanner::StepPlanner(std::string planner, bool pack, std::optional<Plan> giv
   throw Error("[session] there is no planner \"" + planner_ + "\"; there are " + names);
 }
 
-bool StepPlanner::wants_trace() const {
-  if (planner_ == "online" && !given_) return false;
-  return to_look_for_ > 0 || known_.empty() || known_.front().samples.size() < kSamples;
-}
-
-void StepPlanner::use_medians(Graph& graph, const std::vector<StepTimes>& samples) {
-  std::vector<double> seen;
-  const auto median_of = [&](auto seconds) {
-    seen.clear();
-    for (const StepTimes& sample : samples) seen.push_back(seconds(sample));
-    return median(seen);
-  };
-  graph.step_seconds = median_of([](const StepTimes& sample) { return sample.step; });
-  for (size_t o = 0; o < graph.operators.size(); ++o) {
-    GraphOperator& op = graph.operators[o];
-    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
-    op.seconds = median_of([o](const StepTimes& sample) { return sample.operators[o]; });
-    op.replay_seconds = share * op.seconds;
-  }
-}
-
-/// What contents can be packed to differs from step to step; a plan counts on the most that was seen.
-void StepPlanner::use_largest_packed(const Graph& before, Graph& graph) {
-  for (size_t v = 0; v < std::min(before.values.size(), graph.values.size()); ++v) {
-    int64_t& now = graph.values[v].packed_bytes;
-    const int64_t then = before.values[v].packed_bytes;
-    now = now == 0 || then == 0 ? 0 : std::max(now, then);
-  }
-}
-
-bool StepPlanner::same_memory(const Graph& a, const Graph& b) {
-  const auto same_packed = [](const GraphValue& x, const GraphValue& y) { return x.packed_bytes == y.packed_bytes; };
-  return a.events == b.events &&
-         std::equal(a.values.begin(), a.values.end(), b.values.begin(), b.values.end(), same_packed);
-}
-
-void StepPlanner::observe(Graph graph, int64_t room) {
-  const uint64_t fingerprint = graph.fingerprint();
-  auto step = std::find_if(known_.begin(), known_.end(), [&](const auto& k) { return k.fingerprint == fingerprint; });
-  to_look_for_ = std::max(0, to_look_for_ - 1);
-  if (step == known_.end()) {
-    to_look_for_ = 0;
-    if (known_.size() == kMostKnown) known_.pop_back();
-    step = known_.emplace(known_.end());
-    step->fingerprint = fingerprint;
-  }
-  std::rotate(known_.begin(), step, step + 1);
-  KnownStep& seen = known_.front();
-  StepTimes times{.operators = {}, .step = graph.step_seconds};
-  for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
-  use_largest_packed(seen.graph, graph);
-  const bool same = same_memory(seen.graph, graph);
-  seen.graph = std::move(graph);
-  const bool more = seen.samples.size() < kSamples;
-  if (more) seen.samples.push_back(std::move(times));
-  use_medians(seen.graph, seen.samples);
-  // After 1, 2 and 4 steps the times are worth a new plan.
-  const bool news = !same || (more && (seen.samples.size() & (seen.samples.size() - 1)) == 0);
-  if (!news) return;
-  seen.frontier.reset();
-  seen.room.reset();
-  seen.exploration = Search();  // waits for one that nobody asked for
-  if (planner_ != "auto") return;
-  const int64_t budget = seen.budget_within(room);
-  // Else only where it turns out to be needed.
-  if (!given_plan(seen, budget) && !plain_plan(seen, budget)) explore(seen, room);
-}
-
-const Graph* StepPlanner::graph_like(const Tape& tape) const {
-  for (const KnownStep& step : known_) {
-    if (tape.begins_like(step.graph)) return &step.graph;
-  }
-  return nullptr;
-}
-
-bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
-  bool any = false;
-  for (const KnownStep& step : known_) {
-    const auto compared = tape.compare_sizes(step.graph);
-    if (compared == Tape::Sizes::kOther) continue;
-    any = true;
-    if (compared == Tape::Sizes::kLarger) continue;
-    if (tape.operations.size() >= step.graph.operators.size()) return false;
-    const GraphOperator& next = step.graph.operators[tape.operations.size()];
-    int64_t most = next.scratch_bytes;
-    for (const int32_t made : next.results) most = std::max(most, step.graph.values[static_cast<size_t>(made)].bytes);
-    if (request <= most) return false;
-  }
-  return any;
-}
-
-/// What was seen once among others may never come again: not worth planning.
-bool StepPlanner::is_worth_planning(const KnownStep& step) const {
-  return step.samples.size() > 1 || known_.size() == 1;
-}
-
 void StepPlanner::explore(KnownStep& step, int64_t room) const {
   if (!is_worth_planning(step)) return;
   // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
-  const bool refine = step.samples.size() == kSamples;
+  const bool refine = times_seen(step.structure) >= kSamples;
   const PlannerOptions options{.pack = pack_};
   const auto search = [graph = step.graph, refine, limit = step.budget_within(room), options] {
     auto frontier = planners::explore(graph, options);
@@ -199,68 +99,86 @@ void StepPlanner::plan(KnownStep& step, int64_t room) const {
   step.schedule = nullptr;
   try {
     if (auto plan = best_plan(step, room)) {
-      step.schedule = std::make_shared<const Schedule>(Schedule{step.graph, *std::move(plan)});
+      // A plan that was given is for the very graph.
+      const bool given = given_ && given_->actions == plan->actions;
+      step.schedule = std::make_shared<const Schedule>(
+          Schedule{.graph = step.graph, .plan = *std::move(plan), .structure = given ? 0 : step.structure});
     }
   } catch (const BudgetError&) {  // what decides when memory runs short may still find a way
   }
 }
 
+/// The fastest of what was found for other sizes of the structure that fits, or plain; null if none does. With a
+/// `margin`, a share of the activations, if one fits with it.
+std::shared_ptr<Schedule> StepPlanner::chosen(Graph graph, uint64_t structure, int64_t limit, double margin,
+                                              const std::vector<bool>& away) const {
+  const int64_t room = std::max<int64_t>(0, limit - graph.baseline_bytes);
+  const auto spared = static_cast<int64_t>(margin * static_cast<double>(room));
+  for (const int64_t within : {limit - spared, limit}) {
+    planners::Choice choice(graph, within, away);
+    choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
+    for (const KnownStep& known : known_) {
+      if (known.structure != structure) continue;
+      if (known.frontier) choice.offer(*known.frontier);
+      if (known.schedule && known.schedule->structure != 0) choice.offer(known.schedule->plan.actions);
+    }
+    if (!choice.fits()) continue;
+    auto result = std::make_shared<Schedule>(Schedule{.graph = std::move(graph), .plan = {}, .structure = structure});
+    result->plan = {.planner = planner_,
+                    .graph_fingerprint = result->graph.fingerprint(),
+                    .budget_bytes = limit,
+                    .predicted_peak_bytes = choice.run().peak_bytes,
+                    .predicted_seconds = choice.run().seconds,
+                    .actions = choice.best()};
+    return result;
+  }
+  return nullptr;
+}
+
+/// Does `followed` drop nothing, with so much room that it need not be simulated for the sizes seen?
+bool StepPlanner::has_plenty(const Schedule& followed, const Following::Seen& seen) const {
+  if (followed.plan.predicted_seconds > 0) return false;
+  double known = 1, now = 1;
+  for (size_t v = 0; v < seen.bytes.size(); ++v) {
+    if (seen.bytes[v] < 0) continue;
+    known += static_cast<double>(followed.graph.values[v].bytes);
+    now += static_cast<double>(seen.bytes[v]);
+  }
+  const double growth = std::max(1.0, now / known);
+  const auto taken = static_cast<double>(followed.plan.predicted_peak_bytes - followed.graph.baseline_bytes);
+  return kPlenty * growth * growth * taken < static_cast<double>(room_);
+}
+
+std::shared_ptr<const Schedule> StepPlanner::resized(const std::shared_ptr<const Schedule>& followed,
+                                                     const Following::Seen& seen) const {
+  if (has_plenty(*followed, seen)) return followed;
+  std::vector<const Graph*> graphs;
+  for (const KnownStep& known : known_) {
+    if (known.structure == followed->structure) graphs.push_back(&known.graph);
+  }
+  if (graphs.empty() || planner_ == "online") return nullptr;
+  Resized foretold = resize(graphs, seen.bytes);
+  const int64_t limit = foretold.graph.baseline_bytes + room_;
+  const auto schedule =
+      chosen(std::move(foretold.graph), followed->structure, limit, foretold.exact ? 0 : margin_, seen.away);
+  if (schedule != nullptr) schedule->resized = true;
+  return schedule;
+}
+
 std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room) {
+  room_ = room;
+  for (KnownStep& step : known_) {
+    if (is_worth_planning(step)) plan(step, room);
+  }
   std::vector<std::shared_ptr<const Schedule>> result;
   for (KnownStep& step : known_) {
-    if (!is_worth_planning(step)) continue;
-    plan(step, room);
+    if (!is_worth_planning(step) && step.room != room && planner_ != "online") {
+      step.room = room;
+      step.schedule = chosen(step.graph, step.structure, step.budget_within(room), 0, {});
+    }
     if (step.schedule) result.push_back(step.schedule);
   }
   return result;
-}
-
-// ---- Who decided: for reports. ----
-
-/// Why the plan given cannot be followed on `graph` within `budget` (nothing: any); empty where it can be.
-std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t> budget) const {
-  if (given_->graph_fingerprint != graph.fingerprint()) return "is of another graph";
-  if (!given_->is_valid(graph)) return "is damaged: " + given_->problem(graph);
-  if (!budget) return {};
-  const int64_t peak = predict(graph, given_->actions).peak_bytes;
-  if (peak <= *budget) return {};
-  return "takes " + format_bytes(peak) + ", the budget is " + format_bytes(*budget);
-}
-
-const StepPlanner::KnownStep* StepPlanner::find(uint64_t fingerprint) const {
-  const auto step = std::ranges::find(known_, fingerprint, &KnownStep::fingerprint);
-  return step == known_.end() ? nullptr : &*step;
-}
-
-/// Empty where the plan given is not what stood in the way.
-std::string StepPlanner::why_not_given(const Schedule* followed, const Graph* traced) const {
-  if (!given_ || (followed == nullptr && traced == nullptr && known_.empty())) return {};
-  // A step that is not traced is most likely as the last.
-  const Graph& graph = followed != nullptr ? followed->graph : traced != nullptr ? *traced : known_.front().graph;
-  const KnownStep* const known = find(graph.fingerprint());
-  if (known == nullptr || !known->room) return given_problem(graph, {});
-  return given_problem(known->graph, known->budget_within(*known->room));
-}
-
-std::string StepPlanner::why_online(const Graph* traced) const {
-  if (planner_ == "online" && !given_) return {};
-  if (known_.empty()) return "the first step is recorded";
-  const KnownStep* const known = traced == nullptr ? &known_.front() : find(traced->fingerprint());
-  if (known == nullptr) return "the step was like none recorded before";
-  if (!known->room) return "a step like this one was recorded only once";
-  return known->schedule ? "the step was like none that there is a plan for" : "there is no plan within the budget";
-}
-
-StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const Graph* traced) const {
-  // A planner's own plan that gives up the same is the plan given.
-  const auto is_given = [this](const Plan& plan) {
-    return given_ && given_->graph_fingerprint == plan.graph_fingerprint && given_->actions == plan.actions;
-  };
-  if (followed != nullptr && is_given(followed->plan)) return {"plan given", ""};
-  const std::string problem = why_not_given(followed, traced);
-  return {followed != nullptr ? planner_ : "online", !problem.empty()      ? "the plan given " + problem
-                                                     : followed == nullptr ? why_online(traced)
-                                                                           : ""};
 }
 
 }  // namespace remat

@@ -16,9 +16,12 @@
 
 namespace remat {
 
-/// Knows up to 32 different steps (shapes, control flow), so that a loop may alternate between them. What `auto`
+/// Knows up to 32 different steps (sizes, control flow), so that a loop may alternate between them. What `auto`
 /// chooses from is searched for on another thread from the end of a step to the beginning of the next, which waits for
 /// it: beside the optimizer. Searches are not cut short by a clock. Where plain fits there is nothing to search for.
+///
+/// Steps of one structure (the same operators, other sizes) share what was found for the largest of them and for those
+/// that came again: a step of sizes that were never seen chooses from it while it runs (resized()).
 class StepPlanner {
  public:
   /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
@@ -29,20 +32,31 @@ class StepPlanner {
   bool wants_trace() const;
   /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
   void observe(Graph graph, int64_t room);
-  /// A step that was not traced was none of those known.
-  void surprised() { to_look_for_ = 8; }
+  /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
+  /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
+  /// that goes on.
+  void note(bool followed, int64_t evictions, bool traced);
+
+  /// The times of a step that followed a schedule for other sizes: by operator of its graph, -1 for those that did not
+  /// run. Told before observe().
+  void learn_times(const Schedule& followed, const std::vector<double>& seconds, int64_t room);
 
   /// What to follow within `room` bytes above the baseline, one for each known step that has a plan, the last step's
   /// first.
   std::vector<std::shared_ptr<const Schedule>> schedules(int64_t room);
+  /// What a step should follow instead of `followed` that turns out to be of other sizes: of what is known of its
+  /// structure the fastest that the simulator puts within the room of the last schedules(). Null where nothing fits;
+  /// `followed` itself where it drops nothing and room is plenty. For the thread that runs the step.
+  std::shared_ptr<const Schedule> resized(const std::shared_ptr<const Schedule>& followed,
+                                          const Following::Seen& seen) const;
 
   /// Who decided what a step gave up: StepReport's decided_by and decision_reason.
   struct Decision {
     std::string by, reason;
   };
-  /// `followed`: what the step followed to its end; null: nothing. `traced`: the step's graph, if it was traced. Asked
-  /// before that is observed.
-  Decision decision(const Schedule* followed, const Graph* traced) const;
+  /// `followed`: what the step followed to its end; null: nothing. `following`: how. `traced`: the step's graph, if it
+  /// was traced. Asked before that is observed.
+  Decision decision(const Schedule* followed, const Following& following, const Graph* traced) const;
 
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
   /// That of the last one that begins like `tape`; null where there is none.
@@ -53,6 +67,8 @@ class StepPlanner {
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:
+  static constexpr size_t kSamples = 4;  ///< steps whose times are looked at; the first is often slow
+
   struct StepTimes {
     std::vector<double> operators;  ///< seconds
     double step = 0;
@@ -73,6 +89,8 @@ class StepPlanner {
   struct KnownStep {
     Graph graph;
     uint64_t fingerprint = 0;
+    uint64_t structure = 0;
+    int64_t plain_peak = 0;          ///< bytes above the baseline
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress
     std::optional<planners::Frontier> frontier;
@@ -86,13 +104,22 @@ class StepPlanner {
   static void use_largest_packed(const Graph& before, Graph& graph);
   /// But for what was alive before the step.
   static bool same_memory(const Graph& a, const Graph& b);
-  static void use_medians(Graph& graph, const std::vector<StepTimes>& samples);
+  void use_medians(KnownStep& step) const;
+  KnownStep& add(const Graph& graph, uint64_t fingerprint);
+  size_t times_seen(uint64_t structure) const;
+  bool is_largest(const KnownStep& step) const;
+  bool needs_search(const KnownStep& step) const;
+  KnownStep& step_to_plan(KnownStep& seen);
+  void plan_anew(KnownStep& step, int64_t room);
+  bool has_plenty(const Schedule& followed, const Following::Seen& seen) const;
+  std::shared_ptr<Schedule> chosen(Graph graph, uint64_t structure, int64_t limit, double margin,
+                                   const std::vector<bool>& away) const;
   bool is_worth_planning(const KnownStep& step) const;
   void explore(KnownStep& step, int64_t room) const;
   void plan(KnownStep& step, int64_t room) const;
   std::string given_problem(const Graph& graph, std::optional<int64_t> budget) const;
   std::string why_not_given(const Schedule* followed, const Graph* traced) const;
-  std::string why_online(const Graph* traced) const;
+  std::string why_online(const Following& following, const Graph* traced) const;
   const KnownStep* find(uint64_t fingerprint) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
   std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;
@@ -102,8 +129,12 @@ class StepPlanner {
   std::string planner_;
   bool pack_;
   std::optional<Plan> given_;
-  int to_look_for_ = 0;           ///< steps to trace in search of one that surprised
-  std::vector<KnownStep> known_;  ///< the last observed first
+  int to_look_for_ = 0;            ///< steps to trace in search of one that surprised
+  int to_ignore_ = 0, pause_ = 0;  ///< surprises to come that are not looked for, and how many the next time
+  int new_ones_ = 8;               ///< structures that may be traced until their times are known
+  double margin_ = 0.02;           ///< of the activations, where a graph was not foretold exactly
+  int64_t room_ = 0;               ///< bytes: of the last schedules()
+  std::vector<KnownStep> known_;   ///< the last observed first
 };
 
 }  // namespace remat

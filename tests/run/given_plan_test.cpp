@@ -117,7 +117,7 @@ TEST(PlannedSteps, SayWhoDecidedAndWhyNotThePlanGiven) {
   const Plan plan = first.plan();
   loop.in(first);
   loop.depth = 9;
-  EXPECT_EQ(decision(loop.in(first)), "online: the step was like none recorded before");
+  EXPECT_EQ(decision(loop.in(first)), "auto: the plan is that of a step that ran some operators more or fewer");
   loop.depth = 12;
 
   Session given({.budget = share_of(plain, 60), .planner = "online", .plan = plan});

@@ -150,10 +150,10 @@ TEST(PlannedSteps, DepartFromThePlanAndStayWithinTheBudget) {
   Session session({.budget = share_of(plain, 60)});
   for (int i = 0; i < 3; ++i) loop.in(session);
   loop.depth = 9;
-  EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+  EXPECT_EQ(loop.in(session).planned_peak_bytes, 0) << "what is left out is not in the plan's prediction";
   loop.depth = 12;
   loop.batch = 200;
-  EXPECT_EQ(loop.in(session).planned_peak_bytes, 0);
+  EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
   loop.batch = 256;
   EXPECT_GT(loop.in(session).planned_peak_bytes, 0);
 }

@@ -67,8 +67,63 @@ TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
   EXPECT_FALSE(planner.wants_trace());
   EXPECT_EQ(planner.graph()->operators[0].seconds, 2.0);
   EXPECT_EQ(planner.graph()->step_seconds, 20.0);
-  planner.surprised();
-  EXPECT_TRUE(planner.wants_trace());
+}
+
+TEST(StepPlanner, LooksForStepsThatFollowNoPlanEverMoreRarely) {
+  StepPlanner planner("auto", true);
+  Graph graph = one_operator();
+  for (int i = 0; i < 4; ++i) planner.observe(graph, /*room=*/100);
+  int looked = 0;
+  for (int i = 0; i < 200; ++i) {
+    const bool traced = planner.wants_trace();
+    looked += traced ? 1 : 0;
+    planner.note(/*followed=*/false, /*evictions=*/1, traced);
+    graph.operators[0].name = "aten::op" + std::to_string(i);  // none is like another
+    if (traced) planner.observe(graph, /*room=*/100);
+    EXPECT_TRUE(i > 0 || planner.wants_trace());
+  }
+  EXPECT_GE(looked, 2);
+  EXPECT_LE(looked, 60);
+}
+
+TEST(StepPlanner, ChoosesForSizesThatWereNeverSeen) {
+  StepPlanner planner("auto", true);
+  const auto chain = [](int64_t bytes) {
+    Graph graph;
+    for (int32_t v = 0; v < 6; ++v) {
+      graph.values.push_back({.bytes = bytes, .producer = v, .droppable = true});
+      GraphOperator& op = graph.operators.emplace_back();
+      op.name = "aten::op";
+      op.seconds = op.replay_seconds = 1;
+      if (v > 0) op.inputs = {v - 1};
+      op.results = {v};
+      graph.events.push_back({GraphEvent::Kind::kOther, -1, bytes, bytes});
+      graph.events.push_back({GraphEvent::Kind::kOperator, v, 0, 0});
+      graph.events.push_back({GraphEvent::Kind::kIdle, v, 0, 0});
+    }
+    for (int32_t v = 6; v-- > 0;) {
+      graph.events.push_back({GraphEvent::Kind::kUse, v, 0, 0});
+      graph.events.push_back({GraphEvent::Kind::kFree, v, 0, 0});
+    }
+    return graph;
+  };
+  for (const int64_t bytes : {100, 50, 70}) planner.observe(chain(bytes), /*room=*/400);
+  const auto schedules = planner.schedules(/*room=*/400);
+  ASSERT_EQ(schedules.size(), 3u);
+  Following::Seen seen{.bytes = std::vector<int64_t>(6, -1), .away = std::vector<bool>(6, false)};
+  const auto resized = [&](int64_t bytes) {
+    seen.bytes[0] = bytes;
+    return planner.resized(schedules[0], seen);
+  };
+  const auto fits = resized(60), tight = resized(90), hopeless = resized(300);
+  ASSERT_NE(fits, nullptr);
+  EXPECT_EQ(fits->plan.actions, std::vector<Action>(6, Action::kKeep));
+  EXPECT_EQ(fits->plan.predicted_peak_bytes, 6 * 60);
+  ASSERT_NE(tight, nullptr);
+  EXPECT_TRUE(tight->resized);
+  EXPECT_NE(tight->plan.actions, std::vector<Action>(6, Action::kKeep));
+  EXPECT_LE(tight->plan.predicted_peak_bytes, 400);
+  EXPECT_EQ(hopeless, nullptr);
 }
 
 }  // namespace

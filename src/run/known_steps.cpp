@@ -1,0 +1,245 @@
+// What a session's planner remembers of the steps that it saw, and which of the next it wants to see.
+#include <algorithm>
+#include <utility>
+
+#include "plan/resize.h"
+#include "plan/simulate.h"
+#include "run/step_planner.h"
+
+namespace remat {
+namespace {
+
+constexpr size_t kMostKnown = 32;    ///< different steps: lengths that inputs are padded to, say
+constexpr size_t kMostSizes = 6;     ///< of them of one structure, of which only few can be told apart
+constexpr double kMuchLarger = 1.1;  ///< a step is searched for anew where it takes so many times the bytes
+constexpr double kLeastMargin = 0.005, kMostMargin = 0.08;  ///< see margin_
+constexpr double kMostScale = 4;      ///< by bytes, of an operator's seconds: what takes next to nothing tells nothing
+constexpr int64_t kFewEvictions = 8;  ///< in a step that follows a plan well
+constexpr int kLook = 8;              ///< steps
+constexpr int kLongestPause = 64;     ///< surprises
+
+int64_t plain_peak_of(const Graph& graph) {
+  return Simulator(graph).run(planners::Actions(graph.values.size(), Action::kKeep)).peak_bytes;
+}
+
+/// By an operator.
+double made_bytes(const Graph& graph, size_t index) {
+  double bytes = 1;
+  for (const int32_t made : graph.operators[index].results) {
+    bytes += static_cast<double>(graph.values[static_cast<size_t>(made)].bytes);
+  }
+  return bytes;
+}
+
+double median(std::vector<double>& numbers) {
+  const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
+  std::nth_element(numbers.begin(), middle, numbers.end());
+  return *middle;
+}
+
+}  // namespace
+
+const StepPlanner::KnownStep* StepPlanner::find(uint64_t fingerprint) const {
+  const auto step = std::ranges::find(known_, fingerprint, &KnownStep::fingerprint);
+  return step == known_.end() ? nullptr : &*step;
+}
+
+bool StepPlanner::wants_trace() const {
+  if (planner_ == "online" && !given_) return false;
+  if (to_look_for_ > 0 || known_.empty()) return true;
+  // Operators that come and go may make a structure of its own of every step.
+  return new_ones_ > 0 && times_seen(known_.front().structure) < kSamples;
+}
+
+void StepPlanner::note(bool followed, int64_t evictions, bool traced) {
+  const bool well = followed && evictions <= kFewEvictions;
+  if (followed) margin_ = std::clamp(margin_ * (well ? 0.8 : 2), kLeastMargin, kMostMargin);
+  if (well || traced) return;
+  if (to_ignore_ > 0) {
+    --to_ignore_;
+    return;
+  }
+  to_look_for_ = kLook;
+  new_ones_ = std::max(new_ones_, static_cast<int>(kSamples));
+  to_ignore_ = pause_;
+  pause_ = std::min(kLongestPause, 2 * pause_ + 1);
+}
+
+size_t StepPlanner::times_seen(uint64_t structure) const {
+  size_t times = 0;
+  for (const KnownStep& step : known_) times += step.structure == structure ? step.samples.size() : 0;
+  return times;
+}
+
+/// Of its structure.
+bool StepPlanner::is_largest(const KnownStep& step) const {
+  return std::ranges::none_of(known_, [&](const KnownStep& other) {
+    return other.structure == step.structure && other.plain_peak > step.plain_peak;
+  });
+}
+
+/// Times of other sizes count too while there are few: by the bytes that an operator makes.
+void StepPlanner::use_medians(KnownStep& step) const {
+  Graph& graph = step.graph;
+  std::vector<double> seen;
+  for (const StepTimes& sample : step.samples) seen.push_back(sample.step);
+  graph.step_seconds = median(seen);
+  for (size_t o = 0; o < graph.operators.size(); ++o) {
+    GraphOperator& op = graph.operators[o];
+    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
+    seen.clear();
+    for (const StepTimes& sample : step.samples) seen.push_back(sample.operators[o]);
+    for (const KnownStep& other : known_) {
+      if (&other == &step || other.structure != step.structure || step.samples.size() >= kSamples) continue;
+      const double scale = made_bytes(graph, o) / made_bytes(other.graph, o);
+      for (const StepTimes& sample : other.samples) seen.push_back(scale * sample.operators[o]);
+    }
+    op.seconds = median(seen);
+    op.replay_seconds = share * op.seconds;
+  }
+}
+
+/// What contents can be packed to differs from step to step; a plan counts on the most that was seen.
+void StepPlanner::use_largest_packed(const Graph& before, Graph& graph) {
+  for (size_t v = 0; v < std::min(before.values.size(), graph.values.size()); ++v) {
+    int64_t& now = graph.values[v].packed_bytes;
+    const int64_t then = before.values[v].packed_bytes;
+    now = now == 0 || then == 0 ? 0 : std::max(now, then);
+  }
+}
+
+bool StepPlanner::same_memory(const Graph& a, const Graph& b) {
+  const auto same_packed = [](const GraphValue& x, const GraphValue& y) { return x.packed_bytes == y.packed_bytes; };
+  return a.events == b.events &&
+         std::equal(a.values.begin(), a.values.end(), b.values.begin(), b.values.end(), same_packed);
+}
+
+/// A new one, in the place of an older if there are too many: at the end.
+StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprint) {
+  const uint64_t structure = structure_of(graph);
+  const auto sizes = std::ranges::count(known_, structure, &KnownStep::structure);
+  if (sizes == kMostSizes) {
+    const auto oldest = std::find_if(known_.rbegin(), known_.rend(), [&](const KnownStep& step) {
+      return step.structure == structure && !is_largest(step) && !step.frontier;
+    });
+    known_.erase(oldest != known_.rend() ? std::prev(oldest.base()) : known_.end() - 1);
+  } else if (known_.size() == kMostKnown) {
+    known_.pop_back();
+  }
+  KnownStep& step = known_.emplace_back();
+  step.fingerprint = fingerprint;
+  step.structure = structure;
+  return step;
+}
+
+/// Is it the largest of its structure, and what was found for others not for ones that are hardly smaller?
+bool StepPlanner::needs_search(const KnownStep& step) const {
+  return is_largest(step) && std::ranges::none_of(known_, [&](const KnownStep& other) {
+           if (&other == &step || other.structure != step.structure) return false;
+           const bool searched = other.frontier || other.exploration != nullptr;
+           return searched &&
+                  kMuchLarger * static_cast<double>(other.plain_peak) > static_cast<double>(step.plain_peak);
+         });
+}
+
+/// What was seen once among others may never come again: not worth planning, unless others of its structure have come.
+bool StepPlanner::is_worth_planning(const KnownStep& step) const {
+  return step.samples.size() > 1 || known_.size() == 1 || step.frontier || step.exploration != nullptr ||
+         (times_seen(step.structure) > 1 && needs_search(step));
+}
+
+/// Which step is to be planned for where `seen` was: itself if it came again, or one that its structure is searched
+/// for.
+StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
+  if (seen.samples.size() > 1) return seen;
+  KnownStep* result = &seen;
+  for (KnownStep& step : known_) {
+    if (step.structure != seen.structure) continue;
+    if (needs_search(step)) return step;
+    const bool searched = step.frontier || step.exploration != nullptr;
+    if (searched && (result == &seen || step.plain_peak > result->plain_peak)) result = &step;
+  }
+  return *result;
+}
+
+void StepPlanner::observe(Graph graph, int64_t room) {
+  const uint64_t fingerprint = graph.fingerprint();
+  to_look_for_ = std::max(0, to_look_for_ - 1);
+  if (find(fingerprint) == nullptr) {
+    to_look_for_ = 0;
+    add(graph, fingerprint);
+  }
+  const auto step = std::ranges::find(known_, fingerprint, &KnownStep::fingerprint);
+  std::rotate(known_.begin(), step, step + 1);
+  KnownStep& seen = known_.front();
+  StepTimes times{.operators = {}, .step = graph.step_seconds};
+  for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
+  use_largest_packed(seen.graph, graph);
+  const bool same = same_memory(seen.graph, graph);
+  seen.graph = std::move(graph);
+  seen.plain_peak = plain_peak_of(seen.graph) - seen.graph.baseline_bytes;
+  const size_t before = times_seen(seen.structure);
+  if (before == 0) new_ones_ = std::max(0, new_ones_ - 1);
+  const bool more = seen.samples.size() < kSamples;
+  if (more) seen.samples.push_back(std::move(times));
+  KnownStep& planned = step_to_plan(seen);
+  use_medians(seen);
+  if (&planned != &seen) use_medians(planned);
+  // After 1, 2 and 4 steps the times are worth a new plan.
+  const size_t count = &planned == &seen && seen.samples.size() > 1 ? seen.samples.size() : before + 1;
+  const bool news = (!same && &planned == &seen) || (more && count <= kSamples && (count & (count - 1)) == 0);
+  if (news) plan_anew(planned, room);
+}
+
+void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
+  for (KnownStep& other : known_) {
+    if (other.structure == step.structure) other.room.reset();
+  }
+  step.frontier.reset();
+  step.exploration = Search();  // waits for one that nobody asked for
+  if (planner_ != "auto") return;
+  const int64_t budget = step.budget_within(room);
+  // Else only where it turns out to be needed.
+  if (!given_plan(step, budget) && !plain_plan(step, budget)) explore(step, room);
+}
+
+void StepPlanner::learn_times(const Schedule& followed, const std::vector<double>& seconds, int64_t room) {
+  const auto searched = std::ranges::find_if(known_, [&](const KnownStep& step) {
+    return step.structure == followed.structure && step.frontier && step.samples.size() < kSamples;
+  });
+  if (searched == known_.end() || times_seen(followed.structure) >= kSamples) return;
+  StepTimes times{.operators = {}, .step = searched->samples.front().step};
+  for (size_t o = 0; o < seconds.size(); ++o) {
+    const double scale = made_bytes(searched->graph, o) / made_bytes(followed.graph, o);
+    const bool tells = seconds[o] >= 0 && scale < kMostScale && kMostScale * scale > 1;
+    times.operators.push_back(tells ? scale * seconds[o] : searched->samples.front().operators[o]);
+  }
+  searched->samples.push_back(std::move(times));
+  use_medians(*searched);
+  if (const size_t count = times_seen(followed.structure); (count & (count - 1)) == 0) plan_anew(*searched, room);
+}
+
+const Graph* StepPlanner::graph_like(const Tape& tape) const {
+  for (const KnownStep& step : known_) {
+    if (tape.begins_like(step.graph)) return &step.graph;
+  }
+  return nullptr;
+}
+
+bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
+  bool any = false;
+  for (const KnownStep& step : known_) {
+    const auto compared = tape.compare_sizes(step.graph);
+    if (compared == Tape::Sizes::kOther) continue;
+    any = true;
+    if (compared == Tape::Sizes::kLarger) continue;
+    if (tape.operations.size() >= step.graph.operators.size()) return false;
+    const GraphOperator& next = step.graph.operators[tape.operations.size()];
+    int64_t most = next.scratch_bytes;
+    for (const int32_t made : next.results) most = std::max(most, step.graph.values[static_cast<size_t>(made)].bytes);
+    if (request <= most) return false;
+  }
+  return any;
+}
+
+}  // namespace remat
