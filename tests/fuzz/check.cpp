@@ -229,6 +229,37 @@ std::optional<std::string> check_plans(const Program& program, Tally& tally) {
   return accounting;
 }
 
+std::optional<std::string> check_changing_steps(const Program& program, Tally& tally) {
+  Random random(Random::mix(program.seed, 5));
+  std::vector<Program> steps(2, program);
+  for (int i = 0; i < 6; ++i) {
+    Program& other = steps.emplace_back(program);
+    if (random.chance(60)) other.scale = random.between(program.scale / 2, program.scale + 6);
+    if (random.chance(60)) other.left_out.insert(static_cast<int>(random.between(0, program.length - 1)));
+  }
+  Setting setting{.name = "", .session = true, .verify = program.seed % 3 == 0, .planner = "auto"};
+  std::optional<Session> session;
+  for (size_t step = 0; step < steps.size(); ++step) {
+    const auto [plain, parameters] = reference(steps[step], tally);
+    if (step == 0) setting.budget = std::max<int64_t>(1, (plain.peak - plain.baseline) * random.between(6, 30) / 10);
+    setting.name = "step " + std::to_string(step) + ", of other sizes or operators";
+    announce(steps[step], setting.name.c_str());
+    Run other = run_step(steps[step], parameters, setting, session);
+    if (other.leaked != 0) other = run_step(steps[step], parameters, setting, session);
+    if (auto problem = compare(steps[step], plain, other, setting.name, tally)) return problem;
+    if (other.lower_bound) {
+      ++tally.budgets_refused;
+      continue;
+    }
+    if (other.report && other.report->decided_by == "auto") ++tally.planned;
+    if (other.report && other.report->peak_bytes > other.report->budget_bytes) {
+      return setting.name + ": the peak, " + std::to_string(other.report->peak_bytes) + ", is above the budget, " +
+             std::to_string(other.report->budget_bytes);
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> check_budgets(const Program& program, Tally& tally) {
   const auto [plain, parameters] = reference(program, tally);
   const int64_t activations = plain.peak - plain.baseline;

@@ -40,6 +40,9 @@ using Check = std::function<std::optional<std::string>(const Program&, Tally&)>;
 std::optional<std::string> check_exact(const Program& program, Tally& tally);
 /// The second step of a session, which follows a plan made from the first.
 std::optional<std::string> check_plans(const Program& program, Tally& tally);
+/// The steps of a session that are the program in other sizes, and with instructions left out: they follow plans that
+/// were made for one another.
+std::optional<std::string> check_changing_steps(const Program& program, Tally& tally);
 /// Budgets from 90 % of plain's activation peak down to near the smallest that works.
 std::optional<std::string> check_budgets(const Program& program, Tally& tally);
 

@@ -97,6 +97,7 @@ class Fuzz : public testing::TestWithParam<int> {};
 
 TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 2000, 5); }
 TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 800, 24); }
+TEST_P(Fuzz, SameBitsWhereStepsChange) { run_programs(check_changing_steps, GetParam(), 400, 24); }
 TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 800, 24); }
 
 class FuzzKinds : public testing::TestWithParam<int> {};
