@@ -159,6 +159,48 @@ def packing(bench):
     return [bench.against_plain("gpt", f"percent {share} unpacked") | {"share": share} for share in (50, 25)]
 
 
+CHANGING = {"bert-lengths": (50, 16), "mixture": (60, 16)}  # percent of the largest step's peak, steps of a round
+
+
+def changing(bench):
+    """Steps whose sizes change: a batch of other lengths, or tokens for other experts, in each. A pair is a round of such
+    steps, each of which both make in turn; the budget is a share of the largest peak of plain's first round."""
+    rows = []
+    peer_bench = peers.Bench(bench.build, bench.protocol.pairs, bench.models)
+    for model, (share, steps) in CHANGING.items():
+        row = {"model": bench.models.get(model, model), "command": f"percent {share}", "share": share, "steps": steps}
+        with peer_bench.worker(model, "plain") as plain:
+            peak = max(plain.run(f"step {number}")["activation_peak_bytes"] for number in range(steps))
+            try:
+                with peer_bench.worker(model, "remat", peak * share // 100) as other:
+                    pairs = [changing_round(plain, other, number, steps) for number in range(bench.protocol.pairs + 1)]
+            except StepError as error:
+                rows.append(row | {"error": str(error)})
+                continue
+        pairs = pairs[1:]  # the first is recorded
+        row |= compare(pairs) | {"plain_activation_peak_bytes": peak}
+        row["gradients_equal"] = all(a["gradients"] == b["gradients"] for a, b in pairs)
+        row["activation_peak_bytes"] = max(other["activation_peak_bytes"] for _, other in pairs)
+        row["over_budget_bytes"] = max(0, row["activation_peak_bytes"] - peak * share // 100)
+        row["planned_steps"] = sum(other["planned_steps"] for _, other in pairs) / (steps * len(pairs))
+        rows.append(row)
+    return rows
+
+
+def changing_round(plain, other, number, steps):
+    """The sums of `steps` steps that both workers make in turn."""
+    turns = [(plain.run(line), other.run(line)) for line in (f"step {number * steps + s}" for s in range(steps))]
+    sums = []
+    for side in zip(*turns):
+        total = {key: sum(step[key] for step in side) for key in ("wall", "cpu", "page_faults")}
+        total["foreign"] = statistics.mean(step["foreign"] for step in side)
+        total["gradients"] = "".join(step["gradients"] for step in side)
+        total["activation_peak_bytes"] = max(step["activation_peak_bytes"] for step in side)
+        total["planned_steps"] = sum(step.get("report", {}).get("decided_by") == "auto" for step in side)
+        sums.append(total)
+    return tuple(sums)
+
+
 def planning(bench):
     """How long `auto` plans a transformer's step on one core, by its number of operators, and in how much memory."""
     rows = []
@@ -196,5 +238,5 @@ def smallest(bench):
 
 FIGURES = {
     f.__name__: f
-    for f in (recording, operator, allocator, compute, budgets, online, half, packing, planning, gap, smallest)
+    for f in (recording, operator, allocator, compute, budgets, online, half, packing, changing, planning, gap, smallest)
 }

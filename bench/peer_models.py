@@ -68,6 +68,50 @@ class GPT(Model):
         return F.cross_entropy(F.linear(x, self.tokens.weight).flatten(0, 1), wanted.flatten())
 
 
+class Experts(nn.Module):
+    """Each token goes through two of eight networks, which a router chooses. Some are chosen rarely, and those that no token
+    chose do not run."""
+
+    def __init__(self, width, hidden, count=8):
+        super().__init__()
+        self.router = nn.Linear(width, count)
+        with torch.no_grad():
+            self.router.bias.copy_(torch.linspace(0, -2, count))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width)) for _ in range(count)
+        )
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        shares, chosen = self.router(tokens).softmax(-1).topk(2)
+        result = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            rows, places = torch.where(chosen == number)
+            if len(rows):
+                result = result.index_add(0, rows, expert(tokens[rows]) * shares[rows, places, None])
+        return result.view_as(x)
+
+
+class ExpertBlock(AttentionBlock):
+    def __init__(self, width, heads, dropout):
+        super().__init__(width, heads, dropout)
+        self.mlp = Experts(width, 2 * width)
+
+
+class Mixture(GPT):
+    """A mixture of experts: the GPT with 6 layers of 8 experts, batches of other tokens in each step."""
+
+    def __init__(self, batch=8, length=128, vocabulary=8192, width=512):
+        super().__init__(batch, length, vocabulary, width)
+        self.blocks = nn.ModuleList(ExpertBlock(width, 8, 0.1) for _ in range(6))
+        self.vocabulary = vocabulary
+
+    def choose(self, number):
+        """The batch of a number."""
+        generator = torch.Generator().manual_seed(number)
+        self.text = torch.randint(self.vocabulary, self.text.shape, generator=generator)
+
+
 class Bottleneck(nn.Module):
     def __init__(self, before, width, stride):
         super().__init__()
@@ -248,6 +292,26 @@ class Bert(HuggingFace):
         self.blocks = self.model.bert.encoder.layer
 
 
+class BertOfLengths(Bert):
+    """BERT-base as a classifier, each batch as long as its longest text: 24 to 160 tokens."""
+
+    SHORTEST, LONGEST = 24, 160
+
+    def __init__(self, batch=8):
+        super().__init__(batch, self.LONGEST)
+        self.texts = batch
+
+    def choose(self, number):
+        """The batch of a number; 0 is one of the longest."""
+        generator = torch.Generator().manual_seed(number)
+        length = int(torch.randint(self.SHORTEST, self.LONGEST + 1, (1,), generator=generator)) if number else self.LONGEST
+        self.batch = {
+            "input_ids": torch.randint(self.model.config.vocab_size, (self.texts, length), generator=generator),
+            "attention_mask": torch.ones(self.texts, length, dtype=torch.long),
+            "labels": torch.randint(2, (self.texts,), generator=generator),
+        }
+
+
 class GPT2(HuggingFace):
     """GPT-2 small as a language model, 256 tokens."""
 
@@ -282,6 +346,8 @@ MODELS = {
     "mlp": MLP,
     "deep": Deep,
     "lora": LoRA,
+    "bert-lengths": BertOfLengths,
+    "mixture": Mixture,
 }
 
 

@@ -2,7 +2,8 @@
 """Makes steps of one model in one variant: bench/peer_step.py MODEL[:BATCH] VARIANT [BYTES]
 
 Answers each line of standard input with a step and a line of JSON: seconds, exact bytes, fingerprints of what it left, and
-what remat reports. Weights, data and seed are the same in each process and step, and so is the allocator.
+what remat reports. Weights, data and seed are the same in each process and step, and so is the allocator. A line "step N"
+makes the step on the model's batch N, where it has several.
 """
 
 import gc
@@ -42,7 +43,9 @@ class Program:
             parameter.grad = torch.zeros_like(parameter)
         self.steps = peer_variants.Steps(self.model, variant, activation_peak_bytes)
 
-    def step(self):
+    def step(self, batch=None):
+        if batch is not None:
+            self.model.choose(batch)
         with torch.no_grad():
             for buffer, first in zip(self.model.buffers(), self.buffers):
                 buffer.copy_(first)
@@ -75,6 +78,8 @@ class Program:
                     "recompute_seconds",
                     "planning_seconds",
                     "ops_replayed",
+                    "decided_by",
+                    "decision_reason",
                 )
             }
         return result
@@ -83,9 +88,9 @@ class Program:
 def main():
     name, variant, *peak = sys.argv[1:]
     program = Program(name, variant, *map(int, peak))
-    for _ in sys.stdin:
+    for line in sys.stdin:
         try:
-            result = program.step()
+            result = program.step(*map(int, line.split()[1:]))
         except RuntimeError as error:  # remat.BudgetError: no plan for so little
             result = {"error": str(error)}
         print(json.dumps(result), flush=True)

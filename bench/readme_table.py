@@ -36,6 +36,7 @@ def step_rows(results):
         ("budgets", "budget {share} %"),
         ("online", "budget {share} %, no plan"),
         ("packing", "budget {share} %, nothing packed"),
+        ("changing", "budget {share} % of the largest step's peak"),
     ):
         for row in results.get(figure, {"rows": []})["rows"]:
             within = row["command"].partition("keep_within ")[2]
@@ -43,9 +44,8 @@ def step_rows(results):
             if "error" in row:
                 yield [*name, "refused", "", "", ""]
             else:
-                over = (
-                    f"{row['over_budget_bytes']} bytes" if figure in ("budgets", "online", "packing") or within else "-"
-                )
+                has_budget = figure in ("budgets", "online", "packing", "changing") or within
+                over = f"{row['over_budget_bytes']} bytes" if has_budget else "-"
                 yield [*name, ratio(row), peak(row), over, exact(row)]
 
 

@@ -14,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from figures import FIGURES, SHARES, Bench
+from figures import CHANGING, FIGURES, SHARES, Bench
 from machine import ROOT, describe
 from worker import Protocol
 
@@ -32,8 +32,8 @@ def arguments():
             parser.error(f"no figure '{name}'; there are {', '.join(FIGURES)}")
     batches = dict(item.partition("=")[::2] for item in args.batch)
     for model, batch in batches.items():
-        if model not in SHARES or not batch.isdigit():
-            parser.error(f"--batch takes MODEL=N with a model of {', '.join(SHARES)}, not '{model}={batch}'")
+        if model not in (SHARES | CHANGING) or not batch.isdigit():
+            parser.error(f"--batch takes MODEL=N with a model of {', '.join(SHARES | CHANGING)}, not '{model}={batch}'")
     args.models = {model: f"{model}:{batch}" for model, batch in batches.items()}
     if args.pairs < 1:
         parser.error("--pairs must be 1 or more")
