@@ -41,7 +41,8 @@ class Report:
         decided_by: what chose the values to give up: "plan given" (the session's ``plan=``), the name of the planner
             whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
         decision_reason: why what was asked for did not decide; empty where it did. Begins with "the plan given" where
-            that is ignored, as in "the plan given is of another graph".
+            that is ignored, as in "the plan given is of another graph". Where a planner decided, whose plan it was if
+            not the step's own: "the plan is that of a step of other sizes".
         budget_bytes: the limit in force, in bytes; parameters and everything else included.
         baseline_bytes: bytes alive when the step began.
         peak_bytes: the most bytes alive in the step, measured.

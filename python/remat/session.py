@@ -105,7 +105,8 @@ class Session:
             what plain would have taken by then, wherever enough can be given up. None: the device's or container's
             limit.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
-            :func:`remat.list_planners`. From the second step on a plan made from the first is followed.
+            :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps
+            of other sizes, and where some operators are left out or added.
         device: "cpu" or "cuda"; None: CUDA where there is one.
         plan: a :class:`Plan`, or the path of one, to follow instead of the planner's in steps like the one it was made
             for.
