@@ -7,11 +7,12 @@ Gradient accumulation, evaluation in between and accelerate's mixed precision wo
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 import weakref
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from torch import nn
@@ -24,20 +25,35 @@ from remat.model_session import ModelSession
 from remat.session import Session
 
 
-def _trainers_in(frame: FrameType | None) -> list[Trainer]:
-    """The Trainers of which methods are running, the innermost first."""
+def _method_codes() -> set[CodeType]:
+    """Of all methods that Trainer and its subclasses have now: people put others in their place."""
+    codes = set()
+    classes = [Trainer]
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        for member in vars(cls).values():
+            if inspect.isfunction(member):
+                codes.add(inspect.unwrap(member).__code__)
+    return codes
+
+
+def _trainers_in(frame: FrameType | None, methods: set[CodeType]) -> list[Trainer]:
+    """The Trainers of which methods are running, the innermost first. Only of these methods the local variables are
+    looked at: up to Python 3.12 a look makes the frame hold all of them until it ends, deleted ones too."""
     found = []
     while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, Trainer):
-            found.append(caller)
+        if frame.f_code in methods and frame.f_code.co_argcount > 0:
+            caller = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if isinstance(caller, Trainer):
+                found.append(caller)
         frame = frame.f_back
     return found
 
 
 def _calling_trainer() -> Trainer:
     """In a callback's method: the Trainer that called it, which callbacks are not told."""
-    trainers = _trainers_in(sys._getframe(2))
+    trainers = _trainers_in(sys._getframe(2), _method_codes())
     if trainers:
         return trainers[0]
     raise Error(
@@ -48,7 +64,8 @@ def _calling_trainer() -> Trainer:
 
 def _is_running(trainer: Trainer) -> bool:
     """Is a method of it running, on any thread? After an exception in train() the Trainer calls no callback."""
-    return any(trainer is one for frame in sys._current_frames().values() for one in _trainers_in(frame))
+    methods = _method_codes()
+    return any(trainer is one for frame in sys._current_frames().values() for one in _trainers_in(frame, methods))
 
 
 class _Training:
