@@ -18,7 +18,7 @@ class BudgetError(Error):
     Raised where an out-of-memory error would be, in the forward or the backward pass. The step can be tried again with
     less work or a larger budget::
 
-        budget = 1
+        budget = 1 << 20
         while True:  # ends with what the step takes, or a few percent more
             try:
                 train_one_step(budget)

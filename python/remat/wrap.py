@@ -47,6 +47,11 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     :func:`remat.unwrap` takes the hooks away.
     """
     check_module("wrap", model)
+    if type(model).forward is nn.Module.forward and "forward" not in vars(model):
+        raise Error(
+            f"[wrap] {type(model).__name__} has no forward(), so that no call of it would begin a step; wrap the modules "
+            "that are called, or put a session's step around them: with remat.Session(budget=...).step()"
+        )
     unwrap(model)
     options = {"name": f"remat.wrap({type(model).__name__})", "budget": budget, **options}
     steps = WrappedSteps(options)  # bad options are an error here

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -256,3 +258,16 @@ def test_the_numbers_are_there_where_a_worker_of_a_data_loader_was_refused():
         errors.append((caught.value.budget_bytes, caught.value.needed_bytes, caught.value.lower_bound_bytes))
     assert errors[0] == errors[1]
     assert errors[0][0] == 300_000
+
+
+def test_the_loop_of_the_manual_comes_to_an_end():
+    code = textwrap.dedent(inspect.cleandoc(remat.BudgetError.__doc__).split("::\n", 1)[1])
+    model, loss = mlp()
+
+    def train_one_step(budget: int) -> None:
+        with remat.Session(budget).step():
+            loss().backward()
+
+    names = {"remat": remat, "train_one_step": train_one_step}
+    exec(code, names)
+    assert names["budget"] > 1 << 20 and all(p.grad is not None for p in model.parameters())

@@ -261,6 +261,20 @@ def test_nonsense_is_refused_when_wrapping():
         remat.wrap(torch.jit.script(nn.Linear(3, 3)))
 
 
+@pytest.mark.parametrize("container", [nn.ModuleList, nn.ModuleDict, nn.Module])
+def test_a_module_that_is_never_called_is_refused_when_wrapping(container):
+    with pytest.raises(remat.Error, match=r"has no forward\(\)"):
+        remat.wrap(container())
+
+
+def test_a_module_with_a_forward_of_its_own_is_wrapped():
+    model = nn.ModuleList([nn.Linear(64, 64)])
+    model.forward = lambda x: model[0](x)
+    remat.wrap(model, budget="50%")
+    model(batch()).square().mean().backward()
+    assert remat.session_of(model).report().completed
+
+
 def test_another_thread_may_train_its_copy():
     model = remat.wrap(blocks(3))  # no percent budget: what one thread has counts for the other's limit
     errors = []
