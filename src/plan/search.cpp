@@ -14,6 +14,8 @@ constexpr int kRounds = 2;  ///< each begins with the best that is known
 constexpr double kHot = 2, kCold = 0.05;
 /// The price of bytes above the limit looks at no nearer points of the frontier: a part of all bytes within the limit.
 constexpr double kNearest = 1.0 / 200;
+/// Only what peaks so near the limit, as a part of all bytes within it, is worth remembering.
+constexpr double kNear = 1.0 / 16;
 /// A move that replays so many times the operators of the step and of what it changes takes too long to look at.
 constexpr int64_t kMostReplays = 2;
 constexpr int kMovesBetweenPrices = 256;
@@ -71,6 +73,7 @@ void Search::anneal(int64_t limit, int64_t work) {
   };
   const int64_t begin = simulator_.work();
   const auto operators = static_cast<int64_t>(graph_.operators.size());
+  const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
   int64_t other_work = 0;
   double now = cost(simulator_.in_force());
   for (int64_t moves = 1;; ++moves) {
@@ -90,7 +93,11 @@ void Search::anneal(int64_t limit, int64_t work) {
       simulator_.reject();
       continue;
     }
-    if (frontier_.offer(run, simulator_.actions())) other_work += static_cast<int64_t>(graph_.values.size());
+    const int64_t aim = std::max(limit, frontier_.lowest_peak());
+    const bool is_near = std::abs(static_cast<double>(run.peak_bytes - aim)) < kNear * room;
+    if (is_near && frontier_.offer(run, simulator_.actions())) {
+      other_work += static_cast<int64_t>(graph_.values.size());
+    }
     const double then = cost(run);
     const double temperature = mean_seconds_ * kHot * std::pow(kCold / kHot, progress);
     if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
