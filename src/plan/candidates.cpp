@@ -49,19 +49,17 @@ Actions only_kept(const Graph& graph, const std::vector<bool>& kept) {
   return actions;
 }
 
-Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options, Limits limits)
+Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions options)
     : graph_(graph),
       budget_(budget),
-      limits_(limits),
       simulator_(graph),
       packable_(options.pack ? cheaper_packed(graph) : std::vector<bool>()) {
   plain_peak_ = judge(Actions(graph.values.size(), Action::kKeep));
 }
 
 int64_t Candidates::judge(const Actions& actions) {
-  const Simulation run = simulator_.run(actions, limits_.replays);
+  const Simulation run = simulator_.run(actions);
   work_ += work_of(graph_, run);
-  if (run.stopped) return INT64_MAX;
   frontier_.offer(run, actions);
   return run.peak_bytes;
 }

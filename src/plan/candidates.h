@@ -33,35 +33,28 @@ Actions only_kept(const Graph& graph, const std::vector<bool>& kept);
 /// Collects actions. Knows those that keep everything from the start.
 class Candidates {
  public:
-  struct Limits {
-    int64_t work = 100'000'000;   ///< of all simulations, see exhausted()
-    int64_t replays = INT64_MAX;  ///< of operators, in one simulation: actions with more are no candidates
-  };
-
   /// `budget`: in bytes, baseline included.
-  Candidates(const Graph& graph, int64_t budget, PlannerOptions options) : Candidates(graph, budget, options, {}) {}
-  Candidates(const Graph& graph, int64_t budget, PlannerOptions options, Limits limits);
+  Candidates(const Graph& graph, int64_t budget, PlannerOptions options);
 
   /// Has the simulator judge `actions` and, where plans may pack, also with all that is cheaper_packed() packed: of
   /// what is dropped, and of what is kept as well. True if one of them fits.
   bool offer(const Actions& actions);
   /// Simulations take time in proportion to events and replays. Planners stop when so many have been seen that it would
   /// be felt: work_of() of all.
-  bool exhausted() const { return work_ > limits_.work; }
+  bool exhausted() const { return work_ > kMostWork; }
   /// Of the actions that keep everything.
   int64_t plain_peak() const { return plain_peak_; }
   /// The fastest that fit, or those with the lowest peak.
   Actions best() const;
-  /// All of them that nothing else offered beats.
-  const Frontier& frontier() const { return frontier_; }
 
  private:
-  int64_t judge(const Actions& actions);  ///< its peak; INT64_MAX where it replays too often
+  static constexpr int64_t kMostWork = 100'000'000;
+
+  int64_t judge(const Actions& actions);  ///< its peak
   Actions packed(Actions actions, bool kept_too) const;
 
   const Graph& graph_;
   const int64_t budget_;
-  const Limits limits_;
   Simulator simulator_;
   std::vector<bool> packable_;  ///< empty: plans may not pack
   Frontier frontier_;

@@ -29,26 +29,35 @@ class Frontier {
   /// By peak.
   const std::map<int64_t, Point>& points() const { return points_; }
 
-  void offer(const Simulation& run, const Actions& actions) { offer(run.peak_bytes, run.seconds, actions); }
+  /// Calls `visit(peak, seconds)` for what takes more than `limit`, from the lowest peak up.
+  template <class Visit>
+  void for_each_above(int64_t limit, Visit visit) const {
+    for (auto p = points_.upper_bound(limit); p != points_.end(); ++p) visit(p->first, p->second.seconds);
+  }
+
+  /// False if something known is as good.
+  bool offer(const Simulation& run, const Actions& actions) { return offer(run.peak_bytes, run.seconds, actions); }
   void offer(const Frontier& others) {
     for (const auto& [peak, point] : others.points_) offer(peak, point.seconds, point.actions);
   }
 
  private:
-  void offer(int64_t peak, double seconds, const Actions& actions) {
+  bool offer(int64_t peak, double seconds, const Actions& actions) {
     const Point* const known = within(peak);
-    if (known != nullptr && known->seconds <= seconds) return;
+    if (known != nullptr && known->seconds <= seconds) return false;
     auto beaten = points_.lower_bound(peak);
     while (beaten != points_.end() && beaten->second.seconds >= seconds) beaten = points_.erase(beaten);
     points_[peak] = {seconds, actions};
+    return true;
   }
 
   std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
 };
 
-/// What `auto` chooses from. Does not depend on a budget, so that more of it is never slower.
-Frontier explore(const Graph& graph, PlannerOptions options);
-/// Searches on for what is faster within `limit`.
-void refine(const Graph& graph, Frontier& frontier, int64_t limit, PlannerOptions options);
+/// What `auto` finds within `limit`, in bytes, baseline included, and on the way there; where nothing fits, what has
+/// the lowest peak. With `options.refine` it searches ten times as long.
+Frontier plans_within(const Graph& graph, int64_t limit, PlannerOptions options);
+/// What it finds within each of `limits`, and what has the lowest peak, in one: less is never faster.
+Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);
 
 }  // namespace remat::planners

@@ -110,7 +110,7 @@ bool Greedy::give_up(Actions& actions, size_t event, int64_t excess) {
   const bool any = !heap.empty();
   while (excess > 0 && !heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), dearer);
-    // What was given up meanwhile may have changed its price. (A price that fell is found out late; the annealing mends
+    // What was given up meanwhile may have changed its price. (A price that fell is found out late; the search mends
     // what that costs.)
     heap.back() = choice_of(actions, heap.back().value);
     if (heap.size() > 1 && heap.back().price > heap.front().price * kTolerance) {

@@ -100,7 +100,7 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
 
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options) {
   check_sound(graph);
-  const planners::Frontier frontier = planners::explore(graph, options);
+  const planners::Frontier frontier = planners::plans_of_curve(graph, budgets, options);
   std::vector<Plan> plans;
   for (const int64_t budget : budgets) {
     const auto* const point = frontier.within(budget);

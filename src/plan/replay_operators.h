@@ -1,5 +1,6 @@
 // src/plan/replay_operators.h -- what replays need of a graph's operators, side by side in memory: planning goes
-// through them hundreds of millions of times, and a GraphOperator's lists and name lie all over the heap.
+// through them hundreds of millions of times, and a GraphOperator's lists and name lie all over the heap. Leaves are
+// left out: no replay makes one.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ class ReplayOperators {
       Operator& own = operators_.emplace_back();
       own.seconds = op.replay_seconds;
       own.scratch_bytes = op.scratch_bytes;
-      own.inputs = add(op.inputs);
-      own.overwritten = add(op.overwritten);
-      own.results = add(op.results);
+      own.inputs = add(graph, op.inputs);
+      own.overwritten = add(graph, op.overwritten);
+      own.results = add(graph, op.results);
       own.end = static_cast<uint32_t>(values_.size());
     }
   }
@@ -45,9 +46,11 @@ class ReplayOperators {
     uint32_t inputs = 0, overwritten = 0, results = 0, end = 0;
   };
 
-  uint32_t add(const std::vector<int32_t>& list) {
+  uint32_t add(const Graph& graph, const std::vector<int32_t>& list) {
     const auto begin = static_cast<uint32_t>(values_.size());
-    values_.insert(values_.end(), list.begin(), list.end());
+    for (const int32_t v : list) {
+      if (graph.values[v].producer >= 0) values_.push_back(v);
+    }
     return begin;
   }
   std::span<const int32_t> between(uint32_t begin, uint32_t end) const {

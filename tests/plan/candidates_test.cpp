@@ -70,19 +70,5 @@ TEST(Candidates, AreExhaustedByReplaysNotByTime) {
   EXPECT_EQ(offers, 6);  // 4.5 million replays each
 }
 
-TEST(Candidates, LeaveOutWhatReplaysTooOften) {
-  const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(50, {1000, 1}));
-  Actions once(graph.values.size(), Action::kKeep), again = once;
-  for (size_t v = 1; v + 1 < once.size(); ++v) {
-    once[v] = v % 2 == 0 ? Action::kRecompute : Action::kKeep;
-    again[v] = Action::kRecomputeEachTime;
-  }
-  Candidates candidates(graph, 1, {}, {.replays = 100});
-  EXPECT_FALSE(candidates.offer(again));
-  EXPECT_EQ(candidates.best(), Actions(graph.values.size(), Action::kKeep));
-  candidates.offer(once);
-  EXPECT_EQ(candidates.best(), once);
-}
-
 }  // namespace
 }  // namespace remat::test

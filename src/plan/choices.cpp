@@ -1,0 +1,16 @@
+#include "plan/choices.h"
+
+#include "plan/simulate.h"
+
+namespace remat::planners {
+
+void offer_choices(Frontier& frontier, const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+  Simulator simulator(graph);
+  for (const auto& choose :
+       {drop_all, segments, articulation_memory, articulation_speed, selective, rotor, revolve, online}) {
+    const Actions actions = choose(graph, budget_bytes, options);
+    frontier.offer(simulator.run(actions), actions);
+  }
+}
+
+}  // namespace remat::planners
