@@ -88,10 +88,22 @@ class Prices {
 };
 
 constexpr size_t kMostOptions = 256;
+
+/// Every call looks at all n values of a step. It gives up at least an (n / kMostLooks)-th of what may be given up, so
+/// that a step looks at about so many values each time that it gives up all it holds: some tenths of a second, however
+/// long the step.
+constexpr double kMostLooks = 1 << 21;
+
 bool may_be_given_up(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
   return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1 && !tape.emptied(id) &&
          tape.repeatable_now(id);
+}
+
+/// Of an option that is not to pack.
+int64_t freed_by(const Tape& tape, const Option& option) {
+  const Value& value = tape.values[option.value];
+  return option.kind == Option::Kind::kDropPacked ? value.packed->bytes() : value.bytes;
 }
 
 /// Returns the bytes freed.
@@ -127,7 +139,16 @@ int64_t evict(Tape& tape, int64_t bytes) {
       options.push_back({Option::Kind::kDropPacked, id});
     }
   }
-  if (options.empty()) options = std::move(last);
+  if (options.empty()) {
+    options = std::move(last);
+  } else {
+    // One value for each allocation would take time that grows with the square of the number of operators.
+    double held = 0;
+    for (const Option& option : options) {
+      if (option.kind != Option::Kind::kPack) held += static_cast<double>(freed_by(tape, option));
+    }
+    bytes = std::max(bytes, static_cast<int64_t>(held * static_cast<double>(tape.values.size()) / kMostLooks));
+  }
   // Where there are very many, every n-th will do; the first of them varies so that all get their turn.
   if (const size_t stride = options.size() / kMostOptions; stride > 1) {
     size_t count = 0;

@@ -77,6 +77,37 @@ TEST(DeepGraph, AChainWithinATightBudget) {
   }
 }
 
+// What is given up under pressure is chosen among all values; that must not be done anew for each operator.
+TEST(DeepGraph, ALongStepUnderPressureTakesNoQuadraticTime) {
+  memory::start_accounting();
+  constexpr int64_t kLength = 40000;
+  constexpr int64_t kSize = 64;
+  const auto sines = [] {  // each saves its input
+    const auto x = torch::ones({kSize}).requires_grad_();
+    auto h = x * 1;
+    for (int64_t i = 0; i < kLength; ++i) h = h.sin();
+    h.sum().backward();
+    Outcome outcome;
+    outcome.add("grad", x.grad());
+    return outcome;
+  };
+  Outcome plain;
+  const double plain_seconds = seconds_of([&] { plain = sines(); });
+  const int64_t limit = memory::current() + kLength * kSize * 4 * 60 / 100;
+  Session session({.budget = Budget::bytes(limit), .planner = "online"});
+  StepReport report;
+  Outcome other;
+  const double seconds = seconds_of([&] {
+    auto step = session.step();
+    other = sines();
+    report = step.end();
+  });
+  expect_same_bits(plain, other, "sines");
+  EXPECT_LE(report.peak_bytes, limit);
+  EXPECT_GT(report.operators_replayed, 0);
+  EXPECT_LT(seconds, 20 * plain_seconds + 2) << "plain takes " << plain_seconds;
+}
+
 TEST(DeepGraph, ACheckpointPerBlockReplaysEachOperatorOnce) {
   Session session;
   auto x = torch::randn({64}).requires_grad_();
