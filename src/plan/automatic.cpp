@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kWork = 120'000'000, kWorkPerOperator = 15'000;
 constexpr int64_t kTimesToRefine = 10;  ///< so much more
 constexpr int64_t kPartOfCurve = 4;     ///< a part of it, for each budget of a curve
+constexpr int64_t kRungs = 8;           ///< budgets above the one, and below it, that plans_around() looks at too
 /// Operators that the first plans of a search may replay: such as replay more take too long to look at.
 constexpr int64_t kMostReplays = 2'000'000;
 
@@ -46,6 +47,19 @@ class Automatic {
     if (options_.refine) search.run(limit, kTimesToRefine * work_);
   }
 
+  /// Plans for more and for less than `limit`, a few of each: with no look at what other planners choose.
+  void plan_around(int64_t limit) {
+    const int64_t lowest = limit - std::max<int64_t>(0, limit - floor_of(graph_).peak_bytes) / 2;
+    for (const auto& [high, low] : {std::pair{plain_peak_, limit}, {limit, lowest}}) {
+      for (int64_t rung = 1; rung < kRungs; ++rung) {
+        const int64_t within = high - (high - low) / kRungs * rung;
+        if (within >= plain_peak_) continue;
+        choose_greedily(within);
+        Search(graph_, options_, frontier).run(within, work_ / kRungs);
+      }
+    }
+  }
+
   /// How low does it go? The same for every budget, so that a budget that a refusal names is one that is found.
   const Frontier& lowest() {
     if (!lowest_) {
@@ -59,10 +73,14 @@ class Automatic {
   Frontier frontier;
 
  private:
-  void start(int64_t limit) {
+  void choose_greedily(int64_t limit) {
     Actions actions(graph_.values.size(), Action::kKeep);
     const Simulation run = Greedy(graph_, simulator_, options_).descend(actions, limit, kMostReplays);
     frontier.offer(run, actions);
+  }
+
+  void start(int64_t limit) {
+    choose_greedily(limit);
     offer_choices(frontier, graph_, limit, options_);
   }
 
@@ -92,6 +110,13 @@ Frontier plans_within(const Graph& graph, int64_t limit, PlannerOptions options)
   Automatic automatic(graph, options);
   automatic.plan(limit, 1);
   return automatic.frontier.within(limit) != nullptr ? std::move(automatic.frontier) : automatic.lowest();
+}
+
+Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options) {
+  Automatic automatic(graph, options);
+  automatic.plan_around(limit);
+  automatic.plan(limit, 1);
+  return std::move(automatic.frontier);
 }
 
 Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options) {

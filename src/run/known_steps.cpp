@@ -196,6 +196,7 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
     if (other.structure == step.structure) other.room.reset();
   }
   step.frontier.reset();
+  step.moves = 0;
   step.exploration = Search();  // waits for one that nobody asked for
   if (planner_ != "auto") return;
   const int64_t budget = step.budget_within(room);

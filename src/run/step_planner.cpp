@@ -1,6 +1,7 @@
 #include "run/step_planner.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,10 @@ namespace remat {
 namespace {
 
 constexpr double kPlenty = 2;  ///< times what plain takes
+/// Where the room has changed by more than such a part since plans were searched for, it is searched anew: an
+/// optimizer's state comes after the first step. So many times, for rooms that change in every step.
+constexpr int64_t kPartsOfRoom = 32;
+constexpr int kMostMoves = 3;
 
 }  // namespace
 
@@ -34,14 +39,13 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
   if (!is_worth_planning(step)) return;
   // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
   const bool refine = times_seen(step.structure) >= kSamples;
-  const PlannerOptions options{.pack = pack_};
-  const auto search = [graph = step.graph, refine, limit = step.budget_within(room), options] {
-    auto frontier = planners::explore(graph, options);
-    if (refine) planners::refine(graph, frontier, limit, options);
-    return frontier;
+  const PlannerOptions options{.pack = pack_, .refine = refine};
+  const auto search = [graph = step.graph, limit = step.budget_within(room), options] {
+    return planners::plans_around(graph, limit, options);
   };
   using Future = std::future<planners::Frontier>;
   step.explored_baseline = step.graph.baseline_bytes;
+  step.explored_room = room;
   try {
     step.exploration = Search(new Future(std::async(std::launch::async, search)));
   } catch (const std::system_error&) {  // no thread to be had: when the plan is asked for, then
@@ -72,6 +76,11 @@ std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budge
 
 /// The fastest plan within the budget that a search finds, if there is one.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
+  const bool moved = std::abs(room - step.explored_room) > step.explored_room / kPartsOfRoom;
+  if (step.frontier && moved && step.moves < kMostMoves) {
+    ++step.moves;
+    step.frontier.reset();
+  }
   if (!step.frontier) {
     if (!is_in_progress(step.exploration)) explore(step, room);
     step.frontier = step.exploration->get();

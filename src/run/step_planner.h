@@ -94,6 +94,8 @@ class StepPlanner {
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress
     std::optional<planners::Frontier> frontier;
+    int64_t explored_room = 0;      ///< bytes: that plans were searched for
+    int moves = 0;                  ///< times that it was searched for another room
     int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "brute_force.h"
 #include "step_builder.h"
 
 namespace remat::test {
@@ -13,11 +14,20 @@ Graph chain(int64_t bytes) {
   return plain_chain(values);
 }
 
+/// Plans for every 20th of plain's activation peak.
+planners::Frontier curve(const Graph& graph) {
+  std::vector<int64_t> limits;
+  for (int percent = 95; percent > 0; percent -= 5) {
+    limits.push_back(graph.baseline_bytes + (plain_peak(graph) - graph.baseline_bytes) * percent / 100);
+  }
+  return planners::plans_of_curve(graph, limits, {});
+}
+
 TEST(Choice, TheFastestThatFitsOfWhatWasFoundForAnotherSize) {
   const Graph small = chain(100), large = chain(200);
-  const planners::Frontier found = planners::explore(small, {});
+  const planners::Frontier found = curve(small);
   const int64_t plain = Simulator(large).run(planners::Actions(large.values.size(), Action::kKeep)).peak_bytes;
-  const planners::Frontier own = planners::explore(large, {});
+  const planners::Frontier own = curve(large);
   for (const int percent : {100, 80, 60, 50}) {
     const int64_t limit = plain * percent / 100;
     planners::Choice choice(large, limit, {});
@@ -32,7 +42,7 @@ TEST(Choice, TheFastestThatFitsOfWhatWasFoundForAnotherSize) {
 TEST(Choice, NothingFits) {
   const Graph graph = chain(100);
   planners::Choice choice(graph, 50, {});
-  choice.offer(planners::explore(graph, {}));
+  choice.offer(curve(graph));
   EXPECT_FALSE(choice.fits());
 }
 

@@ -99,7 +99,7 @@ def in_process(kind: str, seeds: range) -> list[int]:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=Path(__file__).parent,
-        env=os.environ | {"REMAT_VALIDATE": "1", "OMP_WAIT_POLICY": "passive"},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "REMAT_VALIDATE": "1", "OMP_WAIT_POLICY": "passive"},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
