@@ -1,6 +1,7 @@
 #include "plan/candidates.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "plan/costs.h"
 
@@ -77,6 +78,11 @@ bool Candidates::offer(const Actions& actions) {
   if (of_dropped != actions) lowest = std::min(lowest, judge(of_dropped));
   if (of_all != of_dropped) lowest = std::min(lowest, judge(of_all));
   return lowest <= budget_;
+}
+
+double Candidates::best_seconds() const {
+  const Frontier::Point* const found = frontier_.within(budget_);
+  return found != nullptr ? found->seconds : std::numeric_limits<double>::infinity();
 }
 
 Actions Candidates::best() const {

@@ -46,6 +46,8 @@ class Candidates {
   int64_t plain_peak() const { return plain_peak_; }
   /// The fastest that fit, or those with the lowest peak.
   Actions best() const;
+  /// Seconds of the fastest that fit; infinite if nothing does.
+  double best_seconds() const;
 
  private:
   static constexpr int64_t kMostWork = 100'000'000;

@@ -1,6 +1,7 @@
 // The planner `segments`, after Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "plan/candidates.h"
 #include "plan/chain.h"
@@ -9,8 +10,10 @@
 namespace remat::planners {
 namespace {
 
-/// Numbers of segments that are tried: each a 32nd more than the last, up to some times the root.
-constexpr int64_t kMoreSegments = 32;
+/// Numbers of segments that are tried first: each a 32nd more than the last, up to some times the root where there
+/// are many operators. Then all that lie about the best of these.
+constexpr int64_t kMore = 32;
+constexpr size_t kManyOperators = 512;
 constexpr double kTimesRoot = 8;
 
 /// Keeps as many segments at the end as fit: backward begins with them, and gains nothing by dropping them.
@@ -35,11 +38,26 @@ void offer_segments(Candidates& candidates, const Graph& graph, const Chain& cha
 Actions segments(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
   const Cuts cuts(graph);
-  const auto most = static_cast<int64_t>(kTimesRoot * std::sqrt(static_cast<double>(graph.operators.size())));
-  for (int64_t k = 1; k <= most && !candidates.exhausted(); k += std::max<int64_t>(1, k / kMoreSegments)) {
+  const auto offer = [&](int64_t count) {
     for (const auto measure : {Cuts::Measure::kBytes, Cuts::Measure::kSeconds}) {
-      offer_segments(candidates, graph, Chain(graph, cuts.divide(k, measure)));
+      offer_segments(candidates, graph, Chain(graph, cuts.divide(count, measure)));
     }
+  };
+  const auto next = [](int64_t count) { return count + std::max<int64_t>(1, count / kMore); };
+  const auto operators = static_cast<double>(graph.operators.size());
+  const bool many = graph.operators.size() > kManyOperators;
+  const auto most = static_cast<int64_t>(many ? kTimesRoot * std::sqrt(operators) : operators);
+  int64_t best = 0, before_best = 0;
+  for (int64_t count = 1, before = 0; count <= most && !candidates.exhausted();
+       before = std::exchange(count, next(count))) {
+    const double known = candidates.best_seconds();
+    offer(count);
+    if (candidates.best_seconds() >= known) continue;
+    best = count;
+    before_best = before;
+  }
+  if (best > 0) {
+    for (int64_t count = before_best + 1; count < next(best) && !candidates.exhausted(); ++count) offer(count);
   }
   return candidates.best();
 }

@@ -19,13 +19,13 @@ void make_sparse(Machine& m) {
   switch (m.random().below(3)) {
     case 0: {
       const auto where = m.indices(kRows, {2, count});
-      return m.act("s" + std::to_string(id) + " = sparse_coo_tensor of " + e.name(), [&] {
+      return m.act(std::string("s") + std::to_string(id) + " = sparse_coo_tensor of " + e.name(), [&] {
         m.sparse.push_back({at::sparse_coo_tensor(where, values, {kRows, kRows}), id, false});
       });
     }
     case 1: {
       const auto where = m.indices(kRows, {1, count});
-      return m.act("s" + std::to_string(id) + " = hybrid sparse_coo_tensor of " + e.name(), [&] {
+      return m.act(std::string("s") + std::to_string(id) + " = hybrid sparse_coo_tensor of " + e.name(), [&] {
         m.sparse.push_back(
             {at::sparse_coo_tensor(where, values.unsqueeze(1).expand({count, kRows}), {kRows, kRows}), id, false});
       });
@@ -33,7 +33,7 @@ void make_sparse(Machine& m) {
     default: {
       const auto rows = at::arange(kRows + 1, at::kLong).clamp_max(count);
       const auto columns = at::zeros({std::min(count, kRows)}, at::kLong);
-      return m.act("s" + std::to_string(id) + " = sparse_csr_tensor of " + e.name(), [&] {
+      return m.act(std::string("s") + std::to_string(id) + " = sparse_csr_tensor of " + e.name(), [&] {
         m.sparse.push_back({at::sparse_csr_tensor(rows, columns, values.narrow(0, 0, std::min(count, kRows)),
                                                   {kRows, kRows}, values.options().layout(at::kSparseCsr)),
                             id, false});
