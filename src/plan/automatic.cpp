@@ -16,20 +16,28 @@
 namespace remat::planners {
 namespace {
 
-/// Of the search for one budget, as IncrementalSimulator::work() counts: this sets the planning time.
-constexpr int64_t kWork = 120'000'000, kWorkPerOperator = 15'000;
-constexpr int64_t kTimesToRefine = 10;  ///< so much more
-constexpr int64_t kPartOfCurve = 4;     ///< a part of it, for each budget of a curve
-constexpr int64_t kRungs = 8;           ///< budgets above the one, and below it, that plans_around() looks at too
+/// Of the search for one budget, as IncrementalSimulator::work() counts: this sets the planning time. So
+/// much for each operator, up to a limit, and a little for each beyond.
+constexpr int64_t kLeastWork = 40'000'000, kWorkPerOperator = 160'000, kMostWork = 120'000'000, kWorkBeyond = 15'000;
+/// Several searches one after another beat a long one where budgets are tight: for the lowest peak, and to refine, then
+/// each so many times as long.
+constexpr int kSearchesOnwards = 5;
+constexpr int64_t kTimesToRefine = 3;
+constexpr int64_t kPartOfCurve = 4;  ///< a part of it, for each budget of a curve
+constexpr int64_t kRungs = 8;        ///< budgets above the one, and below it, that plans_around() looks at too
 /// Operators that the first plans of a search may replay: such as replay more take too long to look at.
 constexpr int64_t kMostReplays = 2'000'000;
+
+int64_t work_for(int64_t operators) {
+  return std::min(kMostWork, kLeastWork + kWorkPerOperator * operators) + kWorkBeyond * operators;
+}
 
 class Automatic {
  public:
   Automatic(const Graph& graph, PlannerOptions options)
       : graph_(graph),
         options_(options),
-        work_(kWork + kWorkPerOperator * static_cast<int64_t>(graph.operators.size())),
+        work_(work_for(static_cast<int64_t>(graph.operators.size()))),
         simulator_(graph) {
     const Actions keep(graph.values.size(), Action::kKeep);
     const Simulation plain = simulator_.run(keep);
@@ -44,7 +52,7 @@ class Automatic {
     if (frontier.within(limit) == nullptr) return;
     Search search(graph_, options_, frontier);
     search.run(limit, work_ / part);
-    if (options_.refine) search.run(limit, kTimesToRefine * work_);
+    for (int i = 0; options_.refine && i < kSearchesOnwards; ++i) search.run(limit, kTimesToRefine * work_);
   }
 
   /// Plans for more and for less than `limit`, a few of each: with no look at what other planners choose.
@@ -93,7 +101,8 @@ class Automatic {
     const Simulation run = simulator_.run(each_time, kMostReplays);
     if (!run.stopped) frontier.offer(run, each_time);
     start(limit);
-    Search(graph_, options_, frontier).run(limit, work_);
+    Search search(graph_, options_, frontier);
+    for (int i = 0; i < kSearchesOnwards; ++i) search.run(limit, work_);
   }
 
   const Graph& graph_;

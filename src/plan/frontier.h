@@ -55,7 +55,7 @@ class Frontier {
 };
 
 /// What `auto` finds within `limit`, in bytes, baseline included, and on the way there; where nothing fits, what has
-/// the lowest peak. With `options.refine` it searches ten times as long.
+/// the lowest peak. With `options.refine` it searches sixteen times as long.
 Frontier plans_within(const Graph& graph, int64_t limit, PlannerOptions options);
 /// The same and, less well searched for, plans for larger and smaller limits: for steps of other sizes.
 Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options);

@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kRounds = 2;  ///< each begins with the best that is known
 /// Temperatures, in seconds of a mean operator: the first and the last.
-constexpr double kHot = 2, kCold = 0.05;
+constexpr double kHot = 1, kCold = 0.05;
 /// The price of bytes above the limit looks at no nearer points of the frontier: a part of all bytes within the limit.
 constexpr double kNearest = 1.0 / 200;
-/// Only what peaks so near the limit, as a part of all bytes within it, is worth remembering.
+/// What peaks so near the limit, as a part of all bytes within it, is worth remembering.
 constexpr double kNear = 1.0 / 16;
 /// A move that replays so many times the operators of the step and of what it changes takes too long to look at.
 constexpr int64_t kMostReplays = 2;
@@ -73,7 +73,6 @@ void Search::anneal(int64_t limit, int64_t work) {
   };
   const int64_t begin = simulator_.work();
   const auto operators = static_cast<int64_t>(graph_.operators.size());
-  const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
   int64_t other_work = 0;
   double now = cost(simulator_.in_force());
   for (int64_t moves = 1;; ++moves) {
@@ -93,9 +92,7 @@ void Search::anneal(int64_t limit, int64_t work) {
       simulator_.reject();
       continue;
     }
-    const int64_t aim = std::max(limit, frontier_.lowest_peak());
-    const bool is_near = std::abs(static_cast<double>(run.peak_bytes - aim)) < kNear * room;
-    if (is_near && frontier_.offer(run, simulator_.actions())) {
+    if (is_worth_remembering(run, limit) && frontier_.offer(run, simulator_.actions())) {
       other_work += static_cast<int64_t>(graph_.values.size());
     }
     const double then = cost(run);
@@ -107,6 +104,17 @@ void Search::anneal(int64_t limit, int64_t work) {
       simulator_.reject();
     }
   }
+}
+
+/// What is faster within the limit, or peaks lower than all, or near the limit: of a large graph every point takes
+/// megabytes.
+bool Search::is_worth_remembering(const Simulation& run, int64_t limit) const {
+  const Frontier::Point* const within = frontier_.within(limit);
+  if (run.peak_bytes <= limit && (within == nullptr || run.seconds < within->seconds)) return true;
+  if (run.peak_bytes < frontier_.lowest_peak()) return true;
+  const int64_t aim = std::max(limit, frontier_.lowest_peak());
+  const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
+  return std::abs(static_cast<double>(run.peak_bytes - aim)) < kNear * room;
 }
 
 bool Search::try_move(double progress, bool over_limit) {

@@ -40,6 +40,7 @@ class Search {
   };
 
   void anneal(int64_t limit, int64_t work);
+  bool is_worth_remembering(const Simulation& run, int64_t limit) const;
   /// False if it changed nothing.
   bool try_move(double progress, bool over_limit);
   Set random_set(double progress);

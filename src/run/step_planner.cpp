@@ -77,15 +77,14 @@ std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budge
 /// The fastest plan within the budget that a search finds, if there is one.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
   const bool moved = std::abs(room - step.explored_room) > step.explored_room / kPartsOfRoom;
-  if (step.frontier && moved && step.moves < kMostMoves) {
-    ++step.moves;
-    step.frontier.reset();
-  }
-  if (!step.frontier) {
+  const bool again = step.frontier && moved && step.moves < kMostMoves;
+  if (again) ++step.moves;
+  if (!step.frontier || again) {
     if (!is_in_progress(step.exploration)) explore(step, room);
-    step.frontier = step.exploration->get();
+    if (step.exploration != nullptr) step.frontier = step.exploration->get();
     step.exploration = Search();
   }
+  if (!step.frontier) return std::nullopt;
   const auto* const point = step.frontier->within(step.explored_baseline + room);
   if (point == nullptr) return std::nullopt;
   return finished_plan(step.graph, step.budget_within(room), planner_, point->actions);

@@ -47,9 +47,13 @@ TEST(PlannedSteps, LessBudgetNeverGivesAHigherMeasuredPeakNorAFasterPlan) {
   int64_t peak = INT64_MAX;
   double seconds = 0;
   constexpr int kBudgets = 50;
-  for (int i = 0; i < kBudgets; ++i) {
-    const int64_t budget = top - (top - lowest) * i / (kBudgets - 1);
-    const Plan plan = make_plan(graph, budget);
+  std::vector<int64_t> budgets;
+  for (int i = 0; i < kBudgets; ++i) budgets.push_back(top - (top - lowest) * i / (kBudgets - 1));
+  const std::vector<Plan> plans = plan_curve(graph, budgets);
+  ASSERT_GE(plans.size(), budgets.size());
+  for (size_t i = 0; i < budgets.size(); ++i) {
+    const int64_t budget = budgets[i];
+    const Plan& plan = plans[i];
     EXPECT_GE(plan.predicted_seconds, seconds) << budget;
     seconds = plan.predicted_seconds;
     Session session({.budget = Budget::bytes(budget), .planner = "online", .plan = plan});
