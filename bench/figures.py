@@ -204,7 +204,7 @@ def changing_round(plain, other, number, steps):
 def planning(bench):
     """How long `auto` plans a transformer's step on one core, by its number of operators, and in how much memory."""
     rows = []
-    for operators in (500, 1000, 2500, 5000, 10000, 25000):
+    for operators in (500, 1000, 2500, 5000, 10000, 25000, 100000):
         program = [bench.build / "bench" / "bench_planning", str(operators)]
         runs = [
             json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
@@ -212,6 +212,46 @@ def planning(bench):
         ]
         rows.append(sorted(runs, key=lambda run: run["planning_seconds"])[len(runs) // 2])
     return rows
+
+
+# Kinds of generated graphs (bench/generated_graphs.h) and their numbers of operators. Nothing is tuned on these seeds.
+HELD_OUT = {
+    kind: (60, 250, 550) for kind in ("chain", "transformer", "resnet", "unet", "lstm", "experts", "dag")
+}
+HELD_OUT_SEED = 1001
+LARGE = {"resnet": (500, 100_000), "transformer": (500, 100_000)}  # `auto` alone
+
+
+def planners(bench):
+    """What each planner makes of graphs on which nothing was tuned: recompute in percent of the step, by budget. Plans do
+    not depend on the machine; `seconds` of planning do."""
+    program = bench.build / "bench" / "bench_planners"
+
+    def run(kind, operators, *names):
+        graph = f"{kind}:{operators}:{HELD_OUT_SEED}"
+        done = subprocess.run([program, graph, *names], check=True, capture_output=True, text=True)
+        return json.loads(done.stdout)
+
+    rows = [judged(run(kind, operators)) for kind, sizes in HELD_OUT.items() for operators in sizes]
+    return rows + [judged(run(kind, operators, "auto")) for kind, sizes in LARGE.items() for operators in sizes]
+
+
+def judged(result):
+    """A row of `planners`: at how many budgets `auto` is slower than another planner, or has no plan where one has."""
+    extra = {}
+    for row in result["rows"]:
+        extra.setdefault(row["planner"], {})[row["share"]] = row["extra_percent"]
+    others = [plans for planner, plans in extra.items() if planner not in ("auto", "refined")]
+    worse = none = 0
+    for share, auto in extra["auto"].items():
+        found = [plans[share] for plans in others if plans[share] is not None]
+        none += auto is None and bool(found)
+        worse += auto is not None and bool(found) and auto > min(found) * (1 + 1e-9)
+    seconds = max(row["seconds"] for row in result["rows"] if row["planner"] == "auto")
+    return {"graph": result["graph"], "operators": result["operators"], "worse": worse, "none": none} | {
+        "auto_seconds": seconds,
+        "extra_percent": extra,
+    }
 
 
 def command_on_graphs(bench):
@@ -238,5 +278,5 @@ def smallest(bench):
 
 FIGURES = {
     f.__name__: f
-    for f in (recording, operator, allocator, compute, budgets, online, half, packing, changing, planning, gap, smallest)
+    for f in (recording, operator, allocator, compute, budgets, online, half, packing, changing, planning, planners, gap, smallest)
 }

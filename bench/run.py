@@ -50,6 +50,11 @@ def summary(row):
         return f"{row['model']} {row['command']}: {row['error']}"
     if "record_cost_seconds" in row:
         return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
+    if "worse" in row:
+        return (
+            f"{row['graph']}: auto is slower than another planner at {row['worse']} budgets, has no plan where one has at "
+            f"{row['none']}; {row['auto_seconds']:.2f} s at most"
+        )
     if "planning_seconds" in row:
         return f"{row['operators']} operators: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.0f} MB"
     if "floor_bytes" in row:

@@ -18,7 +18,7 @@ namespace {
 
 /// Of the search for one budget, as IncrementalSimulator::work() counts: this sets the planning time. So
 /// much for each operator, up to a limit, and a little for each beyond.
-constexpr int64_t kLeastWork = 40'000'000, kWorkPerOperator = 160'000, kMostWork = 120'000'000, kWorkBeyond = 15'000;
+constexpr int64_t kLeastWork = 10'000'000, kWorkPerOperator = 220'000, kMostWork = 120'000'000, kWorkBeyond = 15'000;
 /// Several searches one after another beat a long one where budgets are tight: for the lowest peak, and to refine, then
 /// each so many times as long.
 constexpr int kSearchesOnwards = 5;
