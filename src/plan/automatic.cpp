@@ -115,12 +115,6 @@ class Automatic {
 
 }  // namespace
 
-Frontier plans_within(const Graph& graph, int64_t limit, PlannerOptions options) {
-  Automatic automatic(graph, options);
-  automatic.plan(limit, 1);
-  return automatic.frontier.within(limit) != nullptr ? std::move(automatic.frontier) : automatic.lowest();
-}
-
 Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options) {
   Automatic automatic(graph, options);
   automatic.plan_around(limit);
@@ -138,9 +132,10 @@ Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, Planner
 }
 
 Actions automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
-  const Frontier frontier = plans_within(graph, budget_bytes, options);
-  const Frontier::Point* const found = frontier.within(budget_bytes);
-  return found != nullptr ? found->actions : frontier.lowest().actions;
+  Automatic automatic(graph, options);
+  automatic.plan(budget_bytes, 1);
+  const Frontier::Point* const found = automatic.frontier.within(budget_bytes);
+  return found != nullptr ? found->actions : automatic.lowest().lowest().actions;
 }
 
 }  // namespace remat::planners

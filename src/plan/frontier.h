@@ -29,12 +29,6 @@ class Frontier {
   /// By peak.
   const std::map<int64_t, Point>& points() const { return points_; }
 
-  /// Calls `visit(peak, seconds)` for what takes more than `limit`, from the lowest peak up.
-  template <class Visit>
-  void for_each_above(int64_t limit, Visit visit) const {
-    for (auto p = points_.upper_bound(limit); p != points_.end(); ++p) visit(p->first, p->second.seconds);
-  }
-
   /// False if something known is as good.
   bool offer(const Simulation& run, const Actions& actions) { return offer(run.peak_bytes, run.seconds, actions); }
   void offer(const Frontier& others) {
@@ -54,10 +48,8 @@ class Frontier {
   std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
 };
 
-/// What `auto` finds within `limit`, in bytes, baseline included, and on the way there; where nothing fits, what has
-/// the lowest peak. With `options.refine` it searches sixteen times as long.
-Frontier plans_within(const Graph& graph, int64_t limit, PlannerOptions options);
-/// The same and, less well searched for, plans for larger and smaller limits: for steps of other sizes.
+/// What `auto` finds within `limit`, in bytes, baseline included, and, less well searched for, plans for larger and
+/// smaller limits: for steps of other sizes. With `options.refine` it searches sixteen times as long within `limit`.
 Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
 /// What it finds within each of `limits`, and what has the lowest peak, in one: less is never faster.
 Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);

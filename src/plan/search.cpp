@@ -58,9 +58,10 @@ double Search::seconds_per_byte(int64_t limit) const {
   const Frontier::Point* const within = frontier_.within(limit);
   const double seconds = within != nullptr ? within->seconds : 2 * frontier_.lowest().seconds;
   double price = mean_seconds_ / room;
-  frontier_.for_each_above(limit, [&](int64_t peak, double above) {
-    price = std::max(price, (seconds - above) / std::max(kNearest * room, static_cast<double>(peak - limit)));
-  });
+  for (auto above = frontier_.points().upper_bound(limit); above != frontier_.points().end(); ++above) {
+    const double bytes = std::max(kNearest * room, static_cast<double>(above->first - limit));
+    price = std::max(price, (seconds - above->second.seconds) / bytes);
+  }
   return price;
 }
 
