@@ -35,48 +35,37 @@ c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
 }  // namespace
 
 void Recorder::capture_argument(Pending& pending, size_t position, const c10::IValue& value) {
-  Tape& tape = *tape_;
+  Program& program = tape_->program;
   const OperatorInfo& info = *pending.info;
-  Argument argument;
+  const Program::Mark before = program.mark();
   const bool statistics = info.updates_statistics(pending.fn->inputs()) &&
                           (position == info.statistics[0] || position == info.statistics[1]);
   if (statistics) {
-    argument.kind = Argument::Kind::kStatistics;
     // A replay does without them, and kernels choose by their layout too.
     if (value.isTensor() && !value.toTensor().is_contiguous()) pending.repeatable = false;
-    if (!info.statistics_optional) {
-      argument.first = static_cast<uint32_t>(tape.tensors.size());
-      argument.count = 1;
-      auto& held = tape.tensors.emplace_back();
-      held.opaque = static_cast<uint32_t>(tape.opaque.size());
-      tape.opaque.push_back(history_free(value.toTensor()));
-    }
+    if (!info.statistics_optional) program.add_tensor().opaque = program.add_opaque(history_free(value.toTensor()));
+    program.add_tensor_argument(Argument::Kind::kStatistics, before);
   } else if (value.isTensor()) {
-    argument.kind = Argument::Kind::kTensor;
-    argument.first = static_cast<uint32_t>(tape.tensors.size());
-    argument.count = 1;
     capture_tensor(pending, value.toTensor(), info.writes(position));
+    program.add_tensor_argument(Argument::Kind::kTensor, before);
   } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    argument.kind = value.isTensorList() ? Argument::Kind::kTensorList : Argument::Kind::kOptionalTensorList;
-    argument.first = static_cast<uint32_t>(tape.tensors.size());
     for (const c10::IValue& element : value.toListRef()) {
       capture_tensor(pending, element.isTensor() ? element.toTensor() : at::Tensor(), info.writes(position));
-      ++argument.count;
     }
+    program.add_tensor_argument(
+        value.isTensorList() ? Argument::Kind::kTensorList : Argument::Kind::kOptionalTensorList, before);
   } else if (is_constant(value)) {
-    argument.first = static_cast<uint32_t>(tape.constants.size());
     // A list that TorchScript holds too may be changed by the script later.
     const bool shared = value.isPtrType() && value.isList() && value.use_count() > 1;
-    tape.constants.push_back(shared ? value.deepcopy() : value);
+    program.add_constant_argument(shared ? value.deepcopy() : value);
   } else {
     pending.repeatable = false;
   }
-  tape.arguments.push_back(argument);
 }
 
 void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool written) {
   Tape& tape = *tape_;
-  TensorArgument& argument = tape.tensors.emplace_back();
+  TensorArgument& argument = tape.program.add_tensor();
   if (!tensor.defined()) return;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (written && is_blank(tensor)) {
@@ -91,10 +80,9 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     if (written || tensor.is_inference() || impl.is_python_dispatch()) pending.repeatable = false;
     if (!pending.repeatable) return;
     pending.reads = pending.reads || !impl.is_wrapped_number();
-    argument.opaque = static_cast<uint32_t>(tape.opaque.size());
+    argument.opaque = tape.program.add_opaque(history_free(tensor));
     argument.version = impl.version_counter().current_version();
     argument.checksum = checksum_of_parts(tensor);
-    tape.opaque.push_back(history_free(tensor));
     return;
   }
   const bool overwritten = written && pending.info->overwrites;
@@ -192,9 +180,9 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
 void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.suspect_random = !pending.info->random;
   pending.generator = generator.generator;
-  pending.operation.generator = static_cast<uint32_t>(tape_->generators.size());
-  tape_->generators.push_back(std::move(generator));
-  if (tape_->trace != nullptr) tape_->trace->held(static_cast<int64_t>(tape_->generators.back().state.nbytes()));
+  const auto bytes = static_cast<int64_t>(generator.state.nbytes());
+  pending.operation.generator = tape_->program.add_generator(std::move(generator));
+  if (tape_->trace != nullptr) tape_->trace->held(bytes);
 }
 
 void Recorder::before_write(const at::Tensor& tensor) {

@@ -21,8 +21,8 @@ void Recorder::check_trial(Pending& pending, const std::vector<c10::IValue>& out
 /// Earlier calls may have done the same unseen: what is left of their results is held.
 void Recorder::distrust(const OperatorInfo& info) {
   Tape& tape = *tape_;
-  for (OperationId op = 0; op < tape.operations.size(); ++op) {
-    const Operation& operation = tape.operations[op];
+  for (OperationId op = 0; op < tape.program.size(); ++op) {
+    const Operation& operation = tape.program[op];
     if (operation.info != &info) continue;
     for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
       if (tape.values[id].producer != op) continue;

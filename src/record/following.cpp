@@ -29,7 +29,7 @@ uint32_t signature(std::string_view name, size_t results) {
 bool Following::matches(const Tape& tape, size_t index, size_t place) const {
   const Graph& graph = schedules.front()->graph;
   if (place >= graph.operators.size()) return false;
-  const Operation& operation = tape.operations[index];
+  const Operation& operation = tape.program[index];
   const GraphOperator& planned = graph.operators[place];
   if (planned.results.size() != operation.value_count) return false;
   return operation.info == nullptr || name_of(operation) == planned.name;  // null: let go of since
@@ -38,7 +38,7 @@ bool Following::matches(const Tape& tape, size_t index, size_t place) const {
 /// Of an operation that stands for one of the graph.
 bool Following::has_size(const Tape& tape, size_t index) const {
   const Graph& graph = schedules.front()->graph;
-  const Operation& operation = tape.operations[index];
+  const Operation& operation = tape.program[index];
   const GraphOperator& planned = graph.operators[planned_[index]];
   for (uint32_t r = 0; r < operation.value_count; ++r) {
     const Value& value = tape.values[operation.first_value + r];
@@ -64,7 +64,7 @@ bool Following::change_to_known(const Tape& tape, bool of_size) {
   const auto known = std::find_if(schedules.begin() + 1, schedules.end(), fits);
   if (known == schedules.end()) return false;
   schedules.erase(schedules.begin(), known);
-  planned_.resize(tape.operations.size());
+  planned_.resize(tape.program.size());
   for (size_t index = 0; index < planned_.size(); ++index) planned_[index] = static_cast<uint32_t>(index);
   next_ = planned_.size();
   found_none_ = approximate_ = false;
@@ -73,7 +73,7 @@ bool Following::change_to_known(const Tape& tape, bool of_size) {
 
 bool Following::advance(const Tape& tape) {
   if (schedules.empty()) return false;
-  const size_t index = tape.operations.size() - 1;
+  const size_t index = tape.program.size() - 1;
   if (lost_ == 0 && matches(tape, index, next_)) {
     planned_.push_back(static_cast<uint32_t>(next_++));
     if (has_size(tape, index)) return false;
@@ -100,7 +100,7 @@ bool Following::advance(const Tape& tape) {
 
 /// Results have other bytes than the schedule says.
 bool Following::check_sizes(const Tape& tape) {
-  const size_t index = tape.operations.size() - 1;
+  const size_t index = tape.program.size() - 1;
   if (index < next_look_) return false;
   if (change_to_known(tape, /*of_size=*/true)) return true;
   if (schedules.front()->structure == 0) {
@@ -145,7 +145,7 @@ bool Following::take_up_again(const Tape& tape) {
 Following::Place Following::find_place(const Tape& tape) const {
   std::vector<uint32_t> wanted;  // the last first
   for (size_t back = 0; back < std::min(lost_, kLongestRun); ++back) {
-    const Operation& operation = tape.operations[tape.operations.size() - 1 - back];
+    const Operation& operation = tape.program[tape.program.size() - 1 - back];
     if (operation.info == nullptr) break;
     wanted.push_back(signature(name_of(operation), operation.value_count));
   }
@@ -176,7 +176,7 @@ Following::Seen Following::seen(const Tape& tape) const {
   }
   for (size_t index = 0; index < planned_.size(); ++index) {
     if (planned_[index] == kLost) continue;
-    const Operation& operation = tape.operations[index];
+    const Operation& operation = tape.program[index];
     const GraphOperator& planned = graph.operators[planned_[index]];
     for (uint32_t r = 0; r < operation.value_count; ++r) {
       const auto made = static_cast<size_t>(planned.results[r]);
@@ -196,7 +196,7 @@ Action Following::action_of(const Tape& tape, uint32_t value) const {
   if (producer == kNone || producer >= planned_.size() || planned_[producer] == kLost) return Action::kKeep;
   const Schedule& schedule = *schedules.front();
   const std::vector<int32_t>& results = schedule.graph.operators[planned_[producer]].results;
-  const size_t result = value - tape.operations[producer].first_value;
+  const size_t result = value - tape.program[producer].first_value;
   if (result >= results.size()) return Action::kKeep;
   return schedule.plan.actions[static_cast<size_t>(results[result])];
 }
@@ -204,7 +204,7 @@ Action Following::action_of(const Tape& tape, uint32_t value) const {
 std::vector<double> Following::seconds(const Tape& tape) const {
   std::vector<double> result(schedules.front()->graph.operators.size(), -1);
   for (size_t index = 0; index < planned_.size(); ++index) {
-    if (planned_[index] != kLost) result[planned_[index]] = tape.operations[index].seconds;
+    if (planned_[index] != kLost) result[planned_[index]] = tape.program[index].seconds;
   }
   return result;
 }
@@ -218,7 +218,7 @@ std::shared_ptr<const Schedule> Following::followed_to_the_end(const Tape& tape)
   };
   const auto next = graph.operators.begin() + static_cast<std::ptrdiff_t>(next_);
   const bool to_the_end = std::none_of(next, graph.operators.end(), matters);
-  const bool mostly = 4 * all_lost_ <= tape.operations.size();
+  const bool mostly = 4 * all_lost_ <= tape.program.size();
   return to_the_end && mostly ? schedules.front() : nullptr;
 }
 

@@ -264,17 +264,17 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.info = &info;
   pending.draws = std::move(draws);
   pending.exceptions = std::uncaught_exceptions();
-  pending.before = tape.mark();
+  pending.before = tape.program.mark();
   pending.values = tape.values.size();
   if (pending_.size() == 1) {
     tape.captured_values = pending.values;
     tape.captured_tensors = pending.before.tensors;
   }
   pending.operation.info = &info;
-  pending.operation.first_argument = static_cast<uint32_t>(tape.arguments.size());
+  pending.operation.first_argument = static_cast<uint32_t>(pending.before.arguments);
   pending.operation.grad_mode = c10::GradMode::is_enabled();
-  pending.operation.settings = tape.settings_now(info);
-  const int threads = tape.settings[pending.operation.settings].threads;
+  pending.operation.settings = tape.program.add_settings(info);
+  const int threads = tape.program.settings(pending.operation).threads;
   pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
@@ -294,8 +294,8 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     });
   }
   if (!tape.meta && OperatorTrial::is_due(info)) pending.trial = OperatorTrial(info, inputs);
-  pending.operation.argument_count = static_cast<uint32_t>(tape.arguments.size()) - pending.operation.first_argument;
-  pending.after = tape.mark();
+  pending.after = tape.program.mark();
+  pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);
   if (tape.trace != nullptr) tape.trace->operator_begins();
   pending.begin = std::chrono::steady_clock::now();
 }

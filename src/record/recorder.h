@@ -104,7 +104,7 @@ class Recorder {
     const OperatorInfo* info = nullptr;
     Operation operation;
     size_t values = 0;         // on the tape before it
-    Tape::Mark before, after;  // the tape's arrays around its capture
+    Program::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
     std::vector<UnboundSave*> saved;

@@ -26,7 +26,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   const std::lock_guard lock(tape.mutex);
   const bool failed = std::uncaught_exceptions() > pending.exceptions;
   if (pending.generator.defined()) {
-    auto& record = tape.generators[pending.operation.generator];
+    auto& record = tape.program.generator(pending.operation.generator);
     if (!pending.suspect_random) {
       record.drawn = drawn;
     } else if (drawn != record.drawn) {
@@ -42,7 +42,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   count(c10::ArrayRef<const c10::IValue>(outputs.data(),
                                          outputs.size()));  // of memory that is not the allocator's: files
   if (!failed) check_trial(pending, outputs);
-  const auto id = static_cast<OperationId>(tape.operations.size());
+  const auto id = static_cast<OperationId>(tape.program.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
   bool recorded = pending.repeatable && alone && !failed;
   if (recorded) {
@@ -70,7 +70,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
           tape.values[known].raw = tape.values[known].producer != kNone;
           return;
         }
-        if (!tape.values[known].raw || !tape.operations[tape.values[known].producer].info->factory) return;
+        if (!tape.values[known].raw || !tape.program[tape.values[known].producer].info->factory) return;
         tape.unhome(known);
       }
       const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
@@ -84,7 +84,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   if (pending_.empty()) tape.captured_values = tape.captured_tensors = SIZE_MAX;
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
-    tape.erase(pending.before, pending.after);
+    tape.program.erase(pending.before, pending.after);
     if (tape.trace != nullptr) tape.trace->operator_skipped();
     bind_saved(pending);
     return;
@@ -99,11 +99,9 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     tape.values[value].drop = drop;
     tape.values[value].raw = raw;
   }
-  tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-    if (t.value != kNone) ++tape.values[t.value].readers;
-  });
+  tape.program.for_each_value(operation, [&](ValueId input) { ++tape.values[input].readers; });
   mark_packable(operation, outputs);
-  tape.operations.push_back(operation);
+  tape.program.add(operation);
   tape.follow_schedule();
   if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
@@ -120,10 +118,9 @@ void Recorder::mark_packable(const Operation& operation, const std::vector<c10::
   bool few = operation.info->two_valued;
   if (operation.info->elementwise) {
     uint32_t inputs = 0, packable = 0;
-    tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-      if (t.value == kNone) return;
+    tape.program.for_each_value(operation, [&](ValueId input) {
       ++inputs;
-      packable += tape.values[t.value].element_bytes > 0 ? 1 : 0;
+      packable += tape.values[input].element_bytes > 0 ? 1 : 0;
     });
     few = inputs == 1 && packable == 1;
   }

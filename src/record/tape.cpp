@@ -14,10 +14,6 @@ Tape::Tape() { Tapes::all().add(*this); }
 
 Tape::~Tape() {
   Tapes::all().remove(*this);
-  {
-    const memory::FrozenPlain frozen;
-    generators.clear();
-  }
   for (auto& value : values) {
     release_kept(value);
     if (value.absent) forget_plain(value);
@@ -148,7 +144,7 @@ bool Tape::is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const {
 
 bool Tape::is_comparable(ValueId id) const {
   const Value& value = values[id];
-  return value.producer == kNone || static_cast<int>(value.result) != operations[value.producer].info->workspace_result;
+  return value.producer == kNone || static_cast<int>(value.result) != program[value.producer].info->workspace_result;
 }
 
 ValueId Tape::make_leaf(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through) {
@@ -206,15 +202,6 @@ void Tape::release_kept(Value& value) {
   value.kept.reset();
 }
 
-uint32_t Tape::settings_now(const OperatorInfo& info) {
-  const bool products = info.products || settings.empty();
-  KernelSettings now = KernelSettings::current(products);
-  if (!products) now.precision = settings.back().precision;
-  if (info.foreign) now.autocast = AutocastState::current();
-  if (settings.empty() || settings.back() != now) settings.push_back(now);
-  return static_cast<uint32_t>(settings.size() - 1);
-}
-
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
   const OperationId producer = values[id].producer;
@@ -222,7 +209,7 @@ bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
     if (!tensor.requires_grad() || is_handed_out(id, *storage_of(tensor))) return true;
     return !(tensor.is_view() ? tensor._base() : tensor).is_leaf();  // products read a transposed view of a weight
   }
-  return values[id].data && !operations[producer].info->random && is_comparable(id);
+  return values[id].data && !program[producer].info->random && is_comparable(id);
 }
 
 void Tape::stop_watching() {
@@ -254,7 +241,7 @@ void Tape::set_action(ValueId id) {
 
 bool Tape::is_same_operator(size_t index, const Graph& graph) const {
   if (index >= graph.operators.size()) return false;
-  const Operation& operation = operations[index];
+  const Operation& operation = program[index];
   const GraphOperator& planned = graph.operators[index];
   if (planned.results.size() != operation.value_count) return false;
   if (!planned.results.empty() && planned.results.front() != static_cast<int32_t>(operation.first_value)) return false;
@@ -272,7 +259,7 @@ bool Tape::is_as_planned(size_t index, const Graph& graph) const {
 }
 
 bool Tape::begins_like(const Graph& graph) const {
-  for (size_t index = 0; index < operations.size(); ++index) {
+  for (size_t index = 0; index < program.size(); ++index) {
     if (!is_as_planned(index, graph)) return false;
   }
   return true;
@@ -280,7 +267,7 @@ bool Tape::begins_like(const Graph& graph) const {
 
 Tape::Sizes Tape::compare_sizes(const Graph& graph) const {
   Sizes sizes = Sizes::kNotLarger;
-  for (size_t index = 0; index < operations.size(); ++index) {
+  for (size_t index = 0; index < program.size(); ++index) {
     if (!is_same_operator(index, graph)) return Sizes::kOther;
     for (const int32_t made : graph.operators[index].results) {
       const Value& value = values[static_cast<size_t>(made)];
@@ -322,15 +309,9 @@ void Tape::hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage
 }
 
 int64_t Tape::record_bytes() const {
-  size_t bytes = values.capacity() * sizeof(Value) + operations.capacity() * sizeof(Operation) +
-                 arguments.capacity() * sizeof(Argument) + tensors.capacity() * sizeof(TensorArgument) +
-                 constants.capacity() * sizeof(c10::IValue) + opaque.capacity() * sizeof(at::Tensor) +
-                 by_storage_.size() * (sizeof(void*) + sizeof(ValueId)) * 2;
-  for (const auto& record : generators) {
-    bytes += sizeof(record);
-    if (record.state.defined()) bytes += record.state.nbytes();
-  }
-  return static_cast<int64_t>(bytes);
+  const size_t bytes =
+      values.capacity() * sizeof(Value) + by_storage_.size() * (sizeof(void*) + sizeof(ValueId)) * 2;
+  return program.bytes() + static_cast<int64_t>(bytes);
 }
 
 }  // namespace remat

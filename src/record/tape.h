@@ -1,11 +1,8 @@
 // src/record/tape.h -- the record of a forward pass: which operator made which contents, from what.
 //
-// Three flat arrays, in the order of execution, so that ascending operator ids are a topological order:
-//
-//   values      contents that a storage had at one time. A storage written to in place holds one value after another;
-//               a tensor is a view of a value (TensorView).
-//   operations  an operator call and where its arguments lie in `arguments`.
-//   arguments   a constant, a tensor, or a list of tensors (in `tensors`).
+//   program  the operators as they were called, in the order of execution.
+//   values   contents that a storage had at one time. A storage written to in place holds one value after another; a
+//            tensor is a view of a value (TensorView).
 //
 // Rule 1. A value without producer is a *leaf*: parameters, inputs, and everything that was not recorded or cannot be
 //         repeated exactly. The tape holds its storage, because a replay may have to read it.
@@ -28,16 +25,14 @@
 #include <thread>
 #include <vector>
 
-#include <ATen/core/ivalue.h>
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/intrusive_ptr.h>
 #include <remat/plan.h>
 
 #include "memory/allocation.h"
 #include "record/following.h"
-#include "record/kernel_settings.h"
-#include "record/operator_info.h"
 #include "record/packing.h"
+#include "record/program.h"
 #include "record/tensor_view.h"
 
 namespace remat {
@@ -48,10 +43,6 @@ class Ledger;
 
 class StepExtent;
 class Trace;
-
-using ValueId = uint32_t;
-using OperationId = uint32_t;
-inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 /// Why a leaf's contents cannot be read any more.
 enum class Loss : uint8_t {
@@ -104,43 +95,6 @@ struct Value {
 };
 inline constexpr uint32_t kWritten = 1U << 31U;
 
-struct TensorArgument {
-  ValueId value = kNone;    ///< kNone: see the other two; undefined if they say nothing either
-  uint32_t opaque = kNone;  ///< in Tape::opaque
-  uint32_t version = 0;     ///< of the opaque tensor when it was read
-  bool blank = false;       ///< an empty tensor for the operator to fill and resize
-  uint64_t checksum = 0;    ///< of what it reads where pointers may write to it, or of an opaque one's parts; 0: none
-  TensorView view;          ///< of `value`, or of the empty tensor
-};
-
-struct Argument {
-  enum class Kind : uint8_t { kConstant, kTensor, kTensorList, kOptionalTensorList, kStatistics };
-  Kind kind = Kind::kConstant;
-  uint32_t first = 0;  ///< in Tape::constants or Tape::tensors
-  uint32_t count = 0;  ///< tensors
-};
-
-struct Operation {
-  const OperatorInfo* info = nullptr;
-  uint32_t first_argument = 0, argument_count = 0;
-  ValueId first_value = 0;  ///< its results are values first_value ... first_value + value_count
-  uint32_t value_count = 0;
-  bool grad_mode = true;       ///< some kernels choose by it
-  float seconds = 0;           ///< measured when it was recorded
-  uint32_t generator = kNone;  ///< in Tape::generators
-  uint32_t settings = 0;       ///< in Tape::settings
-  uint32_t replays = 0;
-  uint32_t visit = 0;  ///< stamp of the last search that met it
-
-  /// What a replay takes.
-  float replay_seconds() const {
-    const bool from_statistics = info->batch_norm && value_count == 3;
-    return from_statistics ? kBatchNormShare * seconds : seconds;
-  }
-  /// A batch normalization that is repeated from its saved statistics: measured on a ResNet-50.
-  static constexpr float kBatchNormShare = 0.2F;
-};
-
 /// A policy scope that is inside of no other.
 struct Scope {
   std::vector<ValueId> anchors;  ///< what it reads from outside
@@ -155,12 +109,6 @@ struct ReplayCost {
   int64_t bytes = 0;  ///< of results
 };
 
-struct GeneratorRecord {
-  at::Generator generator;
-  at::Tensor state;    ///< before the operator ran
-  uint64_t drawn = 0;  ///< the checksum of the state after it; while it runs, of the one before
-};
-
 class Tape : public std::enable_shared_from_this<Tape> {
  public:
   Tape();
@@ -169,17 +117,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   Tape& operator=(const Tape&) = delete;
 
   std::recursive_timed_mutex mutex;
+  Program program;
   std::vector<Value> values;
-  std::vector<Operation> operations;
-  std::vector<Argument> arguments;
-  std::vector<TensorArgument> tensors;
-  std::vector<c10::IValue> constants;
-  std::vector<at::Tensor> opaque;
-  std::vector<GeneratorRecord> generators;
-  std::vector<KernelSettings> settings;  ///< one more each time that they change
-
-  /// The place of the settings in force in `settings`.
-  uint32_t settings_now(const OperatorInfo& info);
 
   /// The value that lives in `storage` now, or kNone.
   ValueId find(const c10::StorageImpl* storage) const;
@@ -233,23 +172,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool repeatable_now(ValueId id) const;
   /// Does anything but the tape need the contents where they are?
   bool is_in_use(ValueId id) const;
-  /// The tensors of one operation, as a range over its arguments' tensors.
-  template <class Visit>
-  void for_each_tensor(const Operation& operation, Visit&& visit) const {
-    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
-      for (uint32_t t = 0; t < arguments[a].count; ++t) visit(tensors[arguments[a].first + t], a);
-    }
-  }
-
-  /// How far the arrays of arguments reach.
-  struct Mark {
-    size_t arguments = 0, tensors = 0, constants = 0, opaque = 0, generators = 0;
-    bool operator==(const Mark&) const = default;
-  };
-  Mark mark() const { return {arguments.size(), tensors.size(), constants.size(), opaque.size(), generators.size()}; }
-  /// Forgets the arguments captured between two marks: what they hold, and their places if they are the last.
-  void erase(const Mark& begin, const Mark& end);
-
   /// Gives up the memory of `id`; it can be recomputed. The caller makes sure that only the tape holds it.
   void give_up(ValueId id);
   /// Gives it up like give_up(), and holds it packed from now on. False, and nothing has happened, if its contents
@@ -339,8 +261,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   double replay_seconds = 0;
   ska::flat_hash_map<const OperatorInfo*, ReplayCost> replayed;
 
-  uint32_t next_visit() { return ++visit_; }
-
  private:
   ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
   /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands,
@@ -382,7 +302,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   const uint64_t watched_ends_ = memory::watched_ends();  ///< before the first leaf
   uint32_t released_since_collect_ = 0;
   bool released_since_look_ = false;  ///< at the generators' states
-  uint32_t visit_ = 0;
 };
 
 }  // namespace remat

@@ -11,11 +11,10 @@ namespace remat {
 std::vector<bool> Tape::made_of(ValueId leaf) const {
   std::vector<bool> made(values.size(), false);
   made[leaf] = true;
-  for (const Operation& operation : operations) {  // in the order in which they ran
+  for (const Operation& operation : program) {  // in the order in which they ran
     if (operation.info == nullptr) continue;
     bool reads = false;
-    for_each_tensor(operation,
-                    [&](const TensorArgument& t, uint32_t) { reads = reads || (t.value != kNone && made[t.value]); });
+    program.for_each_value(operation, [&](ValueId input) { reads = reads || made[input]; });
     if (reads) std::fill_n(made.begin() + operation.first_value, operation.value_count, true);
   }
   return made;
@@ -37,30 +36,30 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
         living && !passed_over[id] && (value.kept ? value.kept.use_count() > 1 : value.home.use_count() > 0);
     if (value.saved > 0 || value.wanted > 0 || id >= captured_values || in_hands) need(id);
   }
-  for (size_t t = captured_tensors; t < tensors.size(); ++t) need(tensors[t].value);
+  program.for_each_tensor_from(captured_tensors, [&](const TensorArgument& t) { need(t.value); });
   while (!stack.empty()) {
     const Value& value = values[stack.back()];
     stack.pop_back();
     need(value.successor);
-    if (value.producer == kNone || operations[value.producer].visit == stamp) continue;
-    operations[value.producer].visit = stamp;
-    for_each_tensor(operations[value.producer], [&](const TensorArgument& t, uint32_t) { need(t.value); });
+    if (value.producer == kNone || program.is_stamped(value.producer, stamp)) continue;
+    program.stamp(value.producer, stamp);
+    program.for_each_value(program[value.producer], need);
   }
   return needed;
 }
 
 void Tape::collect() {
-  const uint32_t stamp = next_visit();
+  const uint32_t stamp = program.next_stamp();
   release_all_but(reachable(/*living=*/false, stamp), stamp);
 }
 
 void Tape::collect_before_write(ValueId leaf) {
-  const uint32_t stamp = next_visit();
+  const uint32_t stamp = program.next_stamp();
   release_all_but(reachable(/*living=*/true, stamp, leaf), stamp);
 }
 
 bool Tape::collect_to_free(bool spare_living) {
-  const uint32_t stamp = next_visit();
+  const uint32_t stamp = program.next_stamp();
   const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
   for (ValueId id = 0; id < values.size(); ++id) {
     if (needed[id] || !values[id].kept || values[id].kept.use_count() > 1) continue;
@@ -72,17 +71,12 @@ bool Tape::collect_to_free(bool spare_living) {
 }
 
 int64_t Tape::release_unused_generators() {
-  if (!std::exchange(released_since_look_, false) || generators.empty()) return 0;
-  const uint32_t stamp = next_visit();
+  if (!std::exchange(released_since_look_, false)) return 0;
+  const uint32_t stamp = program.next_stamp();
   reachable(/*living=*/true, stamp);
-  const memory::FrozenPlain frozen;
   int64_t bytes = 0;
-  for (const Operation& operation : operations) {
-    if (operation.info == nullptr || operation.generator == kNone || operation.visit == stamp) continue;
-    at::Tensor& state = generators[operation.generator].state;
-    if (!state.defined()) continue;
-    bytes += static_cast<int64_t>(state.nbytes());
-    state.reset();
+  for (OperationId id = 0; id < program.size(); ++id) {
+    if (!program.is_stamped(id, stamp)) bytes += program.release_generator(id);
   }
   return bytes;
 }
@@ -91,31 +85,17 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
   released_since_collect_ = 0;
   std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
   for (auto& value : values) value.readers = 0;
-  for (auto& operation : operations) {
-    if (operation.info == nullptr) continue;
-    if (operation.visit == stamp) {
-      for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-        if (t.value != kNone) ++values[t.value].readers;
-      });
-      continue;
+  for (OperationId id = 0; id < program.size(); ++id) {
+    if (program[id].info == nullptr) continue;
+    if (program.is_stamped(id, stamp)) {
+      program.for_each_value(program[id], [&](ValueId input) { ++values[input].readers; });
+    } else {
+      program.forget(id);
     }
-    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
-      const Argument argument = std::exchange(arguments[a], Argument());
-      if (argument.kind == Argument::Kind::kConstant) constants[argument.first] = c10::IValue();
-      for (uint32_t t = argument.first; t < argument.first + argument.count; ++t) {
-        if (tensors[t].opaque != kNone) opaque[tensors[t].opaque] = at::Tensor();
-        tensors[t] = TensorArgument();
-      }
-    }
-    if (operation.generator != kNone) {
-      const memory::FrozenPlain frozen;
-      generators[operation.generator] = GeneratorRecord();
-    }
-    operation.info = nullptr;
   }
   for (ValueId id = 0; id < values.size(); ++id) {
     Value& value = values[id];
-    if (value.producer != kNone && operations[value.producer].info == nullptr) value.producer = kNone;
+    if (value.producer != kNone && program[value.producer].info == nullptr) value.producer = kNone;
     if (needed[id]) continue;
     if (value.extra) {
       if (trace != nullptr) trace->forgotten(id, value.bytes);
@@ -132,22 +112,6 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
 
 void Tape::collect_if_due() {
   if (released_since_collect_ > 64 + values.size() / 4) collect();
-}
-
-void Tape::erase(const Mark& begin, const Mark& end) {
-  const memory::FrozenPlain frozen;  // of generator states, which plain does not have
-  const auto forget = [last = mark() == end](auto& array, size_t from, size_t to) {
-    if (last) {
-      array.resize(from);
-    } else {  // an operator inside was recorded behind them
-      for (size_t i = from; i < to; ++i) array[i] = typename std::decay_t<decltype(array)>::value_type();
-    }
-  };
-  forget(arguments, begin.arguments, end.arguments);
-  forget(tensors, begin.tensors, end.tensors);
-  forget(constants, begin.constants, end.constants);
-  forget(opaque, begin.opaque, end.opaque);
-  forget(generators, begin.generators, end.generators);
 }
 
 }  // namespace remat

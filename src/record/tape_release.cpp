@@ -67,8 +67,8 @@ void Tape::drop_idle() {
 bool Tape::repeatable_now(ValueId id) const {
   if (watched_ends_ == memory::watched_ends()) return true;  // no leaf of any tape was emptied since
   bool all_there = true;
-  for_each_tensor(operations[values[id].producer], [&](const TensorArgument& t, uint32_t) {
-    all_there = all_there && (t.value == kNone || values[t.value].producer != kNone || emptied(t.value) == nullptr);
+  program.for_each_value(program[values[id].producer], [&](ValueId input) {
+    all_there = all_there && (values[input].producer != kNone || emptied(input) == nullptr);
   });
   return all_there;
 }

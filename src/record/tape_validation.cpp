@@ -19,23 +19,11 @@ void Tape::validate() const {
     if (!holds) throw InternalError(std::string("[tape] broken invariant: ") + what + "; please report this");
   };
   std::vector<uint32_t> readers(values.size(), 0);
-  for (const Operation& operation : operations) {
+  program.validate();
+  for (const Operation& operation : program) {
     if (operation.info == nullptr) continue;
-    check(operation.first_argument + operation.argument_count <= arguments.size(), "arguments out of range");
     check(operation.first_value + operation.value_count <= values.size(), "results out of range");
-    check(operation.generator == kNone || operation.generator < generators.size(), "generator out of range");
-    check(operation.settings < settings.size(), "settings out of range");
-    for (uint32_t a = operation.first_argument; a < operation.first_argument + operation.argument_count; ++a) {
-      const bool constant = arguments[a].kind == Argument::Kind::kConstant;
-      check(
-          constant ? arguments[a].first < constants.size() : arguments[a].first + arguments[a].count <= tensors.size(),
-          "an argument out of range");
-    }
-    for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-      check(t.value == kNone || t.value < operation.first_value, "an operation reads a later value");
-      check(t.opaque == kNone || (t.opaque < opaque.size() && opaque[t.opaque].defined()), "an opaque input is gone");
-      if (t.value != kNone) ++readers[t.value];
-    });
+    program.for_each_value(operation, [&](ValueId input) { ++readers[input]; });
   }
   std::vector<uint32_t> held_for(values.size(), 0);
   for (const Scope& scope : scopes_) {
@@ -49,8 +37,8 @@ void Tape::validate() const {
     check(value.successor == kNone || value.successor > v, "a value has a successor that is older");
     check(value.successor == kNone || value.saved == 0, "saved tensors refer to a value that has a successor");
     if (value.producer != kNone) {
-      check(value.producer < operations.size(), "producer out of range");
-      const Operation& made = operations[value.producer];
+      check(value.producer < program.size(), "producer out of range");
+      const Operation& made = program[value.producer];
       check(made.info != nullptr, "the producer of a value is gone");
       check(made.first_value <= v && v < made.first_value + made.value_count, "a value is not its producer's result");
     }

@@ -78,7 +78,7 @@ void Trace::operator_skipped() {
 
 void Trace::operator_ended(const Tape& tape, OperationId index) {
   const std::lock_guard lock(mutex_);
-  const Operation& operation = tape.operations[index];
+  const Operation& operation = tape.program[index];
   GraphOperator op;
   op.name = operation.info->base_name();
   op.seconds = operation.seconds;
@@ -88,14 +88,14 @@ void Trace::operator_ended(const Tape& tape, OperationId index) {
     windows_.pop_back();
   }
   const auto first_result = static_cast<int32_t>(operation.first_value);
-  tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t argument) {
+  tape.program.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t position) {
     if (t.value == kNone) return;
     const auto add_to = [&](std::vector<int32_t>& ids) {
       const auto id = static_cast<int32_t>(t.value);
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
     };
     add_to(op.inputs);
-    if (operation.info->writes(argument - operation.first_argument)) add_to(op.overwritten);
+    if (operation.info->writes(position)) add_to(op.overwritten);
   });
   for (size_t v = graph_.values.size(); v < tape.values.size(); ++v) {
     const Value& value = tape.values[v];

@@ -30,7 +30,7 @@ class Trace final : public memory::AllocationObserver {
 
   /// An operator is about to run. Calls nest.
   void operator_begins();
-  /// It has run, and is `tape.operations[index]`.
+  /// It has run, and is `tape.program[index]`.
   void operator_ended(const Tape& tape, OperationId index);
   /// It has run, and was not recorded.
   void operator_skipped();

@@ -19,7 +19,7 @@ struct Option {
 /// Marks the operators that replays will have to run for what has been given up, and prices further losses.
 class Prices {
  public:
-  explicit Prices(Tape& tape) : tape_(tape), paid_(tape.next_visit()) {
+  explicit Prices(Tape& tape) : tape_(tape), paid_(tape.program.next_stamp()) {
     for (ValueId id = 0; id < tape.values.size(); ++id) {
       const Value& value = tape.values[id];
       if (value.pending > 0 && value.producer != kNone && tape.alive(id) == nullptr) walk(id, paid_);
@@ -66,17 +66,17 @@ class Prices {
       }
       const OperationId producer = value.producer;
       if (producer == kNone) continue;
-      Operation& operation = tape_.operations[producer];
+      const Operation& operation = tape_.program[producer];
       if (operation.visit == paid_) continue;
       seen_.emplace_back(producer, operation.visit);
-      operation.visit = paid_;  // also keeps this walk from coming by twice
+      tape_.program.stamp(producer, paid_);  // also keeps this walk from coming by twice
       seconds += operation.replay_seconds();
-      tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-        if (t.value != kNone && tape_.alive(t.value) == nullptr) stack_.push_back(t.value);
+      tape_.program.for_each_value(operation, [&](ValueId input) {
+        if (tape_.alive(input) == nullptr) stack_.push_back(input);
       });
     }
     if (stamp == 0) {
-      for (const auto& [operation, visit] : seen_) tape_.operations[operation].visit = visit;
+      for (const auto& [operation, visit] : seen_) tape_.program.stamp(operation, visit);
     }
     return seconds;
   }

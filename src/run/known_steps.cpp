@@ -234,8 +234,8 @@ bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
     if (compared == Tape::Sizes::kOther) continue;
     any = true;
     if (compared == Tape::Sizes::kLarger) continue;
-    if (tape.operations.size() >= step.graph.operators.size()) return false;
-    const GraphOperator& next = step.graph.operators[tape.operations.size()];
+    if (tape.program.size() >= step.graph.operators.size()) return false;
+    const GraphOperator& next = step.graph.operators[tape.program.size()];
     int64_t most = next.scratch_bytes;
     for (const int32_t made : next.results) most = std::max(most, step.graph.values[static_cast<size_t>(made)].bytes);
     if (request <= most) return false;

@@ -135,7 +135,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     if (freed >= bytes) break;
     const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
-    if (tape->replays > kMostReplays * static_cast<int64_t>(tape->operations.size()) + 1000) continue;
+    if (tape->replays > kMostReplays * static_cast<int64_t>(tape->program.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
     ++tape->evictions;
   }

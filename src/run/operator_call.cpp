@@ -36,29 +36,29 @@ StoragePtr to_write(HeldStorage& held) {
 }
 
 at::Tensor opaque_of(const Tape& tape, const TensorArgument& argument, const OperatorInfo& reader) {
-  const at::Tensor& tensor = tape.opaque[argument.opaque];
+  const at::Tensor& tensor = tape.program.opaque(argument);
   check_opaque(tensor, argument, reader);
   return tensor;
 }
 
 template <class Build>
-c10::IValue build_argument(const Tape& tape, const Argument& argument, Build&& build) {
+c10::IValue build_argument(const Program& program, const Argument& argument, Build&& build) {
   switch (argument.kind) {
     case Argument::Kind::kConstant:
-      return tape.constants[argument.first];
+      return program.constant(argument);
     case Argument::Kind::kTensor: {
-      at::Tensor tensor = build(tape.tensors[argument.first]);
+      at::Tensor tensor = build(program.tensors(argument).front());
       return tensor.defined() ? c10::IValue(std::move(tensor)) : c10::IValue();
     }
     case Argument::Kind::kTensorList: {
       c10::List<at::Tensor> list;
-      for (uint32_t i = 0; i < argument.count; ++i) list.push_back(build(tape.tensors[argument.first + i]));
+      for (const TensorArgument& element : program.tensors(argument)) list.push_back(build(element));
       return list;
     }
     case Argument::Kind::kOptionalTensorList: {
       c10::List<std::optional<at::Tensor>> list;
-      for (uint32_t i = 0; i < argument.count; ++i) {
-        at::Tensor tensor = build(tape.tensors[argument.first + i]);
+      for (const TensorArgument& element : program.tensors(argument)) {
+        at::Tensor tensor = build(element);
         list.push_back(tensor.defined() ? std::optional<at::Tensor>(std::move(tensor)) : std::nullopt);
       }
       return list;
@@ -67,20 +67,20 @@ c10::IValue build_argument(const Tape& tape, const Argument& argument, Build&& b
       break;
   }
   if (argument.count == 0) return {};
-  const c10::TensorImpl& statistics = *tape.opaque[tape.tensors[argument.first].opaque].unsafeGetTensorImpl();
+  const c10::TensorImpl& statistics = *program.opaque(program.tensors(argument).front()).unsafeGetTensorImpl();
   return TensorView(statistics).over(copy_of(*storage_of(statistics)));
 }
 
 }  // namespace
 
 OperatorCall::OperatorCall(Tape& tape, OperationId id, HeldStorages& held)
-    : operation_(tape.operations[id]), settings_(tape.settings[operation_.settings]) {
+    : operation_(tape.program[id]), settings_(tape.program.settings(operation_)) {
   check_threads(tape, operation_, settings_);
-  tape.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t) {
+  tape.program.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t) {
     if (t.value != kNone) check_input(tape, t, held.at(t.value).storage, operation_);
   });
   build_stack(tape, held);
-  if (operation_.generator != kNone) generator_ = tape.generators[operation_.generator];
+  if (operation_.generator != kNone) generator_ = tape.program.generator(operation_);
   has_statistics_ = operation_.info->batch_norm && find_statistics(tape);
 }
 
@@ -122,8 +122,8 @@ bool OperatorCall::find_statistics(Tape& tape) {
 void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {
   // First what is written to: an argument that reads the same storage has to see the writes.
   ska::flat_hash_map<ValueId, StoragePtr> rewritten;
-  tape.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t a) {
-    if (!operation_.info->writes(a - operation_.first_argument)) return;
+  tape.program.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t position) {
+    if (!operation_.info->writes(position)) return;
     if (t.blank) written_.push_back(empty_storage(t.view));
     if (t.value == kNone) return;
     auto [entry, first] = rewritten.emplace(t.value, StoragePtr());
@@ -140,8 +140,8 @@ void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {
     const auto entry = rewritten.find(t.value);
     return t.view.over(entry != rewritten.end() ? entry->second : held.at(t.value).storage);
   };
-  for (uint32_t a = operation_.first_argument; a < operation_.first_argument + operation_.argument_count; ++a) {
-    stack_.push_back(build_argument(tape, tape.arguments[a], build));
+  for (const Argument& argument : tape.program.arguments(operation_)) {
+    stack_.push_back(build_argument(tape.program, argument, build));
   }
 }
 

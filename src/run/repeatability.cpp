@@ -11,7 +11,7 @@ namespace {
 std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
   std::string text = tape.values[id].parameter ? "a parameter of shape [" : "an input of shape [";
   bool done = false;
-  tape.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
+  tape.program.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
     if (t.value != id || done) return;
     done = true;
     for (const auto size : t.view.shape.sizes_arrayref())
@@ -84,10 +84,10 @@ void check_threads(const Tape& tape, const Operation& operation, const KernelSet
 }
 
 void refuse_lost(const Tape& tape, ValueId id) {
-  for (const auto& operation : tape.operations) {
+  for (const auto& operation : tape.program) {
     if (operation.info == nullptr) continue;
     bool reads = false;
-    tape.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) { reads = reads || t.value == id; });
+    tape.program.for_each_value(operation, [&](ValueId input) { reads = reads || input == id; });
     if (!reads) continue;
     raise(Error("[replay] " + operation.info->name + " cannot be repeated: " + describe(tape, id, operation) + " (" +
                 std::to_string(tape.values[id].bytes) + " bytes) " + why_lost(tape, id)));

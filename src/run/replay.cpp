@@ -51,7 +51,8 @@ class Replay {
  private:
   /// Finds the operations to run: backwards from the target until what is alive. Iterative: graphs are deep.
   void plan() {
-    const uint32_t stamp = tape_.next_visit();
+    Program& program = tape_.program;
+    const uint32_t stamp = program.next_stamp();
     std::vector<ValueId> missing = {target_};
     want(target_);  // the caller's
     if (tape_.values[target_].packed) return;
@@ -60,19 +61,18 @@ class Replay {
       missing.pop_back();
       const Value& value = tape_.values[id];
       if (value.producer == kNone) refuse_lost(tape_, id);
-      Operation& operation = tape_.operations[value.producer];
-      if (operation.visit == stamp) continue;
-      operation.visit = stamp;
+      const Operation& operation = program[value.producer];
+      if (program.is_stamped(value.producer, stamp)) continue;
+      program.stamp(value.producer, stamp);
       if (!operation.info->repeatable()) refuse_distrusted(*operation.info);
       operations_.push_back(value.producer);
-      tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-        if (t.value == kNone) return;
-        if (!want(t.value)) return;
-        const StoragePtr alive = tape_.readable(t.value);
+      program.for_each_value(operation, [&](ValueId input) {
+        if (!want(input)) return;
+        const StoragePtr alive = tape_.readable(input);
         if (!alive) {
-          if (!tape_.values[t.value].packed) missing.push_back(t.value);
-        } else if (!tape_.values[t.value].kept) {
-          held_.at(t.value).storage = alive;
+          if (!tape_.values[input].packed) missing.push_back(input);
+        } else if (!tape_.values[input].kept) {
+          held_.at(input).storage = alive;
         }
       });
     }
@@ -104,7 +104,7 @@ class Replay {
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);
     tape_.replay_seconds += seconds;
-    take(target_, storage, *tape_.operations[tape_.values[target_].producer].info);
+    take(target_, storage, *tape_.program[tape_.values[target_].producer].info);
   }
 
   /// Takes hold of an operator's inputs. What was given up since the plan was made is brought back by a replay of its
@@ -113,9 +113,7 @@ class Replay {
     std::vector<ValueId> inputs;
     {
       const std::lock_guard lock(tape_.mutex);
-      tape_.for_each_tensor(tape_.operations[id], [&](const TensorArgument& t, uint32_t) {
-        if (t.value != kNone) inputs.push_back(t.value);
-      });
+      tape_.program.for_each_value(tape_.program[id], [&](ValueId input) { inputs.push_back(input); });
     }
     for (const ValueId input : inputs) {
       if (held_.at(input).storage) continue;
@@ -136,7 +134,6 @@ class Replay {
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);
     const Operation operation = call->operation();
-    ++tape_.operations[id].replays;
     ++tape_.replays;
     tape_.replay_seconds += seconds;
     ReplayCost& cost = tape_.replayed[operation.info];
@@ -144,9 +141,7 @@ class Replay {
     cost.seconds += seconds;
     take_results(operation, call->results(), call->written());
     call.reset();  // what it held is free before the inputs are let go of
-    tape_.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-      if (t.value != kNone) use_once(t.value);
-    });
+    tape_.program.for_each_value(operation, [&](ValueId input) { use_once(input); });
   }
 
   void use_once(ValueId id) {

@@ -90,7 +90,7 @@ std::string SavedTensor::description() const {
   text << "a tensor that was saved for backward";
   if (value_ != kNone) {
     const auto& value = tape_->values[value_];
-    if (value.producer != kNone) text << ", a result of " << tape_->operations[value.producer].info->name << ",";
+    if (value.producer != kNone) text << ", a result of " << tape_->program[value.producer].info->name << ",";
   }
   text << " of shape " << (value_ != kNone ? view_.shape.sizes_arrayref() : alias_.sizes());
   return text.str();
@@ -123,7 +123,7 @@ void SavedTensor::check_data() const {
 void SavedTensor::check_contents(const at::Tensor& tensor) const {
   if (checksum_ == 0 || checksum_ == checksum(*tensor.unsafeGetTensorImpl())) return;
   std::ostringstream message;
-  message << "[backward] " << tape_->operations[tape_->values[value_].producer].info->name
+  message << "[backward] " << tape_->program[tape_->values[value_].producer].info->name
           << " cannot be repeated: its result of shape " << tensor.sizes()
           << " was written to through a pointer or .data before it was saved for backward; write to a tensor"
           << " made by a factory such as torch::empty, or mark the result with remat::keep()";

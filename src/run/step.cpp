@@ -84,7 +84,7 @@ void Step::Impl::end(bool completed) {
   session->note_gradients_of(*tape);
   report.held_replaced_bytes = tape->saved_bytes;
   report.resident_peak_bytes = memory::resident_peak();
-  report.operators_recorded = static_cast<int64_t>(tape->operations.size());
+  report.operators_recorded = static_cast<int64_t>(tape->program.size());
   report.values_saved = tape->saved_values;
   report.values_dropped = tape->drops;
   report.dropped_bytes = tape->dropped_bytes;
@@ -92,7 +92,7 @@ void Step::Impl::end(bool completed) {
   report.packed_bytes = tape->packed_bytes;
   report.operators_replayed = tape->replays;
   report.recompute_seconds = tape->replay_seconds;
-  for (const auto& operation : tape->operations) report.forward_seconds += operation.seconds;
+  for (const auto& operation : tape->program) report.forward_seconds += operation.seconds;
   report.replayed = replayed_operators(*tape);
   if (report.completed) {
     auto& smallest = session->smallest_step;

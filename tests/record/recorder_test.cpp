@@ -23,7 +23,7 @@ class Recording {
   Tape& tape() { return *tape_; }
   std::vector<std::string> names() const {
     std::vector<std::string> result;
-    for (const auto& operation : tape_->operations) {
+    for (const auto& operation : tape_->program) {
       if (operation.info != nullptr) result.push_back(operation.info->base_name());
     }
     return result;
@@ -144,10 +144,10 @@ TEST(Recorder, NotesSettingsWhenTheyChange) {
   const auto c = x + 3;
   at::set_num_threads(before);
   const Tape& tape = recording.tape();
-  ASSERT_EQ(tape.settings.size(), 2U);
-  EXPECT_EQ(tape.operations[1].settings, 0U);
-  EXPECT_EQ(tape.operations[2].settings, 1U);
-  EXPECT_EQ(tape.settings[1].threads, before + 1);
+  EXPECT_EQ(tape.program[1].settings, 0U);
+  EXPECT_EQ(tape.program[2].settings, 1U);
+  EXPECT_EQ(tape.program.settings(tape.program[1]).threads, before);
+  EXPECT_EQ(tape.program.settings(tape.program[2]).threads, before + 1);
 }
 
 TEST(Recorder, ResultsOfOperatorsThatThrowLeaveNoTrace) {
@@ -164,8 +164,10 @@ TEST(Recorder, RandomOperatorsKeepTheirGeneratorsState) {
   Recording recording;
   const auto generator = at::detail::createCPUGenerator(3);
   const auto x = torch::empty({8}).uniform_(0, 1, generator);
-  ASSERT_EQ(recording.tape().generators.size(), 1U);
-  EXPECT_EQ(recording.tape().generators[0].generator, generator);
+  const Program& program = recording.tape().program;
+  const OperationId draw = static_cast<OperationId>(program.size() - 1);
+  ASSERT_NE(program[draw].generator, kNone);
+  EXPECT_EQ(program.generator(program[draw]).generator, generator);
 }
 
 TEST(Recorder, ResultsOfFactoriesAreLeavesAndRandomFillsAreNot) {
@@ -191,13 +193,13 @@ TEST(Recorder, LooksAtInputsAndNotAtParametersOrTheirViews) {
   const ValueId input = tape.find(x.storage().unsafeGetStorageImpl());
   const ValueId parameter = tape.find(weight.storage().unsafeGetStorageImpl());
   size_t seen = 0;
-  for (const TensorArgument& argument : tape.tensors) {
+  tape.program.for_each_tensor_from(0, [&](const TensorArgument& argument) {
     const bool is_parameter = argument.value == parameter;
     if (is_parameter || argument.value == input) {
       EXPECT_EQ(argument.checksum == 0, is_parameter);
     }
     seen += is_parameter ? 1 : 0;
-  }
+  });
   EXPECT_GE(seen, 3U);
 }
 
@@ -210,7 +212,7 @@ TEST(Recorder, CollectReleasesWhatNoSavedTensorReaches) {
     EXPECT_EQ(recording.names().front(), "aten::exp");
   }
   recording.tape().collect();
-  for (const auto& operation : recording.tape().operations) EXPECT_EQ(operation.info, nullptr);
+  for (const auto& operation : recording.tape().program) EXPECT_EQ(operation.info, nullptr);
   for (const auto& value : recording.tape().values) EXPECT_EQ(value.kept, nullptr);
 }
 
