@@ -104,53 +104,56 @@ void Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueI
 
 ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   Tape& tape = *tape_;
+  Residency& values = tape.values;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  c10::StorageImpl* const storage = storage_of(impl);
-  ValueId id = tape.find(storage);
-  if (id != kNone) {
-    Value& value = tape.values[id];
-    const bool recomputed = value.producer != kNone && !value.raw;
-    const bool emptied = !value.is_in_place(*storage) && !tape.is_restored(id);
-    if ((recomputed && tape.is_handed_out(id, *storage)) || (emptied && (recomputed || value.saved > 0))) {
-      if (!recomputed) value.loss = Loss::kEmptied;
-      id = tape.make_leaf(id, StoragePtr::reclaim_copy(storage), impl);
-      tape.values[id].scope = root_scope_;
-      return id;
+  const auto storage = StoragePtr::reclaim_copy(storage_of(impl));
+  if (const ValueId id = values.find(storage.get()); id != kNone) {
+    const Value& value = values[id];
+    const bool emptied = !value.is_in_place(*storage) && !values.is_restored(id);
+    const bool handed_out = value.recomputable() && value.is_handed_out(*storage);
+    if (handed_out || (emptied && (value.recomputable() || value.saved > 0))) {
+      if (!value.recomputable()) values.lose(id, Loss::kEmptied);
+      const ValueId leaf = values.hand_over(id, storage, impl);
+      tape.hold_leaf(leaf, storage);
+      values.set_policy(leaf, root_scope_, /*drop=*/false);
+      return leaf;
     }
     if (!emptied && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
       if (value.raw && !overwritten) {  // somebody has filled it through a pointer
-        value.raw = false;
-        value.producer = kNone;
-        tape.hold_leaf(id, StoragePtr::reclaim_copy(storage));
+        values.become_leaf(id);
+        tape.hold_leaf(id, storage);
       }
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
-      if (from_outside && value.producer != kNone) tape.hold_anchor(root_scope_, id, StoragePtr::reclaim_copy(storage));
+      if (from_outside && value.producer != kNone) tape.hold_anchor(root_scope_, id, storage);
       return id;
     }
-    // Somebody wrote to it unseen, or emptied it. What was there cannot be read again.
-    if (value.producer == kNone) value.loss = emptied ? Loss::kEmptied : Loss::kWrittenUnseen;
-    value.kept.reset();
-    tape.unhome(id);
+    // Somebody wrote to it unseen, or emptied it. Its contents cannot be read again.
+    values.lose(id, emptied ? Loss::kEmptied : Loss::kWrittenUnseen);
   }
-  StoragePtr held = StoragePtr::reclaim_copy(storage);
-  if (tape.ledger != nullptr) tape.adopted_bytes += tape.ledger->adopt(*storage);
-  id = tape.add_value(held, impl);
-  tape.hold_leaf(id, held);
-  tape.values[id].scope = root_scope_;
-  tape.values[id].last_contents = memory::watch_contents(*storage);
+  return read_new(tensor, storage);
+}
+
+/// A tensor that the step was not known to hold.
+ValueId Recorder::read_new(const at::Tensor& tensor, const StoragePtr& storage) {
+  Tape& tape = *tape_;
+  const auto adopt = [&](c10::StorageImpl& older) {
+    if (tape.values.ledger != nullptr) tape.counts.adopted_bytes += tape.values.ledger->adopt(older);
+  };
+  adopt(*storage);
+  const ValueId id = tape.values.add(storage, *tensor.unsafeGetTensorImpl());
+  tape.hold_leaf(id, storage);
+  tape.values.set_policy(id, root_scope_, /*drop=*/false);
+  tape.values.watch_contents(id, *storage);
   // Products read a transposed view of a weight.
   const at::TensorBase& parameter = tensor.is_view() ? tensor._base() : tensor;
-  if (parameter.is_leaf() && parameter.requires_grad()) {
-    tape.values[id].parameter = true;
-    tape.parameter_bytes += tape.values[id].bytes;
-    tape.parameters.emplace_back(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(parameter.unsafeGetTensorImpl()));
-    const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
-    if (gradient.defined() && gradient.has_storage()) {
-      tape.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
-      c10::StorageImpl& older = *storage_of(gradient);
-      if (tape.ledger != nullptr && gradient.device() == parameter.device())
-        tape.adopted_bytes += tape.ledger->adopt(older);
-    }
+  if (!parameter.is_leaf() || !parameter.requires_grad()) return id;
+  tape.values.mark_parameter(id);
+  tape.counts.parameter_bytes += tape.values[id].bytes;
+  tape.parameters.emplace_back(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(parameter.unsafeGetTensorImpl()));
+  const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
+  if (gradient.defined() && gradient.has_storage()) {
+    tape.counts.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
+    if (gradient.device() == parameter.device()) adopt(*storage_of(gradient));
   }
   return id;
 }
@@ -182,60 +185,12 @@ void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.generator = generator.generator;
   const auto bytes = static_cast<int64_t>(generator.state.nbytes());
   pending.operation.generator = tape_->program.add_generator(std::move(generator));
-  if (tape_->trace != nullptr) tape_->trace->held(bytes);
+  if (tape_->values.trace != nullptr) tape_->values.trace->held(bytes);
 }
 
 void Recorder::before_write(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  before_write(StoragePtr::reclaim_copy(storage_of(tensor)));
-}
-
-void Recorder::before_write(const StoragePtr& storage) {
-  const ValueId id = tape_->find(storage.get());
-  if (id == kNone) return;
-  if (tape_->values[id].raw) {
-    tape_->unhome(id);
-  } else if (!tape_->recomputable(id)) {
-    // What was emptied before cannot be copied. It may be about to be filled again, with the same contents.
-    if (!tape_->emptied(id)) save_leaf(id);
-  } else {
-    // What follows is a leaf, to be held where a saved tensor may look at it.
-    const ValueId after = tape_->supersede(id, storage);
-    tape_->hold_leaf(after, storage);
-  }
-}
-
-void Recorder::copy_leaf(Value& leaf, const c10::StorageImpl& contents) {
-  try {
-    const memory::FrozenPlain frozen;
-    leaf.kept = copy_of(contents);
-    leaf.allocation = memory::allocation_of(*leaf.kept);
-    leaf.extra = true;
-    leaf.loss = Loss::kIntact;
-    if (tape_->trace != nullptr) tape_->trace->held(leaf.bytes);
-  } catch (...) {  // no room for the copy: a replay that needs it will say so
-  }
-}
-
-void Recorder::save_leaf(ValueId leaf, bool intact) {
-  Tape& tape = *tape_;
-  if (tape.values[leaf].readers > 0) tape.collect_before_write(leaf);
-  Value& value = tape.values[leaf];
-  const StoragePtr original = std::move(value.kept);
-  value.kept.reset();
-  if (original == nullptr) return;  // overwritten before, unseen
-  value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
-  if (value.readers > 0) {
-    value.loss = Loss::kNoRoom;
-    if (intact) copy_leaf(value, *original);
-  }
-  if (value.saved > 0) {
-    const StoragePtr copy = std::move(value.kept);
-    const ValueId after = tape.supersede(leaf, original);
-    tape.hold_leaf(after, original);
-    tape.values[leaf].kept = copy;
-  }
-  tape.unhome(leaf);
+  tape_->before_write(StoragePtr::reclaim_copy(storage_of(tensor)));
 }
 
 }  // namespace remat

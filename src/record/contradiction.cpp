@@ -11,9 +11,9 @@ void Recorder::check_trial(Pending& pending, const std::vector<c10::IValue>& out
   distrust(*pending.info);
   for (const auto& [storage, changed] : contradictions) {
     if (changed) {
-      after_write(storage);
+      tape_->after_write(storage);
     } else {
-      before_write(storage);  // the result may be what it will write to until somebody waits for it
+      tape_->before_write(storage);  // the result may be what it will write to until somebody waits for it
     }
   }
 }
@@ -26,22 +26,11 @@ void Recorder::distrust(const OperatorInfo& info) {
     if (operation.info != &info) continue;
     for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
       if (tape.values[id].producer != op) continue;
-      const StoragePtr storage = tape.alive(id);
-      if (storage == nullptr) continue;  // given up: a replay will say that it cannot run
-      tape.values[id].producer = kNone;
-      tape.values[id].raw = false;
+      const StoragePtr storage = tape.values.alive(id);
+      if (storage == nullptr) continue;  // evicted: a replay will say that it cannot run
+      tape.values.become_leaf(id);
       tape.hold_leaf(id, storage);
     }
-  }
-}
-
-void Recorder::after_write(const StoragePtr& storage) {
-  const ValueId id = tape_->find(storage.get());
-  if (id == kNone) return;
-  if (tape_->values[id].raw || tape_->recomputable(id)) {
-    before_write(storage);  // the old contents need no copy
-  } else {
-    save_leaf(id, /*intact=*/false);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 
+#include "record/graph_match.h"
 #include "record/tape.h"
 
 namespace remat {
@@ -15,10 +16,6 @@ constexpr size_t kLongestRun = 16;
 constexpr size_t kFewGaps = 8;  ///< in any step
 constexpr size_t kOperatorsPerGap = 16;
 constexpr size_t kMostLost = 64;  ///< operations in a row
-
-std::string_view name_of(const Operation& operation) {
-  return std::string_view(operation.info->name).substr(0, operation.info->base_length);
-}
 
 uint32_t signature(std::string_view name, size_t results) {
   return static_cast<uint32_t>(std::hash<std::string_view>()(name) * 31 + results);
@@ -32,7 +29,7 @@ bool Following::matches(const Tape& tape, size_t index, size_t place) const {
   const Operation& operation = tape.program[index];
   const GraphOperator& planned = graph.operators[place];
   if (planned.results.size() != operation.value_count) return false;
-  return operation.info == nullptr || name_of(operation) == planned.name;  // null: let go of since
+  return operation.info == nullptr || operation.info->base_view() == planned.name;  // null: forgotten since
 }
 
 /// Of an operation that stands for one of the graph.
@@ -59,7 +56,7 @@ bool Following::change_to_known(const Tape& tape, bool of_size) {
   if (gaps_ > 0) return false;
   const auto fits = [&](const auto& schedule) {
     const bool exact = of_size || schedule->structure == 0;
-    return exact ? tape.begins_like(schedule->graph) : tape.runs_operators_of(schedule->graph);
+    return exact ? begins_like(tape, schedule->graph) : runs_operators_of(tape, schedule->graph);
   };
   const auto known = std::find_if(schedules.begin() + 1, schedules.end(), fits);
   if (known == schedules.end()) return false;
@@ -147,7 +144,7 @@ Following::Place Following::find_place(const Tape& tape) const {
   for (size_t back = 0; back < std::min(lost_, kLongestRun); ++back) {
     const Operation& operation = tape.program[tape.program.size() - 1 - back];
     if (operation.info == nullptr) break;
-    wanted.push_back(signature(name_of(operation), operation.value_count));
+    wanted.push_back(signature(operation.info->base_view(), operation.value_count));
   }
   const size_t expected = next_ + lost_ - 1;
   Place best, only;
@@ -181,10 +178,10 @@ Following::Seen Following::seen(const Tape& tape) const {
     for (uint32_t r = 0; r < operation.value_count; ++r) {
       const auto made = static_cast<size_t>(planned.results[r]);
       const Value& value = tape.values[operation.first_value + r];
-      // What was let go of since says nothing any more.
+      // What was forgotten since says nothing any more.
       const int64_t bytes = value.producer == index ? value.bytes : graph.values[made].bytes;
       result.bytes[made] = std::max<int64_t>(0, result.bytes[made]) + bytes;
-      result.away[made] = result.away[made] || value.absent || value.packed != nullptr;
+      result.away[made] = result.away[made] || value.account == PlainAccount::kPlainOnly || value.packed != nullptr;
     }
   }
   return result;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
@@ -74,7 +75,8 @@ struct OperatorInfo {
   }
   /// Does a call with these arguments, on so many threads, give the same bits each time?
   bool repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const;
-  std::string base_name() const { return name.substr(0, base_length); }
+  std::string_view base_view() const { return std::string_view(name).substr(0, base_length); }
+  std::string base_name() const { return std::string(base_view()); }
   bool writes(size_t argument) const {
     for (const auto w : written) {
       if (w == argument) return true;

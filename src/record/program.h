@@ -30,8 +30,8 @@ struct TensorArgument {
   uint32_t opaque = kNone;  ///< place of a tensor that is held whole, because a view cannot describe it
   uint32_t version = 0;     ///< of the opaque tensor when it was read
   bool blank = false;       ///< an empty tensor for the operator to fill and resize
-  uint64_t checksum = 0;    ///< of the bytes read, where pointers may write to them, or of an opaque one's parts; 0: none
-  TensorView view;          ///< of `value`, or of the blank tensor
+  uint64_t checksum = 0;  ///< of the bytes read, where pointers may write to them, or of an opaque one's parts; 0: none
+  TensorView view;        ///< of `value`, or of the blank tensor
 };
 
 struct Argument {

@@ -111,7 +111,7 @@ void Recorder::stop() {
   t_slot.recorder.reset();
   const std::lock_guard lock(tape->mutex);
   tape->collect();
-  tape->stop_watching();
+  tape->values.stop_watching();
 }
 
 void Recorder::left_backward() {
@@ -152,9 +152,10 @@ void Recorder::announce_write(const at::Tensor& tensor) {
 }
 
 void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
-  if (tape_->ledger == nullptr) return;
+  if (tape_->values.ledger == nullptr) return;
   const auto adopt = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && is_plain(tensor)) tape_->adopted_bytes += tape_->ledger->adopt(*storage_of(tensor));
+    if (tensor.defined() && is_plain(tensor))
+      tape_->counts.adopted_bytes += tape_->values.ledger->adopt(*storage_of(tensor));
   };
   for (const auto& value : values) for_each_tensor(value, adopt);
 }
@@ -206,17 +207,17 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
 
 std::unique_ptr<at::ObserverContext> Recorder::on_meta_kernel_start(const at::RecordFunction& fn) {
   Recorder* const recorder = current();
-  if (recorder == nullptr || recorder->tape_->trace == nullptr) return nullptr;
+  if (recorder == nullptr || recorder->tape_->values.trace == nullptr) return nullptr;
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || info->never_recorded) return nullptr;
-  recorder->tape_->trace->kernel_begins();
+  recorder->tape_->values.trace->kernel_begins();
   return std::make_unique<MetaKernel>();
 }
 
 void Recorder::on_meta_kernel_end(const at::RecordFunction& /*fn*/, at::ObserverContext* context) {
   Recorder* const recorder = current();
-  if (context != nullptr && recorder != nullptr && recorder->tape_->trace != nullptr) {
-    recorder->tape_->trace->kernel_ends();
+  if (context != nullptr && recorder != nullptr && recorder->tape_->values.trace != nullptr) {
+    recorder->tape_->values.trace->kernel_ends();
   }
 }
 
@@ -251,10 +252,10 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   bool writes_leaf = false;
   for_each_written(info, inputs, [&](const at::Tensor& tensor) {
     if (!tensor.defined() || is_blank(tensor)) return;
-    const ValueId id = is_plain(tensor) ? tape.find(storage_of(tensor)) : kNone;
+    const ValueId id = is_plain(tensor) ? tape.values.find(storage_of(tensor)) : kNone;
     const bool known = id != kNone && !tape.values[id].written_unseen();
     const bool fills = known && tape.values[id].raw && info.overwrites && covers_storage(tensor);
-    writes_leaf = writes_leaf || !known || !(tape.recomputable(id) || fills);
+    writes_leaf = writes_leaf || !known || !(tape.values[id].recomputable() || fills);
   });
   before_writing_statistics(info, inputs);
 
@@ -296,7 +297,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   if (!tape.meta && OperatorTrial::is_due(info)) pending.trial = OperatorTrial(info, inputs);
   pending.after = tape.program.mark();
   pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);
-  if (tape.trace != nullptr) tape.trace->operator_begins();
+  if (tape.values.trace != nullptr) tape.values.trace->operator_begins();
   pending.begin = std::chrono::steady_clock::now();
 }
 

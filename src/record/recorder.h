@@ -103,7 +103,7 @@ class Recorder {
     const at::RecordFunction* fn = nullptr;
     const OperatorInfo* info = nullptr;
     Operation operation;
-    size_t values = 0;         // on the tape before it
+    size_t values = 0;            // on the tape before it
     Program::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
@@ -156,17 +156,11 @@ class Recorder {
                                                          c10::ArrayRef<const c10::IValue> inputs);
   void keep_generator(Pending& pending, GeneratorRecord generator);
   ValueId read(const at::Tensor& tensor, bool overwritten);
+  ValueId read_new(const at::Tensor& tensor, const StoragePtr& storage);
   void before_write(const at::Tensor& tensor);
   /// Of an operator that is not recorded.
   void before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
-  void before_write(const StoragePtr& storage);
-  /// `leaf` is about to be written to, or has been (`intact` is false): copies it where a replay may read it.
-  void save_leaf(ValueId leaf, bool intact = true);
-  /// Makes `leaf` hold a copy of `contents`, if there is room.
-  void copy_leaf(Value& leaf, const c10::StorageImpl& contents);
-  /// `storage` has been written to, by an operator that does not say so.
-  void after_write(const StoragePtr& storage);
   /// Where a call has contradicted its schema, no replay runs the operator any more.
   void check_trial(Pending& pending, const std::vector<c10::IValue>& outputs);
   void distrust(const OperatorInfo& info);

@@ -17,7 +17,7 @@ std::unique_ptr<at::ObserverContext> Recorder::begin_reshape(const at::Tensor& t
   if (!tensor.defined() || !is_plain(tensor)) return nullptr;
   const std::lock_guard lock(tape_->mutex);
   c10::StorageImpl* const storage = storage_of(tensor);
-  const ValueId id = tape_->find(storage);
+  const ValueId id = tape_->values.find(storage);
   if (id == kNone || !tape_->values[id].version_counter.enabled() || tape_->values[id].written_unseen()) return nullptr;
   auto context = std::make_unique<Reshape>();
   context->storage = StoragePtr::reclaim_copy(storage);
@@ -30,11 +30,11 @@ std::unique_ptr<at::ObserverContext> Recorder::begin_reshape(const at::Tensor& t
 void Recorder::end_reshape(const at::ObserverContext& context) {
   const auto& reshape = static_cast<const Reshape&>(context);
   const std::lock_guard lock(tape_->mutex);
-  if (tape_->find(reshape.storage.get()) != reshape.value) return;
-  Value& value = tape_->values[reshape.value];
+  if (tape_->values.find(reshape.storage.get()) != reshape.value) return;
+  const Value& value = tape_->values[reshape.value];
   if (value.version == reshape.version && value.version_counter.enabled() &&
       value.version_counter.current_version() == reshape.version + 1) {
-    ++value.version;
+    tape_->values.note_reshape(reshape.value);
   }
 }
 

@@ -34,7 +34,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       record.drawn = drawn;
     } else {
       const memory::FrozenPlain frozen;
-      if (tape.trace != nullptr) tape.trace->held(-static_cast<int64_t>(record.state.nbytes()));
+      if (tape.values.trace != nullptr) tape.values.trace->held(-static_cast<int64_t>(record.state.nbytes()));
       record = GeneratorRecord();
       pending.operation.generator = kNone;
     }
@@ -60,24 +60,19 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
     for_each_result(outputs, [&](const at::Tensor& t) {
       const uint32_t index = result++;
       if (!t.defined() || t.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) return;
-      const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
-      c10::StorageImpl* const storage = storage_of(impl);
+      const auto* const storage = storage_of(t);
       if (pending.writes_to(storage)) return;
-      if (const ValueId known = tape.find(storage); known != kNone) {
+      if (const ValueId known = tape.values.find(storage); known != kNone) {
         // A view, or a result of an operator inside; but what that left without contents, this one has filled.
         if (known < pending.values) return;
         if (pending.makes_raw()) {  // what is in it may be written through a pointer
-          tape.values[known].raw = tape.values[known].producer != kNone;
+          tape.values.set_raw(known, tape.values[known].producer != kNone);
           return;
         }
         if (!tape.values[known].raw || !tape.program[tape.values[known].producer].info->factory) return;
-        tape.unhome(known);
+        tape.values.detach(known);
       }
-      const ValueId value = tape.add_value(StoragePtr::reclaim_copy(storage), impl);
-      tape.values[value].producer = id;
-      tape.values[value].result = index;
-      tape.values[value].data = !t.requires_grad();
-      tape.values[value].pinned = pending.info->batch_norm && index > 0;  // some bytes that spare a replay two passes
+      tape.values.add_result(t, id, index, *pending.info);
     });
   }
   finish_writes(pending, recorded ? id : kNone);
@@ -85,7 +80,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
     tape.program.erase(pending.before, pending.after);
-    if (tape.trace != nullptr) tape.trace->operator_skipped();
+    if (tape.values.trace != nullptr) tape.values.trace->operator_skipped();
     bind_saved(pending);
     return;
   }
@@ -95,15 +90,14 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   const bool raw = pending.makes_raw();
   const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
-    tape.values[value].scope = root_scope_;
-    tape.values[value].drop = drop;
-    tape.values[value].raw = raw;
+    tape.values.set_policy(value, root_scope_, drop);
+    tape.values.set_raw(value, raw);
   }
-  tape.program.for_each_value(operation, [&](ValueId input) { ++tape.values[input].readers; });
+  tape.program.for_each_value(operation, [&](ValueId input) { tape.values.add_reader(input); });
   mark_packable(operation, outputs);
   tape.program.add(operation);
-  tape.follow_schedule();
-  if (tape.trace != nullptr) tape.trace->operator_ended(tape, id);
+  tape.follow_plan();
+  if (tape.values.trace != nullptr) tape.values.trace->operator_ended(tape, id);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     if (tape.values[value].saved > 0)
       tape.retain(value, tape.values[value].home.lock());  // saved before it was written to
@@ -127,9 +121,9 @@ void Recorder::mark_packable(const Operation& operation, const std::vector<c10::
   for_each_result(outputs, [&](const at::Tensor& t) {
     if (!t.defined() || !t.has_storage()) return;
     const bool likely = few || t.scalar_type() == at::kBool || t.scalar_type() == at::kLong;
-    const ValueId id = likely ? tape.find(storage_of(t)) : kNone;
+    const ValueId id = likely ? tape.values.find(storage_of(t)) : kNone;
     if (id != kNone && id >= operation.first_value && tape.values[id].bytes >= kLeastPacked && t.itemsize() <= 8) {
-      tape.values[id].element_bytes = static_cast<uint8_t>(t.itemsize());
+      tape.values.mark_packable(id, t.itemsize());
     }
   });
 }
@@ -139,14 +133,10 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
   for (size_t i = 0; i < pending.writes.size(); ++i) {
     const Write& write = pending.writes[i];
     // The same storage twice, or an operator that it called has done (and recorded) the writing.
-    if (tape.find(write.storage.get()) != write.before) continue;
+    if (tape.values.find(write.storage.get()) != write.before) continue;
     if (write.storage->nbytes() == 0) continue;
-    const ValueId after = tape.supersede(write.before, write.storage);
-    Value& value = tape.values[after];
-    value.version_counter = write.version_counter;
-    value.version = write.version_counter.current_version();
-    value.producer = producer;
-    value.result = static_cast<uint32_t>(kWritten + i);
+    const ValueId after = tape.values.supersede(write.before, write.storage);
+    tape.values.set_writer(after, producer, static_cast<uint32_t>(i), write.version_counter);
     if (producer == kNone) tape.hold_leaf(after, write.storage);
   }
 }
@@ -155,7 +145,7 @@ bool Recorder::bind_later(UnboundSave& saved, const c10::TensorImpl& tensor) {
   if (pending_.empty()) return false;
   Pending& pending = pending_.back();
   const auto* const storage = storage_of(tensor);
-  bool running = tape_->find(storage) == kNone;
+  bool running = tape_->values.find(storage) == kNone;
   for (const auto& write : pending.writes) {
     running = running || (write.storage.get() == storage && write.version_counter.current_version() != write.version);
   }

@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/ledger.h"
 #include "record/tape.h"
-#include "record/trace.h"
 
 namespace remat {
 
@@ -32,8 +30,7 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
   };
   for (ValueId id = 0; id < values.size(); ++id) {
     const Value& value = values[id];
-    const bool in_hands =
-        living && !passed_over[id] && (value.kept ? value.kept.use_count() > 1 : value.home.use_count() > 0);
+    const bool in_hands = living && !passed_over[id] && (value.kept ? value.in_use() : value.home.use_count() > 0);
     if (value.saved > 0 || value.wanted > 0 || id >= captured_values || in_hands) need(id);
   }
   program.for_each_tensor_from(captured_tensors, [&](const TensorArgument& t) { need(t.value); });
@@ -84,28 +81,19 @@ int64_t Tape::release_unused_generators() {
 void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
   released_since_collect_ = 0;
   std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
-  for (auto& value : values) value.readers = 0;
+  values.clear_readers();
   for (OperationId id = 0; id < program.size(); ++id) {
     if (program[id].info == nullptr) continue;
     if (program.is_stamped(id, stamp)) {
-      program.for_each_value(program[id], [&](ValueId input) { ++values[input].readers; });
+      program.for_each_value(program[id], [&](ValueId input) { values.add_reader(input); });
     } else {
       program.forget(id);
     }
   }
   for (ValueId id = 0; id < values.size(); ++id) {
-    Value& value = values[id];
-    if (value.producer != kNone && program[value.producer].info == nullptr) value.producer = kNone;
-    if (needed[id]) continue;
-    if (value.extra) {
-      if (trace != nullptr) trace->forgotten(id, value.bytes);
-      release_kept(value);
-    }
-    if (value.kept) freed.push_back(std::move(value.kept));
-    unhome(id);
-    const ValueId successor = value.successor;  // saved tensors may still come by
-    value = Value();
-    value.successor = successor;
+    const OperationId producer = values[id].producer;
+    if (producer != kNone && program[producer].info == nullptr) values.forget_producer(id);
+    if (!needed[id]) values.reset(id, freed);
   }
   for (Scope& scope : scopes_) std::erase_if(scope.anchors, [&](ValueId anchor) { return !needed[anchor]; });
 }

@@ -1,9 +1,7 @@
-// What the tape lets go of when saved tensors are released or asked for, and what it drops then.
+// What the tape does when values are saved, unpacked and released: it evicts, packs, and lets go of what nothing needs.
 #include <algorithm>
 #include <utility>
 
-#include "memory/ledger.h"
-#include "record/checksum.h"
 #include "record/tape.h"
 #include "record/trace.h"
 
@@ -14,124 +12,101 @@ constexpr size_t kMostLooks = 32;
 
 }  // namespace
 
-void Tape::release_anchors(Scope& scope) {
-  if (scope.end == kNone) return;
-  while (scope.first_saved < scope.end && values[scope.first_saved].saved == 0) ++scope.first_saved;
-  if (scope.first_saved < scope.end) return;
-  for (const ValueId anchor : std::exchange(scope.anchors, {})) {
-    Value& value = values[anchor];
-    const bool last = --value.held_for == 0;
-    if (last && value.saved == 0 && !value.pinned) release(anchor, /*for_replays=*/value.extra);
-  }
+uint32_t Tape::add_saved(ValueId id, const StoragePtr& storage) {
+  const Value& value = values[id];
+  if (value.saved == 0) ++live_;
+  const bool for_later = value.pending < value.saved;
+  const uint32_t unpacked_in = for_later ? value.round : 0;
+  if (for_later && value.pending == 0) again_queue_.push_back(id);
+  values.add_saved(id, /*now=*/!for_later);
+  retain(id, storage);
+  return unpacked_in;
 }
 
-void Tape::release(ValueId id, bool for_replays) {
-  Value& value = values[id];
-  if (for_replays && trace != nullptr) trace->forgotten(id, value.bytes);
-  release_kept(value);
-  value.packed.reset();
+void Tape::note_unpacked(ValueId id, bool again) {
+  if (values.note_unpacked(id) && again) again_queue_.push_back(id);
+}
+
+void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
+  const ValueId id = values.latest(bound);
+  if (!values.remove_saved(id, /*pending=*/unpacked_in != values[id].round)) return;
+  --live_;
+  end_saved(id);
+  ++released_since_collect_;
+  released_since_look_ = true;
+  collect_if_due();
 }
 
 void Tape::drop_idle() {
-  if (trace != nullptr) trace->find_idle(*this);
+  if (values.trace != nullptr) values.trace->find_idle(*this);
   std::erase_if(drop_queue_, [&](ValueId id) {
-    if (is_in_use(id)) return false;
-    settle(id);
+    if (values[id].in_use()) return false;
+    apply_action(id);
     return true;
   });
   std::erase_if(again_queue_, [&](ValueId id) {
-    Value& value = values[id];
-    if (value.saved == 0) return true;
-    if (is_in_use(id)) return false;
-    ++value.round;
-    value.made = 0;
-    value.pending = value.saved;
-    if (trace != nullptr) trace->idle_again(*this, id);
-    settle(id);
+    if (values[id].saved == 0) return true;
+    if (values[id].in_use()) return false;
+    values.begin_round(id);
+    if (values.trace != nullptr) values.trace->idle_again(*this, id);
+    apply_action(id);
     return true;
   });
   // Long-lived leaves may be many: a slice at a time.
   for (size_t looks = std::min(leaf_queue_.size(), kMostLooks); looks > 0; --looks) {
     if (next_look_ >= leaf_queue_.size()) next_look_ = 0;
     const ValueId id = leaf_queue_[next_look_];
-    if (is_in_use(id)) {
+    if (values[id].in_use()) {
       ++next_look_;
       continue;
     }
     leaf_queue_[next_look_] = leaf_queue_.back();
     leaf_queue_.pop_back();
-    settle(id);
+    apply_action(id);
   }
 }
 
-bool Tape::repeatable_now(ValueId id) const {
-  if (watched_ends_ == memory::watched_ends()) return true;  // no leaf of any tape was emptied since
-  bool all_there = true;
-  program.for_each_value(program[values[id].producer], [&](ValueId input) {
-    all_there = all_there && (values[input].producer != kNone || emptied(input) == nullptr);
-  });
-  return all_there;
-}
-
-bool Tape::is_in_use(ValueId id) const {
+void Tape::apply_action(ValueId id) {
   const Value& value = values[id];
-  return value.kept && value.kept.use_count() > 1;
-}
-
-void Tape::settle(ValueId id) {
-  Value& value = values[id];
-  if (!value.kept || emptied(id)) return;  // what is not there cannot be given up
+  if (!value.kept || values.emptied(id)) return;  // what is not there cannot be evicted
   const bool by_policy = value.drop && value.anchor_of == 0;
-  const bool chosen = (by_policy || value.action.kind != Action::Kind::kKeep) && recomputable(id) && !value.pinned;
-  const bool goes = chosen && repeatable_now(id);
-  // Else plain would see what was written since.
-  const auto as_watched = [&] {
-    return value.checksum == 0 || checksum(*value.kept, {0, value.extent}) == value.checksum;
-  };
-  if (goes && as_watched()) {
+  const bool chosen = (by_policy || value.action.kind != Action::Kind::kKeep) && value.recomputable() && !value.pinned;
+  // Where somebody has written to it unseen, plain's saved tensors see that: then it stays.
+  if (chosen && repeatable_now(id) && values.is_as_watched(id)) {
     if (by_policy || value.action.kind != Action::Kind::kPack) {
-      give_up(id);
+      values.evict(id);
     } else if (value.element_bytes > 0) {
-      pack(id);
+      values.pack(id);
     }
-  } else if (value.saved == 0 && !value.extra) {
-    leave_plain(value);
+  } else if (value.saved == 0 && value.account != PlainAccount::kReplaysOnly) {
+    values.leave_plain(id);
   }
 }
 
-void Tape::let_go(ValueId id) {
-  Value& value = values[id];
-  const bool absent = std::exchange(value.absent, false);
-  if (absent) leave_plain(value);
+void Tape::end_saved(ValueId id) {
+  const Value& value = values[id];
+  const bool evicted = value.account == PlainAccount::kPlainOnly;
+  if (evicted) values.leave_plain(id);
   if (value.producer == kNone || value.pinned || value.held_for > 0) {
-    value.action = Action::kKeep;  // the plan has had its say
-    if (value.kept) uncount_when_idle(id);
+    values.set_action(id, Action::kKeep);  // the plan has had its say
+    if (value.kept) leaf_queue_.push_back(id);
   } else {
-    release(id, /*for_replays=*/absent);
+    values.release(id, /*for_replays=*/evicted);
   }
   if (value.scope != 0) release_anchors(scopes_[value.scope - 1]);
 }
 
-void Tape::leave_plain(Value& value) const {
-  value.extra = true;
-  forget_plain(value);
-}
-
-void Tape::forget_plain(const Value& value) const {
-  if (ledger != nullptr) ledger->forget_plain(value.bytes);
-}
-
-void Tape::release_saved(ValueId bound, uint32_t asked_in) {
-  const ValueId id = latest(bound);
-  Value& value = values[id];
-  --value.saved;
-  if (asked_in != value.round) --value.pending;
-  if (value.saved > 0) return;
-  --live_;
-  let_go(id);
-  ++released_since_collect_;
-  released_since_look_ = true;
-  collect_if_due();
+void Tape::release_anchors(Scope& scope) {
+  if (scope.end == kNone) return;
+  while (scope.first_saved < scope.end && values[scope.first_saved].saved == 0) ++scope.first_saved;
+  if (scope.first_saved < scope.end) return;
+  for (const ValueId anchor : std::exchange(scope.anchors, {})) {
+    const Value& value = values[anchor];
+    const bool last = values.remove_anchor(anchor);
+    if (last && value.saved == 0 && !value.pinned) {
+      values.release(anchor, /*for_replays=*/value.account == PlainAccount::kReplaysOnly);
+    }
+  }
 }
 
 }  // namespace remat

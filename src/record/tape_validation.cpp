@@ -43,16 +43,14 @@ void Tape::validate() const {
       check(made.first_value <= v && v < made.first_value + made.value_count, "a value is not its producer's result");
     }
     const auto* const home = value.home._unsafe_get_target();
-    check(home == nullptr || find(home) == v, "home not in the table");
+    check(home == nullptr || values.find(home) == v, "home not in the table");
     check(home == nullptr || !value.kept || value.kept.get() == home, "a value lives in one storage and holds another");
     const bool lost = value.loss != Loss::kIntact;
     check(!lost || !value.kept, "a lost value is held");
     const bool here = value.kept || value.packed || value.home.use_count() > 0;
     check(value.saved == 0 || here || value.producer != kNone || lost, "nothing can bring back a saved value");
   }
-  for (const auto& [storage, id] : by_storage_) {
-    check(id < values.size() && values[id].home._unsafe_get_target() == storage, "the table has a home that is none");
-  }
+  values.validate_homes();
 }
 
 }  // namespace remat

@@ -46,7 +46,7 @@ void Tapes::hand_out(const at::Tensor& tensor, const Tape* except) {
   for (const auto& tape : living()) {
     if (tape.get() == except) continue;
     const std::lock_guard lock(tape->mutex);
-    tape->hand_out(*storage_of(tensor));
+    tape->values.hand_out(*storage_of(tensor));
   }
 }
 
@@ -75,7 +75,7 @@ void Tapes::after_fork_in_child() {
   for (const auto& [tape, is_locked] : tapes_) {
     tape->closed = true;
     tape->inherited = true;
-    tape->trace = nullptr;
+    tape->values.trace = nullptr;
     new (&tape->mutex) std::recursive_timed_mutex;  // locked by a thread that this process does not have
   }
   mutex_.unlock();

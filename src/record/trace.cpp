@@ -132,7 +132,7 @@ void Trace::find_idle(const Tape& tape) {
     const bool asked = stages_[id] == Stage::kUsed;  // while somebody held it
     if (stages_[id] != Stage::kSaved && !asked) return true;
     if (asked && value.saved == 0 && value.held_for == 0) return true;
-    if (tape.is_in_use(id)) return false;
+    if (value.in_use()) return false;
     put_away(tape, id);
     return true;
   });
@@ -142,8 +142,9 @@ void Trace::put_away(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
   stages_[id] = Stage::kIdle;
   GraphValue& known = graph_.values[id];
-  const bool there = (value.kept || value.absent || value.extra) && !tape.emptied(id);  // not overwritten since
-  const bool droppable = there && tape.recomputable(id) && !value.pinned && (value.saved > 0 || value.held_for > 0);
+  const bool there =
+      (value.kept || value.account != PlainAccount::kSame) && !tape.values.emptied(id);  // not overwritten since
+  const bool droppable = there && value.recomputable() && !value.pinned && (value.saved > 0 || value.held_for > 0);
   known.dropped = droppable && value.drop && value.anchor_of == 0;
   known.droppable = droppable && !known.dropped;
   const bool packable = known.droppable && value.saved > 0;  // for replays alone it would be unpacked each time

@@ -22,7 +22,7 @@ class Prices {
   explicit Prices(Tape& tape) : tape_(tape), paid_(tape.program.next_stamp()) {
     for (ValueId id = 0; id < tape.values.size(); ++id) {
       const Value& value = tape.values[id];
-      if (value.pending > 0 && value.producer != kNone && tape.alive(id) == nullptr) walk(id, paid_);
+      if (value.pending > 0 && value.producer != kNone && tape.values.alive(id) == nullptr) walk(id, paid_);
     }
   }
 
@@ -72,7 +72,7 @@ class Prices {
       tape_.program.stamp(producer, paid_);  // also keeps this walk from coming by twice
       seconds += operation.replay_seconds();
       tape_.program.for_each_value(operation, [&](ValueId input) {
-        if (tape_.alive(input) == nullptr) stack_.push_back(input);
+        if (tape_.values.alive(input) == nullptr) stack_.push_back(input);
       });
     }
     if (stamp == 0) {
@@ -96,8 +96,8 @@ constexpr double kMostLooks = 1 << 21;
 
 bool may_be_given_up(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
-  return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1 && !tape.emptied(id) &&
-         tape.repeatable_now(id);
+  return value.kept && !value.pinned && value.producer != kNone && value.kept.use_count() == 1 &&
+         !tape.values.emptied(id) && tape.repeatable_now(id);
 }
 
 /// Of an option that is not to pack.
@@ -108,20 +108,17 @@ int64_t freed_by(const Tape& tape, const Option& option) {
 
 /// Returns the bytes freed.
 int64_t take(Tape& tape, const Option& option) {
-  Value& value = tape.values[option.value];
+  const Value& value = tape.values[option.value];
   switch (option.kind) {
-    case Option::Kind::kDropPacked: {
-      const int64_t bytes = value.packed->bytes();
-      value.packed.reset();
-      return bytes;
-    }
+    case Option::Kind::kDropPacked:
+      return tape.values.evict_packed(option.value);
     case Option::Kind::kPack:
-      if (!tape.pack(option.value)) return 0;
+      if (!tape.values.pack(option.value)) return 0;
       return value.bytes - (value.packed ? value.packed->bytes() : 0);
     case Option::Kind::kDrop:
       break;
   }
-  tape.give_up(option.value);
+  tape.values.evict(option.value);
   return value.bytes;
 }
 
@@ -135,7 +132,7 @@ int64_t evict(Tape& tape, int64_t bytes) {
     if (may_be_given_up(tape, id)) {
       (value.wanted == 0 ? options : last).push_back({Option::Kind::kDrop, id});
       if (value.wanted == 0 && value.element_bytes > 0 && !value.packed) options.push_back({Option::Kind::kPack, id});
-    } else if (value.packed && value.wanted == 0 && tape.alive(id) == nullptr) {
+    } else if (value.packed && value.wanted == 0 && tape.values.alive(id) == nullptr) {
       options.push_back({Option::Kind::kDropPacked, id});
     }
   }
@@ -152,7 +149,7 @@ int64_t evict(Tape& tape, int64_t bytes) {
   // Where there are very many, every n-th will do; the first of them varies so that all get their turn.
   if (const size_t stride = options.size() / kMostOptions; stride > 1) {
     size_t count = 0;
-    for (size_t i = static_cast<size_t>(tape.drops) % stride; i < options.size(); i += stride) {
+    for (size_t i = static_cast<size_t>(tape.counts.evicted_values) % stride; i < options.size(); i += stride) {
       options[count++] = options[i];
     }
     options.resize(count);
@@ -171,7 +168,7 @@ int64_t evict(Tape& tape, int64_t bytes) {
     }
     const Option chosen = options[best];
     freed += take(tape, chosen);
-    if (tape.alive(chosen.value) == nullptr) {
+    if (tape.values.alive(chosen.value) == nullptr) {
       prices.pay(chosen.value);
       std::erase_if(options, [&](const Option& option) { return option.value == chosen.value; });
     } else {  // could not be packed

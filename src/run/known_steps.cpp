@@ -4,6 +4,7 @@
 
 #include "plan/resize.h"
 #include "plan/simulate.h"
+#include "record/graph_match.h"
 #include "run/step_planner.h"
 
 namespace remat {
@@ -222,7 +223,7 @@ void StepPlanner::learn_times(const Schedule& followed, const std::vector<double
 
 const Graph* StepPlanner::graph_like(const Tape& tape) const {
   for (const KnownStep& step : known_) {
-    if (tape.begins_like(step.graph)) return &step.graph;
+    if (begins_like(tape, step.graph)) return &step.graph;
   }
   return nullptr;
 }
@@ -230,10 +231,10 @@ const Graph* StepPlanner::graph_like(const Tape& tape) const {
 bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
   bool any = false;
   for (const KnownStep& step : known_) {
-    const auto compared = tape.compare_sizes(step.graph);
-    if (compared == Tape::Sizes::kOther) continue;
+    const auto compared = compare_sizes(tape, step.graph);
+    if (compared == Sizes::kOther) continue;
     any = true;
-    if (compared == Tape::Sizes::kLarger) continue;
+    if (compared == Sizes::kLarger) continue;
     if (tape.program.size() >= step.graph.operators.size()) return false;
     const GraphOperator& next = step.graph.operators[tape.program.size()];
     int64_t most = next.scratch_bytes;

@@ -135,9 +135,9 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     if (freed >= bytes) break;
     const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
-    if (tape->replays > kMostReplays * static_cast<int64_t>(tape->program.size()) + 1000) continue;
+    if (tape->counts.replays > kMostReplays * static_cast<int64_t>(tape->program.size()) + 1000) continue;
     freed += evict(*tape, bytes - freed);
-    ++tape->evictions;
+    ++tape->counts.shortages;
   }
   if (freed > 0) return true;
   // Nothing left to drop: at last, what the records hold in vain. Values in a user's hands become leaves only where the
@@ -174,9 +174,9 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
       // Leaves stay, and plain's bytes are without what is kept for replays alone.
-      const bool recomputable = value.producer != kNone && !value.pinned && !value.extra;
+      const bool recomputable = value.producer != kNone && !value.pinned && value.account != PlainAccount::kReplaysOnly;
       const bool held_in_vain = value.kept && (value.kept.use_count() == 1 || value.wanted > 0);
-      if (value.absent || (recomputable && held_in_vain)) bytes -= value.bytes;
+      if (value.account == PlainAccount::kPlainOnly || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }
   return std::max(bytes, baseline);  // what was there before may have been freed since, but the step began with it
@@ -185,12 +185,12 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
 /// See BudgetError::needed_bytes(). `needed` are alive with the allocation that was refused.
 int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* tape,
                                      const std::optional<int64_t>& predicted) const {
-  const int64_t before = baseline + (tape != nullptr ? tape->adopted_bytes : 0);
+  const int64_t before = baseline + (tape != nullptr ? tape->counts.adopted_bytes : 0);
   if (predicted) {
     const int64_t more = limit + std::max<int64_t>(1, (limit - before) / kPartMispredicted);
     return std::max({*predicted, needed, *predicted <= limit ? more : 0});
   }
-  const int64_t gradients = tape != nullptr ? tape->parameter_bytes - tape->gradient_bytes : 0;
+  const int64_t gradients = tape != nullptr ? tape->counts.parameter_bytes - tape->counts.gradient_bytes : 0;
   const int64_t so_far = std::max(needed, before + gradients);
   return std::max(so_far + (so_far - before) / kPartAhead, limit + 1);
 }
@@ -201,8 +201,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
-    parameters += tape->parameter_bytes;
-    gradients += tape->gradient_bytes;
+    parameters += tape->counts.parameter_bytes;
+    gradients += tape->counts.gradient_bytes;
   }
   const auto step = request == 0 ? nullptr : step_in_progress();
   TapeLock lock;

@@ -110,7 +110,7 @@ bool OperatorCall::find_statistics(Tape& tape) {
   if (operation_.value_count != 3) return false;
   for (uint32_t i = 0; i < 2; ++i) {
     const ValueId id = operation_.first_value + 1 + i;
-    const StoragePtr storage = tape.readable(id);
+    const StoragePtr storage = tape.values.readable(id);
     if (!storage || tape.values[id].result != i + 1) return false;
     const int64_t channels = tape.values[id].bytes / static_cast<int64_t>(sizeof(float));
     statistics_[i] = at::from_blob(

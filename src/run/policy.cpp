@@ -68,8 +68,8 @@ at::Tensor keep(const at::Tensor& tensor) {
   if (Recorder* const recorder = Recorder::current(); recorder != nullptr && tensor.defined() && is_plain(tensor)) {
     Tape& tape = *recorder->tape();
     const std::lock_guard lock(tape.mutex);
-    const ValueId id = tape.find(storage_of(tensor));
-    if (id != kNone) tape.values[id].pinned = true;
+    const ValueId id = tape.values.find(storage_of(tensor));
+    if (id != kNone) tape.values.pin(id);
   }
   return tensor;
 }

@@ -23,7 +23,7 @@ std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
 /// Why the contents of a leaf cannot be read, and what to do about it.
 std::string why_lost(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
-  if (tape.emptied(id) || value.loss == Loss::kEmptied) {
+  if (tape.values.emptied(id) || value.loss == Loss::kEmptied) {
     return "was emptied after the forward pass read it (its storage was resized or given other memory), and does not "
            "have the same contents now; fill it again before backward, or empty it after backward";
   }

@@ -24,7 +24,7 @@ class Replay {
     if (!started_) return;
     const memory::FrozenPlain frozen;
     const std::lock_guard lock(tape_.mutex);
-    for (const auto& [id, held] : held_) --tape_.values[id].wanted;
+    for (const auto& [id, held] : held_) tape_.values.stop_wanting(id);
     held_.clear();
   }
   Replay(const Replay&) = delete;
@@ -33,7 +33,7 @@ class Replay {
   StoragePtr run() {
     {
       const std::lock_guard lock(tape_.mutex);
-      if (StoragePtr alive = tape_.alive(target_)) return alive;
+      if (StoragePtr alive = tape_.values.alive(target_)) return alive;
       started_ = true;
       plan();
     }
@@ -44,7 +44,7 @@ class Replay {
       run_operation(id);
     }
     const std::lock_guard lock(tape_.mutex);
-    tape_.values[target_].absent = false;
+    tape_.values.return_to_plain(target_);
     return std::move(result_);
   }
 
@@ -68,7 +68,7 @@ class Replay {
       operations_.push_back(value.producer);
       program.for_each_value(operation, [&](ValueId input) {
         if (!want(input)) return;
-        const StoragePtr alive = tape_.readable(input);
+        const StoragePtr alive = tape_.values.readable(input);
         if (!alive) {
           if (!tape_.values[input].packed) missing.push_back(input);
         } else if (!tape_.values[input].kept) {
@@ -83,7 +83,7 @@ class Replay {
   bool want(ValueId id) {
     auto [entry, first] = held_.emplace(id, HeldStorage());
     ++entry->second.uses;
-    if (first) ++tape_.values[id].wanted;
+    if (first) tape_.values.want(id);
     return first;
   }
 
@@ -103,7 +103,7 @@ class Replay {
     packed->unpack(*storage);
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);
-    tape_.replay_seconds += seconds;
+    tape_.counts.replay_seconds += seconds;
     take(target_, storage, *tape_.program[tape_.values[target_].producer].info);
   }
 
@@ -134,9 +134,9 @@ class Replay {
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);
     const Operation operation = call->operation();
-    ++tape_.replays;
-    tape_.replay_seconds += seconds;
-    ReplayCost& cost = tape_.replayed[operation.info];
+    ++tape_.counts.replays;
+    tape_.counts.replay_seconds += seconds;
+    ReplayCost& cost = tape_.counts.replayed[operation.info];
     ++cost.count;
     cost.seconds += seconds;
     take_results(operation, call->results(), call->written());
@@ -148,7 +148,7 @@ class Replay {
     const auto entry = held_.find(id);
     if (entry == held_.end()) return;
     if (--entry->second.uses == 0) {
-      --tape_.values[id].wanted;
+      tape_.values.stop_wanting(id);
       held_.erase(entry);
     } else if (tape_.values[id].kept && tape_.values[id].kept == entry->second.storage) {
       entry->second.storage.reset();
@@ -162,24 +162,24 @@ class Replay {
       results.push_back(t.defined() ? StoragePtr::reclaim_copy(storage_of(t)) : StoragePtr());
     });
     for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
-      Value& value = tape_.values[id];
-      if (value.producer == kNone) continue;  // let go of since
-      const size_t index = value.result >= kWritten ? value.result - kWritten : value.result;
-      const auto& source = value.result >= kWritten ? written : results;
+      const Value& value = tape_.values[id];
+      if (value.producer == kNone) continue;  // forgotten since
+      const size_t index = value.result >= Value::kWritten ? value.result - Value::kWritten : value.result;
+      const auto& source = value.result >= Value::kWritten ? written : results;
       if (index >= source.size() || !source[index] || static_cast<int64_t>(source[index]->nbytes()) != value.bytes) {
         raise(InternalError("[replay] " + operation.info->name +
                             " gave a result of another size than before; please report this"));
       }
-      tape_.replayed[operation.info].bytes += value.bytes;
+      tape_.counts.replayed[operation.info].bytes += value.bytes;
       take(id, source[index], *operation.info);
     }
   }
 
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
-    Value& value = tape_.values[id];
+    const Value& value = tape_.values[id];
     if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
       const std::string found = "[replay] " + info.name + " gave other bits than before: ";
-      if (tape_.verify && !value.handed_out) {
+      if (tape_.values.verify && !value.evicted_while_lent) {
         raise(InternalError(found + "it is not repeatable here (please report this), or its result was written to "
                                     "through a pointer"));
       }
@@ -188,22 +188,17 @@ class Replay {
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
-    const bool emptied = tape_.emptied(id) != nullptr;  // saved tensors see what is there, replays what was
-    const StoragePtr alive = tape_.alive(id);
+    const bool emptied = tape_.values.emptied(id) != nullptr;  // saved tensors see what is there, replays what was
+    const StoragePtr alive = tape_.values.alive(id);
     if (id == target_) result_ = alive ? alive : storage;
     if (emptied || alive) {
-      if (needed && !tape_.readable(id)) entry->second.storage = storage;
+      if (needed && !tape_.values.readable(id)) entry->second.storage = storage;
       return;
     }
-    ++value.made;
+    tape_.values.count_made(id);
     if ((value.pending > 0 && value.action.holds(value.made)) || id == target_) {
-      tape_.rehome(id, storage);
-      if (value.saved > 0) {
-        value.extra = !value.absent;  // overwritten since: in plain its bytes are those of the value that came after
-        value.absent = false;
-        value.kept = storage;  // until it has been asked for, or memory runs short
-        return;
-      }
+      tape_.values.restore(id, storage);
+      if (value.kept) return;  // until it has been asked for, or memory runs short
     }
     if (needed) entry->second.storage = storage;
   }

@@ -24,7 +24,7 @@ SavedTensor::~SavedTensor() {
     if (unbound_) {
       if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
     }
-    if (value_ != kNone) tape_->release_saved(value_, asked_in_);
+    if (value_ != kNone) tape_->remove_saved(value_, unpacked_in_);
     tape_->drop_idle();
     last = value_ != kNone && tape_->live_values() == 0;
   }
@@ -60,28 +60,13 @@ void SavedTensor::bind() {
 bool SavedTensor::bind_to(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = storage_of(impl);
-  const ValueId id = tape_->find(storage);
-  if (id == kNone || !tape_->recomputable(id)) return false;  // not ours to drop: stays as it is
-  Value& value = tape_->values[id];
-  if (value.written_unseen() || tape_->emptied(id)) return false;  // what is there, no replay brings back
+  const ValueId id = tape_->values.find(storage);
+  if (id == kNone || !tape_->values[id].recomputable()) return false;  // not ours to evict: stays as it is
+  if (tape_->values[id].written_unseen() || tape_->values.emptied(id)) return false;  // no replay gives these contents
   value_ = id;
   view_ = TensorView(impl);
   if (tape_->may_change_unseen(id, tensor)) checksum_ = checksum(impl);
-  if (value.saved == 0) {
-    ++tape_->saved_values;
-    ++tape_->live_;
-    tape_->saved_bytes += value.bytes;
-  }
-  // Saved again by a graph that backward makes (create_graph) while it goes through another: for a later backward.
-  const bool for_later = value.pending < value.saved;
-  if (for_later) {
-    asked_in_ = value.round;
-    if (value.pending == 0) tape_->put_away_again(id);
-  } else {
-    ++value.pending;
-  }
-  ++value.saved;
-  tape_->retain(id, StoragePtr::reclaim_copy(storage));
+  unpacked_in_ = tape_->add_saved(id, StoragePtr::reclaim_copy(storage));
   return true;
 }
 
@@ -152,22 +137,22 @@ at::Tensor SavedTensor::call_unpack_hook() {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
     // Written to in place through an alias with a count of its own: plain would read what is there now.
-    id = tape_->latest(value_);
-    if (tape_->trace != nullptr) tape_->trace->used(id);
-    storage = tape_->emptied(id);  // plain would read what is there now
-    dropped = storage == nullptr && tape_->alive(id) == nullptr;
+    id = tape_->values.latest(value_);
+    if (tape_->values.trace != nullptr) tape_->values.trace->used(id);
+    storage = tape_->values.emptied(id);  // plain would read what is there now
+    dropped = storage == nullptr && tape_->values.alive(id) == nullptr;
   }
   if (storage == nullptr) storage = materialize(*tape_, id);
   at::Tensor tensor = view_.over(storage);
   if (dropped && id == value_) check_contents(tensor);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
-  Value& value = tape_->values[id];
-  if (asked_in_ == value.round) return tensor;
-  asked_in_ = value.round;
+  const uint32_t round = tape_->values[id].round;
+  if (unpacked_in_ == round) return tensor;
+  unpacked_in_ = round;
   // Else its graph is about to be freed, and none has been made that may have saved the value again.
   const bool again = torch::autograd::get_current_graph_task_keep_graph() || c10::GradMode::is_enabled();
-  if (--value.pending == 0 && again) tape_->put_away_again(id);
+  tape_->note_unpacked(id, again);
   return tensor;
 }
 

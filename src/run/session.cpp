@@ -65,8 +65,8 @@ Step Session::step() {
   auto& ledger = memory::Ledger::of(impl_->options.device);
   static std::atomic<uint64_t> steps = 0;
   step->tape->step = ++steps;
-  step->tape->ledger = &ledger;
-  step->tape->verify = impl_->options.verify;
+  step->tape->values.ledger = &ledger;
+  step->tape->values.verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
   step->tape->meta = impl_->options.device.is_meta();
   ledger.begin_step();
@@ -107,7 +107,7 @@ Step Session::step() {
     auto trace = std::make_unique<Trace>();
     if (memory::observe_allocations(*trace, impl_->options.device.type())) {
       step->trace = std::move(trace);
-      step->tape->trace = step->trace.get();
+      step->tape->values.trace = step->trace.get();
     }
   }
   Recorder::start(step->tape);

@@ -34,7 +34,7 @@ int64_t Session::Impl::gradients_now() const {
 }
 
 void Session::Impl::note_gradients_of(Tape& tape) {
-  gradients_at_begin = tape.gradient_bytes;
+  gradients_at_begin = tape.counts.gradient_bytes;
   gradients.clear();
   for (const auto& weak : std::exchange(tape.parameters, {})) {
     const auto parameter = weak.lock();
@@ -49,12 +49,12 @@ void Session::Impl::note_gradients_of(Tape& tape) {
 OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request, int64_t baseline) const {
   OnlineEviction::Known known;
   known.larger = tape != nullptr && planner.is_outgrown_by(*tape, request);
-  const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->adopted_bytes : 0);
+  const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->counts.adopted_bytes : 0);
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
   // not read yet are taken to be as those read.
   const auto new_gradients = [&](int64_t gradients_then) -> int64_t {
-    if (tape == nullptr || tape->parameter_bytes == tape->gradient_bytes) return 0;
-    return std::max<int64_t>(0, gradients_then - tape->gradient_bytes);
+    if (tape == nullptr || tape->counts.parameter_bytes == tape->counts.gradient_bytes) return 0;
+    return std::max<int64_t>(0, gradients_then - tape->counts.gradient_bytes);
   };
   if (smallest_step) {
     known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);

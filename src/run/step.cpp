@@ -16,7 +16,7 @@ namespace {
 /// Replays by operator name, the most expensive first.
 std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
   std::vector<ReplayedOperator> result;
-  for (const auto& [info, cost] : tape.replayed) {
+  for (const auto& [info, cost] : tape.counts.replayed) {
     result.push_back({info->base_name(), cost.count, cost.seconds, cost.bytes});
   }
   std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
@@ -34,18 +34,19 @@ void Step::Impl::end(bool completed) {
   }
   if (!completed) release_abandoned_gradients();
   const std::lock_guard lock(tape->mutex);
-  session->first_seen = {report.baseline_bytes, tape->adopted_bytes};
-  report.baseline_bytes += tape->adopted_bytes;  // they were alive when the step began, but not counted
+  session->first_seen = {report.baseline_bytes, tape->counts.adopted_bytes};
+  report.baseline_bytes += tape->counts.adopted_bytes;  // they were alive when the step began, but not counted
   report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::optional<Graph> graph;
   if (trace != nullptr) {
-    tape->trace = nullptr;
-    graph = trace->take(report.baseline_bytes, report.step_seconds - report.planning_seconds - tape->replay_seconds);
+    tape->values.trace = nullptr;
+    graph =
+        trace->take(report.baseline_bytes, report.step_seconds - report.planning_seconds - tape->counts.replay_seconds);
     // Views of one storage count once, and gradients may have come since: never more than there was.
-    graph->parameter_bytes = std::min(tape->parameter_bytes, graph->baseline_bytes);
-    graph->gradient_bytes = std::min(tape->gradient_bytes, graph->baseline_bytes - graph->parameter_bytes);
+    graph->parameter_bytes = std::min(tape->counts.parameter_bytes, graph->baseline_bytes);
+    graph->gradient_bytes = std::min(tape->counts.gradient_bytes, graph->baseline_bytes - graph->parameter_bytes);
     trace.reset();
   }
   const Following& following = tape->following;
@@ -62,7 +63,7 @@ void Step::Impl::end(bool completed) {
   }
   tape->following.resize = nullptr;
   if (report.completed) {
-    session->planner.note(schedule != nullptr, tape->evictions, graph.has_value());
+    session->planner.note(schedule != nullptr, tape->counts.shortages, graph.has_value());
     if (schedule != nullptr && following.has_gaps()) {  // else it is among those that are observed
       const int64_t room = session->limit_for(report.baseline_bytes) - report.baseline_bytes;
       session->planner.learn_times(*schedule, following.seconds(*tape), room);
@@ -75,29 +76,29 @@ void Step::Impl::end(bool completed) {
     tape->closed = true;
     tape->collect();
   }
-  memory::Ledger& ledger = *tape->ledger;
+  memory::Ledger& ledger = *tape->values.ledger;
   if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
   report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
   enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
   session->note_gradients_of(*tape);
-  report.held_replaced_bytes = tape->saved_bytes;
+  report.held_replaced_bytes = tape->counts.saved_bytes;
   report.resident_peak_bytes = memory::resident_peak();
   report.operators_recorded = static_cast<int64_t>(tape->program.size());
-  report.values_saved = tape->saved_values;
-  report.values_dropped = tape->drops;
-  report.dropped_bytes = tape->dropped_bytes;
-  report.values_packed = tape->packs;
-  report.packed_bytes = tape->packed_bytes;
-  report.operators_replayed = tape->replays;
-  report.recompute_seconds = tape->replay_seconds;
+  report.values_saved = tape->counts.saved_values;
+  report.values_dropped = tape->counts.evicted_values;
+  report.dropped_bytes = tape->counts.evicted_bytes;
+  report.values_packed = tape->counts.packed_values;
+  report.packed_bytes = tape->counts.packed_bytes;
+  report.operators_replayed = tape->counts.replays;
+  report.recompute_seconds = tape->counts.replay_seconds;
   for (const auto& operation : tape->program) report.forward_seconds += operation.seconds;
   report.replayed = replayed_operators(*tape);
   if (report.completed) {
     auto& smallest = session->smallest_step;
     const int64_t measured = report.peak_bytes - report.baseline_bytes;
-    if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->gradient_bytes};
+    if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->counts.gradient_bytes};
     // A step that did nothing is no measure, and a short batch none for the long ones after it.
     if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
@@ -140,7 +141,7 @@ void Step::hold_under(int64_t bytes, const std::string& name) {
   auto& eviction = impl_->session->eviction;
   impl_->report.budget_bytes = bytes;
   const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside,");
-  impl_->enforcement = impl_->tape->ledger->enforce(limit, eviction);
+  impl_->enforcement = impl_->tape->values.ledger->enforce(limit, eviction);
 }
 bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
 

@@ -60,12 +60,12 @@ TEST(Recorder, AnInPlaceWriteMakesANewValueOfTheSameStorage) {
   Recording recording;
   auto y = x + 1;
   const auto* const storage = y.storage().unsafeGetStorageImpl();
-  const ValueId before = recording.tape().find(storage);
+  const ValueId before = recording.tape().values.find(storage);
   y.mul_(2);
-  const ValueId after = recording.tape().find(storage);
+  const ValueId after = recording.tape().values.find(storage);
   EXPECT_NE(before, after);
-  EXPECT_TRUE(recording.tape().recomputable(after));
-  EXPECT_EQ(recording.tape().alive(before), nullptr);
+  EXPECT_TRUE(recording.tape().values[after].recomputable());
+  EXPECT_EQ(recording.tape().values.alive(before), nullptr);
   EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::mul_"}));
 }
 
@@ -74,28 +74,28 @@ TEST(Recorder, ResultsThatDependOnUnfilledMemoryAreLeaves) {
   Recording recording;
   const auto solution = std::get<0>(at::linalg_lstsq(a * 1, torch::randn({4, 2})));
   const auto y = solution.sin();
-  const ValueId id = recording.tape().find(solution.storage().unsafeGetStorageImpl());
+  const ValueId id = recording.tape().values.find(solution.storage().unsafeGetStorageImpl());
   ASSERT_NE(id, kNone);
-  EXPECT_FALSE(recording.tape().recomputable(id));
+  EXPECT_FALSE(recording.tape().values[id].recomputable());
 }
 
 TEST(Recorder, ChangingSizesInPlaceIsNoWrite) {
   auto input = torch::randn({4, 4});
   Recording recording;
   auto y = input + 1;
-  const ValueId made = recording.tape().find(y.storage().unsafeGetStorageImpl());
-  const ValueId leaf = recording.tape().find(input.storage().unsafeGetStorageImpl());
+  const ValueId made = recording.tape().values.find(y.storage().unsafeGetStorageImpl());
+  const ValueId leaf = recording.tape().values.find(input.storage().unsafeGetStorageImpl());
   y.unsqueeze_(0).transpose_(1, 2).squeeze_(0).t_();
   input.unsqueeze_(0);
   EXPECT_EQ(recording.names(), (Names{"aten::add"}));
-  EXPECT_NE(recording.tape().alive(made), nullptr);
+  EXPECT_NE(recording.tape().values.alive(made), nullptr);
   EXPECT_FALSE(recording.tape().values[made].written_unseen());
   EXPECT_FALSE(recording.tape().values[leaf].written_unseen());
   const auto* const data = y.mutable_data_ptr<float>();
   y.detach().add_(1);
   y.squeeze_(0);  // after a write that was seen
   EXPECT_EQ(y.const_data_ptr<float>(), data);
-  const ValueId after = recording.tape().find(y.storage().unsafeGetStorageImpl());
+  const ValueId after = recording.tape().values.find(y.storage().unsafeGetStorageImpl());
   EXPECT_NE(after, made);
   EXPECT_FALSE(recording.tape().values[after].written_unseen());
   recording.tape().validate();
@@ -107,11 +107,11 @@ TEST(Recorder, AWriteToALeafCopiesItOnlyIfAReplayCouldReadIt) {
   Recording recording;
   const auto y = (parameter * parameter + unread).exp();  // exp saves its result, whose recipe reads both
   const auto* const storage = unread.storage().unsafeGetStorageImpl();
-  const ValueId leaf = recording.tape().find(storage);
+  const ValueId leaf = recording.tape().values.find(storage);
   const auto old = unread.clone();
   unread.add_(1);
-  EXPECT_EQ(recording.tape().find(storage), kNone) << "the storage holds something else now";
-  const StoragePtr copy = recording.tape().alive(leaf);
+  EXPECT_EQ(recording.tape().values.find(storage), kNone) << "the storage holds something else now";
+  const StoragePtr copy = recording.tape().values.alive(leaf);
   ASSERT_NE(copy, nullptr);
   EXPECT_NE(copy.get(), storage);
   EXPECT_EQ(std::memcmp(copy->data(), old.const_data_ptr(), copy->nbytes()), 0);
@@ -128,9 +128,9 @@ TEST(Recorder, InAnOpaqueRegionNothingIsRecordedAndWritesAreSeen) {
   Recorder::current()->end_opaque();
   const auto after = y.exp();
   EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::exp"}));
-  EXPECT_EQ(tape.find(inside.storage().unsafeGetStorageImpl()), kNone);
-  EXPECT_FALSE(tape.recomputable(tape.find(y.storage().unsafeGetStorageImpl())));
-  EXPECT_TRUE(tape.recomputable(tape.find(after.storage().unsafeGetStorageImpl())));
+  EXPECT_EQ(tape.values.find(inside.storage().unsafeGetStorageImpl()), kNone);
+  EXPECT_FALSE(tape.values[tape.values.find(y.storage().unsafeGetStorageImpl())].recomputable());
+  EXPECT_TRUE(tape.values[tape.values.find(after.storage().unsafeGetStorageImpl())].recomputable());
   tape.validate();
 }
 
@@ -176,12 +176,13 @@ TEST(Recorder, ResultsOfFactoriesAreLeavesAndRandomFillsAreNot) {
   for (const auto& made :
        {at::arange(10), at::zeros({10}), at::randn({10}), at::zeros_like(like), like.new_full({3}, 2.0)}) {
     const auto read = made + 1;
-    const ValueId id = recording.tape().find(made.storage().unsafeGetStorageImpl());
+    const ValueId id = recording.tape().values.find(made.storage().unsafeGetStorageImpl());
     ASSERT_NE(id, kNone);
-    EXPECT_FALSE(recording.tape().recomputable(id)) << "it may have been filled through a pointer";
+    EXPECT_FALSE(recording.tape().values[id].recomputable()) << "it may have been filled through a pointer";
   }
   const auto mask = at::empty_like(like).bernoulli_(0.5);
-  EXPECT_TRUE(recording.tape().recomputable(recording.tape().find(mask.storage().unsafeGetStorageImpl())));
+  EXPECT_TRUE(
+      recording.tape().values[recording.tape().values.find(mask.storage().unsafeGetStorageImpl())].recomputable());
 }
 
 TEST(Recorder, LooksAtInputsAndNotAtParametersOrTheirViews) {
@@ -190,8 +191,8 @@ TEST(Recorder, LooksAtInputsAndNotAtParametersOrTheirViews) {
   Recording recording;
   const auto y = torch::linear(x, weight) + weight.slice(0, 0, 2).repeat({2, 1}) + weight;
   const Tape& tape = recording.tape();
-  const ValueId input = tape.find(x.storage().unsafeGetStorageImpl());
-  const ValueId parameter = tape.find(weight.storage().unsafeGetStorageImpl());
+  const ValueId input = tape.values.find(x.storage().unsafeGetStorageImpl());
+  const ValueId parameter = tape.values.find(weight.storage().unsafeGetStorageImpl());
   size_t seen = 0;
   tape.program.for_each_tensor_from(0, [&](const TensorArgument& argument) {
     const bool is_parameter = argument.value == parameter;
@@ -213,7 +214,7 @@ TEST(Recorder, CollectReleasesWhatNoSavedTensorReaches) {
   }
   recording.tape().collect();
   for (const auto& operation : recording.tape().program) EXPECT_EQ(operation.info, nullptr);
-  for (const auto& value : recording.tape().values) EXPECT_EQ(value.kept, nullptr);
+  for (ValueId id = 0; id < recording.tape().values.size(); ++id) EXPECT_EQ(recording.tape().values[id].kept, nullptr);
 }
 
 }  // namespace
