@@ -1,12 +1,11 @@
+#include <remat/extension.h>
+
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "memory/ledger.h"
 #include "module.h"
-#include "record/recorder.h"
-#include "record/tapes.h"
 
 namespace remat::python {
 
@@ -25,29 +24,15 @@ at::Tensor leaf_of(const at::Tensor& tensor) {
 
 void bind_doors(py::module_& m) {
   const auto without_lock = py::call_guard<py::gil_scoped_release>();
-  m.def(
-      "hand_out", [](const at::Tensor& tensor) { Tapes::all().hand_out(tensor); }, without_lock);
-  m.def("is_anything_recorded", [] { return Tapes::all().exist(); });
+  m.def("hand_out", &extension::hand_out, without_lock);
+  m.def("announce_write", &extension::announce_write, without_lock);
+  m.def("is_anything_recorded", &extension::is_anything_recorded);
   m.def("leaf_of", &leaf_of, without_lock);
   m.def(
-      "count_memory",
-      [](const at::Tensor& tensor) {
-        if (is_plain(tensor) && tensor.is_cpu()) memory::Ledger::of(c10::kCPU).adopt(*storage_of(tensor));
-      },
-      without_lock);
+      "count_memory", [](const at::Tensor& tensor) { extension::count_memory(tensor); }, without_lock);
   m.def("count_storage", [](const py::object& storage) {
-    const c10::Storage counted = torch::createStorage(storage.ptr());
-    if (counted.device().is_cpu()) memory::Ledger::of(c10::kCPU).adopt(*counted.unsafeGetStorageImpl());
+    extension::count_memory(*torch::createStorage(storage.ptr()).unsafeGetStorageImpl());
   });
-  m.def(
-      "announce_write",
-      [](const at::Tensor& tensor) {
-        Recorder* const recorder = Recorder::current();
-        if (recorder != nullptr) recorder->announce_write(tensor);
-        // Of what other threads have recorded, nobody knows how far they are.
-        Tapes::all().hand_out(tensor, recorder != nullptr ? recorder->tape().get() : nullptr);
-      },
-      without_lock);
 }
 
 }  // namespace remat::python

@@ -2,10 +2,10 @@
 #include <string>
 
 #include <remat/error.h>
+#include <remat/extension.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "module.h"
-#include "record/raise.h"
 
 namespace remat::python {
 namespace {
@@ -49,7 +49,7 @@ class TranslatedError final : public torch::PyTorchError {
  private:
   std::optional<Figures> figures_;
   bool internal_ = false;
-  ErrorInFlight in_flight_;
+  extension::ErrorInFlight in_flight_;
 };
 
 [[noreturn]] void throw_translated(const std::exception& error) { throw TranslatedError(error); }
@@ -72,7 +72,7 @@ void translate(std::exception_ptr thrown) {
 }  // namespace
 
 void bind_errors(py::module_& m) {
-  set_error_translator(throw_translated);
+  extension::set_error_translator(throw_translated);
   py::register_exception_translator(translate);
   m.def("set_error_types", [](const py::object& error, const py::object& budget_error, const py::object& internal) {
     g_types = {error.inc_ref().ptr(), budget_error.inc_ref().ptr(), internal.inc_ref().ptr()};

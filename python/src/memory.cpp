@@ -1,14 +1,13 @@
 #include <remat/memory.h>
 
 #include <remat/budget.h>
+#include <remat/extension.h>
 
 #include <vector>
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "memory/ledger.h"
 #include "module.h"
-#include "record/tensor_view.h"
 
 namespace remat::python {
 namespace {
@@ -46,10 +45,7 @@ void bind_memory(py::module_& m) {
   m.def("memory_adopt_older", [] {
     const std::vector<at::Tensor> tensors = tensors_of_python();
     const py::gil_scoped_release released;
-    for (const at::Tensor& tensor : tensors) {
-      if (is_plain(tensor) && tensor.is_cpu())
-        memory::Ledger::of(c10::kCPU).adopt(*tensor.storage().unsafeGetStorageImpl());
-    }
+    for (const at::Tensor& tensor : tensors) extension::count_memory(tensor);
   });
   m.def("format_bytes", &format_bytes);
 }

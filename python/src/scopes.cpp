@@ -1,10 +1,10 @@
 #include <memory>
 
 #include <remat/error.h>
+#include <remat/extension.h>
 #include <remat/policy.h>
 
 #include "module.h"
-#include "record/recorder.h"
 
 namespace remat::python {
 namespace {
@@ -24,25 +24,6 @@ class Scope {
   std::unique_ptr<PolicyScope> scope_;
 };
 
-/// Kernels that write through pointers are at work, from its construction to end().
-class OpaqueRegion {
- public:
-  OpaqueRegion() {
-    if (Recorder* const recorder = Recorder::current(); recorder != nullptr) {
-      tape_ = recorder->tape();
-      recorder->begin_opaque();
-    }
-  }
-  void end() {
-    Recorder* const recorder = Recorder::current();
-    if (tape_ != nullptr && recorder != nullptr && recorder->tape() == tape_) recorder->end_opaque();
-    tape_.reset();
-  }
-
- private:
-  std::shared_ptr<Tape> tape_;
-};
-
 }  // namespace
 
 void bind_scopes(py::module_& m) {
@@ -56,9 +37,9 @@ void bind_scopes(py::module_& m) {
       .def("begin", &Scope::begin, py::call_guard<py::gil_scoped_release>())
       .def("end", &Scope::end, py::call_guard<py::gil_scoped_release>());
   m.def("keep", &keep);
-  py::class_<OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &OpaqueRegion::end);
-  m.def("is_recording", [] { return Recorder::current() != nullptr; });
-  m.def("is_watching_operators", &Recorder::is_watching_operators);
+  py::class_<extension::OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &extension::OpaqueRegion::end);
+  m.def("is_recording", &extension::is_recording);
+  m.def("is_watching_operators", &extension::is_watching_operators);
 }
 
 }  // namespace remat::python

@@ -11,7 +11,7 @@
 namespace remat {
 namespace {
 
-std::atomic<ErrorTranslator> g_translator{nullptr};
+std::atomic<extension::ErrorTranslator> g_translator{nullptr};
 
 struct {
   std::mutex mutex;
@@ -22,8 +22,11 @@ struct {
 
 }  // namespace
 
+extension::ErrorTranslator error_translator() { return g_translator; }
+
+namespace extension {
+
 void set_error_translator(ErrorTranslator translator) { g_translator = translator; }
-ErrorTranslator error_translator() { return g_translator; }
 
 ErrorInFlight::ErrorInFlight() noexcept {
   const std::lock_guard lock(g_in_flight.mutex);
@@ -36,4 +39,5 @@ ErrorInFlight::~ErrorInFlight() {
   if (--g_in_flight.errors == 0) FLAGS_torch_jit_enable_rethrow_caught_exception = g_in_flight.passed_on_before;
 }
 
+}  // namespace extension
 }  // namespace remat

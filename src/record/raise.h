@@ -6,25 +6,14 @@
 #pragma once
 
 #include <remat/error.h>
+#include <remat/extension.h>
 
 namespace remat {
 
-/// Throws something that stands for `error`. What it throws must have an ErrorInFlight.
-using ErrorTranslator = void (*)(const std::exception& error);
+using extension::ErrorInFlight;
 
-/// For the rest of the process. Call it before the first step.
-void set_error_translator(ErrorTranslator translator);
-ErrorTranslator error_translator();
-
-/// A part of every exception that raise() throws. While one lives, TorchScript passes on the exceptions that it meets,
-/// those of other threads included, as they are: what it would add is the place in the script. Thread-safe.
-class ErrorInFlight {
- public:
-  ErrorInFlight() noexcept;
-  ErrorInFlight(const ErrorInFlight& /*other*/) noexcept : ErrorInFlight() {}
-  ErrorInFlight& operator=(const ErrorInFlight&) = default;
-  ~ErrorInFlight();
-};
+/// The one that was set; null: none.
+extension::ErrorTranslator error_translator();
 
 /// An `E` on its way.
 template <class E>

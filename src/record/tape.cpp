@@ -35,14 +35,16 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
 }
 
 void Tape::take_action(ValueId id) {
-  if (following.schedules.empty()) return;
-  values.set_action(id, following.action_of(*this, id));
+  const auto action = actions != nullptr ? actions->action_of(*this, id) : std::nullopt;
+  if (!action) return;
+  values.set_action(id, *action);
   if (values[id].action.kind != Action::Kind::kKeep && !values[id].pinned) drop_queue_.push_back(id);
 }
 
 void Tape::follow_plan() {
-  if (!following.advance(*this)) return;
-  for (ValueId id = 0; id < values.size(); ++id) {
+  const OperationId first = actions != nullptr ? actions->advance(*this) : kNone;
+  if (first == kNone) return;
+  for (ValueId id = program[first].first_value; id < values.size(); ++id) {
     if ((values[id].saved > 0 || values[id].held_for > 0) && values[id].kept) take_action(id);
   }
 }

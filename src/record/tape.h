@@ -20,7 +20,7 @@
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include "record/following.h"
+#include "record/action_source.h"
 #include "record/program.h"
 #include "record/residency.h"
 #include "record/step_counts.h"
@@ -47,7 +47,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   StepCounts counts;
   Program program;
   Residency values{counts};
-  Following following;  ///< of plans
+  std::shared_ptr<ActionSource> actions;  ///< the plan that the step follows; null: none
 
   // Set when recording begins.
 

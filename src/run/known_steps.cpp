@@ -4,7 +4,7 @@
 
 #include "plan/resize.h"
 #include "plan/simulate.h"
-#include "record/graph_match.h"
+#include "run/graph_match.h"
 #include "run/step_planner.h"
 
 namespace remat {

@@ -53,6 +53,7 @@ class OnlineEviction final : public memory::Reclaimer {
     std::optional<int64_t> smallest;   ///< bytes that the smallest of those that completed took
     std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
     bool larger = false;               ///< it runs the same operators as they did, with more bytes
+    bool unlike = false;               ///< none of them began like it
   };
   /// Asked with the bytes of the allocation that is refused, and the step, if that can be locked.
   std::function<Known(const Tape*, int64_t)> known;
@@ -64,6 +65,8 @@ class OnlineEviction final : public memory::Reclaimer {
   std::optional<int64_t> share_of;
   /// The step was refused and is larger than those that the share is of.
   std::atomic<bool> outgrew_share = false;
+  /// The same may be so: it is like none of them.
+  std::atomic<bool> may_have_outgrown_share = false;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();

@@ -8,7 +8,7 @@ namespace remat {
 namespace {
 
 /// Where a plan was made for another step.
-std::string whose_plan(const Schedule& followed, const Following& following) {
+std::string whose_plan(const Schedule& followed, const PlanFollower& following) {
   if (following.has_gaps()) return "the plan is that of a step that ran some operators more or fewer";
   return followed.resized ? "the plan is that of a step of other sizes" : "";
 }
@@ -35,7 +35,7 @@ std::string StepPlanner::why_not_given(const Schedule* followed, const Graph* tr
   return given_problem(known->graph, known->budget_within(*known->room));
 }
 
-std::string StepPlanner::why_online(const Following& following, const Graph* traced) const {
+std::string StepPlanner::why_online(const PlanFollower& following, const Graph* traced) const {
   if (planner_ == "online" && !given_) return {};
   if (following.found_none()) return "there is no plan within the budget for a step of these sizes";
   if (known_.empty()) return "the first step is recorded";
@@ -45,7 +45,7 @@ std::string StepPlanner::why_online(const Following& following, const Graph* tra
   return known->schedule ? "the step was like none that there is a plan for" : "there is no plan within the budget";
 }
 
-StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const Following& following,
+StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const PlanFollower& following,
                                             const Graph* traced) const {
   // A planner's own plan that gives up the same is the plan given.
   const auto is_given = [this](const Plan& plan) {

@@ -77,8 +77,9 @@ Step Session::step() {
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
   const auto planning = std::chrono::steady_clock::now();
-  step->tape->following.schedules = impl_->planner.schedules(limit - expected);
-  step->tape->following.resize = [impl = impl_.get()](const auto& followed, const Following::Seen& seen) {
+  step->follower->schedules = impl_->planner.schedules(limit - expected);
+  step->tape->actions = step->follower;
+  step->follower->resize = [impl = impl_.get()](const auto& followed, const PlanFollower::Seen& seen) {
     return impl->planner.resized(followed, seen);
   };
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
@@ -90,11 +91,11 @@ Step Session::step() {
   impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape, int64_t request) {
     return impl->known_of(tape, request, baseline);
   };
-  impl_->eviction.known_need = step->tape->following.schedules.empty() ? impl_->known_need(limit) : "";
+  impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(limit) : "";
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->follows_plain = impl_->follows_plain(baseline);
-  impl_->eviction.outgrew_share = false;
+  impl_->eviction.outgrew_share = impl_->eviction.may_have_outgrown_share = false;
   impl_->eviction.share_of.reset();
   if (impl_->options.budget.kind() == Budget::Kind::kPercent && !step->follows_plain) {
     impl_->eviction.share_of = impl_->plain_activation_peak;

@@ -37,7 +37,9 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
-  bool outgrown = false;  ///< by a step that was refused since, so that a share of it says nothing about the next
+  /// By a step that was refused since, so that a share of the largest so far says nothing about the next. kMaybe: the
+  /// step was like none that is known, and the next alone is measured anew.
+  enum class Outgrown : uint8_t { kNo, kMaybe, kYes } outgrown = Outgrown::kNo;
   struct Smallest {
     int64_t activation_peak = 0, gradients = 0;
   };
@@ -120,6 +122,7 @@ struct Step::Impl {
   std::shared_ptr<Tape> tape = std::make_shared<Tape>();
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
   std::unique_ptr<Trace> trace;
+  std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();
   StepReport report;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
@@ -128,6 +131,15 @@ struct Step::Impl {
   const int forks = remat::forks();
 
   void end(bool completed);
+  // Of the end, in this order.
+  std::optional<Graph> take_graph();
+  void report_plan(const Graph* traced);
+  void stop_recording();
+  void report_measurements();
+  void teach_session(std::optional<Graph> graph);
+  /// Bytes that the budget leaves above the baseline.
+  int64_t room() const;
+
   int64_t live_values() const {
     const std::lock_guard lock(tape->mutex);
     return tape->live_values();

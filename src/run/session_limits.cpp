@@ -60,6 +60,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
     known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
   }
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
+  known.unlike = tape != nullptr && graph == nullptr;
   if (graph != nullptr && !known.larger) {
     const int64_t least = least_without_plan(*graph), plain = plain_activations(*graph);
     known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, plain)) +
@@ -94,7 +95,7 @@ std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
     case Budget::Kind::kPercent:
       break;
   }
-  if (!plain_activation_peak || outgrown) return std::nullopt;
+  if (!plain_activation_peak || outgrown != Outgrown::kNo) return std::nullopt;
   return baseline + static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
 }
 

@@ -144,7 +144,7 @@ std::shared_ptr<Schedule> StepPlanner::chosen(Graph graph, uint64_t structure, i
 }
 
 /// Does `followed` drop nothing, with so much room that it need not be simulated for the sizes seen?
-bool StepPlanner::has_plenty(const Schedule& followed, const Following::Seen& seen) const {
+bool StepPlanner::has_plenty(const Schedule& followed, const PlanFollower::Seen& seen) const {
   if (followed.plan.predicted_seconds > 0) return false;
   double known = 1, now = 1;
   for (size_t v = 0; v < seen.bytes.size(); ++v) {
@@ -158,7 +158,7 @@ bool StepPlanner::has_plenty(const Schedule& followed, const Following::Seen& se
 }
 
 std::shared_ptr<const Schedule> StepPlanner::resized(const std::shared_ptr<const Schedule>& followed,
-                                                     const Following::Seen& seen) const {
+                                                     const PlanFollower::Seen& seen) const {
   if (has_plenty(*followed, seen)) return followed;
   std::vector<const Graph*> graphs;
   for (const KnownStep& known : known_) {

@@ -13,6 +13,7 @@
 #include "memory/fork.h"
 #include "plan/frontier.h"
 #include "record/tape.h"
+#include "run/plan_follower.h"
 
 namespace remat {
 
@@ -48,7 +49,7 @@ class StepPlanner {
   /// structure the fastest that the simulator puts within the room of the last schedules(). Null where nothing fits;
   /// `followed` itself where it drops nothing and room is plenty. For the thread that runs the step.
   std::shared_ptr<const Schedule> resized(const std::shared_ptr<const Schedule>& followed,
-                                          const Following::Seen& seen) const;
+                                          const PlanFollower::Seen& seen) const;
 
   /// Who decided what a step gave up: StepReport's decided_by and decision_reason.
   struct Decision {
@@ -56,7 +57,7 @@ class StepPlanner {
   };
   /// `followed`: what the step followed to its end; null: nothing. `following`: how. `traced`: the step's graph, if it
   /// was traced. Asked before that is observed.
-  Decision decision(const Schedule* followed, const Following& following, const Graph* traced) const;
+  Decision decision(const Schedule* followed, const PlanFollower& following, const Graph* traced) const;
 
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
   /// That of the last one that begins like `tape`; null where there is none.
@@ -113,7 +114,7 @@ class StepPlanner {
   bool needs_search(const KnownStep& step) const;
   KnownStep& step_to_plan(KnownStep& seen);
   void plan_anew(KnownStep& step, int64_t room);
-  bool has_plenty(const Schedule& followed, const Following::Seen& seen) const;
+  bool has_plenty(const Schedule& followed, const PlanFollower::Seen& seen) const;
   std::shared_ptr<Schedule> chosen(Graph graph, uint64_t structure, int64_t limit, double margin,
                                    const std::vector<bool>& away) const;
   bool is_worth_planning(const KnownStep& step) const;
@@ -121,7 +122,7 @@ class StepPlanner {
   void plan(KnownStep& step, int64_t room) const;
   std::string given_problem(const Graph& graph, std::optional<int64_t> budget) const;
   std::string why_not_given(const Schedule* followed, const Graph* traced) const;
-  std::string why_online(const Following& following, const Graph* traced) const;
+  std::string why_online(const PlanFollower& following, const Graph* traced) const;
   const KnownStep* find(uint64_t fingerprint) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
   std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;

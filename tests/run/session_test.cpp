@@ -161,6 +161,28 @@ TEST(Session, AStepThatOutgrowsAShareIsRefusedOnceAndTheNextIsMeasured) {
   EXPECT_GT(report.values_dropped, 0);
 }
 
+// Its first operator may pass the budget before it is known to be larger than the steps before.
+TEST(Session, ALargerStepOfAnotherKindIsMeasuredAnewAfterARefusal) {
+  Session session({.budget = Budget::percent(40)});
+  const auto run = [&](int64_t size, bool sines) {
+    const auto x = torch::randn({size}).requires_grad_();
+    auto step = session.step();
+    at::Tensor h = x;
+    for (int i = 0; i < 20; ++i) h = sines ? (h * 1.01).sin().tanh() : (h * 1.01).exp().tanh();
+    h.sum().backward();
+    return step.end();
+  };
+  for (int i = 0; i < 3; ++i) run(25600, false);
+  EXPECT_THROW(run(160000, true), BudgetError);
+  EXPECT_TRUE(run(160000, true).completed) << "measured anew";
+  const StepReport report = run(160000, true);
+  EXPECT_TRUE(report.completed);
+  EXPECT_LE(report.peak_bytes, report.budget_bytes);
+  // One that cannot be done with its share is refused on and on, and does not take the budget from the others.
+  EXPECT_TRUE(run(25600, false).completed);
+  ASSERT_TRUE(session.budget_bytes());
+}
+
 TEST(Session, AMuchLargerStepIsMeasuredAnewWhereverItIsRefused) {
   nn::Sequential model;
   for (int i = 0; i < 8; ++i) {

@@ -1,4 +1,4 @@
-// src/record/graph_match.h -- compares the operators that a step has run so far with the first ones of a graph.
+// src/run/graph_match.h -- compares the operators that a step has run so far with the first ones of a graph.
 #pragma once
 
 #include <cstddef>

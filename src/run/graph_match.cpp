@@ -1,4 +1,4 @@
-#include "record/graph_match.h"
+#include "run/graph_match.h"
 
 #include "record/tape.h"
 

@@ -1,11 +1,11 @@
-#include "record/following.h"
+#include "run/plan_follower.h"
 
 #include <algorithm>
 #include <functional>
 #include <string_view>
 
-#include "record/graph_match.h"
 #include "record/tape.h"
+#include "run/graph_match.h"
 
 namespace remat {
 namespace {
@@ -23,7 +23,7 @@ uint32_t signature(std::string_view name, size_t results) {
 
 }  // namespace
 
-bool Following::matches(const Tape& tape, size_t index, size_t place) const {
+bool PlanFollower::matches(const Tape& tape, size_t index, size_t place) const {
   const Graph& graph = schedules.front()->graph;
   if (place >= graph.operators.size()) return false;
   const Operation& operation = tape.program[index];
@@ -33,7 +33,7 @@ bool Following::matches(const Tape& tape, size_t index, size_t place) const {
 }
 
 /// Of an operation that stands for one of the graph.
-bool Following::has_size(const Tape& tape, size_t index) const {
+bool PlanFollower::has_size(const Tape& tape, size_t index) const {
   const Graph& graph = schedules.front()->graph;
   const Operation& operation = tape.program[index];
   const GraphOperator& planned = graph.operators[planned_[index]];
@@ -46,13 +46,13 @@ bool Following::has_size(const Tape& tape, size_t index) const {
   return true;
 }
 
-void Following::abandon() {
+void PlanFollower::abandon() {
   schedules.clear();
   planned_.clear();
 }
 
 /// Goes on with another known step, if the operators so far, and `of_size` their sizes, are its first ones.
-bool Following::change_to_known(const Tape& tape, bool of_size) {
+bool PlanFollower::change_to_known(const Tape& tape, bool of_size) {
   if (gaps_ > 0) return false;
   const auto fits = [&](const auto& schedule) {
     const bool exact = of_size || schedule->structure == 0;
@@ -68,25 +68,24 @@ bool Following::change_to_known(const Tape& tape, bool of_size) {
   return true;
 }
 
-bool Following::advance(const Tape& tape) {
-  if (schedules.empty()) return false;
+OperationId PlanFollower::advance(const Tape& tape) {
+  if (schedules.empty()) return kNone;
   const size_t index = tape.program.size() - 1;
   if (lost_ == 0 && matches(tape, index, next_)) {
     planned_.push_back(static_cast<uint32_t>(next_++));
-    if (has_size(tape, index)) return false;
-    return check_sizes(tape);
+    return !has_size(tape, index) && check_sizes(tape) ? 0 : kNone;
   }
   if (lost_ == 0) {
-    if (change_to_known(tape, /*of_size=*/true)) return true;
+    if (change_to_known(tape, /*of_size=*/true)) return 0;
     if (change_to_known(tape, /*of_size=*/false)) {
       check_sizes(tape);
-      return true;
+      return 0;
     }
     ++gaps_;
     const bool too_many = gaps_ > kFewGaps + index / kOperatorsPerGap;
     if (schedules.front()->structure == 0 || too_many) {
       abandon();
-      return false;
+      return kNone;
     }
   }
   planned_.push_back(kLost);
@@ -95,8 +94,8 @@ bool Following::advance(const Tape& tape) {
   return take_up_again(tape);
 }
 
-/// Results have other bytes than the schedule says.
-bool Following::check_sizes(const Tape& tape) {
+/// Results have other bytes than the schedule says. True if another schedule is followed from now on.
+bool PlanFollower::check_sizes(const Tape& tape) {
   const size_t index = tape.program.size() - 1;
   if (index < next_look_) return false;
   if (change_to_known(tape, /*of_size=*/true)) return true;
@@ -112,58 +111,72 @@ bool Following::check_sizes(const Tape& tape) {
   if (found_none_) return false;
   approximate_ = better == schedules.front();
   schedules.front() = std::move(better);
-  return true;
+  return !approximate_;
 }
 
-bool Following::take_up_again(const Tape& tape) {
+OperationId PlanFollower::take_up_again(const Tape& tape) {
   if (lost_ > kMostLost) {
     abandon();
-    return false;
+    return kNone;
   }
   const Graph& graph = schedules.front()->graph;
   if (signatures_.size() != graph.operators.size()) {
     signatures_.clear();
-    for (const GraphOperator& op : graph.operators) signatures_.push_back(signature(op.name, op.results.size()));
+    places_.clear();
+    for (const GraphOperator& op : graph.operators) {
+      const uint32_t own = signature(op.name, op.results.size());
+      places_[own].push_back(static_cast<uint32_t>(signatures_.size()));
+      signatures_.push_back(own);
+    }
   }
   const auto [place, run] = find_place(tape);
-  if (run == 0) return false;
+  if (run == 0) return kNone;
   for (size_t back = 0; back < run; ++back) {
     planned_[planned_.size() - 1 - back] = static_cast<uint32_t>(place - back);
   }
   all_lost_ -= run;
   next_ = place + 1;
   lost_ = 0;
-  check_sizes(tape);
-  return true;
+  return check_sizes(tape) ? 0 : static_cast<OperationId>(planned_.size() - run);
 }
 
 /// The nearest place of the last operation in the graph where so many of the lost ones are found in a row that it is no
 /// coincidence: the farther, the more. One place alone will do.
-Following::Place Following::find_place(const Tape& tape) const {
+PlanFollower::Place PlanFollower::find_place(const Tape& tape) const {
   std::vector<uint32_t> wanted;  // the last first
   for (size_t back = 0; back < std::min(lost_, kLongestRun); ++back) {
     const Operation& operation = tape.program[tape.program.size() - 1 - back];
     if (operation.info == nullptr) break;
     wanted.push_back(signature(operation.info->base_view(), operation.value_count));
   }
-  const size_t expected = next_ + lost_ - 1;
-  Place best, only;
-  size_t best_distance = SIZE_MAX, found = 0;
-  for (size_t place = 0; place < signatures_.size(); ++place) {
+  if (wanted.empty()) return {};
+  const auto found = places_.find(wanted.front());
+  if (found == places_.end()) return {};
+  const std::vector<uint32_t>& places = found->second;
+  const auto run_at = [&](size_t place) {
     size_t run = 0;
     while (run < wanted.size() && run <= place && signatures_[place - run] == wanted[run]) ++run;
-    if (run == 0) continue;
-    ++found;
-    only = {place, run};
+    return run;
+  };
+  const size_t expected = next_ + lost_ - 1;
+  // No run is long enough for a place farther away.
+  constexpr size_t kFarthest = kPlacesPerRun * (kLongestRun - kRun + 1);
+  Place best;
+  size_t best_distance = SIZE_MAX;
+  auto candidate = std::ranges::lower_bound(places, expected - std::min(expected, kFarthest));
+  for (; candidate != places.end() && *candidate <= expected + kFarthest; ++candidate) {
+    const size_t place = *candidate;
+    const size_t run = run_at(place);
     const size_t distance = place >= expected ? place - expected : expected - place;
     if (run < kRun + distance / kPlacesPerRun || distance >= best_distance) continue;
-    best = only;
+    best = {place, run};
     best_distance = distance;
   }
-  return best.run == 0 && found == 1 && only.place > expected ? only : best;
+  const bool only = places.size() == 1 && places.front() > expected;
+  return best.run == 0 && only ? Place{places.front(), run_at(places.front())} : best;
 }
 
-Following::Seen Following::seen(const Tape& tape) const {
+PlanFollower::Seen PlanFollower::seen(const Tape& tape) const {
   const Graph& graph = schedules.front()->graph;
   Seen result;
   result.bytes.assign(graph.values.size(), -1);
@@ -187,8 +200,8 @@ Following::Seen Following::seen(const Tape& tape) const {
   return result;
 }
 
-Action Following::action_of(const Tape& tape, uint32_t value) const {
-  if (schedules.empty()) return Action::kKeep;
+std::optional<Action> PlanFollower::action_of(const Tape& tape, ValueId value) const {
+  if (schedules.empty()) return std::nullopt;
   const OperationId producer = tape.values[value].producer;
   if (producer == kNone || producer >= planned_.size() || planned_[producer] == kLost) return Action::kKeep;
   const Schedule& schedule = *schedules.front();
@@ -198,7 +211,7 @@ Action Following::action_of(const Tape& tape, uint32_t value) const {
   return schedule.plan.actions[static_cast<size_t>(results[result])];
 }
 
-std::vector<double> Following::seconds(const Tape& tape) const {
+std::vector<double> PlanFollower::seconds(const Tape& tape) const {
   std::vector<double> result(schedules.front()->graph.operators.size(), -1);
   for (size_t index = 0; index < planned_.size(); ++index) {
     if (planned_[index] != kLost) result[planned_[index]] = tape.program[index].seconds;
@@ -206,7 +219,7 @@ std::vector<double> Following::seconds(const Tape& tape) const {
   return result;
 }
 
-std::shared_ptr<const Schedule> Following::followed_to_the_end(const Tape& tape) const {
+std::shared_ptr<const Schedule> PlanFollower::followed_to_the_end(const Tape& tape) const {
   if (schedules.empty() || found_none_) return nullptr;
   // What comes after backward, copies of results for a log, may be there or not.
   const Graph& graph = schedules.front()->graph;

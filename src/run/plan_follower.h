@@ -1,4 +1,4 @@
-// src/record/following.h -- which operator of a schedule each operator of a step stands for, so that a plan serves
+// src/run/plan_follower.h -- which operator of a schedule each operator of a step stands for, so that a plan serves
 // steps of other sizes, and with other operators in some places.
 //
 // A step stays with its schedule operator by operator, by name and number of results: one comparison for each. Where
@@ -12,11 +12,12 @@
 #include <memory>
 #include <vector>
 
+#include <c10/util/flat_hash_map.h>
 #include <remat/plan.h>
 
-namespace remat {
+#include "record/action_source.h"
 
-class Tape;
+namespace remat {
 
 /// A plan and the graph that it was made for.
 struct Schedule {
@@ -26,12 +27,12 @@ struct Schedule {
   bool resized = false;    ///< the graph was foretold from known ones of other sizes
 };
 
-class Following {
+class PlanFollower final : public ActionSource {
  public:
   /// What the step has shown of its sizes, by value of the schedule's graph.
   struct Seen {
     std::vector<int64_t> bytes;  ///< -1: not made yet. What was left out has 0, what came twice has the sum
-    std::vector<bool> away;      ///< given up already
+    std::vector<bool> away;      ///< evicted already
   };
   using SharedSchedule = std::shared_ptr<const Schedule>;
   using Resize = std::function<SharedSchedule(const SharedSchedule& followed, const Seen& seen)>;
@@ -43,11 +44,9 @@ class Following {
   /// short.
   Resize resize;
 
-  /// The last operation of `tape` has just been recorded. True if another action may be due for any value so far.
-  bool advance(const Tape& tape);
-  /// What the plan wants to become of a value.
-  Action action_of(const Tape& tape, uint32_t value) const;
-  /// What was followed from the first operator to the last that makes something to be given up, or null.
+  OperationId advance(const Tape& tape) override;
+  std::optional<Action> action_of(const Tape& tape, ValueId value) const override;
+  /// What was followed from the first operator to the last that makes a value that may be evicted, or null.
   SharedSchedule followed_to_the_end(const Tape& tape) const;
   /// Measured seconds of the step's operators, by operator of what is followed; -1 for those that did not run.
   std::vector<double> seconds(const Tape& tape) const;
@@ -65,7 +64,7 @@ class Following {
   bool has_size(const Tape& tape, size_t index) const;
   bool change_to_known(const Tape& tape, bool of_size);
   bool check_sizes(const Tape& tape);
-  bool take_up_again(const Tape& tape);
+  OperationId take_up_again(const Tape& tape);
   struct Place {
     size_t place = 0, run = 0;  ///< of the last operation in the graph; how many of the last are found there, 0: none
   };
@@ -79,7 +78,9 @@ class Following {
   size_t all_lost_ = 0, gaps_ = 0;      ///< operations that stand for none; times that the operator was another
   size_t resizes_ = 0, next_look_ = 0;  ///< the operation at which sizes are looked at again
   bool found_none_ = false, approximate_ = false;
-  std::vector<uint32_t> signatures_;  ///< of the graph's operators, from the first gap on
+  /// From the first gap on: of the graph's operators, and by signature the operators that have it.
+  std::vector<uint32_t> signatures_;
+  ska::flat_hash_map<uint32_t, std::vector<uint32_t>> places_;
 };
 
 }  // namespace remat

@@ -1,0 +1,71 @@
+// remat/extension.h -- for those who bind remat to another language or framework: what happens to tensors beside
+// operators, and how errors leave operators. Programs that train need none of it.
+//
+// All of it is thread-safe.
+#pragma once
+
+#include <exception>
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+namespace remat::extension {
+
+// ---- What is recorded ----
+
+/// Does this thread record the operators that it runs (a step, or a policy scope, is open on it)?
+bool is_recording();
+/// Are this thread's operators looked at? That costs each some time; it should be so only where is_recording() is.
+bool is_watching_operators();
+/// Is there a record of any thread from which backward passes may still recompute values? Where there is none,
+/// hand_out() and announce_write() have nothing to do.
+bool is_anything_recorded();
+
+/// Kernels that write to tensors through pointers, such as compiled ones, are at work on this thread: nothing is
+/// recorded, what they make is kept and never recomputed, and writes to recorded tensors are seen. Regions nest.
+class OpaqueRegion {
+ public:
+  OpaqueRegion();
+  ~OpaqueRegion();
+  OpaqueRegion(const OpaqueRegion&) = delete;
+  OpaqueRegion& operator=(const OpaqueRegion&) = delete;
+  /// On the thread of the constructor. A second call does nothing.
+  void end();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// ---- What happens to memory ----
+
+/// The memory of `tensor` is about to be given to somebody who may read and write it as such, as by .numpy() and
+/// DLPack: its contents are no longer read by recomputes.
+void hand_out(const at::Tensor& tensor);
+/// Somebody is about to write to `tensor` in a way that is no operator.
+void announce_write(const at::Tensor& tensor);
+/// Counts memory that remat's allocator did not make (a file's, another process's) until it is freed, where that is of
+/// the CPU and not counted yet. It may pass the limit: the memory exists.
+void count_memory(const at::Tensor& tensor);
+void count_memory(c10::StorageImpl& storage);
+
+// ---- How errors leave operators ----
+
+/// Throws something that stands for `error`. What it throws must have an ErrorInFlight.
+using ErrorTranslator = void (*)(const std::exception& error);
+/// For errors that pass through PyTorch's bindings of another language, which turn exceptions that they do not know
+/// into those of one kind. For the rest of the process; call it before the first step. Default: none.
+void set_error_translator(ErrorTranslator translator);
+
+/// A part of every exception that a translator throws. While one lives, TorchScript passes on the exceptions that it
+/// meets, those of other threads included, as they are: otherwise it turns every exception into std::runtime_error.
+class ErrorInFlight {
+ public:
+  ErrorInFlight() noexcept;
+  ErrorInFlight(const ErrorInFlight& /*other*/) noexcept : ErrorInFlight() {}
+  ErrorInFlight& operator=(const ErrorInFlight&) = default;
+  ~ErrorInFlight();
+};
+
+}  // namespace remat::extension

@@ -1,0 +1,51 @@
+#include <remat/extension.h>
+
+#include "memory/ledger.h"
+#include "record/recorder.h"
+#include "record/tapes.h"
+
+namespace remat::extension {
+
+bool is_recording() { return Recorder::current() != nullptr; }
+bool is_watching_operators() { return Recorder::is_watching_operators(); }
+bool is_anything_recorded() { return Tapes::all().exist(); }
+
+struct OpaqueRegion::Impl {
+  std::shared_ptr<Tape> tape;  ///< that its recorder writes
+};
+
+OpaqueRegion::OpaqueRegion() {
+  Recorder* const recorder = Recorder::current();
+  if (recorder == nullptr) return;
+  impl_ = std::make_unique<Impl>(Impl{recorder->tape()});
+  recorder->begin_opaque();
+}
+
+OpaqueRegion::~OpaqueRegion() { end(); }
+
+void OpaqueRegion::end() {
+  if (impl_ == nullptr) return;
+  // The step may have ended inside of the region.
+  Recorder* const recorder = Recorder::current();
+  if (recorder != nullptr && recorder->tape() == impl_->tape) recorder->end_opaque();
+  impl_.reset();
+}
+
+void hand_out(const at::Tensor& tensor) { Tapes::all().hand_out(tensor); }
+
+void announce_write(const at::Tensor& tensor) {
+  Recorder* const recorder = Recorder::current();
+  if (recorder != nullptr) recorder->announce_write(tensor);
+  // Of what other threads have recorded, nobody knows how far they are.
+  Tapes::all().hand_out(tensor, recorder != nullptr ? recorder->tape().get() : nullptr);
+}
+
+void count_memory(const at::Tensor& tensor) {
+  if (is_plain(tensor)) count_memory(*storage_of(tensor));
+}
+
+void count_memory(c10::StorageImpl& storage) {
+  if (storage.device().is_cpu()) memory::Ledger::of(c10::kCPU).adopt(storage);
+}
+
+}  // namespace remat::extension

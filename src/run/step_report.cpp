@@ -1,0 +1,101 @@
+// A step's end: what is measured, and what the session learns of it for later steps.
+#include <algorithm>
+#include <utility>
+
+#include <remat/memory.h>
+
+#include "run/session_impl.h"
+
+namespace remat {
+namespace {
+
+/// Replays by operator name, the most expensive first.
+std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
+  std::vector<ReplayedOperator> result;
+  for (const auto& [info, cost] : tape.counts.replayed) {
+    result.push_back({info->base_name(), cost.count, cost.seconds, cost.bytes});
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return result;
+}
+
+}  // namespace
+
+std::optional<Graph> Step::Impl::take_graph() {
+  if (trace == nullptr) return std::nullopt;
+  tape->values.trace = nullptr;
+  const double seconds = report.step_seconds - report.planning_seconds - tape->counts.replay_seconds;
+  Graph graph = trace->take(report.baseline_bytes, seconds);
+  // Views of one storage count once, and gradients may have come since: never more than there was.
+  graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
+  graph.gradient_bytes = std::min(tape->counts.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
+  trace.reset();
+  return graph;
+}
+
+void Step::Impl::report_plan(const Graph* traced) {
+  const std::shared_ptr<const Schedule> schedule = follower->followed_to_the_end(*tape);
+  const auto decision = session->planner.decision(schedule.get(), *follower, traced);
+  report.decided_by = decision.by;
+  report.decision_reason = decision.reason;
+  if (schedule != nullptr && !follower->is_approximate()) {
+    if (report.completed) session->followed = schedule;
+    report.planned_peak_bytes =
+        report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
+  }
+  follower->resize = nullptr;
+  if (!report.completed) return;
+  session->planner.note(schedule != nullptr, tape->counts.shortages, traced != nullptr);
+  if (schedule != nullptr && follower->has_gaps()) {  // without gaps it is among those that are observed
+    session->planner.learn_times(*schedule, follower->seconds(*tape), room());
+  }
+}
+
+void Step::Impl::report_measurements() {
+  memory::Ledger& ledger = *tape->values.ledger;
+  if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
+  report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
+  report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
+  enforcement.reset();  // now a step of another thread may begin to count anew
+  report.end_bytes = ledger.current();
+  session->note_gradients_of(*tape);
+  report.resident_peak_bytes = memory::resident_peak();
+  report.operators_recorded = static_cast<int64_t>(tape->program.size());
+  for (const auto& operation : tape->program) report.forward_seconds += operation.seconds;
+  const StepCounts& counts = tape->counts;
+  report.held_replaced_bytes = counts.saved_bytes;
+  report.values_saved = counts.saved_values;
+  report.values_dropped = counts.evicted_values;
+  report.dropped_bytes = counts.evicted_bytes;
+  report.values_packed = counts.packed_values;
+  report.packed_bytes = counts.packed_bytes;
+  report.operators_replayed = counts.replays;
+  report.recompute_seconds = counts.replay_seconds;
+  report.replayed = replayed_operators(*tape);
+}
+
+void Step::Impl::teach_session(std::optional<Graph> graph) {
+  auto& outgrown = session->outgrown;
+  // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
+  if (outgrown == Session::Impl::Outgrown::kMaybe) outgrown = Session::Impl::Outgrown::kNo;
+  if (report.completed) {
+    auto& smallest = session->smallest_step;
+    const int64_t measured = report.peak_bytes - report.baseline_bytes;
+    if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->counts.gradient_bytes};
+    // A step that did nothing is no measure, and a short batch none for the long ones after it.
+    if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
+      session->plain_activation_peak = peak;
+      outgrown = Session::Impl::Outgrown::kNo;
+    }
+    if (graph) session->planner.observe(*std::move(graph), room());
+  } else if (session->eviction.outgrew_share) {
+    outgrown = Session::Impl::Outgrown::kYes;
+  } else if (session->eviction.may_have_outgrown_share && !follows_plain) {
+    outgrown = Session::Impl::Outgrown::kMaybe;
+  }
+  session->report = report;
+}
+
+int64_t Step::Impl::room() const { return session->limit_for(report.baseline_bytes) - report.baseline_bytes; }
+
+}  // namespace remat
