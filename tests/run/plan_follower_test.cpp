@@ -48,14 +48,14 @@ class Spy final : public ActionSource {
   std::shared_ptr<PlanFollower> follower_;
 };
 
-struct Run {
+struct Recording {
   std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();
   std::shared_ptr<Spy> spy = std::make_shared<Spy>(follower);
   std::shared_ptr<Tape> tape = std::make_shared<Tape>();
 };
 
 /// A step of blocks() that follows a plan for (-1, -1) which recomputes everything.
-Run follow(int longer, int shorter) {
+Recording follow(int longer, int shorter) {
   const auto x = torch::randn({8}).requires_grad_();
   Session session;
   {
@@ -64,7 +64,7 @@ Run follow(int longer, int shorter) {
   }
   Schedule schedule{.graph = session.graph(), .plan = {}, .structure = 1};
   schedule.plan.actions.assign(schedule.graph.values.size(), Action::kRecompute);
-  Run run;
+  Recording run;
   run.follower->schedules = {std::make_shared<const Schedule>(std::move(schedule))};
   run.tape->actions = run.spy;
   install_autograd_engine(make_saved_tensor);
@@ -75,7 +75,7 @@ Run follow(int longer, int shorter) {
 }
 
 TEST(PlanFollower, SaysNothingNewWhileTheStepIsThePlans) {
-  const Run run = follow(-1, -1);
+  const Recording run = follow(-1, -1);
   EXPECT_TRUE(run.spy->restarts.empty());
   EXPECT_FALSE(run.follower->has_gaps());
 }
@@ -83,7 +83,7 @@ TEST(PlanFollower, SaysNothingNewWhileTheStepIsThePlans) {
 // All values of a long step must not be looked at again for each operator that is added or missing.
 TEST(PlanFollower, AfterAGapOnlyTheOperatorsBehindItAreLookedAtAgain) {
   for (const auto& [longer, shorter] : {std::pair(20, -1), std::pair(-1, 20), std::pair(10, 30)}) {
-    const Run run = follow(longer, shorter);
+    const Recording run = follow(longer, shorter);
     EXPECT_TRUE(run.follower->has_gaps());
     EXPECT_EQ(run.spy->restarts.size(), longer >= 0 && shorter >= 0 ? 2U : 1U);
     for (const auto& [first, recorded] : run.spy->restarts) {

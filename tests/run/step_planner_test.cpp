@@ -110,7 +110,7 @@ TEST(StepPlanner, ChoosesForSizesThatWereNeverSeen) {
   for (const int64_t bytes : {100, 50, 70}) planner.observe(chain(bytes), /*room=*/400);
   const auto schedules = planner.schedules(/*room=*/400);
   ASSERT_EQ(schedules.size(), 3u);
-  Following::Seen seen{.bytes = std::vector<int64_t>(6, -1), .away = std::vector<bool>(6, false)};
+  PlanFollower::Seen seen{.bytes = std::vector<int64_t>(6, -1), .away = std::vector<bool>(6, false)};
   const auto resized = [&](int64_t bytes) {
     seen.bytes[0] = bytes;
     return planner.resized(schedules[0], seen);

@@ -264,8 +264,7 @@ TEST(Threads, ARefusalSaysThatTheStepIsAnotherThreads) {
   };
   std::string elsewhere;
   std::thread([&] { elsewhere = message(); }).join();
-  EXPECT_NE(elsewhere.find("step 1 of the session, in progress on another thread, is out of memory"),
-            std::string::npos)
+  EXPECT_NE(elsewhere.find("step 1 of the session, in progress on another thread, is out of memory"), std::string::npos)
       << elsewhere;
   EXPECT_NE(message().find("step 1 of the session is out of memory"), std::string::npos);
 }
