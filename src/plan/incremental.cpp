@@ -23,7 +23,7 @@ IncrementalSimulator::IncrementalSimulator(const Graph& graph)
       initial_(initial_states(graph)),
       history_(graph.values.size()),
       actions_(graph.values.size(), Action::kKeep),
-      machine_(graph, view_),
+      machine_(graph, view_, policy_),
       states_(initial_),
       loaded_(graph.values.size(), 0),
       different_(graph.values.size(), 0) {
@@ -103,7 +103,7 @@ void IncrementalSimulator::try_section(uint32_t index) {
   machine_.level = 0;
   machine_.seconds = 0;
   const int64_t replays = machine_.replays;
-  machine_.run(actions_, outcome.first, outcome.end, [&](const StepChange& change, int64_t highest) {
+  machine_.run(outcome.first, outcome.end, [&](const StepChange& change, int64_t highest) {
     if (highest > outcome.peak) {
       outcome.peak = highest;
       outcome.peak_event = change.event;

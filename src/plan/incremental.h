@@ -92,7 +92,8 @@ class IncrementalSimulator {
 
   // Of the run in progress.
   States view_{this};
-  StepMachine<States> machine_;
+  PlanPolicy policy_{&actions_};
+  StepMachine<States, PlanPolicy> machine_;
   std::vector<ValueState> states_;
   std::vector<uint32_t> loaded_;     ///< by value: the last section run that asked for it
   std::vector<uint32_t> different_;  ///< by value: the last run() in which its state is another than in force

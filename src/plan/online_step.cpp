@@ -23,141 +23,66 @@ constexpr int64_t kShare = 512;
 OnlineStep::OnlineStep(const Graph& graph, PlannerOptions options)
     : graph_(graph),
       pack_(options.pack),
-      saved_(saved_values(graph)),
-      uses_after_(graph.events.size(), 0),
-      replay_(graph) {
+      changes_(changes_of(graph, ChangesOf::kEveryEvent)),
+      initial_(initial_states(graph)),
+      machine_(graph, states_, *this) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].returns()) returning_.push_back(static_cast<int32_t>(v));
-  }
-  std::vector<int32_t> uses(graph.values.size(), 0);
-  for (size_t e = graph.events.size(); e-- > 0;) {
-    const GraphEvent& event = graph.events[e];
-    if (event.kind == GraphEvent::Kind::kUse) ++uses[event.index];
-    if (event.kind == GraphEvent::Kind::kIdle) uses_after_[e] = std::exchange(uses[event.index], 0);
   }
 }
 
 Actions OnlineStep::run(int64_t limit) {
-  const size_t values = graph_.values.size();
-  actions_.assign(values, Action::kKeep);
+  actions_.assign(graph_.values.size(), Action::kKeep);
+  states_ = initial_;
+  idle_.assign(graph_.values.size(), false);
+  in_use_.clear();
+  node_continues_ = false;
   limit_ = limit;
-  level_ = peak_ = graph_.baseline_bytes;
-  replays_ = drops_ = 0;
-  for (auto* const flags : {&idle_, &transient_, &has_bits_}) flags->assign(values, false);
-  present_ = saved_;
-  for (size_t v = 0; v < values; ++v) {
-    present_[v] = present_[v] || graph_.values[v].producer < 0 || graph_.values[v].dropped;
-  }
-  uses_.assign(values, 0);
-  made_.assign(values, 0);
+  drops_ = 0;
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
-  in_use_.clear();
-  bool same_node = false;
-  for (size_t e = 0; e < graph_.events.size(); ++e) {
-    const GraphEvent& event = graph_.events[e];
-    // A node of backward asks for all its saved tensors before it allocates, and lets go of them when it is done.
-    if (!same_node || event.kind != GraphEvent::Kind::kUse) in_use_.clear();
-    same_node = event.kind == GraphEvent::Kind::kUse && event.rise == 0 && event.delta == 0;
-    if (event.kind == GraphEvent::Kind::kIdle) put_away(event.index, uses_after_[e]);
-    if (event.kind == GraphEvent::Kind::kUse) use(event.index);
-    if (event.kind == GraphEvent::Kind::kFree) free(event.index);
-    make_room(event.rise);
-    level_ += event.delta;
-  }
+  machine_.level = peak_ = graph_.baseline_bytes;
+  machine_.replays = 0;
+  machine_.run(changes_.data(), changes_.data() + changes_.size(),
+               [this](const StepChange& /*change*/, int64_t highest) {
+                 peak_ = std::max(peak_, highest);
+                 return true;
+               });
   return actions_;
 }
 
-void OnlineStep::put_away(int32_t value, int32_t uses) {
-  uses_[value] = uses;
-  made_[value] = 0;
-  idle_[value] = graph_.values[value].returns();
-  if (!graph_.values[value].dropped || !present_[value]) return;
-  present_[value] = false;
-  level_ -= graph_.values[value].bytes;
-}
-
-void OnlineStep::use(int32_t value) {
-  in_use_.push_back(value);
-  if (!present_[value] && has_bits_[value]) unpack(value);
-  if (!present_[value] && graph_.values[value].returns()) replay(value);
-  --uses_[value];
-}
-
-void OnlineStep::free(int32_t value) {
-  if (present_[value]) level_ -= graph_.values[value].bytes;
-  if (has_bits_[value]) level_ -= graph_.values[value].packed_bytes;
-  present_[value] = has_bits_[value] = idle_[value] = false;
-}
-
-void OnlineStep::unpack(int32_t value) {
-  make_room(graph_.values[value].bytes);
-  level_ += graph_.values[value].bytes;
-  present_[value] = true;
-}
-
-void OnlineStep::replay(int32_t target) {
-  const auto held = [this](int32_t value) { return present_[value] || has_bits_[value]; };
-  for (const int32_t index : replay_.operators_for(target, held)) run_operator(index, target);
-  replay_.reads[target] = 0;
-}
-
-void OnlineStep::run_operator(int32_t index, int32_t target) {
-  for (const int32_t input : replay_.operators.inputs(index)) {
-    if (!is_there(input) && has_bits_[input]) unpack(input);
-  }
-  for (const int32_t input : replay_.operators.overwritten(index)) {
-    if (!transient_[input] || replay_.reads[input] != 1) continue;
-    level_ -= graph_.values[input].bytes;
-    transient_[input] = false;
-  }
-  int64_t made_bytes = 0;
-  for (const int32_t made : replay_.operators.results(index)) made_bytes += graph_.values[made].bytes;
-  make_room(made_bytes + replay_.operators.scratch_bytes(index));
-  ++replays_;
-  for (const int32_t made : replay_.operators.results(index)) {
-    const GraphValue& value = graph_.values[made];
-    if (is_there(made)) continue;
-    ++made_[made];
-    if (made == target || (value.returns() && uses_[made] > 0)) {
-      level_ += value.bytes;
-      present_[made] = true;
-    } else if (replay_.reads[made] > 0) {
-      level_ += value.bytes;
-      transient_[made] = true;
-    }
-  }
-  for (const int32_t input : replay_.operators.inputs(index)) end_read(input);
-}
-
-void OnlineStep::end_read(int32_t value) {
-  if (--replay_.reads[value] > 0 || !transient_[value]) return;
-  level_ -= graph_.values[value].bytes;
-  transient_[value] = false;
+/// A backward node asks for all its saved tensors before it allocates, and releases them when it is done.
+void OnlineStep::begin(const StepChange& change) {
+  const bool use = change.kind == GraphEvent::Kind::kUse;
+  if (!node_continues_ || !use) in_use_.clear();
+  node_continues_ = use && change.rise == 0 && change.delta == 0;
+  if (use) in_use_.push_back(change.value);
+  if (change.kind == GraphEvent::Kind::kIdle) idle_[change.value] = true;
 }
 
 bool OnlineStep::gave_up() const {
-  return replays_ > std::min(kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000, kMostReplays);
+  const int64_t most = kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000;
+  return machine_.replays > std::min(most, kMostReplays);
 }
 
-void OnlineStep::make_room(int64_t bytes) {
-  const int64_t excess = level_ + bytes - limit_;
-  if (excess > 0 && !gave_up()) {
-    const int64_t room = std::max<int64_t>(0, limit_ - graph_.baseline_bytes);
-    evict(returning_.size() < kManyValues ? excess : std::max(excess, room / kShare));
-  }
-  peak_ = std::max(peak_, level_ + bytes);
+bool OnlineStep::is_there(int32_t value) const {
+  const ValueState::Memory memory = states_[value].memory;
+  return memory == ValueState::Memory::kPresent || memory == ValueState::Memory::kTransient;
+}
+
+bool OnlineStep::may_be_evicted(int32_t value) const {
+  return idle_[value] && machine_.reads_to_come(value) == 0 && std::ranges::find(in_use_, value) == in_use_.end();
 }
 
 std::vector<OnlineStep::Option> OnlineStep::options() const {
   std::vector<Option> options;
   for (const int32_t v : returning_) {
-    if (!idle_[v] || replay_.reads[v] > 0) continue;
-    if (std::ranges::find(in_use_, v) != in_use_.end()) continue;
-    if (present_[v]) {
+    if (!may_be_evicted(v)) continue;
+    const ValueState& state = states_[v];
+    if (state.memory == ValueState::Memory::kPresent) {
       options.push_back({Option::Kind::kDrop, v});
-      if (pack_ && graph_.values[v].packed_bytes > 0 && !has_bits_[v]) options.push_back({Option::Kind::kPack, v});
-    } else if (has_bits_[v]) {
+      if (pack_ && graph_.values[v].packed_bytes > 0 && !state.has_bits) options.push_back({Option::Kind::kPack, v});
+    } else if (state.memory == ValueState::Memory::kPacked) {
       options.push_back({Option::Kind::kDropPacked, v});
     }
   }
@@ -172,12 +97,18 @@ std::vector<OnlineStep::Option> OnlineStep::options() const {
   return options;
 }
 
-void OnlineStep::evict(int64_t bytes) {
+int64_t OnlineStep::evict(int64_t level) {
+  if (level <= limit_ || gave_up()) return 0;
   std::vector<Option> left = options();
-  if (left.empty()) return;
+  if (left.empty()) return 0;
+  int64_t bytes = level - limit_;
+  if (returning_.size() >= kManyValues) {
+    bytes = std::max(bytes, std::max<int64_t>(0, limit_ - graph_.baseline_bytes) / kShare);
+  }
   paid_ = ++visit_;
   for (const int32_t v : returning_) {
-    if (uses_[v] > 0 && idle_[v] && !present_[v] && !has_bits_[v]) walk(v, /*pay=*/true);
+    const bool gone = states_[v].memory == ValueState::Memory::kGone;
+    if (idle_[v] && gone && states_[v].uses > 0) walk(v, /*pay=*/true);
   }
   int64_t freed = 0;
   while (freed < bytes && !left.empty()) {
@@ -191,32 +122,22 @@ void OnlineStep::evict(int64_t bytes) {
     }
     const Option chosen = left[best];
     freed += take(chosen);
-    if (!has_bits_[chosen.value]) walk(chosen.value, /*pay=*/true);
+    if (!states_[chosen.value].has_bits) walk(chosen.value, /*pay=*/true);
     std::erase_if(left, [&](const Option& option) { return option.value == chosen.value; });
   }
+  return freed;
 }
 
 int64_t OnlineStep::take(const Option& option) {
-  const int32_t v = option.value;
-  const GraphValue& value = graph_.values[v];
+  const GraphValue& value = graph_.values[option.value];
+  ValueState& state = states_[option.value];
   ++drops_;
-  int64_t freed = value.bytes;
-  if (option.kind == Option::Kind::kDropPacked) {
-    freed = value.packed_bytes;
-    has_bits_[v] = false;
-  } else {
-    present_[v] = false;
-  }
-  if (option.kind == Option::Kind::kPack) {
-    freed -= value.packed_bytes;
-    has_bits_[v] = true;
-  }
-  if (has_bits_[v]) {
-    actions_[v] = Action::kPack;
-  } else {
-    actions_[v] = Action::recompute(1 + made_[v]);
-  }
-  level_ -= freed;
+  int64_t freed = option.kind == Option::Kind::kDropPacked ? value.packed_bytes : value.bytes;
+  if (option.kind == Option::Kind::kPack) freed -= value.packed_bytes;
+  if (option.kind == Option::Kind::kPack) state.has_bits = true;
+  if (option.kind == Option::Kind::kDropPacked) state.has_bits = false;
+  state.memory = state.has_bits ? ValueState::Memory::kPacked : ValueState::Memory::kGone;
+  actions_[option.value] = state.has_bits ? Action::kPack : Action::recompute(1 + state.made);
   return freed;
 }
 
@@ -239,7 +160,7 @@ double OnlineStep::walk(int32_t value, bool pay, bool packed_too) {
   while (!stack_.empty()) {
     const int32_t next = stack_.back();
     stack_.pop_back();
-    if (has_bits_[next] && !(packed_too && next == value)) {
+    if (states_[next].has_bits && !(packed_too && next == value)) {
       seconds += kUnpackSecondsPerByte * static_cast<double>(graph_.values[next].bytes);
       continue;
     }
@@ -247,8 +168,8 @@ double OnlineStep::walk(int32_t value, bool pay, bool packed_too) {
     if (producer < 0 || visits_[producer] == paid_) continue;
     seen_.emplace_back(producer, visits_[producer]);
     visits_[producer] = paid_;
-    seconds += replay_.operators.seconds(producer);
-    for (const int32_t input : replay_.operators.inputs(producer)) {
+    seconds += machine_.operators().seconds(producer);
+    for (const int32_t input : machine_.operators().inputs(producer)) {
       if (!is_there(input)) stack_.push_back(input);
     }
   }

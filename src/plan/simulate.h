@@ -35,7 +35,8 @@ class Simulator {
   const std::vector<StepChange> changes_;
   const std::vector<ValueState> initial_;
   std::vector<ValueState> states_;  ///< of the run in progress
-  StepMachine<std::vector<ValueState>> machine_;
+  PlanPolicy policy_;
+  StepMachine<std::vector<ValueState>, PlanPolicy> machine_;
 };
 
 }  // namespace remat
