@@ -6,9 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
+#include "plan/eviction_choice.h"
 #include "plan/planners.h"
 #include "plan/step_machine.h"
 
@@ -35,19 +35,11 @@ class OnlineStep {
   int64_t evict(int64_t level);
 
  private:
-  /// One way to free memory.
-  struct Option {
-    enum class Kind : uint8_t { kDrop, kPack, kDropPacked };
-    Kind kind = Kind::kDrop;
-    int32_t value = -1;
-  };
+  struct View;
 
-  bool is_there(int32_t value) const;
   bool may_be_evicted(int32_t value) const;
-  std::vector<Option> options() const;
-  int64_t take(const Option& option);
-  double price(const Option& option);
-  double walk(int32_t value, bool pay, bool packed_too = false);
+  std::vector<EvictionOption> options() const;
+  int64_t take(const EvictionOption& option);
 
   const Graph& graph_;
   const bool pack_;
@@ -63,11 +55,8 @@ class OnlineStep {
   std::vector<int32_t> in_use_;   ///< values that the backward node in progress has asked for
   bool node_continues_ = false;   ///< the next use is of the same backward node
   std::vector<bool> idle_;        ///< by value: it has been idle, so only saved tensors and nodes in progress hold it
-  std::vector<uint32_t> visits_;  ///< operators: the last price that came by
+  std::vector<uint32_t> visits_;  ///< by operator: the last eviction whose prices came by
   uint32_t visit_ = 0;
-  uint32_t paid_ = 0;  ///< the mark of operators that replays will run anyway
-  std::vector<int32_t> stack_;
-  std::vector<std::pair<int32_t, uint32_t>> seen_;
 };
 
 /// The smallest limit in bytes that the policy keeps, to a 256th of plain's activation peak: a budget that sessions can
