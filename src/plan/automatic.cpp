@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "plan/choices.h"
-#include "plan/frontier.h"
 #include "plan/greedy.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
@@ -42,15 +42,15 @@ class Automatic {
     const Actions keep(graph.values.size(), Action::kKeep);
     const Simulation plain = simulator_.run(keep);
     plain_peak_ = plain.peak_bytes;
-    frontier.offer(plain, keep);
+    front.offer(plain, keep);
   }
 
   void plan(int64_t limit, int64_t part) {
     if (limit >= plain_peak_) return;
     start(limit);
-    if (frontier.within(limit) == nullptr) frontier.offer(lowest());
-    if (frontier.within(limit) == nullptr) return;
-    Search search(graph_, options_, frontier);
+    if (front.within(limit) == nullptr) front.offer(lowest());
+    if (front.within(limit) == nullptr) return;
+    Search search(graph_, options_, front);
     search.run(limit, work_ / part);
     for (int i = 0; options_.refine && i < kSearchesOnwards; ++i) search.run(limit, kTimesToRefine * work_);
   }
@@ -63,33 +63,33 @@ class Automatic {
         const int64_t within = high - (high - low) / kRungs * rung;
         if (within >= plain_peak_) continue;
         choose_greedily(within);
-        Search(graph_, options_, frontier).run(within, work_ / kRungs);
+        Search(graph_, options_, front).run(within, work_ / kRungs);
       }
     }
   }
 
   /// How low does it go? The same for every budget, so that a budget that a refusal names is one that is found.
-  const Frontier& lowest() {
+  const ParetoFront& lowest() {
     if (!lowest_) {
       Automatic automatic(graph_, options_);
       automatic.go_low(floor_of(graph_).peak_bytes);
-      lowest_ = std::move(automatic.frontier);
+      lowest_ = std::move(automatic.front);
     }
     return *lowest_;
   }
 
-  Frontier frontier;
+  ParetoFront front;
 
  private:
   void choose_greedily(int64_t limit) {
     Actions actions(graph_.values.size(), Action::kKeep);
     const Simulation run = Greedy(graph_, simulator_, options_).descend(actions, limit, kMostReplays);
-    frontier.offer(run, actions);
+    front.offer(run, actions);
   }
 
   void start(int64_t limit) {
     choose_greedily(limit);
-    offer_choices(frontier, graph_, limit, options_);
+    offer_choices(front, graph_, limit, options_);
   }
 
   void go_low(int64_t limit) {
@@ -99,9 +99,9 @@ class Automatic {
     }
     // Hardly anything has a lower peak: beside what plain has, there is only what one replay needs.
     const Simulation run = simulator_.run(each_time, kMostReplays);
-    if (!run.stopped) frontier.offer(run, each_time);
+    if (!run.stopped) front.offer(run, each_time);
     start(limit);
-    Search search(graph_, options_, frontier);
+    Search search(graph_, options_, front);
     for (int i = 0; i < kSearchesOnwards; ++i) search.run(limit, work_);
   }
 
@@ -110,31 +110,31 @@ class Automatic {
   const int64_t work_;
   Simulator simulator_;
   int64_t plain_peak_ = 0;
-  std::optional<Frontier> lowest_;
+  std::optional<ParetoFront> lowest_;
 };
 
 }  // namespace
 
-Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options) {
+ParetoFront plans_around(const Graph& graph, int64_t limit, PlannerOptions options) {
   Automatic automatic(graph, options);
   automatic.plan_around(limit);
   automatic.plan(limit, 1);
-  return std::move(automatic.frontier);
+  return std::move(automatic.front);
 }
 
-Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options) {
+ParetoFront plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options) {
   options.refine = false;
   Automatic automatic(graph, options);
   std::sort(limits.rbegin(), limits.rend());
   for (const int64_t limit : limits) automatic.plan(limit, kPartOfCurve);
-  automatic.frontier.offer(automatic.lowest());
-  return std::move(automatic.frontier);
+  automatic.front.offer(automatic.lowest());
+  return std::move(automatic.front);
 }
 
 Actions automatic(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Automatic automatic(graph, options);
   automatic.plan(budget_bytes, 1);
-  const Frontier::Point* const found = automatic.frontier.within(budget_bytes);
+  const ParetoFront::Point* const found = automatic.front.within(budget_bytes);
   return found != nullptr ? found->actions : automatic.lowest().lowest().actions;
 }
 

@@ -61,7 +61,7 @@ Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions option
 int64_t Candidates::judge(const Actions& actions) {
   const Simulation run = simulator_.run(actions);
   work_ += work_of(graph_, run);
-  frontier_.offer(run, actions);
+  front_.offer(run, actions);
   return run.peak_bytes;
 }
 
@@ -81,13 +81,13 @@ bool Candidates::offer(const Actions& actions) {
 }
 
 double Candidates::best_seconds() const {
-  const Frontier::Point* const found = frontier_.within(budget_);
+  const ParetoFront::Point* const found = front_.within(budget_);
   return found != nullptr ? found->seconds : std::numeric_limits<double>::infinity();
 }
 
 Actions Candidates::best() const {
-  const Frontier::Point* const found = frontier_.within(budget_);
-  return found != nullptr ? found->actions : frontier_.lowest().actions;
+  const ParetoFront::Point* const found = front_.within(budget_);
+  return found != nullptr ? found->actions : front_.lowest().actions;
 }
 
 }  // namespace remat::planners

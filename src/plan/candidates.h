@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -59,7 +59,7 @@ class Candidates {
   const int64_t budget_;
   Simulator simulator_;
   std::vector<bool> packable_;  ///< empty: plans may not pack
-  Frontier frontier_;
+  ParetoFront front_;
   int64_t work_ = 0;
   int64_t plain_peak_ = 0;
 };

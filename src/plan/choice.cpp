@@ -37,9 +37,9 @@ void Choice::offer(const Actions& actions) {
   if (actions.size() == graph_.values.size()) try_out(actions);
 }
 
-void Choice::offer(const Frontier& frontier) {
+void Choice::offer(const ParetoFront& front) {
   std::vector<const Actions*> by_peak;
-  for (const auto& [peak, point] : frontier.points()) by_peak.push_back(&point.actions);
+  for (const auto& [peak, point] : front.points()) by_peak.push_back(&point.actions);
   if (by_peak.empty() || by_peak.front()->size() != graph_.values.size()) return;
   if (try_out(*by_peak.back())) return;
   size_t fit = 0, too_large = by_peak.size() - 1;

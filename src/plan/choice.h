@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -19,7 +19,7 @@ class Choice {
 
   void offer(const Actions& actions);
   /// What it has, by bisection, since peaks and seconds of other sizes come in nearly the same order.
-  void offer(const Frontier& frontier);
+  void offer(const ParetoFront& front);
   /// Does anything that was offered fit?
   bool fits() const { return fits_; }
   /// The fastest that fits.

@@ -4,12 +4,12 @@
 
 namespace remat::planners {
 
-void offer_choices(Frontier& frontier, const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
+void offer_choices(ParetoFront& front, const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Simulator simulator(graph);
   for (const auto& choose :
        {drop_all, segments, articulation_memory, articulation_speed, selective, rotor, revolve, online}) {
     const Actions actions = choose(graph, budget_bytes, options);
-    frontier.offer(simulator.run(actions), actions);
+    front.offer(simulator.run(actions), actions);
   }
 }
 

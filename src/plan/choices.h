@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 
 namespace remat::planners {
 
 /// What all planners but `auto` choose for this very budget.
-void offer_choices(Frontier& frontier, const Graph& graph, int64_t budget_bytes, PlannerOptions options);
+void offer_choices(ParetoFront& front, const Graph& graph, int64_t budget_bytes, PlannerOptions options);
 
 }  // namespace remat::planners

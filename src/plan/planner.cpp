@@ -5,7 +5,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -100,13 +100,13 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
 
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options) {
   check_sound(graph);
-  const planners::Frontier frontier = planners::plans_of_curve(graph, budgets, options);
+  const planners::ParetoFront front = planners::plans_of_curve(graph, budgets, options);
   std::vector<Plan> plans;
   for (const int64_t budget : budgets) {
-    const auto* const point = frontier.within(budget);
+    const auto* const point = front.within(budget);
     if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->actions));
   }
-  plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().actions));
+  plans.push_back(finished_plan(graph, front.lowest_peak(), "auto", front.lowest().actions));
   return plans;
 }
 

@@ -12,7 +12,8 @@ namespace {
 constexpr int kRounds = 2;  ///< each begins with the best that is known
 /// Temperatures, in seconds of a mean operator: the first and the last.
 constexpr double kHot = 1, kCold = 0.05;
-/// The price of bytes above the limit looks at no nearer points of the frontier: a part of all bytes within the limit.
+/// The price of bytes above the limit looks at no nearer points of the Pareto front: a part of all bytes within the
+/// limit.
 constexpr double kNearest = 1.0 / 200;
 /// What peaks so near the limit, as a part of all bytes within it, is worth remembering.
 constexpr double kNear = 1.0 / 16;
@@ -25,8 +26,8 @@ constexpr int64_t kWorkOfNoMove = 10;  ///< so that a search ends where nothing 
 
 }  // namespace
 
-Search::Search(const Graph& graph, PlannerOptions options, Frontier& frontier)
-    : graph_(graph), pack_(options.pack), frontier_(frontier), simulator_(graph) {
+Search::Search(const Graph& graph, PlannerOptions options, ParetoFront& front)
+    : graph_(graph), pack_(options.pack), front_(front), simulator_(graph) {
   std::map<std::tuple<std::string_view, int64_t, int32_t>, size_t> known;  // operator, bytes, which result
   double seconds = 0;
   for (const GraphOperator& op : graph.operators) {
@@ -51,14 +52,14 @@ void Search::run(int64_t limit, int64_t work) {
   for (int round = 0; round < kRounds; ++round) anneal(limit, work / kRounds);
 }
 
-/// The steepest way on the frontier from what is above the limit to within it: no point that is known to be above the
-/// limit looks better than the best within.
+/// The steepest way on the Pareto front from what is above the limit to within it: no point that is known to be above
+/// the limit looks better than the best within.
 double Search::seconds_per_byte(int64_t limit) const {
   const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
-  const Frontier::Point* const within = frontier_.within(limit);
-  const double seconds = within != nullptr ? within->seconds : 2 * frontier_.lowest().seconds;
+  const ParetoFront::Point* const within = front_.within(limit);
+  const double seconds = within != nullptr ? within->seconds : 2 * front_.lowest().seconds;
   double price = mean_seconds_ / room;
-  for (auto above = frontier_.points().upper_bound(limit); above != frontier_.points().end(); ++above) {
+  for (auto above = front_.points().upper_bound(limit); above != front_.points().end(); ++above) {
     const double bytes = std::max(kNearest * room, static_cast<double>(above->first - limit));
     price = std::max(price, (seconds - above->second.seconds) / bytes);
   }
@@ -66,8 +67,8 @@ double Search::seconds_per_byte(int64_t limit) const {
 }
 
 void Search::anneal(int64_t limit, int64_t work) {
-  const Frontier::Point* const known = frontier_.within(limit);
-  simulator_.restart(known != nullptr ? known->actions : frontier_.lowest().actions);
+  const ParetoFront::Point* const known = front_.within(limit);
+  simulator_.restart(known != nullptr ? known->actions : front_.lowest().actions);
   double price = seconds_per_byte(limit);
   const auto cost = [&](const Simulation& run) {
     return run.seconds + price * static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
@@ -93,7 +94,7 @@ void Search::anneal(int64_t limit, int64_t work) {
       simulator_.reject();
       continue;
     }
-    if (is_worth_remembering(run, limit) && frontier_.offer(run, simulator_.actions())) {
+    if (is_worth_remembering(run, limit) && front_.offer(run, simulator_.actions())) {
       other_work += static_cast<int64_t>(graph_.values.size());
     }
     const double then = cost(run);
@@ -110,10 +111,10 @@ void Search::anneal(int64_t limit, int64_t work) {
 /// What is faster within the limit, or peaks lower than all, or near the limit: of a large graph every point takes
 /// megabytes.
 bool Search::is_worth_remembering(const Simulation& run, int64_t limit) const {
-  const Frontier::Point* const within = frontier_.within(limit);
+  const ParetoFront::Point* const within = front_.within(limit);
   if (run.peak_bytes <= limit && (within == nullptr || run.seconds < within->seconds)) return true;
-  if (run.peak_bytes < frontier_.lowest_peak()) return true;
-  const int64_t aim = std::max(limit, frontier_.lowest_peak());
+  if (run.peak_bytes < front_.lowest_peak()) return true;
+  const int64_t aim = std::max(limit, front_.lowest_peak());
   const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
   return std::abs(static_cast<double>(run.peak_bytes - aim)) < kNear * room;
 }

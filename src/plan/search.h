@@ -5,7 +5,7 @@
 // (results of like operators, of the same size; every second, fourth or eighth of them, or all but these). Often
 // another set gets the opposite action in the same move: what one frees the other may keep. The largest sets come
 // first, single values last. What is made small is seconds, and bytes above the limit at the steepest price that the
-// frontier has there. IncrementalSimulator judges every move, and all that it judges is offered to the frontier.
+// front has there. IncrementalSimulator judges every move, and all that it judges is offered to the front.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 #include <remat/planner.h>
 
-#include "plan/frontier.h"
 #include "plan/incremental.h"
+#include "plan/pareto_front.h"
 #include "plan/random.h"
 
 namespace remat::planners {
 
-/// Not thread-safe. The same graph, frontier, limits and work give the same frontier.
+/// Not thread-safe. The same graph, front, limits and work give the same front.
 class Search {
  public:
-  /// `frontier` has at least one point, and must outlive the search.
-  Search(const Graph& graph, PlannerOptions options, Frontier& frontier);
+  /// `front` has at least one point, and must outlive the search.
+  Search(const Graph& graph, PlannerOptions options, ParetoFront& front);
 
   /// Searches from the fastest actions within `limit`, in bytes, or from those with the lowest peak where nothing fits,
   /// until so much work is done (IncrementalSimulator::work()).
@@ -53,7 +53,7 @@ class Search {
 
   const Graph& graph_;
   const bool pack_;
-  Frontier& frontier_;
+  ParetoFront& front_;
   IncrementalSimulator simulator_;
   SplitMix random_;
   std::vector<int32_t> choices_;                        ///< values that may be away, by age

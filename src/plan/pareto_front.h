@@ -1,4 +1,4 @@
-// src/plan/frontier.h -- the whole trade-off of a graph: for every budget the fastest actions that were found.
+// src/plan/pareto_front.h -- the whole trade-off of a graph: for every budget the fastest actions that were found.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace remat::planners {
 
 /// Actions that nothing else found beats in both memory and time, by peak.
-class Frontier {
+class ParetoFront {
  public:
   struct Point {
     double seconds = 0;
@@ -31,7 +31,7 @@ class Frontier {
 
   /// False if something known is as good.
   bool offer(const Simulation& run, const Actions& actions) { return offer(run.peak_bytes, run.seconds, actions); }
-  void offer(const Frontier& others) {
+  void offer(const ParetoFront& others) {
     for (const auto& [peak, point] : others.points_) offer(peak, point.seconds, point.actions);
   }
 
@@ -50,8 +50,8 @@ class Frontier {
 
 /// What `auto` finds within `limit`, in bytes, baseline included, and, less well searched for, plans for larger and
 /// smaller limits: for steps of other sizes. With `options.refine` it searches sixteen times as long within `limit`.
-Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
+ParetoFront plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
 /// What it finds within each of `limits`, and what has the lowest peak, in one: less is never faster.
-Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);
+ParetoFront plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);
 
 }  // namespace remat::planners
