@@ -1,31 +1,31 @@
-// The planner `auto`. It starts from what it finds in no time (everything kept, then the cheapest given up until the
-// budget is kept: greedy.h) and from what every other planner chooses for the very budget, so that it is never worse
-// than any of them, and searches on from the best (search.h). docs/algorithms.md has the whole story.
+// The planner `auto`. Its warm starts are a greedy plan (greedy.h) and the plans of all other planners for the same
+// budget (warm_starts.h), so that it is never worse than any of them. From the best it goes on by simulated annealing
+// (search.h). docs/algorithms.md has the details.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
-#include "plan/choices.h"
 #include "plan/greedy.h"
 #include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
+#include "plan/warm_starts.h"
 
 namespace remat::planners {
 namespace {
 
-/// Of the search for one budget, as IncrementalSimulator::work() counts: this sets the planning time. So
-/// much for each operator, up to a limit, and a little for each beyond.
+/// The work of the search for one budget, as counted by IncrementalSimulator::work(): this sets the planning time.
+/// kWorkPerOperator counts up to kMostWork, kWorkBeyond for every operator.
 constexpr int64_t kLeastWork = 10'000'000, kWorkPerOperator = 220'000, kMostWork = 120'000'000, kWorkBeyond = 15'000;
-/// Several searches one after another beat a long one where budgets are tight: for the lowest peak, and to refine, then
-/// each so many times as long.
+/// Where budgets are tight, several searches one after another find faster plans than one long search: for the lowest
+/// peak, and with PlannerOptions::refine, where each has kTimesToRefine times the work.
 constexpr int kSearchesOnwards = 5;
 constexpr int64_t kTimesToRefine = 3;
-constexpr int64_t kPartOfCurve = 4;  ///< a part of it, for each budget of a curve
-constexpr int64_t kRungs = 8;        ///< budgets above the one, and below it, that plans_around() looks at too
-/// Operators that the first plans of a search may replay: such as replay more take too long to look at.
+constexpr int64_t kPartOfCurve = 4;  ///< each budget of a curve is searched with the work divided by this
+constexpr int64_t kRungs = 8;        ///< plans_around() plans for kRungs - 1 budgets above the given one, and below it
+/// Replayed operators after which the simulation of a warm start ends: it would take too long.
 constexpr int64_t kMostReplays = 2'000'000;
 
 int64_t work_for(int64_t operators) {
@@ -55,7 +55,7 @@ class Automatic {
     for (int i = 0; options_.refine && i < kSearchesOnwards; ++i) search.run(limit, kTimesToRefine * work_);
   }
 
-  /// Plans for more and for less than `limit`, a few of each: with no look at what other planners choose.
+  /// Plans for some larger and smaller limits, with the greedy plan as the only warm start.
   void plan_around(int64_t limit) {
     const int64_t lowest = limit - std::max<int64_t>(0, limit - floor_of(graph_).peak_bytes) / 2;
     for (const auto& [high, low] : {std::pair{plain_peak_, limit}, {limit, lowest}}) {
@@ -68,7 +68,8 @@ class Automatic {
     }
   }
 
-  /// How low does it go? The same for every budget, so that a budget that a refusal names is one that is found.
+  /// The plans with the lowest peaks. They do not depend on the budget: a plan is found for the smallest budget that a
+  /// refusal names.
   const ParetoFront& lowest() {
     if (!lowest_) {
       Automatic automatic(graph_, options_);
@@ -89,7 +90,7 @@ class Automatic {
 
   void start(int64_t limit) {
     choose_greedily(limit);
-    offer_choices(front, graph_, limit, options_);
+    offer_warm_starts(front, graph_, limit, options_);
   }
 
   void go_low(int64_t limit) {
@@ -97,7 +98,7 @@ class Automatic {
     for (size_t v = 0; v < each_time.size(); ++v) {
       if (graph_.values[v].returns()) each_time[v] = Action::kRecomputeEachTime;
     }
-    // Hardly anything has a lower peak: beside what plain has, there is only what one replay needs.
+    // Its peak is among the lowest: beyond the bytes of plain that cannot be evicted it has those of one replay.
     const Simulation run = simulator_.run(each_time, kMostReplays);
     if (!run.stopped) front.offer(run, each_time);
     start(limit);

@@ -1,5 +1,5 @@
-// The lowest peak that any plan can have: at every moment, plain's bytes without each saved value that may be away
-// then, as if replays took no memory.
+// The lower bound of the peak of all plans: the highest level of plain's memory without each value that may be dropped,
+// from when it becomes idle until its next use, as if replays took no memory.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -12,7 +12,8 @@
 namespace remat {
 namespace {
 
-/// Who runs after an event: the operator that comes next, or that whose saved value backward asked for last.
+/// Names the operator that runs after an event: in the forward pass the next one, in the backward pass the producer of
+/// the saved value that was used last.
 void name_operator(const Graph& graph, size_t event, Floor& floor) {
   using Kind = GraphEvent::Kind;
   const auto& events = graph.events;
