@@ -16,7 +16,7 @@ std::vector<bool> saved_values(const Graph& graph) {
   return saved;
 }
 
-std::vector<double> remaking_seconds(const Graph& graph) {
+std::vector<double> recompute_seconds(const Graph& graph) {
   double all = 0;
   for (const GraphOperator& op : graph.operators) all += op.replay_seconds;
   const std::vector<bool> saved = saved_values(graph);
@@ -32,12 +32,12 @@ std::vector<double> remaking_seconds(const Graph& graph) {
 }
 
 std::vector<bool> cheaper_packed(const Graph& graph) {
-  const std::vector<double> remaking = remaking_seconds(graph);
+  const std::vector<double> recompute = recompute_seconds(graph);
   std::vector<bool> cheaper(graph.values.size(), false);
   for (size_t v = 0; v < cheaper.size(); ++v) {
     const GraphValue& value = graph.values[v];
     if (!value.droppable || value.packed_bytes == 0 || value.packed_bytes >= value.bytes) continue;
-    cheaper[v] = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) < remaking[v];
+    cheaper[v] = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) < recompute[v];
   }
   return cheaper;
 }
