@@ -55,7 +55,7 @@ void OnlineStep::begin(const StepChange& change) {
   if (change.kind == GraphEvent::Kind::kIdle) idle_[change.value] = true;
 }
 
-bool OnlineStep::gave_up() const {
+bool OnlineStep::stopped_evicting() const {
   const int64_t most = kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000;
   return machine_.replays > std::min(most, kMostReplays);
 }
@@ -106,7 +106,7 @@ std::vector<EvictionOption> OnlineStep::options() const {
 }
 
 int64_t OnlineStep::evict(int64_t level) {
-  if (level <= limit_ || gave_up()) return 0;
+  if (level <= limit_ || stopped_evicting()) return 0;
   std::vector<EvictionOption> left = options();
   if (left.empty()) return 0;
   View view{*this};

@@ -24,7 +24,7 @@ class OnlineStep {
   /// a value that was evicted after replays had made it n times is held from the next time on.
   Actions run(int64_t limit);
   /// The last run replayed so much that it stopped evicting.
-  bool gave_up() const;
+  bool stopped_evicting() const;
   /// The most that was alive in the last run, in bytes: above the limit where nothing was left to evict.
   int64_t peak_bytes() const { return peak_; }
 
@@ -45,7 +45,8 @@ class OnlineStep {
   const bool pack_;
   const std::vector<StepChange> changes_;
   const std::vector<ValueState> initial_;
-  std::vector<int32_t> returning_;  ///< values that may be away: those that a scope's policy drops, too
+  std::vector<int32_t>
+      returning_;  ///< values that can be recomputed: droppable ones, and those that a scope's policy drops
 
   // Of the run in progress.
   std::vector<ValueState> states_;
