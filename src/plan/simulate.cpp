@@ -6,7 +6,7 @@ namespace remat {
 
 std::vector<StepChange> changes_of(const Graph& graph, ChangesOf events) {
   std::vector<StepChange> changes(1);
-  std::vector<size_t> became_idle(graph.values.size(), 0);  // changes, by value: when it last did
+  std::vector<size_t> became_idle(graph.values.size(), 0);  // by value: its last idle change
   for (size_t e = 0; e < graph.events.size(); ++e) {
     const GraphEvent& event = graph.events[e];
     const bool idle = event.kind == GraphEvent::Kind::kIdle, use = event.kind == GraphEvent::Kind::kUse;
@@ -32,8 +32,7 @@ std::vector<ValueState> initial_states(const Graph& graph) {
     if (graph.values[v].producer < 0) is_present(v);
   }
   for (const GraphEvent& event : graph.events) {
-    // A value that is neither idle nor freed in the step was not saved: plain is rid of it when the forward pass is
-    // over.
+    // A value without an idle or free event was not saved: plain has freed it by the end of the forward pass.
     const bool saved = event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree;
     if (saved) is_present(static_cast<size_t>(event.index));
   }
