@@ -130,7 +130,7 @@ int64_t OnlineStep::take(const EvictionOption& option) {
   if (option.kind == Kind::kPack) state.has_bits = true;
   if (option.kind == Kind::kDropPacked) state.has_bits = false;
   state.memory = state.has_bits ? ValueState::Memory::kPacked : ValueState::Memory::kGone;
-  actions_[option.value] = state.has_bits ? Action::kPack : Action::recompute(1 + state.made);
+  actions_[option.value] = state.has_bits ? Action::kPack : Action::recompute(1 + state.recomputes);
   if (option.kind == Kind::kDropPacked) return value.packed_bytes;
   return option.kind == Kind::kPack ? value.bytes - value.packed_bytes : value.bytes;
 }

@@ -27,7 +27,7 @@ constexpr std::array<Entry, 10> kPlanners = {{
     {{"selective", "keeps the results of products, convolutions and attention"}, planners::selective},
     {{"revolve", "a chain of equal steps, replayed several times (Griewank and Walther)"}, planners::revolve},
     {{"rotor", "a chain of blocks, the optimum for it by a dynamic programme (Herrmann et al.)"}, planners::rotor},
-    {{"online", "the cheapest per byte is given up when memory runs short, as at run time"}, planners::online},
+    {{"online", "the cheapest per byte is evicted when memory runs short, as at run time"}, planners::online},
 }};
 
 }  // namespace

@@ -21,15 +21,15 @@ namespace remat {
 /// A value's state at one moment of a step.
 struct ValueState {
   enum class Memory : uint8_t {
-    kGone,       ///< a replay must make it
-    kPresent,    ///< alive, for as long as it is saved
+    kGone,       ///< freed: a replay has to recompute it
+    kPresent,    ///< alive until it is freed or evicted
     kPacked,     ///< held packed
-    kTransient,  ///< alive within a replay
+    kTransient,  ///< alive until the replay in progress has read it
   };
   Memory memory = Memory::kGone;
-  bool has_bits = false;  ///< the packed form is there, beside the contents or instead of them
-  int32_t uses = 0;       ///< to come until the value is idle again
-  int32_t made = 0;       ///< times that replays have made it since it was idle
+  bool has_bits = false;   ///< the packed form is alive, beside the contents or instead of them
+  int32_t uses = 0;        ///< uses to come until the value is idle again
+  int32_t recomputes = 0;  ///< by replays, since it became idle
 
   bool operator==(const ValueState&) const = default;
 };
@@ -39,7 +39,7 @@ struct StepChange {
   size_t event = 0;
   GraphEvent::Kind kind = GraphEvent::Kind::kOther;
   int32_t value = -1;
-  int32_t uses = 0;  ///< where the value becomes idle: until it is so again
+  int32_t uses = 0;  ///< of kIdle: uses until the value is idle again
   int64_t rise = 0, delta = 0;
 };
 
@@ -127,7 +127,7 @@ class StepMachine {
     const GraphValue& v = graph_.values[value];
     ValueState& state = states_[value];
     state.uses = uses;
-    state.made = 0;
+    state.recomputes = 0;
     const Action action = v.dropped ? Action::kRecompute : policy_.action(value);
     if (action.kind == Action::Kind::kKeep) return;
     level -= v.bytes;
@@ -168,9 +168,9 @@ class StepMachine {
   }
 
   bool stays(int32_t value, ValueState& state, int32_t target) {
-    ++state.made;
+    ++state.recomputes;
     if (value == target) return true;
-    return state.uses > 0 && graph_.values[value].returns() && policy_.holds(value, state.made);
+    return state.uses > 0 && graph_.values[value].returns() && policy_.holds(value, state.recomputes);
   }
 
   void run_operator(int32_t index, int32_t target) {
