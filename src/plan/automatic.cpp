@@ -1,5 +1,5 @@
 // The planner `auto`. Its warm starts are a greedy plan (greedy.h) and the plans of all other planners for the same
-// budget (warm_starts.h), so that it is never worse than any of them. From the best it goes on by simulated annealing
+// budget, so that it is never worse than any of them. From the best it goes on by simulated annealing
 // (search.h). docs/algorithms.md has the details.
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include "plan/planners.h"
 #include "plan/search.h"
 #include "plan/simulate.h"
-#include "plan/warm_starts.h"
 
 namespace remat::planners {
 namespace {
@@ -88,9 +87,14 @@ class Automatic {
     front.offer(run, actions);
   }
 
+  /// Offers the warm starts: the greedy plan, and those of all other planners.
   void start(int64_t limit) {
     choose_greedily(limit);
-    offer_warm_starts(front, graph_, limit, options_);
+    for (const auto& planner :
+         {drop_all, segments, articulation_memory, articulation_speed, selective, rotor, revolve, online}) {
+      const Actions actions = planner(graph_, limit, options_);
+      front.offer(simulator_.run(actions), actions);
+    }
   }
 
   void go_low(int64_t limit) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/random.h"
+
 namespace remat {
 namespace {
 
@@ -261,16 +263,11 @@ class TimelineCheck {
 
 std::string timeline_problem(const Graph& graph) { return TimelineCheck(graph).problem(); }
 
-/// Hashes 64-bit words with the finalizer of SplitMix64: integer arithmetic, the same on every machine. Fingerprints
+/// Hashes 64-bit words with SplitMix64: integer arithmetic, the same on every machine. Fingerprints
 /// are in files, so the hash must not change; a test has a known result.
 class Mixer {
  public:
-  void add(uint64_t word) {
-    uint64_t mixed = (state_ ^ word) + 0x9e3779b97f4a7c15U;
-    mixed = (mixed ^ (mixed >> 30U)) * 0xbf58476d1ce4e5b9U;
-    mixed = (mixed ^ (mixed >> 27U)) * 0x94d049bb133111ebU;
-    state_ = mixed ^ (mixed >> 31U);
-  }
+  void add(uint64_t word) { state_ = planners::SplitMix(state_ ^ word).next(); }
   void add(const Indexes& indexes) {
     add(indexes.size());
     for (const int32_t index : indexes) add(static_cast<uint64_t>(index));

@@ -60,6 +60,12 @@ class JsonRecord {
 void append_json(std::string& out, int64_t number);
 void append_json(std::string& out, double number);
 void append_json(std::string& out, const std::vector<int32_t>& numbers);
+/// Appends `before`, which leads up to the value, and the value.
+template <class Number>
+void append_json(std::string& out, const char* before, const Number& number) {
+  out += before;
+  append_json(out, number);
+}
 /// Throws Error where `text` is not UTF-8.
 void append_json(std::string& out, const std::string& text, const JsonPlace& place, const char* field);
 

@@ -11,6 +11,7 @@
 
 #include "plan/costs.h"
 #include "plan/replay_operators.h"
+#include "plan/step_machine.h"
 #include "plan/timeline.h"
 
 namespace remat {
@@ -34,12 +35,10 @@ class RecomputePrices {
       : graph_(graph),
         operators_(graph),
         used_(graph.values.size(), false),
-        held_(graph.values.size(), false),
+        held_(initial_states(graph)),
         visited_(graph.operators.size(), -1) {
-    for (size_t v = 0; v < held_.size(); ++v) held_[v] = graph.values[v].producer < 0;
     for (const GraphEvent& event : graph.events) {
       if (event.kind == GraphEvent::Kind::kUse) used_[event.index] = true;
-      if (event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree) held_[event.index] = true;
     }
     std::vector<double> bytes(graph.operators.size(), 0);  // by operator: of all values that need it
     for_each_droppable([&](int32_t v, double own) {
@@ -80,7 +79,7 @@ class RecomputePrices {
       visited_[producer] = v;
       found_.push_back(producer);
       for (const int32_t input : operators_.inputs(producer)) {
-        if (!held_[input]) missing_.push_back(input);
+        if (held_[input].memory == ValueState::Memory::kGone) missing_.push_back(input);
       }
     }
     return found_;
@@ -88,8 +87,9 @@ class RecomputePrices {
 
   const Graph& graph_;
   const ReplayOperators operators_;
-  std::vector<bool> used_, held_;
-  std::vector<int32_t> visited_;  ///< operators: the last value that needs them
+  std::vector<bool> used_;
+  const std::vector<ValueState> held_;  ///< kGone: plain frees the value in the forward pass
+  std::vector<int32_t> visited_;        ///< operators: the last value that needs them
   std::vector<int32_t> found_, missing_;
   std::vector<double> drop_;
 };
