@@ -46,7 +46,7 @@ class Links {
   std::vector<int32_t> others_;
 };
 
-/// The last operator that reads what others made: the loss, as a rule.
+/// The last operator that reads a result of another: usually the loss.
 int32_t last_operator(const Graph& graph) {
   for (auto o = static_cast<int32_t>(graph.operators.size()); o-- > 0;) {
     for (const int32_t v : graph.operators[o].inputs) {

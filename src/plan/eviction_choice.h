@@ -1,11 +1,10 @@
 // src/plan/eviction_choice.h -- which values to evict when memory runs short: prices, and the choice of the cheapest.
 //
 // The price of an eviction is the seconds that it adds to the replays to come, per byte that it frees. It adds the
-// operators between the value and what is alive; operators that run anyway because of earlier evictions add nothing.
-// (DTR, Kirisame et al. 2021, "Dynamic Tensor Rematerialization", arXiv 2006.09616, evicts by
-// cost / (size * staleness), where the cost includes evicted neighbours. Here every value is needed exactly once more,
-// in reverse order, so staleness says nothing in the forward pass, and the order of uses is known in the backward
-// pass.)
+// operators between the value and values that are alive, without operators that run anyway because of earlier
+// evictions. (DTR, Kirisame et al. 2021, "Dynamic Tensor Rematerialization", arXiv 2006.09616, evicts by cost / (size *
+// staleness), where the cost includes evicted neighbours. Here every value is needed exactly once more, in reverse
+// order, so staleness says nothing in the forward pass, and the order of uses is known in the backward pass.)
 //
 // src/run/eviction.cpp evicts by these prices at run time, OnlineStep on the graph.
 #pragma once
@@ -31,8 +30,8 @@ struct EvictionOption {
   uint32_t value = 0;
 };
 
-/// Prices all options anew for each eviction, so that of very many it keeps only every n-th. `turn`: which; should vary
-/// between calls, so that all values are considered in the end.
+/// Of very many options, keeps every n-th, because each eviction prices all options again. `turn` says where counting
+/// begins, and should vary between calls so that all values get their turn.
 inline void thin_out(std::vector<EvictionOption>& options, uint64_t turn) {
   constexpr size_t kMostOptions = 256;
   const size_t stride = options.size() / kMostOptions;
@@ -44,11 +43,11 @@ inline void thin_out(std::vector<EvictionOption>& options, uint64_t turn) {
 
 /// `View` describes values and operators, which it numbers; it has
 ///   is_alive(value), is_packed(value)   whether the contents are in memory, whether their packed form is;
-///   bytes(value), packed_bytes(value)   of the contents, of their packed form (what it would take where there is
-///   none); producer(value)                     the operator that makes the value, or kNoProducer; seconds(operator) of
-///   a replay; visit(operator)                     a reference to a uint32_t that this class may change;
-///   for_each_input(operator, f)         calls f(value) for what the operator reads;
-///   evict(option)                       does it, and returns the bytes freed; 0 where a value cannot be packed.
+///   bytes(value), packed_bytes(value)   of the contents; of their packed form, existing or not; producer(value) the
+///   operator that makes the value, or kNoProducer; seconds(operator) of a replay; visit(operator) a reference to a
+///   uint32_t that this class may change; for_each_input(operator, f)         calls f(value) for each input of the
+///   operator; evict(option)                       does it, and returns the bytes freed; 0 where a value cannot be
+///   packed.
 template <class View>
 class EvictionChoice {
  public:
@@ -113,8 +112,8 @@ class EvictionChoice {
     return seconds;
   }
 
-  /// Sums over the operators between `value` and what is alive or packed, without those that are paid for, and marks
-  /// them as paid for. `packed_too`: the packed form of `value` is gone as well.
+  /// The seconds of the operators between `value` and values that are alive or packed, without operators that are paid
+  /// for; marks them as paid for. `packed_too`: as if `value` had no packed form.
   double walk(uint32_t value, bool packed_too) {
     double seconds = 0;
     seen_.clear();
@@ -141,7 +140,7 @@ class EvictionChoice {
   View& view_;
   const uint32_t paid_;  ///< the visit() of operators that run anyway
   std::vector<uint32_t> stack_;
-  std::vector<std::pair<uint32_t, uint32_t>> seen_;  ///< operators of the last walk, with their visit() before it
+  std::vector<std::pair<uint32_t, uint32_t>> seen_;  ///< operators of the last walk, and their visit() before
 };
 
 }  // namespace remat

@@ -120,7 +120,7 @@ void write_list(std::string& out, const char* name, const std::vector<Item>& ite
 }  // namespace
 
 std::string to_json(const Graph& graph) {
-  // What could not be read again is not written.
+  // A graph that could not be read again is not written.
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[graph] " + wrong + "; only a sound graph can be written");
   std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";

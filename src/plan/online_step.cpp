@@ -60,7 +60,7 @@ bool OnlineStep::stopped_evicting() const {
   return machine_.replays > std::min(most, kMostReplays);
 }
 
-/// What EvictionChoice asks of the graph.
+/// The graph and the states of its values, for EvictionChoice.
 struct OnlineStep::View {
   OnlineStep& step;
 

@@ -20,15 +20,15 @@ class OnlineStep {
   OnlineStep(const OnlineStep&) = delete;
   OnlineStep& operator=(const OnlineStep&) = delete;
 
-  /// Runs the step under a memory limit in bytes, baseline included. Returns by value what the policy did to it last:
-  /// a value that was evicted after replays had made it n times is held from the next time on.
+  /// Runs the step under a memory limit in bytes, baseline included. Returns by value the last eviction as an action: a
+  /// value that was evicted after n recomputes is held from recompute n + 1 on.
   Actions run(int64_t limit);
   /// The last run replayed so much that it stopped evicting.
   bool stopped_evicting() const;
   /// The most that was alive in the last run, in bytes: above the limit where nothing was left to evict.
   int64_t peak_bytes() const { return peak_; }
 
-  // What StepMachine asks its policy.
+  // The policy of StepMachine.
   void begin(const StepChange& change);
   Action action(int32_t /*value*/) const { return Action::kKeep; }
   bool holds(int32_t /*value*/, int32_t /*times*/) const { return true; }
@@ -45,17 +45,16 @@ class OnlineStep {
   const bool pack_;
   const std::vector<StepChange> changes_;
   const std::vector<ValueState> initial_;
-  std::vector<int32_t>
-      returning_;  ///< values that can be recomputed: droppable ones, and those that a scope's policy drops
+  std::vector<int32_t> returning_;  ///< values with GraphValue::returns()
 
   // Of the run in progress.
   std::vector<ValueState> states_;
   StepMachine<std::vector<ValueState>, OnlineStep> machine_;
   Actions actions_;
   int64_t limit_ = 0, peak_ = 0, drops_ = 0;
-  std::vector<int32_t> in_use_;   ///< values that the backward node in progress has asked for
+  std::vector<int32_t> in_use_;   ///< values that the backward node in progress holds
   bool node_continues_ = false;   ///< the next use is of the same backward node
-  std::vector<bool> idle_;        ///< by value: it has been idle, so only saved tensors and nodes in progress hold it
+  std::vector<bool> idle_;        ///< by value: only saved tensors hold it, or a node in progress
   std::vector<uint32_t> visits_;  ///< by operator: the last eviction whose prices came by
   uint32_t visit_ = 0;
 };

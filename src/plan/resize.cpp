@@ -6,14 +6,12 @@
 namespace remat {
 namespace {
 
-constexpr double kSumWeight =
-    10;  ///< of the condition that the weights add up to 1, which keeps constant bytes constant
-constexpr double kSquareWeight =
-    0.01;                           ///< of the conditions on squares of bytes, which decide where those on bytes do not
-constexpr double kRidge = 1e-13;    ///< regularization: of equally good weights, the smallest
-constexpr double kExact = 1e-3;     ///< the largest error of an exact prediction, as a share of a value's bytes
-constexpr double kMostWeight = 10;  ///< larger weights would amplify small differences
-constexpr size_t kEnough = 3;       ///< known graphs that tell which bytes grow with the square of a length
+constexpr double kSumWeight = 10;        ///< of the condition that the weights add up to 1
+constexpr double kSquareWeight = 0.01;  ///< of the conditions on squares of bytes
+constexpr double kRidge = 1e-13;        ///< regularization: of equally good weights, the smallest
+constexpr double kExact = 1e-3;         ///< the largest error of an exact prediction, as a share of a value's bytes
+constexpr double kMostWeight = 10;      ///< larger weights would amplify small differences
+constexpr size_t kEnough = 3;           ///< known graphs that tell which bytes grow with the square of a length
 
 double median(std::vector<double>& numbers) {
   if (numbers.empty()) return 0;

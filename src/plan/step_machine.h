@@ -1,4 +1,4 @@
-// src/plan/step_machine.h -- what a step does with its values: the one place of the planner that says so.
+// src/plan/step_machine.h -- simulates the operators and values of a step: the only code of the planner that does.
 //
 // It goes through the events of a graph, drops and recomputes values, and follows memory and time, operator by operator
 // as src/run/replay.cpp does: a change there is a change here. Two things are the caller's. Which values are dropped is
@@ -34,7 +34,7 @@ struct ValueState {
   bool operator==(const ValueState&) const = default;
 };
 
-/// An event that changes what is alive, with what plain's memory does until the next such event.
+/// An event that changes which values are alive, with the rise and change of plain's memory until the next change.
 struct StepChange {
   size_t event = 0;
   GraphEvent::Kind kind = GraphEvent::Kind::kOther;
@@ -67,9 +67,10 @@ struct PlanPolicy {
 ///
 /// `Policy` has
 ///   begin(change)         called before each change;
-///   action(value)         what to do with the value when it becomes idle (a scope's policy may drop it all the same);
-///   holds(value, times)   whether the value is held until its next use, now that replays have made it so many times;
-///   evict(level)          called before memory rises to `level` bytes: may drop values that no replay reads, changes
+///   action(value)         the action for the value when it becomes idle (values that a scope's policy drops are
+///   dropped); holds(value, times)   whether the value is held until its next use, now that replays have made it so
+///   many times; evict(level)          called before memory rises to `level` bytes: may drop values that no replay
+///   reads, changes
 ///                         their states, and returns the bytes that it freed.
 template <class States, class Policy>
 class StepMachine {
@@ -117,7 +118,7 @@ class StepMachine {
  private:
   int64_t bytes(int32_t value) const { return graph_.values[value].bytes; }
 
-  /// Memory is about to rise by `more` bytes for a time.
+  /// Memory is about to rise by `more` bytes, perhaps for a short time.
   void raise(int64_t more) {
     level -= policy_.evict(level + more);
     highest_ = std::max(highest_, level + more);
@@ -178,7 +179,7 @@ class StepMachine {
       if (states_[input].memory == Memory::kPacked) unpack(input);
     }
     for (const int32_t input : walk_.operators.overwritten(index)) {
-      // The old contents become the new ones where this replay made them and nobody else reads them.
+      // In place where only this operator reads the old contents, and this replay made them; otherwise on a copy.
       if (states_[input].memory != Memory::kTransient || walk_.reads[input] != 1) continue;
       level -= bytes(input);
       states_[input].memory = Memory::kGone;

@@ -136,7 +136,7 @@ double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions op
   // Of each stretch of the timeline, the event at which plain holds most.
   const size_t stretch = (graph.events.size() + kMostMoments - 1) / kMostMoments;
   std::vector<size_t> moments;
-  std::vector<int64_t> levels;  // bytes at each event if everything is kept but what policies drop, rises included
+  std::vector<int64_t> levels;  // by event, rises included, where plans keep every value
   const auto dropped = [](const GraphValue& value) { return value.dropped; };
   for_each_level(graph, dropped, [&](size_t e, int64_t bytes) {
     levels.push_back(bytes);
