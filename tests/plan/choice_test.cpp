@@ -48,9 +48,9 @@ TEST(Choice, NothingFits) {
 
 TEST(Choice, WhatIsAwayStaysAway) {
   const Graph graph = chain(100);
-  std::vector<bool> away(graph.values.size(), false);
-  away[1] = away[2] = true;
-  planners::Choice choice(graph, INT64_MAX, away);
+  std::vector<bool> evicted(graph.values.size(), false);
+  evicted[1] = evicted[2] = true;
+  planners::Choice choice(graph, INT64_MAX, evicted);
   choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
   ASSERT_TRUE(choice.fits());
   EXPECT_EQ(choice.best()[1], Action::kRecompute);

@@ -56,7 +56,7 @@ TEST(TimeLowerBound, OfProducersThatNobodyHoldsIsPartOfThePrice) {
   std::erase_if(graph.events,
                 [](const GraphEvent& e) { return e.kind != GraphEvent::Kind::kOperator && e.index == 1; });
   for (GraphEvent& event : graph.events) {
-    if (event.kind == GraphEvent::Kind::kIdle) event.rise = 1 << 20;  // the peak, while it is away
+    if (event.kind == GraphEvent::Kind::kIdle) event.rise = 1 << 20;  // the peak, while the value is idle
   }
   ASSERT_EQ(graph.problem(), "");
   const int64_t top = plain_peak(graph);
