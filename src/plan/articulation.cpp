@@ -1,5 +1,5 @@
-// The planners of the package gradient-checkpointing (Salimans and Bulatov 2018): `articulation-memory` keeps values
-// that all paths go through, `articulation-speed` keeps the results of products and convolutions.
+// The planners of the package gradient-checkpointing (Salimans and Bulatov 2018): `articulation-memory` keeps
+// articulation points, `articulation-speed` keeps the results of matrix products and convolutions.
 #include <algorithm>
 #include <cmath>
 
@@ -46,7 +46,7 @@ class Links {
   std::vector<int32_t> others_;
 };
 
-/// The last operator that reads what others made: the loss, as a rule.
+/// The last operator that reads a result of another: usually the loss.
 int32_t last_operator(const Graph& graph) {
   for (auto o = static_cast<int32_t>(graph.operators.size()); o-- > 0;) {
     for (const int32_t v : graph.operators[o].inputs) {
@@ -58,10 +58,10 @@ int32_t last_operator(const Graph& graph) {
 
 }  // namespace
 
-std::vector<bool> results_of(const Graph& graph, bool (*costly)(std::string_view name)) {
+std::vector<bool> results_of(const Graph& graph, bool (*compute_bound)(std::string_view name)) {
   std::vector<bool> results(graph.values.size(), false);
   for (const GraphOperator& op : graph.operators) {
-    bool is_result = costly(op.name);
+    bool is_result = compute_bound(op.name);
     for (const int32_t input : op.overwritten) is_result = is_result || results[input];
     if (!is_result) continue;
     for (const int32_t made : op.results) results[made] = true;
@@ -100,8 +100,8 @@ std::vector<int32_t> articulation_values(const Graph& graph) {
     if (path.empty()) break;
     const int32_t parent = path.back();
     low[parent] = std::min(low[parent], low[node]);
-    // Without `parent` nothing from `node` on reaches the root. If its producer is there, all that the producer was
-    // made from comes to the root through it.
+    // `parent` is a value that separates `node` and its descendants from the root. It counts where its producer is
+    // among them: then everything that the producer was made from reaches the root through this value alone.
     if (parent < operators || low[node] < time[parent]) continue;
     const int32_t value = parent - operators;
     if (time[graph.values[value].producer] >= time[node]) found.push_back(value);
@@ -118,7 +118,7 @@ void offer_articulation(Candidates& candidates, const Graph& graph, const std::v
     std::vector<bool> kept = also;
     for (size_t i = step - 1; i < count; i += step) kept[points[i]] = true;
     candidates.offer(only_kept(graph, kept));
-    // What comes after the last of them is asked for first: to drop it gains little.
+    // Values behind the last of them are used first in the backward pass: dropping them frees little.
     const size_t last = count / step;
     if (last > 0) std::fill(kept.begin() + points[last * step - 1], kept.end(), true);
     if (last > 0) candidates.offer(only_kept(graph, kept));
@@ -134,8 +134,8 @@ Actions articulation_memory(const Graph& graph, int64_t budget_bytes, PlannerOpt
 
 Actions articulation_speed(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   Candidates candidates(graph, budget_bytes, options);
-  const auto costly = [](std::string_view name) { return is_product(name) || is_convolution(name); };
-  candidates.offer(only_kept(graph, results_of(graph, costly)));
+  const auto compute_bound = [](std::string_view name) { return is_product(name) || is_convolution(name); };
+  candidates.offer(only_kept(graph, results_of(graph, compute_bound)));
   return candidates.best();
 }
 

@@ -105,7 +105,7 @@ Budget Budget::parse(std::string_view text) {
   if (failure != std::errc{} || !std::isfinite(number)) bad_budget(text, "does not begin with a number");
   const std::string_view digits(lowered.data(), static_cast<size_t>(rest - lowered.data()));
   const std::string_view unit = trimmed({rest, static_cast<size_t>(end - rest)});
-  // Checked here, where the text is still known: messages echo what was written.
+  // Checked here, where the text is still known, so that the message can quote it.
   if (unit == "%") {
     if (!(number > 0 && number <= 100)) bad_budget(text, kNoShare);
     return percent(number);

@@ -16,7 +16,7 @@ std::vector<bool> saved_values(const Graph& graph) {
   return saved;
 }
 
-std::vector<double> remaking_seconds(const Graph& graph) {
+std::vector<double> recompute_seconds(const Graph& graph) {
   double all = 0;
   for (const GraphOperator& op : graph.operators) all += op.replay_seconds;
   const std::vector<bool> saved = saved_values(graph);
@@ -32,12 +32,12 @@ std::vector<double> remaking_seconds(const Graph& graph) {
 }
 
 std::vector<bool> cheaper_packed(const Graph& graph) {
-  const std::vector<double> remaking = remaking_seconds(graph);
+  const std::vector<double> recompute = recompute_seconds(graph);
   std::vector<bool> cheaper(graph.values.size(), false);
   for (size_t v = 0; v < cheaper.size(); ++v) {
     const GraphValue& value = graph.values[v];
     if (!value.droppable || value.packed_bytes == 0 || value.packed_bytes >= value.bytes) continue;
-    cheaper[v] = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) < remaking[v];
+    cheaper[v] = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) < recompute[v];
   }
   return cheaper;
 }
@@ -61,7 +61,7 @@ Candidates::Candidates(const Graph& graph, int64_t budget, PlannerOptions option
 int64_t Candidates::judge(const Actions& actions) {
   const Simulation run = simulator_.run(actions);
   work_ += work_of(graph_, run);
-  frontier_.offer(run, actions);
+  front_.offer(run, actions);
   return run.peak_bytes;
 }
 
@@ -81,13 +81,13 @@ bool Candidates::offer(const Actions& actions) {
 }
 
 double Candidates::best_seconds() const {
-  const Frontier::Point* const found = frontier_.within(budget_);
+  const ParetoFront::Point* const found = front_.within(budget_);
   return found != nullptr ? found->seconds : std::numeric_limits<double>::infinity();
 }
 
 Actions Candidates::best() const {
-  const Frontier::Point* const found = frontier_.within(budget_);
-  return found != nullptr ? found->actions : frontier_.lowest().actions;
+  const ParetoFront::Point* const found = front_.within(budget_);
+  return found != nullptr ? found->actions : front_.lowest().actions;
 }
 
 }  // namespace remat::planners

@@ -35,11 +35,11 @@ Cuts::Cuts(const Graph& graph)
     }
   }
   if (seconds_.back() > 0) bytes_per_second_ = bytes_.back() / seconds_.back();
-  const std::vector<double> remaking = remaking_seconds(graph);
+  const std::vector<double> recompute = recompute_seconds(graph);
   const std::vector<bool> saved = saved_values(graph);
   const std::vector<int32_t> last = last_readers(graph);
   std::vector<bool> rooted(graph.values.size(), true);
-  // First what comes and goes at each place, then the sums.
+  // First the changes at each place, then their sums.
   const auto add = [&](size_t v, auto& at, auto amount) {
     at[graph.values[v].producer + 1] += amount;
     at[last[v] + 1] -= amount;
@@ -54,9 +54,9 @@ Cuts::Cuts(const Graph& graph)
     if (last[v] <= value.producer) continue;
     if (saved[v] && value.droppable) {
       add(v, kept_bytes_, static_cast<double>(value.bytes));
-      add(v, kept_seconds_, remaking[v]);
+      add(v, kept_seconds_, recompute[v]);
     }
-    if (!saved[v] && rooted[v]) add(v, lost_seconds_, remaking[v]);
+    if (!saved[v] && rooted[v]) add(v, lost_seconds_, recompute[v]);
     if (!saved[v] && !rooted[v]) add(v, lost_, 1);
   }
   for (size_t place = 1; place < lost_.size(); ++place) {
@@ -101,8 +101,8 @@ Chain::Chain(const Graph& graph, std::vector<int32_t> places, const std::vector<
   }
   const std::vector<int32_t> last = last_readers(graph);
   const std::vector<bool> saved = saved_values(graph);
-  // Operators that a replay of their block runs: those that made what is to be brought back, and what those read that
-  // is not saved.
+  // The operators that a replay of their block runs: the producers of values to recompute, and the producers of inputs
+  // that are not saved.
   std::vector<bool> runs(graph.operators.size(), false), runs_in_tail = runs;
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const GraphValue& value = graph.values[v];
@@ -131,7 +131,7 @@ Chain::Chain(const Graph& graph, std::vector<int32_t> places, const std::vector<
 
 namespace {
 
-/// The first run after which a value is held.
+/// The first run of its block after which a value is held.
 int32_t held_from(const ChainSchedule& schedule, const Chain::Value& value) {
   int32_t run = schedule.inside[value.block];
   for (int32_t b = value.block; b < value.end; ++b) run = std::min(run, schedule.state[b]);

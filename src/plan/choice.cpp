@@ -6,21 +6,21 @@
 namespace remat::planners {
 namespace {
 
-constexpr size_t kNeighbours = 4;           ///< faster ones tried beyond where bisection ends
-constexpr int64_t kMostReplaysOfEach = 20;  ///< of an operator: a step that replays more is no choice
+constexpr size_t kNeighbours = 4;           ///< faster plans tried beyond the end of the bisection
+constexpr int64_t kMostReplaysOfEach = 20;  ///< on average; a plan that replays more does not count as fitting
 
 }  // namespace
 
-Choice::Choice(const Graph& graph, int64_t limit, std::vector<bool> away)
-    : graph_(graph), limit_(limit), away_(std::move(away)), simulator_(graph) {}
+Choice::Choice(const Graph& graph, int64_t limit, std::vector<bool> evicted)
+    : graph_(graph), limit_(limit), evicted_(std::move(evicted)), simulator_(graph) {}
 
 bool Choice::try_out(const Actions& actions) {
   tried_ = actions;
   for (size_t v = 0; v < tried_.size(); ++v) {
     const GraphValue& value = graph_.values[v];
     if (tried_[v].kind == Action::Kind::kPack && value.packed_bytes == 0) tried_[v] = Action::kKeep;
-    const bool gone = v < away_.size() && away_[v] && value.droppable;
-    if (gone && tried_[v].kind == Action::Kind::kKeep) tried_[v] = Action::kRecompute;
+    const bool evicted = v < evicted_.size() && evicted_[v] && value.droppable;
+    if (evicted && tried_[v].kind == Action::Kind::kKeep) tried_[v] = Action::kRecompute;
   }
   const int64_t most = kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size() + 50);
   const Simulation run = simulator_.run(tried_, most);
@@ -37,9 +37,9 @@ void Choice::offer(const Actions& actions) {
   if (actions.size() == graph_.values.size()) try_out(actions);
 }
 
-void Choice::offer(const Frontier& frontier) {
+void Choice::offer(const ParetoFront& front) {
   std::vector<const Actions*> by_peak;
-  for (const auto& [peak, point] : frontier.points()) by_peak.push_back(&point.actions);
+  for (const auto& [peak, point] : front.points()) by_peak.push_back(&point.actions);
   if (by_peak.empty() || by_peak.front()->size() != graph_.values.size()) return;
   if (try_out(*by_peak.back())) return;
   size_t fit = 0, too_large = by_peak.size() - 1;

@@ -1,11 +1,11 @@
-// src/plan/choice.h -- of actions that were found for graphs of the same structure, the fastest that fit a graph of
-// other sizes. Some dozen simulations and no search: it is done while the step runs.
+// src/plan/choice.h -- of the plans that were found for graphs of the same structure, the fastest that fits a graph of
+// other sizes. It takes some dozen simulations and no search, because it is done while the step runs.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -13,16 +13,17 @@ namespace remat::planners {
 
 class Choice {
  public:
-  /// `away`: by value, what has been given up already, whatever is chosen; empty: nothing. `limit` in bytes, baseline
-  /// included.
-  Choice(const Graph& graph, int64_t limit, std::vector<bool> away);
+  /// `limit` in bytes, baseline included. `evicted`: by value, whether the step has evicted it already, whatever the
+  /// plan says; empty: none is.
+  Choice(const Graph& graph, int64_t limit, std::vector<bool> evicted);
 
   void offer(const Actions& actions);
-  /// What it has, by bisection, since peaks and seconds of other sizes come in nearly the same order.
-  void offer(const Frontier& frontier);
-  /// Does anything that was offered fit?
+  /// Offers the plans of the front by bisection, since for other sizes their peaks and seconds are in nearly the same
+  /// order.
+  void offer(const ParetoFront& front);
+  /// Does any plan that was offered fit?
   bool fits() const { return fits_; }
-  /// The fastest that fits.
+  /// The fastest plan that fits.
   const Actions& best() const { return best_; }
   const Simulation& run() const { return run_; }
 
@@ -31,7 +32,7 @@ class Choice {
 
   const Graph& graph_;
   const int64_t limit_;
-  const std::vector<bool> away_;
+  const std::vector<bool> evicted_;
   Simulator simulator_;
   bool fits_ = false;
   Actions best_, tried_;

@@ -1,4 +1,4 @@
-// src/plan/costs.h -- what packing costs, in seconds per byte of the original.
+// src/plan/costs.h -- the time of packing and unpacking, in seconds per byte of the unpacked contents.
 #pragma once
 
 namespace remat {

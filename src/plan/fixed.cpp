@@ -1,11 +1,10 @@
-// The two ends of the trade-off.
+// The planners `keep-all` and `drop-all`: the two ends of the trade-off.
 #include "plan/planners.h"
 
 namespace remat::planners {
 
 Actions keep_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {
-  Actions actions(graph.values.size(), Action::kKeep);
-  return actions;
+  return Actions(graph.values.size(), Action::kKeep);
 }
 
 Actions drop_all(const Graph& graph, int64_t /*budget_bytes*/, PlannerOptions /*options*/) {

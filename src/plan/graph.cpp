@@ -4,11 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/random.h"
+
 namespace remat {
 namespace {
 
-// All bytes of a graph together, and all times, stay below these. Planners add some of them, some several times over
-// (copies, replays of replays): with room to spare nothing overflows, whatever file the graph came from.
+// The sums of all bytes and of all times of a graph are at most these. Planners add some of them several times (copies,
+// replays of replays): the limits are low enough that no such sum overflows, whatever file the graph came from.
 constexpr uint64_t kMostBytes = uint64_t{1} << 60U;
 constexpr double kMostSeconds = 1e12;
 
@@ -30,7 +32,7 @@ std::string counts_problem(const Graph& graph) {
 }
 
 std::string values_problem(const Graph& graph) {
-  int32_t latest = -1;  // the producer of the newest value that is no leaf
+  int32_t latest = -1;  // the producer of the newest value that is not a leaf
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const GraphValue& value = graph.values[v];
     const auto wrong = [v](const std::string& why) { return numbered("value", v) + " " + why; };
@@ -54,8 +56,8 @@ std::string values_problem(const Graph& graph) {
   return {};
 }
 
-/// Goes through the operators in order and remembers who touched each value last, so that each list is checked for
-/// duplicates without a set.
+/// Goes through the operators in order and remembers which operator read and wrote each value last, so that duplicates
+/// in a list are found without a set.
 class OperatorCheck {
  public:
   explicit OperatorCheck(const Graph& graph)
@@ -121,13 +123,14 @@ class OperatorCheck {
   }
 
   const Graph& graph_;
-  std::vector<int32_t> reader_, writer_;  // the last operator that has the value among its inputs, overwritten
+  std::vector<int32_t> reader_,
+      writer_;  // by value: the last operator that has it among its inputs, among the overwritten ones
   std::vector<bool> made_;
 };
 
 std::string operators_problem(const Graph& graph) { return OperatorCheck(graph).problem(); }
 
-/// All bytes and all times of a graph, added up as far as the limits.
+/// The sums of all bytes and of all times of a graph; that of bytes stops just above its limit.
 struct Sums {
   uint64_t bytes = 0;
   double seconds = 0;
@@ -192,7 +195,7 @@ std::string sizes_problem(const Graph& graph) {
   return {};
 }
 
-/// Follows the timeline: which operators have run, and what has become of each value.
+/// Follows the timeline: which operators have run, and the state of each value.
 class TimelineCheck {
  public:
   explicit TimelineCheck(const Graph& graph) : graph_(graph), states_(graph.values.size(), State::kHeld) {}
@@ -244,7 +247,7 @@ class TimelineCheck {
     const GraphValue& value = graph_.values[v];
     if (value.producer >= run_)
       return wrong(" before operator " + std::to_string(value.producer) + " has run, which makes it");
-    // What is never given up may come and go as it likes: nobody follows it.
+    // Of values that are never dropped or packed any order of events is sound.
     if (!value.returns() && value.packed_bytes == 0) return {};
     State& state = states_[v];
     if (state == State::kFreed) return wrong(", which has been freed before");
@@ -260,16 +263,11 @@ class TimelineCheck {
 
 std::string timeline_problem(const Graph& graph) { return TimelineCheck(graph).problem(); }
 
-/// Mixes 64-bit words, one after another, with the finalizer of SplitMix64. Integer arithmetic alone: the same on every
-/// machine. What is written to files must not change; a test holds one result.
+/// Hashes 64-bit words with SplitMix64: integer arithmetic, the same on every machine. Fingerprints
+/// are in files, so the hash must not change; a test has a known result.
 class Mixer {
  public:
-  void add(uint64_t word) {
-    uint64_t mixed = (state_ ^ word) + 0x9e3779b97f4a7c15U;
-    mixed = (mixed ^ (mixed >> 30U)) * 0xbf58476d1ce4e5b9U;
-    mixed = (mixed ^ (mixed >> 27U)) * 0x94d049bb133111ebU;
-    state_ = mixed ^ (mixed >> 31U);
-  }
+  void add(uint64_t word) { state_ = planners::SplitMix(state_ ^ word).next(); }
   void add(const Indexes& indexes) {
     add(indexes.size());
     for (const int32_t index : indexes) add(static_cast<uint64_t>(index));

@@ -76,12 +76,9 @@ std::vector<Item> read_list(const JsonRecord& graph, const char* name, JsonRecor
 }
 
 void write_value(std::string& out, const GraphValue& value, const JsonPlace& /*place*/) {
-  out += "{\"bytes\": ";
-  append_json(out, value.bytes);
-  out += ", \"producer\": ";
-  append_json(out, int64_t{value.producer});
-  out += ", \"packed_bytes\": ";
-  append_json(out, value.packed_bytes);
+  append_json(out, "{\"bytes\": ", value.bytes);
+  append_json(out, ", \"producer\": ", int64_t{value.producer});
+  append_json(out, ", \"packed_bytes\": ", value.packed_bytes);
   out += value.droppable ? ", \"droppable\": true" : ", \"droppable\": false";
   out += value.dropped ? ", \"dropped\": true}" : ", \"dropped\": false}";
 }
@@ -89,28 +86,20 @@ void write_value(std::string& out, const GraphValue& value, const JsonPlace& /*p
 void write_operator(std::string& out, const GraphOperator& op, const JsonPlace& place) {
   out += "{\"name\": ";
   append_json(out, op.name, place, "name");
-  out += ", \"seconds\": ";
-  append_json(out, op.seconds);
-  out += ", \"replay_seconds\": ";
-  append_json(out, op.replay_seconds);
-  out += ", \"scratch_bytes\": ";
-  append_json(out, op.scratch_bytes);
-  out += ", \"inputs\": ";
-  append_json(out, op.inputs);
-  out += ", \"overwritten\": ";
-  append_json(out, op.overwritten);
-  out += ", \"results\": ";
-  append_json(out, op.results);
+  append_json(out, ", \"seconds\": ", op.seconds);
+  append_json(out, ", \"replay_seconds\": ", op.replay_seconds);
+  append_json(out, ", \"scratch_bytes\": ", op.scratch_bytes);
+  append_json(out, ", \"inputs\": ", op.inputs);
+  append_json(out, ", \"overwritten\": ", op.overwritten);
+  append_json(out, ", \"results\": ", op.results);
   out += '}';
 }
 
 void write_event(std::string& out, const GraphEvent& event, const JsonPlace& /*place*/) {
   out += std::string("[\"") + kKindNames[static_cast<size_t>(event.kind)] + "\", ";
   append_json(out, int64_t{event.index});
-  out += ", ";
-  append_json(out, event.rise);
-  out += ", ";
-  append_json(out, event.delta);
+  append_json(out, ", ", event.rise);
+  append_json(out, ", ", event.delta);
   out += ']';
 }
 
@@ -131,19 +120,15 @@ void write_list(std::string& out, const char* name, const std::vector<Item>& ite
 }  // namespace
 
 std::string to_json(const Graph& graph) {
-  // What could not be read again is not written.
+  // A graph that could not be read again is not written.
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[graph] " + wrong + "; only a sound graph can be written");
   std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
   append_json(out, int64_t{Graph::kVersion});
-  out += ",\n \"baseline_bytes\": ";
-  append_json(out, graph.baseline_bytes);
-  out += ",\n \"parameter_bytes\": ";
-  append_json(out, graph.parameter_bytes);
-  out += ",\n \"gradient_bytes\": ";
-  append_json(out, graph.gradient_bytes);
-  out += ",\n \"step_seconds\": ";
-  append_json(out, graph.step_seconds);
+  append_json(out, ",\n \"baseline_bytes\": ", graph.baseline_bytes);
+  append_json(out, ",\n \"parameter_bytes\": ", graph.parameter_bytes);
+  append_json(out, ",\n \"gradient_bytes\": ", graph.gradient_bytes);
+  append_json(out, ",\n \"step_seconds\": ", graph.step_seconds);
   write_list(out, "values", graph.values, write_value);
   write_list(out, "operators", graph.operators, write_operator);
   write_list(out, "events", graph.events, write_event);

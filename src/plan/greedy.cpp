@@ -7,11 +7,11 @@
 namespace remat::planners {
 namespace {
 
-/// So that of values that cost nothing the larger goes first.
+/// So that of values whose recompute costs nothing the larger is dropped first.
 constexpr double kLeastSeconds = 1e-7;
-/// A price that rose by less is not put back in the queue.
+/// A value whose price rose by a smaller factor is not put back in the queue.
 constexpr double kTolerance = 1.0001;
-/// Operators that a search for a price looks at: behind them it is high enough.
+/// Operators that a price adds up: that of a longer replay is high enough.
 constexpr size_t kMostSeen = 2000;
 
 }  // namespace
@@ -40,19 +40,19 @@ Greedy::Greedy(const Graph& graph, Simulator& simulator, PlannerOptions options)
   }
 }
 
-bool Greedy::may_be_away(int32_t value, size_t event) const {
+bool Greedy::is_idle(int32_t value, size_t event) const {
   const auto in = [event](const Window& window) { return window.idle <= event && event < window.use; };
   return in(windows_[value]) || std::any_of(later_[value].begin(), later_[value].end(), in);
 }
 
-/// Can a replay at `event` read it?
-bool Greedy::is_there(const Actions& actions, int32_t value, size_t event) const {
+/// Can a replay at `event` read the value without recomputing it?
+bool Greedy::is_alive(const Actions& actions, int32_t value, size_t event) const {
   const GraphValue& of = graph_.values[value];
   if (of.producer < 0) return true;
   return free_[value] > event && !of.dropped && (actions[value] == Action::kKeep || actions[value] == Action::kPack);
 }
 
-/// Seconds of the operators that bring `value` back, those paid for left out. With `pay` they are paid for from now on.
+/// Seconds of the operators that recompute `value`, without those that are paid for. With `pay` they are from now on.
 double Greedy::added_seconds(const Actions& actions, int32_t value, bool pay) {
   double seconds = 0;
   stack_.assign(1, value);
@@ -66,7 +66,7 @@ double Greedy::added_seconds(const Actions& actions, int32_t value, bool pay) {
     const GraphOperator& op = graph_.operators[producer];
     seconds += op.replay_seconds;
     for (const int32_t input : op.inputs) {
-      if (!is_there(actions, input, windows_[value].use)) stack_.push_back(input);
+      if (!is_alive(actions, input, windows_[value].use)) stack_.push_back(input);
     }
   }
   if (!pay) {
@@ -75,7 +75,7 @@ double Greedy::added_seconds(const Actions& actions, int32_t value, bool pay) {
   return seconds * static_cast<double>(1 + later_[value].size());
 }
 
-/// The cheaper way to give up a value; its `value` is -1 where there is none.
+/// The cheaper of dropping and packing a value; its `value` is -1 where neither is possible.
 Greedy::Choice Greedy::choice_of(const Actions& actions, int32_t v) {
   Choice best;
   const auto consider = [&](Action action, double seconds, int64_t freed) {
@@ -96,22 +96,22 @@ Greedy::Choice Greedy::choice_of(const Actions& actions, int32_t v) {
   return best;
 }
 
-/// Gives up the cheapest of what is put away at `event`, until `excess` bytes are free. False if there is nothing.
-bool Greedy::give_up(Actions& actions, size_t event, int64_t excess) {
+/// Drops or packs the cheapest values that are idle at `event`, until `excess` bytes are free. False if there is none.
+bool Greedy::evict(Actions& actions, size_t event, int64_t excess) {
   const auto dearer = [](const Choice& a, const Choice& b) {
     return a.price != b.price ? a.price > b.price : a.value > b.value;
   };
   std::vector<Choice> heap;
   for (const int32_t v : droppable_) {
-    if (!may_be_away(v, event)) continue;
+    if (!is_idle(v, event)) continue;
     if (const Choice choice = choice_of(actions, v); choice.value >= 0) heap.push_back(choice);
   }
   std::make_heap(heap.begin(), heap.end(), dearer);
   const bool any = !heap.empty();
   while (excess > 0 && !heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), dearer);
-    // What was given up meanwhile may have changed its price. (A price that fell is found out late; the search mends
-    // what that costs.)
+    // Other choices may have changed its price since. (A price that fell is noticed late; the search makes up for
+    // that.)
     heap.back() = choice_of(actions, heap.back().value);
     if (heap.size() > 1 && heap.back().price > heap.front().price * kTolerance) {
       std::push_heap(heap.begin(), heap.end(), dearer);
@@ -136,7 +136,7 @@ Simulation Greedy::descend(Actions& actions, int64_t budget, int64_t most_replay
     const int64_t excess = now.peak_bytes - budget;
     most_replays -= now.replays;
     if (excess <= 0 || most_replays <= 0) return now;
-    if (!give_up(actions, now.peak_event, excess)) return now;
+    if (!evict(actions, now.peak_event, excess)) return now;
   }
 }
 

@@ -6,7 +6,7 @@
 namespace remat {
 namespace {
 
-/// More sections let more be skipped, and take longer to add up.
+/// In a section, at least. With more sections more of the step is skipped, but their sums take longer.
 constexpr size_t kFewestChanges = 16;
 
 constexpr int64_t kWorkOfRun = 200, kWorkOfChange = 5, kWorkOfReplay = 50, kWorkOfValue = 10;
@@ -23,7 +23,7 @@ IncrementalSimulator::IncrementalSimulator(const Graph& graph)
       initial_(initial_states(graph)),
       history_(graph.values.size()),
       actions_(graph.values.size(), Action::kKeep),
-      machine_(graph, view_),
+      machine_(graph, view_, policy_),
       states_(initial_),
       loaded_(graph.values.size(), 0),
       different_(graph.values.size(), 0) {
@@ -33,7 +33,7 @@ IncrementalSimulator::IncrementalSimulator(const Graph& graph)
     section.first = &changes_[first];
     section.end = changes_.data() + std::min(changes_.size(), first + length);
   }
-  met_.resize(sections_.size());
+  used_.resize(sections_.size());
   waiting_.resize(sections_.size(), 0);
   restart(actions_);
 }
@@ -60,7 +60,7 @@ void IncrementalSimulator::reject() {
   ++run_;
 }
 
-/// Every section behind `after` that met the value may do something else.
+/// Every section after section `after` that used the value has to run again.
 void IncrementalSimulator::wake(int32_t value, int64_t after) {
   const std::vector<Entry>& entries = history_[value];
   for (size_t i = entries.size(); i-- > 0 && static_cast<int64_t>(entries[i].section) > after;) {
@@ -78,12 +78,13 @@ const ValueState& IncrementalSimulator::before(int32_t value, uint32_t section) 
 
 void IncrementalSimulator::load(int32_t value) {
   loaded_[value] = load_;
-  met_now_.push_back(value);
-  // What is different has kept its state: no section that met it was skipped.
+  used_now_.push_back(value);
+  // Where the value differs, no section that used it was skipped, so its state is up to date.
   if (different_[value] != run_) states_[value] = before(value, section_);
 }
 
-/// Sections run_ on: is `value` in another state behind `section` than in force?
+/// Finds out whether the state of `value` after `section` differs from that in force. Where it begins to differ, the
+/// later sections that used it have to run.
 void IncrementalSimulator::compare(int32_t value, uint32_t section) {
   const bool was = different_[value] == run_;
   const bool is = states_[value] != before(value, section + 1);
@@ -98,12 +99,12 @@ void IncrementalSimulator::try_section(uint32_t index) {
   tried.outcome = sections_[index];
   Section& outcome = tried.outcome;
   ++load_;
-  met_now_.clear();
+  used_now_.clear();
   outcome.peak = INT64_MIN;
   machine_.level = 0;
   machine_.seconds = 0;
   const int64_t replays = machine_.replays;
-  machine_.run(actions_, outcome.first, outcome.end, [&](const StepChange& change, int64_t highest) {
+  machine_.run(outcome.first, outcome.end, [&](const StepChange& change, int64_t highest) {
     if (highest > outcome.peak) {
       outcome.peak = highest;
       outcome.peak_event = change.event;
@@ -114,13 +115,13 @@ void IncrementalSimulator::try_section(uint32_t index) {
   outcome.seconds = machine_.seconds;
   outcome.replays = machine_.replays - replays;
   work_ += kWorkOfChange * (outcome.end - outcome.first) + kWorkOfReplay * outcome.replays +
-           kWorkOfValue * static_cast<int64_t>(met_now_.size() + met_[index].size());
+           kWorkOfValue * static_cast<int64_t>(used_now_.size() + used_[index].size());
   tried.left.clear();
-  for (const int32_t v : met_now_) tried.left.emplace_back(v, states_[v]);
-  for (const int32_t v : met_now_) compare(v, index);
-  for (const int32_t v : met_[index]) {
+  for (const int32_t v : used_now_) tried.left.emplace_back(v, states_[v]);
+  for (const int32_t v : used_now_) compare(v, index);
+  for (const int32_t v : used_[index]) {
     if (loaded_[v] == load_) continue;
-    // It would have been met by what is in force, and stays in the state that it had.
+    // With the actions in force the section used the value, now it does not: the value keeps its state.
     if (different_[v] != run_) states_[v] = before(v, index);
     compare(v, index);
   }
@@ -156,7 +157,7 @@ void IncrementalSimulator::accept() {
     const Tried& tried = tried_[t];
     const uint32_t s = tried.section;
     sections_[s] = tried.outcome;
-    work_ += kWorkOfValue * static_cast<int64_t>(tried.left.size() + met_[s].size());
+    work_ += kWorkOfValue * static_cast<int64_t>(tried.left.size() + used_[s].size());
     const auto place = [s](std::vector<Entry>& entries) {
       return std::lower_bound(entries.begin(), entries.end(), s,
                               [](const Entry& entry, uint32_t section) { return entry.section < section; });
@@ -172,11 +173,11 @@ void IncrementalSimulator::accept() {
         entries.insert(at, {s, state});
       }
     }
-    for (const int32_t v : met_[s]) {
+    for (const int32_t v : used_[s]) {
       if (loaded_[v] != load_) history_[v].erase(place(history_[v]));
     }
-    met_[s].clear();
-    for (const auto& [v, state] : tried.left) met_[s].push_back(v);
+    used_[s].clear();
+    for (const auto& [v, state] : tried.left) used_[s].push_back(v);
   }
   result_ = candidate_;
   changed_.clear();

@@ -1,10 +1,10 @@
-// src/plan/incremental.h -- simulates a step anew where a few actions changed, in time that depends on what they
-// change.
+// src/plan/incremental.h -- simulates a step again after a few actions have changed, in time that grows with the part
+// of the step that they affect.
 //
-// The step's changes are divided into sections. Of the actions in force it is known for each section which values it
-// met, in which state it left them, and what it took. Where other actions are tried, only sections run that met one of
-// the values that are in another state then; all others do what they did, at another level of memory. What comes out is
-// what Simulator says, to the byte; seconds are summed up in another order.
+// The step's changes are divided into sections. For the actions in force, each section remembers the values that it
+// used, the states in which it left them, and its memory and time. When other actions are tried, a section runs again
+// only if it used a value whose state differs now; of the other sections only the level of memory at the beginning
+// changes. The result is that of Simulator, to the byte; seconds are summed in another order.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +21,30 @@ namespace remat {
 /// Not thread-safe.
 class IncrementalSimulator {
  public:
-  /// Of a sound graph. The actions in force keep everything.
+  /// For a sound graph. At first the actions in force keep everything.
   explicit IncrementalSimulator(const Graph& graph);
 
-  /// The actions in force, with the changes that are being tried.
+  /// The actions in force, with the changes that are tried.
   const std::vector<Action>& actions() const { return actions_; }
-  /// Tries another action, beside those that are being tried already.
+  /// Tries another action, in addition to the changes that are tried already.
   void change(int32_t value, Action action);
-  /// A step with what is being tried. Stops once more than `most_replays` operators have run: then nothing can be
-  /// accepted.
+  /// Simulates a step with the changes that are tried. Stops once replays have run more than `most_replays` operators;
+  /// then the changes must be rejected.
   Simulation run(int64_t most_replays = INT64_MAX);
-  /// What is being tried is in force from now on, and is what the last run() simulated.
+  /// Puts in force the changes that the last run() simulated.
   void accept();
-  /// Takes back what is being tried.
+  /// Undoes the changes that are tried.
   void reject();
-  /// Rejects, and has other actions in force, which run.
+  /// Rejects, puts other actions in force, and simulates them.
   void restart(const std::vector<Action>& actions);
-  /// Of the actions in force.
+  /// The simulation of the actions in force.
   const Simulation& in_force() const { return result_; }
-  /// What all runs so far cost, about, in nanoseconds of a machine of 2024: counted, not timed, so that plans do not
+  /// The work of all runs so far, roughly in nanoseconds of a machine of 2024. Counted, not timed, so that plans do not
   /// depend on the machine.
   int64_t work() const { return work_; }
 
  private:
-  /// What a section left a value in.
+  /// The state in which a section left a value.
   struct Entry {
     uint32_t section = 0;
     ValueState state;
@@ -52,19 +52,19 @@ class IncrementalSimulator {
   struct Section {
     const StepChange* first = nullptr;
     const StepChange* end = nullptr;
-    int64_t level = 0;      ///< that it adds
-    int64_t peak = 0;       ///< above the level at its beginning
-    size_t peak_event = 0;  ///< the first with it
+    int64_t level = 0;      ///< bytes that it adds to the level of memory
+    int64_t peak = 0;       ///< bytes above the level at its beginning
+    size_t peak_event = 0;  ///< the first event with that peak
     double seconds = 0;
     int64_t replays = 0;
   };
-  /// A section that has run with what is being tried.
+  /// A section that has run with the changes that are tried.
   struct Tried {
     uint32_t section = 0;
     Section outcome;
-    std::vector<std::pair<int32_t, ValueState>> left;  ///< the values that it met
+    std::vector<std::pair<int32_t, ValueState>> left;  ///< the values that it used
   };
-  /// The machine's view: loads the state of a value when it is first asked for in a section.
+  /// The states for the machine: loads that of a value at its first use in a section.
   struct States {
     IncrementalSimulator* owner;
     ValueState& operator[](int32_t value) { return owner->state_of(value); }
@@ -84,22 +84,23 @@ class IncrementalSimulator {
   const std::vector<StepChange> changes_;
   const std::vector<ValueState> initial_;
   std::vector<Section> sections_;
-  std::vector<std::vector<Entry>> history_;  ///< by value: the sections that met it, ascending
-  std::vector<std::vector<int32_t>> met_;    ///< by section: the values that it met
+  std::vector<std::vector<Entry>> history_;  ///< by value: the sections that used it, ascending
+  std::vector<std::vector<int32_t>> used_;   ///< by section: the values that it used
   std::vector<Action> actions_;
-  std::vector<std::pair<int32_t, Action>> changed_;  ///< what is being tried: the actions before
+  std::vector<std::pair<int32_t, Action>> changed_;  ///< values with changes that are tried, and their actions in force
   Simulation result_;
 
   // Of the run in progress.
   States view_{this};
-  StepMachine<States> machine_;
+  PlanPolicy policy_{&actions_};
+  StepMachine<States, PlanPolicy> machine_;
   std::vector<ValueState> states_;
-  std::vector<uint32_t> loaded_;     ///< by value: the last section run that asked for it
-  std::vector<uint32_t> different_;  ///< by value: the last run() in which its state is another than in force
-  std::vector<uint32_t> waiting_;    ///< by section: the last run() in which it must run
+  std::vector<uint32_t> loaded_;     ///< by value: the number of the last section run that used it
+  std::vector<uint32_t> different_;  ///< by value: the last run() in which its state differs from that in force
+  std::vector<uint32_t> waiting_;    ///< by section: the last run() in which it has to run
   std::vector<Tried> tried_;
   size_t tried_count_ = 0;
-  std::vector<int32_t> met_now_;
+  std::vector<int32_t> used_now_;
   uint32_t load_ = 0, run_ = 1, section_ = 0;
   Simulation candidate_;
   int64_t work_ = 0;

@@ -106,7 +106,7 @@ void refuse_json(const JsonPlace& place, const char* field, const std::string& w
 
 json parse_document(std::string_view text, const char* document, std::string_view format, int version) {
   const JsonPlace place{document};
-  // nlohmann takes a zero byte for the end of the text, whatever comes behind.
+  // nlohmann takes a zero byte for the end of the text, and would ignore the text after it.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
     refuse_json(place, nullptr,
                 "has a zero byte, byte " + std::to_string(zero + 1) + " of " + std::to_string(text.size()));

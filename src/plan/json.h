@@ -1,7 +1,7 @@
-// src/plan/json.h -- reading and writing JSON strictly: what the formats of graphs and plans share.
+// src/plan/json.h -- strict reading and writing of JSON, for the formats of graphs and plans.
 //
-// A file may come from anywhere. Whatever is in it, reading ends with a value or an Error, needs memory in proportion
-// to the text, and does not recurse.
+// Files are untrusted. For any text, reading ends with a value or an Error, takes memory in proportion to the text, and
+// does not recurse. nlohmann/json parses; its own documents would accept duplicate names and any depth.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace remat {
 
-/// Where in a document an object stands, for messages: `operators[12]`.
+/// The place of an object in a document, for messages: `operators[12]`.
 struct JsonPlace {
   const char* document;        ///< "graph": messages begin with it
   const char* name = nullptr;  ///< "operators"; null: the document itself
-  int64_t index = -1;          ///< 12; -1: it is no list
+  int64_t index = -1;          ///< 12; -1: `name` is not a list
 };
 
 /// Throws Error: "[graph] operators[12].seconds is ...".
@@ -28,8 +28,8 @@ struct JsonPlace {
 /// Parses the whole of `text`, which must be an object whose "format" and "version" are these.
 nlohmann::json parse_document(std::string_view text, const char* document, std::string_view format, int version);
 
-/// An object that has exactly the fields announced, or an array with one element for each of them, in that order.
-/// Every reader below throws Error on what is missing, of another type or out of range. Refers to `value`.
+/// A JSON object with exactly the given fields, or an array with one element for each field, in their order. The
+/// functions throw Error where an element is missing, of another type or out of range. Refers to `value`.
 class JsonRecord {
  public:
   enum class Form : uint8_t { kObject, kArray };
@@ -46,7 +46,7 @@ class JsonRecord {
   std::vector<int32_t> indexes(const char* field) const;
   const nlohmann::json& list(const char* field) const;
 
-  /// Any field, unread.
+  /// The JSON value of any field.
   const nlohmann::json& operator[](const char* field) const;
   [[noreturn]] void refuse(const char* field, const std::string& what) const { refuse_json(place_, field, what); }
 
@@ -56,14 +56,20 @@ class JsonRecord {
   Fields fields_;
 };
 
-/// Appends one JSON value. Doubles, which must be finite, read back with the same bits.
+/// Appends one JSON value. Doubles must be finite; the text reads back as the same bits.
 void append_json(std::string& out, int64_t number);
 void append_json(std::string& out, double number);
 void append_json(std::string& out, const std::vector<int32_t>& numbers);
+/// Appends `before`, which leads up to the value, and the value.
+template <class Number>
+void append_json(std::string& out, const char* before, const Number& number) {
+  out += before;
+  append_json(out, number);
+}
 /// Throws Error where `text` is not UTF-8.
 void append_json(std::string& out, const std::string& text, const JsonPlace& place, const char* field);
 
-/// 16 digits: numbers in JSON are doubles to many programs and lose bits.
+/// 16 hexadecimal digits, for JSON strings: many programs read JSON numbers as doubles, which lose bits.
 std::string hexadecimal(uint64_t number);
 
 }  // namespace remat

@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/candidates.h"
-#include "plan/costs.h"
-
 namespace remat::planners {
 namespace {
 
-constexpr double kLeastSeconds = 1e-6;
-constexpr size_t kMostOptions = 256;
-/// Replays after which nothing more is given up: for each operator, and altogether.
+/// Replays after which a run ends: for each operator, and altogether.
 constexpr int64_t kMostReplaysOfEach = 20, kMostReplays = 20'000;
-/// With so many values memory is made in steps of a share of the limit, or planning would take a square of their
-/// number.
+/// Values looked at after which it ends: less than a second. Prices of evictions walk far where little may be alive.
+constexpr int64_t kMostWork = int64_t{1} << 26;
+/// Of so many values, each eviction frees at least a share of the limit: planning would take a square of their number
+/// otherwise.
 constexpr size_t kManyValues = 2000;
 constexpr int64_t kShare = 512;
 
@@ -23,239 +20,124 @@ constexpr int64_t kShare = 512;
 OnlineStep::OnlineStep(const Graph& graph, PlannerOptions options)
     : graph_(graph),
       pack_(options.pack),
-      saved_(saved_values(graph)),
-      uses_after_(graph.events.size(), 0),
-      replay_(graph) {
+      changes_(changes_of(graph, ChangesOf::kEveryEvent)),
+      initial_(initial_states(graph)),
+      machine_(graph, states_, *this) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].returns()) returning_.push_back(static_cast<int32_t>(v));
-  }
-  std::vector<int32_t> uses(graph.values.size(), 0);
-  for (size_t e = graph.events.size(); e-- > 0;) {
-    const GraphEvent& event = graph.events[e];
-    if (event.kind == GraphEvent::Kind::kUse) ++uses[event.index];
-    if (event.kind == GraphEvent::Kind::kIdle) uses_after_[e] = std::exchange(uses[event.index], 0);
   }
 }
 
 Actions OnlineStep::run(int64_t limit) {
-  const size_t values = graph_.values.size();
-  actions_.assign(values, Action::kKeep);
+  actions_.assign(graph_.values.size(), Action::kKeep);
+  states_ = initial_;
+  idle_.assign(graph_.values.size(), false);
+  in_use_.clear();
+  node_continues_ = false;
   limit_ = limit;
-  level_ = peak_ = graph_.baseline_bytes;
-  replays_ = drops_ = 0;
-  for (auto* const flags : {&idle_, &transient_, &has_bits_}) flags->assign(values, false);
-  present_ = saved_;
-  for (size_t v = 0; v < values; ++v) {
-    present_[v] = present_[v] || graph_.values[v].producer < 0 || graph_.values[v].dropped;
-  }
-  uses_.assign(values, 0);
-  made_.assign(values, 0);
+  drops_ = work_ = 0;
   visits_.assign(graph_.operators.size(), 0);
   visit_ = 0;
-  in_use_.clear();
-  bool same_node = false;
-  for (size_t e = 0; e < graph_.events.size(); ++e) {
-    const GraphEvent& event = graph_.events[e];
-    // A node of backward asks for all its saved tensors before it allocates, and lets go of them when it is done.
-    if (!same_node || event.kind != GraphEvent::Kind::kUse) in_use_.clear();
-    same_node = event.kind == GraphEvent::Kind::kUse && event.rise == 0 && event.delta == 0;
-    if (event.kind == GraphEvent::Kind::kIdle) put_away(event.index, uses_after_[e]);
-    if (event.kind == GraphEvent::Kind::kUse) use(event.index);
-    if (event.kind == GraphEvent::Kind::kFree) free(event.index);
-    make_room(event.rise);
-    level_ += event.delta;
-  }
+  machine_.level = peak_ = graph_.baseline_bytes;
+  machine_.replays = 0;
+  machine_.run(changes_.data(), changes_.data() + changes_.size(),
+               [this](const StepChange& /*change*/, int64_t highest) {
+                 peak_ = has_stopped() ? INT64_MAX : std::max(peak_, highest);
+                 return !has_stopped();
+               });
   return actions_;
 }
 
-void OnlineStep::put_away(int32_t value, int32_t uses) {
-  uses_[value] = uses;
-  made_[value] = 0;
-  idle_[value] = graph_.values[value].returns();
-  if (!graph_.values[value].dropped || !present_[value]) return;
-  present_[value] = false;
-  level_ -= graph_.values[value].bytes;
+/// A backward node asks for all its saved tensors before it allocates, and releases them when it is done.
+void OnlineStep::begin(const StepChange& change) {
+  const bool use = change.kind == GraphEvent::Kind::kUse;
+  if (!node_continues_ || !use) in_use_.clear();
+  node_continues_ = use && change.rise == 0 && change.delta == 0;
+  if (use) in_use_.push_back(change.value);
+  if (change.kind == GraphEvent::Kind::kIdle) idle_[change.value] = true;
 }
 
-void OnlineStep::use(int32_t value) {
-  in_use_.push_back(value);
-  if (!present_[value] && has_bits_[value]) unpack(value);
-  if (!present_[value] && graph_.values[value].returns()) replay(value);
-  --uses_[value];
+bool OnlineStep::has_stopped() const {
+  const int64_t most = kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000;
+  return machine_.replays > std::min(most, kMostReplays) || work_ > kMostWork;
 }
 
-void OnlineStep::free(int32_t value) {
-  if (present_[value]) level_ -= graph_.values[value].bytes;
-  if (has_bits_[value]) level_ -= graph_.values[value].packed_bytes;
-  present_[value] = has_bits_[value] = idle_[value] = false;
-}
+/// The graph and the states of its values, for EvictionChoice.
+struct OnlineStep::View {
+  OnlineStep& step;
 
-void OnlineStep::unpack(int32_t value) {
-  make_room(graph_.values[value].bytes);
-  level_ += graph_.values[value].bytes;
-  present_[value] = true;
-}
-
-void OnlineStep::replay(int32_t target) {
-  const auto held = [this](int32_t value) { return present_[value] || has_bits_[value]; };
-  for (const int32_t index : replay_.operators_for(target, held)) run_operator(index, target);
-  replay_.reads[target] = 0;
-}
-
-void OnlineStep::run_operator(int32_t index, int32_t target) {
-  for (const int32_t input : replay_.operators.inputs(index)) {
-    if (!is_there(input) && has_bits_[input]) unpack(input);
+  bool is_alive(uint32_t value) const {
+    const ValueState::Memory memory = step.states_[value].memory;
+    return memory == ValueState::Memory::kPresent || memory == ValueState::Memory::kTransient;
   }
-  for (const int32_t input : replay_.operators.overwritten(index)) {
-    if (!transient_[input] || replay_.reads[input] != 1) continue;
-    level_ -= graph_.values[input].bytes;
-    transient_[input] = false;
-  }
-  int64_t made_bytes = 0;
-  for (const int32_t made : replay_.operators.results(index)) made_bytes += graph_.values[made].bytes;
-  make_room(made_bytes + replay_.operators.scratch_bytes(index));
-  ++replays_;
-  for (const int32_t made : replay_.operators.results(index)) {
-    const GraphValue& value = graph_.values[made];
-    if (is_there(made)) continue;
-    ++made_[made];
-    if (made == target || (value.returns() && uses_[made] > 0)) {
-      level_ += value.bytes;
-      present_[made] = true;
-    } else if (replay_.reads[made] > 0) {
-      level_ += value.bytes;
-      transient_[made] = true;
+  bool is_packed(uint32_t value) const { return step.states_[value].has_bits; }
+  int64_t bytes(uint32_t value) const { return step.graph_.values[value].bytes; }
+  int64_t packed_bytes(uint32_t value) const { return step.graph_.values[value].packed_bytes; }
+  uint32_t producer(uint32_t value) const { return static_cast<uint32_t>(step.graph_.values[value].producer); }
+  double seconds(uint32_t op) const { return step.machine_.operators().seconds(static_cast<int32_t>(op)); }
+  uint32_t& visit(uint32_t op) { return step.visits_[op]; }
+  template <class Visit>
+  void for_each_input(uint32_t op, Visit visit) const {
+    for (const int32_t input : step.machine_.operators().inputs(static_cast<int32_t>(op))) {
+      visit(static_cast<uint32_t>(input));
     }
   }
-  for (const int32_t input : replay_.operators.inputs(index)) end_read(input);
+  int64_t evict(const EvictionOption& option) { return step.take(option); }
+};
+
+bool OnlineStep::may_be_evicted(int32_t value) const {
+  return idle_[value] && machine_.reads_to_come(value) == 0 && std::ranges::find(in_use_, value) == in_use_.end();
 }
 
-void OnlineStep::end_read(int32_t value) {
-  if (--replay_.reads[value] > 0 || !transient_[value]) return;
-  level_ -= graph_.values[value].bytes;
-  transient_[value] = false;
-}
-
-bool OnlineStep::gave_up() const {
-  return replays_ > std::min(kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000, kMostReplays);
-}
-
-void OnlineStep::make_room(int64_t bytes) {
-  const int64_t excess = level_ + bytes - limit_;
-  if (excess > 0 && !gave_up()) {
-    const int64_t room = std::max<int64_t>(0, limit_ - graph_.baseline_bytes);
-    evict(returning_.size() < kManyValues ? excess : std::max(excess, room / kShare));
-  }
-  peak_ = std::max(peak_, level_ + bytes);
-}
-
-std::vector<OnlineStep::Option> OnlineStep::options() const {
-  std::vector<Option> options;
+std::vector<EvictionOption> OnlineStep::options() const {
+  using Kind = EvictionOption::Kind;
+  std::vector<EvictionOption> options;
   for (const int32_t v : returning_) {
-    if (!idle_[v] || replay_.reads[v] > 0) continue;
-    if (std::ranges::find(in_use_, v) != in_use_.end()) continue;
-    if (present_[v]) {
-      options.push_back({Option::Kind::kDrop, v});
-      if (pack_ && graph_.values[v].packed_bytes > 0 && !has_bits_[v]) options.push_back({Option::Kind::kPack, v});
-    } else if (has_bits_[v]) {
-      options.push_back({Option::Kind::kDropPacked, v});
+    if (!may_be_evicted(v)) continue;
+    const ValueState& state = states_[v];
+    const auto add = [&](Kind kind) { options.push_back({kind, static_cast<uint32_t>(v)}); };
+    if (state.memory == ValueState::Memory::kPresent) {
+      add(Kind::kDrop);
+      if (pack_ && graph_.values[v].packed_bytes > 0 && !state.has_bits) add(Kind::kPack);
+    } else if (state.memory == ValueState::Memory::kPacked) {
+      add(Kind::kDropPacked);
     }
   }
-  // Where there are very many, every n-th, as at run time.
-  if (const size_t stride = options.size() / kMostOptions; stride > 1) {
-    size_t count = 0;
-    for (size_t i = static_cast<size_t>(drops_) % stride; i < options.size(); i += stride) {
-      options[count++] = options[i];
-    }
-    options.resize(count);
-  }
+  thin_out(options, static_cast<uint64_t>(drops_));
   return options;
 }
 
-void OnlineStep::evict(int64_t bytes) {
-  std::vector<Option> left = options();
-  if (left.empty()) return;
-  paid_ = ++visit_;
+int64_t OnlineStep::evict(int64_t level) {
+  if (level <= limit_ || has_stopped()) return 0;
+  work_ += static_cast<int64_t>(returning_.size());
+  std::vector<EvictionOption> left = options();
+  if (left.empty()) return 0;
+  View view{*this};
+  EvictionChoice<View> choice(view, ++visit_);
   for (const int32_t v : returning_) {
-    if (uses_[v] > 0 && idle_[v] && !present_[v] && !has_bits_[v]) walk(v, /*pay=*/true);
+    const bool gone = states_[v].memory == ValueState::Memory::kGone;
+    if (idle_[v] && gone && states_[v].uses > 0) choice.pay(static_cast<uint32_t>(v));
   }
-  int64_t freed = 0;
-  while (freed < bytes && !left.empty()) {
-    size_t best = 0;
-    double best_price = 0;
-    for (size_t i = 0; i < left.size(); ++i) {
-      const double p = price(left[i]);
-      if (i > 0 && p >= best_price) continue;
-      best = i;
-      best_price = p;
-    }
-    const Option chosen = left[best];
-    freed += take(chosen);
-    if (!has_bits_[chosen.value]) walk(chosen.value, /*pay=*/true);
-    std::erase_if(left, [&](const Option& option) { return option.value == chosen.value; });
+  int64_t bytes = level - limit_;
+  if (returning_.size() >= kManyValues) {
+    bytes = std::max(bytes, std::max<int64_t>(0, limit_ - graph_.baseline_bytes) / kShare);
   }
-}
-
-int64_t OnlineStep::take(const Option& option) {
-  const int32_t v = option.value;
-  const GraphValue& value = graph_.values[v];
-  ++drops_;
-  int64_t freed = value.bytes;
-  if (option.kind == Option::Kind::kDropPacked) {
-    freed = value.packed_bytes;
-    has_bits_[v] = false;
-  } else {
-    present_[v] = false;
-  }
-  if (option.kind == Option::Kind::kPack) {
-    freed -= value.packed_bytes;
-    has_bits_[v] = true;
-  }
-  if (has_bits_[v]) {
-    actions_[v] = Action::kPack;
-  } else {
-    actions_[v] = Action::recompute(1 + made_[v]);
-  }
-  level_ -= freed;
+  const int64_t freed = choice.evict(std::move(left), bytes);
+  work_ += choice.work();
   return freed;
 }
 
-double OnlineStep::price(const Option& option) {
+int64_t OnlineStep::take(const EvictionOption& option) {
+  using Kind = EvictionOption::Kind;
   const GraphValue& value = graph_.values[option.value];
-  const auto bytes = static_cast<double>(value.bytes), packed = static_cast<double>(value.packed_bytes);
-  if (option.kind == Option::Kind::kPack) {
-    const double seconds = bytes * (kPackSecondsPerByte + kUnpackSecondsPerByte);
-    return (seconds + kLeastSeconds) / std::max(1.0, bytes - packed);
-  }
-  const bool of_packed = option.kind == Option::Kind::kDropPacked;
-  return (walk(option.value, false, of_packed) + kLeastSeconds) / std::max(1.0, of_packed ? packed : bytes);
-}
-
-/// Seconds of the operators between `value` and what is there or packed, those paid for left out.
-double OnlineStep::walk(int32_t value, bool pay, bool packed_too) {
-  double seconds = 0;
-  seen_.clear();
-  stack_.assign(1, value);
-  while (!stack_.empty()) {
-    const int32_t next = stack_.back();
-    stack_.pop_back();
-    if (has_bits_[next] && !(packed_too && next == value)) {
-      seconds += kUnpackSecondsPerByte * static_cast<double>(graph_.values[next].bytes);
-      continue;
-    }
-    const int32_t producer = graph_.values[next].producer;
-    if (producer < 0 || visits_[producer] == paid_) continue;
-    seen_.emplace_back(producer, visits_[producer]);
-    visits_[producer] = paid_;
-    seconds += replay_.operators.seconds(producer);
-    for (const int32_t input : replay_.operators.inputs(producer)) {
-      if (!is_there(input)) stack_.push_back(input);
-    }
-  }
-  if (!pay) {
-    for (const auto& [op, before] : seen_) visits_[op] = before;
-  }
-  return seconds;
+  ValueState& state = states_[option.value];
+  ++drops_;
+  if (option.kind == Kind::kPack) state.has_bits = true;
+  if (option.kind == Kind::kDropPacked) state.has_bits = false;
+  state.memory = state.has_bits ? ValueState::Memory::kPacked : ValueState::Memory::kGone;
+  actions_[option.value] = state.has_bits ? Action::kPack : Action::recompute(1 + state.recomputes);
+  if (option.kind == Kind::kDropPacked) return value.packed_bytes;
+  return option.kind == Kind::kPack ? value.bytes - value.packed_bytes : value.bytes;
 }
 
 int64_t smallest_online_limit(const Graph& graph, PlannerOptions options) {

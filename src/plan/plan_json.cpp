@@ -140,10 +140,8 @@ std::string to_json(const Plan& plan) {
   append_json(out, plan.planner, {kDocument}, "planner");
   out += ",\n \"graph_fingerprint\": \"" + hexadecimal(plan.graph_fingerprint) + "\",\n \"budget_bytes\": ";
   append_json(out, plan.budget_bytes);
-  out += ",\n \"predicted_peak_bytes\": ";
-  append_json(out, plan.predicted_peak_bytes);
-  out += ",\n \"predicted_seconds\": ";
-  append_json(out, plan.predicted_seconds);
+  append_json(out, ",\n \"predicted_peak_bytes\": ", plan.predicted_peak_bytes);
+  append_json(out, ",\n \"predicted_seconds\": ", plan.predicted_seconds);
   out += ",\n \"actions\": ";
   write_actions(out, plan.actions);
   return out + "\n}\n";

@@ -5,7 +5,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
 
@@ -27,7 +27,7 @@ constexpr std::array<Entry, 10> kPlanners = {{
     {{"selective", "keeps the results of products, convolutions and attention"}, planners::selective},
     {{"revolve", "a chain of equal steps, replayed several times (Griewank and Walther)"}, planners::revolve},
     {{"rotor", "a chain of blocks, the optimum for it by a dynamic programme (Herrmann et al.)"}, planners::rotor},
-    {{"online", "the cheapest per byte is given up when memory runs short, as at run time"}, planners::online},
+    {{"online", "the cheapest per byte is evicted when memory runs short, as at run time"}, planners::online},
 }};
 
 }  // namespace
@@ -100,13 +100,13 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
 
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options) {
   check_sound(graph);
-  const planners::Frontier frontier = planners::plans_of_curve(graph, budgets, options);
+  const planners::ParetoFront front = planners::plans_of_curve(graph, budgets, options);
   std::vector<Plan> plans;
   for (const int64_t budget : budgets) {
-    const auto* const point = frontier.within(budget);
+    const auto* const point = front.within(budget);
     if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->actions));
   }
-  plans.push_back(finished_plan(graph, frontier.lowest_peak(), "auto", frontier.lowest().actions));
+  plans.push_back(finished_plan(graph, front.lowest_peak(), "auto", front.lowest().actions));
   return plans;
 }
 

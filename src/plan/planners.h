@@ -8,8 +8,8 @@
 
 namespace remat::planners {
 
-/// Each returns the actions of a plan that the simulator puts within the budget, or the one with the lowest peak that
-/// it found.
+/// The actions of a plan, by value. Each planner returns those of a plan that fits the budget by the simulator, or,
+/// where it finds none, of the plan with the lowest peak.
 using Actions = std::vector<Action>;
 
 Actions keep_all(const Graph& graph, int64_t budget_bytes, PlannerOptions options);
@@ -27,7 +27,7 @@ Actions online(const Graph& graph, int64_t budget_bytes, PlannerOptions options)
 
 namespace remat {
 
-/// A plan of these actions, judged by the simulator. Throws BudgetError where it does not fit.
+/// The plan with these actions and the simulator's prediction. Throws BudgetError where it does not fit the budget.
 Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Actions actions);
 
 }  // namespace remat

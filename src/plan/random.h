@@ -1,11 +1,11 @@
-// src/plan/random.h -- random numbers for searches: the same on every machine, every time.
+// src/plan/random.h -- random numbers for searches, the same on every machine for the same seed.
 #pragma once
 
 #include <cstdint>
 
 namespace remat::planners {
 
-/// Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators". Integer arithmetic alone.
+/// SplitMix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
 class SplitMix {
  public:
   explicit SplitMix(uint64_t seed = 1) : state_(seed) {}

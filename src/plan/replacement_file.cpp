@@ -22,7 +22,7 @@ void sync_directory_of(const std::string& path) {
 }  // namespace
 
 ReplacementFile::~ReplacementFile() {
-  const int error = errno;  // the reason why it is given up
+  const int error = errno;  // the reason of the failure
   if (file_ >= 0) close(file_);
   if (exists_) unlink(part_.c_str());
   errno = error;

@@ -1,5 +1,5 @@
-// src/plan/replacement_file.h -- a file that takes the place of another when it is whole: written beside it, then
-// moved.
+// src/plan/replacement_file.h -- replaces a file atomically: writes a new file beside it, and renames it when it is
+// complete.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace remat {
 
-/// Its functions return false, with the reason in errno, where the system refuses. Until commit() what was there before
-/// stays as it is; without commit() what was written is removed.
+/// The functions return false on failure, with the reason in errno. Until commit() the old file is unchanged; without
+/// commit() the new file is removed.
 class ReplacementFile {
  public:
   ReplacementFile() = default;
@@ -16,11 +16,11 @@ class ReplacementFile {
   ReplacementFile(const ReplacementFile&) = delete;
   ReplacementFile& operator=(const ReplacementFile&) = delete;
 
-  /// `path`: the file to replace, or to create; a link there would be replaced itself. Makes a new file beside it, of a
-  /// name that nobody has.
+  /// Creates a new file beside `path`, the file to replace or to create, under an unused name. A symbolic link at
+  /// `path` is replaced itself.
   bool open(const std::string& path);
   bool write(const void* data, size_t size);
-  /// Returns when the file is in its place and on the disk.
+  /// Returns when the file is at `path` and on the disk.
   bool commit();
 
   /// The file beside `path`.

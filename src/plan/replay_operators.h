@@ -1,6 +1,6 @@
-// src/plan/replay_operators.h -- what replays need of a graph's operators, side by side in memory: planning goes
-// through them hundreds of millions of times, and a GraphOperator's lists and name lie all over the heap. Leaves are
-// left out: no replay makes one.
+// src/plan/replay_operators.h -- the parts of a graph's operators that replays need, contiguous in memory. A search
+// reads them hundreds of millions of times, and the lists and the name of a GraphOperator are scattered over the heap.
+// Leaves are left out, because no replay recomputes them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// src/plan/replay_walk.h -- which operators a replay on the graph runs: one search for all that replay on it.
+// src/plan/replay_walk.h -- which operators a replay runs, on the graph.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,15 @@
 
 namespace remat {
 
-/// Not thread-safe: it keeps its arrays.
+/// Not thread-safe.
 class ReplayWalk {
  public:
   explicit ReplayWalk(const Graph& graph)
       : reads(graph.values.size(), 0), operators(graph), graph_(graph), visited_(graph.operators.size(), 0) {}
 
-  /// The operators that bring `target` back, in their order: backwards to the values for which `held` is true. Counts
-  /// in `reads` what they read, and one read of `target` for the caller. Valid until the next call.
+  /// The operators that recompute `target` from the values for which `held` is true, in the order of the forward pass.
+  /// Counts in `reads` how often they read each value, and one read of `target` for the caller. Valid until the next
+  /// call.
   template <class Held>
   const std::vector<int32_t>& operators_for(int32_t target, Held held) {
     ++visit_;
@@ -39,14 +40,14 @@ class ReplayWalk {
     return found_;
   }
 
-  /// By value: reads to come. The caller takes off what it has done, so that all are 0 when the replay is over.
+  /// By value: reads to come. The caller subtracts each read that is done, so that all are 0 when the replay is over.
   std::vector<int32_t> reads;
 
   ReplayOperators operators;
 
  private:
   const Graph& graph_;
-  std::vector<uint32_t> visited_;  ///< operators: the last replay that runs them
+  std::vector<uint32_t> visited_;  ///< by operator: the last replay that runs it
   uint32_t visit_ = 0;
   std::vector<int32_t> found_, missing_;
 };

@@ -6,12 +6,12 @@
 namespace remat {
 namespace {
 
-constexpr double kSumWeight = 10;       ///< of the condition that weights add up to 1: constants stay
-constexpr double kSquareWeight = 0.01;  ///< of the squares of bytes: they decide where bytes alone do not
-constexpr double kRidge = 1e-13;        ///< of all conditions together: of equally good weights, the smallest
-constexpr double kExact = 1e-3;         ///< of a value's bytes
-constexpr double kMostWeight = 10;      ///< beyond, small differences would be carried too far
-constexpr size_t kEnough = 3;           ///< known steps that tell what grows with the square of a length
+constexpr double kSumWeight = 10;       ///< of the condition that the weights add up to 1
+constexpr double kSquareWeight = 0.01;  ///< of the conditions on squares of bytes
+constexpr double kRidge = 1e-13;        ///< regularization: of equally good weights, the smallest
+constexpr double kExact = 1e-3;         ///< the largest error of an exact prediction, as a share of a value's bytes
+constexpr double kMostWeight = 10;      ///< larger weights would amplify small differences
+constexpr size_t kEnough = 3;           ///< known graphs that tell which bytes grow with the square of a length
 
 double median(std::vector<double>& numbers) {
   if (numbers.empty()) return 0;
@@ -20,7 +20,7 @@ double median(std::vector<double>& numbers) {
   return *middle;
 }
 
-/// Least squares by the normal equations, which are as few as the weights.
+/// A weighted least-squares problem, solved by its normal equations, of which there are as many as weights.
 class Weights {
  public:
   explicit Weights(size_t count) : count_(count), rows_(count * count, 0), right_(count, 0), row_(count) {}
@@ -102,7 +102,7 @@ class Resizer {
     }
     base_ = static_cast<size_t>(std::min_element(distances.begin(), distances.end()) - distances.begin());
     if (known_.size() > 1) weights_ = conditions.solve();
-    // One known step does not tell what grows: all of it does, and nothing shrinks.
+    // One known graph does not tell which bytes grow: all bytes grow by the same factor, and none shrink.
     if (known_.size() == 1 || !are_sound()) {
       weights_.assign(known_.size(), 0);
       weights_[base_] = std::max(1.0, median(growths[base_]));
@@ -135,11 +135,11 @@ class Resizer {
     graph.baseline_bytes = known_.front()->baseline_bytes;
     graph.parameter_bytes = std::min(graph.parameter_bytes, graph.baseline_bytes);
     graph.gradient_bytes = std::min(graph.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
-    std::vector<int64_t> foretold(graph.values.size());
+    std::vector<int64_t> predicted(graph.values.size());
     for (size_t v = 0; v < graph.values.size(); ++v) {
       GraphValue& value = graph.values[v];
-      foretold[v] = std::max<int64_t>(0, bytes([v](const Graph& g) { return g.values[v].bytes; }));
-      value.bytes = is_seen(v) ? seen_[v] : foretold[v];
+      predicted[v] = std::max<int64_t>(0, bytes([v](const Graph& g) { return g.values[v].bytes; }));
+      value.bytes = is_seen(v) ? seen_[v] : predicted[v];
       const bool packable = std::ranges::all_of(known_, [v](const Graph* g) { return g->values[v].packed_bytes > 0; });
       const int64_t packed = bytes([v](const Graph& g) { return g.values[v].packed_bytes; });
       value.packed_bytes = packable ? std::clamp<int64_t>(packed, 1, std::max<int64_t>(1, value.bytes)) : 0;
@@ -148,7 +148,7 @@ class Resizer {
     for (size_t o = 0; o < graph.operators.size(); ++o) {
       GraphOperator& op = graph.operators[o];
       op.scratch_bytes = std::max<int64_t>(0, bytes([o](const Graph& g) { return g.operators[o].scratch_bytes; }));
-      double own = 1, then = 1;  // seconds go with the bytes that are made
+      double own = 1, then = 1;  // seconds grow with the bytes of the results
       for (const int32_t made : op.results) {
         own += static_cast<double>(graph.values[static_cast<size_t>(made)].bytes);
         then += static_cast<double>(base.values[static_cast<size_t>(made)].bytes);
@@ -164,12 +164,12 @@ class Resizer {
       event.delta = bytes([e](const Graph& g) { return g.events[e].delta; });
       event.rise = std::max({event.delta, int64_t{0}, bytes([e](const Graph& g) { return g.events[e].rise; })});
     }
-    move_differences(graph, foretold);
+    move_differences(graph, predicted);
   }
 
-  /// Where a value turned out to be larger than foretold, so did plain's memory before its operator had run. (That of
-  /// what is not saved is gone soon.)
-  void move_differences(Graph& graph, const std::vector<int64_t>& foretold) const {
+  /// Where a value is larger than predicted, plain's memory rose more while its operator ran. (Values without a free
+  /// event are not saved, and plain frees them soon.)
+  void move_differences(Graph& graph, const std::vector<int64_t>& predicted) const {
     std::vector<bool> freed(graph.values.size(), false);
     std::vector<size_t> made(graph.operators.size(), 0);
     for (size_t e = 0; e < graph.events.size(); ++e) {
@@ -178,7 +178,7 @@ class Resizer {
       if (event.kind == GraphEvent::Kind::kOperator) made[static_cast<size_t>(event.index)] = e;
     }
     for (size_t v = 0; v < graph.values.size(); ++v) {
-      const int64_t more = graph.values[v].bytes - foretold[v];
+      const int64_t more = graph.values[v].bytes - predicted[v];
       const int32_t producer = graph.values[v].producer;
       if (more == 0 || producer < 0 || !freed[v]) continue;
       const size_t event = made[static_cast<size_t>(producer)];
@@ -192,8 +192,8 @@ class Resizer {
   const std::vector<const Graph*>& known_;
   const std::vector<int64_t>& seen_;
   std::vector<double> weights_;
-  size_t base_ = 0;   ///< the known step that is nearest
-  double error_ = 0;  ///< the largest of a value seen, as a share of its bytes
+  size_t base_ = 0;   ///< the known graph with the nearest sizes
+  double error_ = 0;  ///< the largest error in `seen`, as a share of the bytes
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
-// src/plan/resize.h -- the graph of a step that runs the operators of known ones with other sizes, foretold while it
-// runs: from what its first operators made.
+// src/plan/resize.h -- predicts the graph of a step in progress that runs the operators of known steps with other
+// sizes.
 //
-// Bytes are sums of products of a few lengths (batch, tokens, tokens squared, or how many of them an expert got), which
-// nobody names. But known steps of other lengths can be weighted so that their figures add up to those seen so far: the
-// same weights then tell the rest. Exact where there are as many known steps as products; docs/algorithms.md.
+// Bytes are linear in products of a few lengths (batch, tokens, tokens squared, tokens of an expert), which the graph
+// does not name. Weights of the known graphs with which their bytes add up to those of the values made so far predict
+// the other bytes too. The prediction is exact where there are as many known graphs as products; docs/algorithms.md.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace remat {
 
-/// Tells graphs apart as Graph::fingerprint() does, but for bytes: equal where the same operators ran, and saved values
-/// had the same lives.
+/// The fingerprint of `graph` without its bytes: equal for steps that ran the same operators, with the same events of
+/// values.
 uint64_t structure_of(const Graph& graph);
 
 struct Resized {
   Graph graph;
-  /// The weighted steps come to what was seen, and there are enough of them to tell how bytes grow.
+  /// The weighted graphs give the bytes of all values made so far, and there are enough graphs to tell how bytes grow.
   bool exact = false;
 };
 
-/// `known`: graphs of one structure, at least one, all different. `seen`: bytes by value, those of values that the step
-/// has made so far; -1 for the others. The baseline is that of the first.
+/// `known`: at least one graph, all of one structure and all different. `seen`: by value, the bytes of those that the
+/// step has made so far; -1 for the others. The result has the baseline of the first graph.
 Resized resize(const std::vector<const Graph*>& known, const std::vector<int64_t>& seen);
 
 }  // namespace remat

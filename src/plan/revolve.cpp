@@ -12,14 +12,14 @@ namespace {
 
 constexpr int64_t kMostBlocks = 512;
 
-/// Next of the numbers that are tried: a share more than the last.
+/// The next number of blocks to try: larger by one part in `share`.
 int64_t beyond(int64_t number, int64_t share) { return number + std::max<int64_t>(1, number / share); }
 
 }  // namespace
 
 int64_t revolve_advance(int64_t length, int64_t slots) {
-  // With s slots and r runs of each step, binomial(s + r, s) steps can be reversed. `within` is that number for the
-  // fewest runs with which it is at least `length`; one run less, one slot less and both less are told from it.
+  // With s slots and at most r runs of each step, binomial(s + r, s) steps can be reversed. `within` is that number for
+  // the fewest runs with which it is at least `length`. From it follow those for one run less, one slot less, and both.
   int64_t runs = 0, within = 1;
   while (within < length) {
     ++runs;
@@ -28,8 +28,8 @@ int64_t revolve_advance(int64_t length, int64_t slots) {
   const int64_t fewer_runs = within * runs / (slots + runs);
   const int64_t fewer_slots = within - fewer_runs;
   const int64_t fewer_of_both = fewer_slots * runs / (slots - 1 + runs);
-  // The steps before the next checkpoint are reversed with all slots again, those after it with one less. Every number
-  // between the two limits gives the same runs in all.
+  // The steps before the next checkpoint are reversed with all slots, those after it with one slot less. All numbers of
+  // steps between two limits give the same total of runs; this is the smaller limit.
   return std::min(fewer_runs, length - fewer_of_both);
 }
 
@@ -64,7 +64,7 @@ Actions revolve(const Graph& graph, int64_t budget_bytes, PlannerOptions options
   const int64_t most = std::min<int64_t>(kMostBlocks, static_cast<int64_t>(graph.operators.size()));
   for (int64_t blocks = 1; blocks <= most; blocks = beyond(blocks, kMoreBlocks)) {
     const Chain chain(graph, cuts.divide(blocks, Cuts::Measure::kSeconds));
-    // More slots take more memory and less time: the most that fit, by bisection.
+    // More slots take more memory and less time, so the largest number that fits is found by bisection.
     int64_t fits = 0, too_many = chain.blocks() + 1;
     while (too_many - fits > 1 && !candidates.exhausted()) {
       const int64_t slots = fits + (too_many - fits) / 2;

@@ -15,13 +15,13 @@
 namespace remat::planners {
 namespace {
 
-/// Time grows with the cube of the blocks, memory with their square. More blocks give more choices, fewer lose less to
-/// rounding to slots.
+/// Planning time grows with the cube of the number of blocks, memory with its square. More blocks give more choices;
+/// with fewer, less is lost by rounding to slots.
 constexpr std::array<int64_t, 3> kBlocks = {96, 48, 24};
 constexpr int32_t kSlots = 256;
 
-/// The least seconds to go through blocks `first` to `last` and back with a number of memory slots, where the state
-/// that they begin with is there.
+/// The dynamic programme: the least seconds to go through blocks `first` to `last` and back with a number of memory
+/// slots, where the state before `first` is held.
 class Programme {
  public:
   explicit Programme(const RotorBlocks& blocks) : blocks_(blocks), count_(static_cast<size_t>(blocks.count())) {
@@ -32,16 +32,16 @@ class Programme {
     }
   }
 
-  /// What `slots` suffice for in the whole chain; infinite if they do not.
+  /// The least seconds for the whole chain with `slots` slots; infinite if they do not suffice.
   float seconds(int32_t slots) const { return count_ == 0 ? kNoWay : seconds_[at(0, count_ - 1, slots)]; }
-  /// How.
+  /// The schedule that takes so many seconds.
   ChainSchedule schedule(int32_t slots) const;
 
  private:
   static constexpr size_t kWidth = kSlots + 1;
   static constexpr float kNoWay = std::numeric_limits<float>::infinity();
   static constexpr int32_t kNone = -1;
-  static constexpr int32_t kHold = 0;  ///< all that the first block makes is held; otherwise: blocks to the checkpoint
+  static constexpr int32_t kHold = 0;  ///< hold all values of the first block; otherwise: blocks to the checkpoint
 
   size_t at(size_t first, size_t last, int32_t slots) const {
     return (first * count_ + last) * kWidth + static_cast<size_t>(slots);
@@ -50,15 +50,15 @@ class Programme {
   void solve(size_t first, size_t last) {
     float* const best = &seconds_[at(first, last, 0)];
     int32_t* const choices = &choices_[at(first, last, 0)];
-    // All that the first block makes is held from now on. What crosses the end of the last block is held anyway, or has
-    // been used and freed.
+    // All values of the first block are held from now on. Those that cross the end of the last block are held anyway,
+    // or have been used and freed.
     const int32_t made = first == last ? blocks_.tail_inside[first] : blocks_.inside[first];
     const auto own = static_cast<float>(first == last ? blocks_.tail_seconds[first] : blocks_.seconds[first]);
     for (int32_t m = made + blocks_.other[first]; m <= kSlots; ++m) {
       best[m] = first == last ? own : own + seconds_[at(first + 1, last, m - made)];
       if (std::isfinite(best[m])) choices[m] = kHold;
     }
-    // Or a checkpoint is taken after some blocks, and they run again when the backward pass has come back to it.
+    // Or a checkpoint is taken after some blocks, and these blocks run again when the backward pass has reached it.
     double forward = 0;
     int32_t least = 0;
     for (size_t next = first + 1; next <= last; ++next) {
@@ -71,7 +71,7 @@ class Programme {
       if (from > kSlots) continue;
       const float* const after = &seconds_[at(next, last, from - held)];
       const float* const before = &seconds_[at(first, next - 1, from)];
-      // Without branches, so that compilers make vector operations of it: here planning spends its time.
+      // Without branches, so that the compiler vectorizes the loop: planning spends most of its time here.
       for (int32_t m = 0; m <= kSlots - from; ++m) {
         const float seconds = fixed + after[m] + before[m];
         const bool better = seconds < best[from + m];
@@ -113,7 +113,7 @@ ChainSchedule Programme::schedule(int32_t slots) const {
   return schedule;
 }
 
-/// The programme knows memory roughly, the simulator to the byte: all amounts are tried.
+/// The programme's memory model is rough, so the schedules for all numbers of slots are simulated.
 void offer_all(Candidates& candidates, const Graph& graph, const Chain& chain, const Programme& programme) {
   for (int32_t slots = 0; slots <= kSlots && !candidates.exhausted(); ++slots) {
     if (!std::isfinite(programme.seconds(slots))) continue;

@@ -6,18 +6,18 @@
 namespace remat::planners {
 namespace {
 
-/// The most that plain's memory has above the baseline besides droppable values, by block.
+/// The most bytes of plain's memory above the baseline, without droppable values, by block.
 struct OtherBytes {
-  std::vector<int64_t> dropped;  ///< forward, where what is droppable goes when it is put away
-  std::vector<int64_t> held;     ///< forward and backward, where it is counted elsewhere as soon as it is made
+  std::vector<int64_t> dropped;  ///< forward, where droppable values are dropped when they become idle
+  std::vector<int64_t> held;     ///< forward and backward, where they are counted elsewhere from their producer on
 };
 
 OtherBytes other_bytes(const Graph& graph, const Chain& chain) {
-  enum class Where : uint8_t { kNowhere, kMade, kPutAway };
+  enum class Where : uint8_t { kNowhere, kMade, kIdle };
   std::vector<Where> where(graph.values.size(), Where::kNowhere);
   OtherBytes other{std::vector<int64_t>(chain.seconds.size(), 0), std::vector<int64_t>(chain.seconds.size(), 0)};
-  int64_t level = 0;  // without what is put away
-  int64_t made = 0;   // bytes of what is about to be put away
+  int64_t level = 0;  // without idle values
+  int64_t made = 0;   // bytes of droppable values that are not idle yet
   int32_t block = 0;
   bool forward = true;
   for (const GraphEvent& event : graph.events) {
@@ -33,21 +33,21 @@ OtherBytes other_bytes(const Graph& graph, const Chain& chain) {
         }
         break;
       case GraphEvent::Kind::kIdle:
-        if (!value.returns() || where[event.index] == Where::kPutAway) break;
+        if (!value.returns() || where[event.index] == Where::kIdle) break;
         level -= value.bytes;
         if (value.droppable) made -= value.bytes;
-        where[event.index] = Where::kPutAway;
+        where[event.index] = Where::kIdle;
         break;
       case GraphEvent::Kind::kUse:
         forward = false;
         if (value.returns()) block = chain.block_of[value.producer];
-        if (value.dropped && where[event.index] == Where::kPutAway) {
+        if (value.dropped && where[event.index] == Where::kIdle) {
           level += value.bytes;
           where[event.index] = Where::kNowhere;
         }
         break;
       case GraphEvent::Kind::kFree:
-        if (where[event.index] != Where::kPutAway) level -= value.bytes;
+        if (where[event.index] != Where::kIdle) level -= value.bytes;
         if (where[event.index] == Where::kMade) made -= value.bytes;
         where[event.index] = Where::kNowhere;
         break;
@@ -69,8 +69,8 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
   if (count == 0) return;
   const int64_t peak = Simulator(graph).run(Actions(graph.values.size(), Action::kKeep)).peak_bytes;
   const double slot = std::max(1.0, static_cast<double>(peak - graph.baseline_bytes) / slots);
-  // To the nearest slot: rounded up, many small blocks would take what they do not need. A graph's values may be larger
-  // than its peak; what is more than all slots does not fit, however much more.
+  // Rounded to the nearest slot, since rounded up, many small blocks would need too many slots. Bytes above all slots
+  // do not fit, however many they are (a graph's values may be larger than its peak).
   const auto in_slots = [&](int64_t bytes) {
     return static_cast<int32_t>(std::lround(std::clamp(static_cast<double>(bytes) / slot, 0.0, slots + 1.0)));
   };
@@ -80,7 +80,7 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
     if (value.end == value.block) stay[value.block] += value.bytes;
     for (int32_t b = value.block; b < value.end; ++b) crossing[value.block * count + b + 1] += value.bytes;
   }
-  // From what each block made to what it and all later ones made.
+  // From the values of each block to those of it and all later ones.
   for (size_t first = count - 1; first-- > 0;) {
     for (size_t next = 0; next < count; ++next) crossing[first * count + next] += crossing[(first + 1) * count + next];
   }

@@ -9,24 +9,26 @@
 namespace remat::planners {
 namespace {
 
-constexpr int kRounds = 2;  ///< each begins with the best that is known
-/// Temperatures, in seconds of a mean operator: the first and the last.
+constexpr int kRounds = 2;  ///< each begins with the best known plan
+/// The first and the last temperature, in seconds of a mean operator.
 constexpr double kHot = 1, kCold = 0.05;
-/// The price of bytes above the limit looks at no nearer points of the frontier: a part of all bytes within the limit.
+/// For the price of bytes above the limit, points of the Pareto front count as at least this far from the limit, as a
+/// part of the bytes between baseline and limit.
 constexpr double kNearest = 1.0 / 200;
-/// What peaks so near the limit, as a part of all bytes within it, is worth remembering.
+/// A plan is near the limit where its peak differs from it by less than this part of the bytes between baseline and
+/// limit.
 constexpr double kNear = 1.0 / 16;
-/// A move that replays so many times the operators of the step and of what it changes takes too long to look at.
+/// The simulation of a move ends after so many times the operators of the forward pass and of the replays before it.
 constexpr int64_t kMostReplays = 2;
 constexpr int kMovesBetweenPrices = 256;
-constexpr int64_t kReach = 10;         ///< places between the two sets of a move, mostly
+constexpr int64_t kReach = 10;         ///< the most places between the two sets of a move, in two of three moves
 constexpr uint64_t kMostStrides = 3;   ///< every 2nd, 4th, 8th
-constexpr int64_t kWorkOfNoMove = 10;  ///< so that a search ends where nothing can be changed
+constexpr int64_t kWorkOfNoMove = 10;  ///< so that a search ends where no move changes an action
 
 }  // namespace
 
-Search::Search(const Graph& graph, PlannerOptions options, Frontier& frontier)
-    : graph_(graph), pack_(options.pack), frontier_(frontier), simulator_(graph) {
+Search::Search(const Graph& graph, PlannerOptions options, ParetoFront& front)
+    : graph_(graph), pack_(options.pack), front_(front), simulator_(graph) {
   std::map<std::tuple<std::string_view, int64_t, int32_t>, size_t> known;  // operator, bytes, which result
   double seconds = 0;
   for (const GraphOperator& op : graph.operators) {
@@ -34,12 +36,12 @@ Search::Search(const Graph& graph, PlannerOptions options, Frontier& frontier)
     for (const int32_t v : op.results) {
       const GraphValue& value = graph.values[v];
       if (!value.returns()) continue;
-      const size_t like =
-          known.try_emplace({op.name, value.bytes, v - op.results.front()}, alike_.size()).first->second;
-      if (like == alike_.size()) alike_.emplace_back();
-      among_alike_.emplace_back(like, alike_[like].size());
-      alike_[like].push_back(choices_.size());
-      choices_.push_back(v);
+      const size_t own_class =
+          known.try_emplace({op.name, value.bytes, v - op.results.front()}, classes_.size()).first->second;
+      if (own_class == classes_.size()) classes_.emplace_back();
+      place_in_class_.emplace_back(own_class, classes_[own_class].size());
+      classes_[own_class].push_back(values_.size());
+      values_.push_back(v);
     }
   }
   constexpr double kLeastSeconds = 1e-9;
@@ -47,27 +49,27 @@ Search::Search(const Graph& graph, PlannerOptions options, Frontier& frontier)
 }
 
 void Search::run(int64_t limit, int64_t work) {
-  if (choices_.empty()) return;
+  if (values_.empty()) return;
   for (int round = 0; round < kRounds; ++round) anneal(limit, work / kRounds);
 }
 
-/// The steepest way on the frontier from what is above the limit to within it: no point that is known to be above the
-/// limit looks better than the best within.
+/// The steepest descent on the Pareto front from points above the limit to the best within it: with this price per byte
+/// no known plan above the limit has a lower cost than the best within.
 double Search::seconds_per_byte(int64_t limit) const {
-  const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
-  const Frontier::Point* const within = frontier_.within(limit);
-  const double seconds = within != nullptr ? within->seconds : 2 * frontier_.lowest().seconds;
-  double price = mean_seconds_ / room;
-  for (auto above = frontier_.points().upper_bound(limit); above != frontier_.points().end(); ++above) {
-    const double bytes = std::max(kNearest * room, static_cast<double>(above->first - limit));
+  const auto headroom = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
+  const ParetoFront::Point* const within = front_.within(limit);
+  const double seconds = within != nullptr ? within->seconds : 2 * front_.lowest().seconds;
+  double price = mean_seconds_ / headroom;
+  for (auto above = front_.points().upper_bound(limit); above != front_.points().end(); ++above) {
+    const double bytes = std::max(kNearest * headroom, static_cast<double>(above->first - limit));
     price = std::max(price, (seconds - above->second.seconds) / bytes);
   }
   return price;
 }
 
 void Search::anneal(int64_t limit, int64_t work) {
-  const Frontier::Point* const known = frontier_.within(limit);
-  simulator_.restart(known != nullptr ? known->actions : frontier_.lowest().actions);
+  const ParetoFront::Point* const known = front_.within(limit);
+  simulator_.restart(known != nullptr ? known->actions : front_.lowest().actions);
   double price = seconds_per_byte(limit);
   const auto cost = [&](const Simulation& run) {
     return run.seconds + price * static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
@@ -93,7 +95,7 @@ void Search::anneal(int64_t limit, int64_t work) {
       simulator_.reject();
       continue;
     }
-    if (is_worth_remembering(run, limit) && frontier_.offer(run, simulator_.actions())) {
+    if (is_worth_remembering(run, limit) && front_.offer(run, simulator_.actions())) {
       other_work += static_cast<int64_t>(graph_.values.size());
     }
     const double then = cost(run);
@@ -107,15 +109,15 @@ void Search::anneal(int64_t limit, int64_t work) {
   }
 }
 
-/// What is faster within the limit, or peaks lower than all, or near the limit: of a large graph every point takes
-/// megabytes.
+/// Whether a plan is the fastest within the limit, has the lowest peak of all, or is near the limit. The front does not
+/// get others: a plan of a large graph takes megabytes.
 bool Search::is_worth_remembering(const Simulation& run, int64_t limit) const {
-  const Frontier::Point* const within = frontier_.within(limit);
+  const ParetoFront::Point* const within = front_.within(limit);
   if (run.peak_bytes <= limit && (within == nullptr || run.seconds < within->seconds)) return true;
-  if (run.peak_bytes < frontier_.lowest_peak()) return true;
-  const int64_t aim = std::max(limit, frontier_.lowest_peak());
-  const auto room = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
-  return std::abs(static_cast<double>(run.peak_bytes - aim)) < kNear * room;
+  if (run.peak_bytes < front_.lowest_peak()) return true;
+  const int64_t aim = std::max(limit, front_.lowest_peak());
+  const auto headroom = static_cast<double>(std::max<int64_t>(1, limit - graph_.baseline_bytes));
+  return std::abs(static_cast<double>(run.peak_bytes - aim)) < kNear * headroom;
 }
 
 bool Search::try_move(double progress, bool over_limit) {
@@ -132,27 +134,27 @@ bool Search::try_move(double progress, bool over_limit) {
 }
 
 Search::Set Search::random_set(double progress) {
-  Set set{.place = random_.below(choices_.size())};
+  Set set{.place = random_.below(values_.size())};
   if (random_.below(2) == 0) return set;
-  const double most = std::log(static_cast<double>(choices_.size())) * (1 - progress);
+  const double most = std::log(static_cast<double>(values_.size())) * (1 - progress);
   set.size = 1 + static_cast<size_t>(std::exp(random_.unit() * most));
-  set.alike = random_.below(2) == 0;
+  set.of_one_class = random_.below(2) == 0;
   return set;
 }
 
 Search::Set Search::another_set(const Set& set) {
   Set other = set;
   if (random_.below(3) == 0) {
-    other.place = random_.below(choices_.size());
+    other.place = random_.below(values_.size());
   } else {
     const auto step = static_cast<int64_t>(random_.below(2 * kReach + 1)) - kReach;
-    const auto last = static_cast<int64_t>(choices_.size()) - 1;
+    const auto last = static_cast<int64_t>(values_.size()) - 1;
     other.place = static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(set.place) + step, 0, last));
   }
   return other;
 }
 
-/// Mostly what leads back to the limit.
+/// Changes that lead back to the limit are more likely.
 Search::Change Search::random_change(bool over_limit) {
   const uint64_t draw = random_.below(8);
   if (draw == 7) return Change::kPack;
@@ -166,9 +168,9 @@ Search::Change Search::random_change(bool over_limit) {
 }
 
 void Search::change_set(const Set& set, Change change) {
-  const auto [like, among] = among_alike_[set.place];
-  const size_t at = set.alike ? among : set.place;
-  const size_t count = set.alike ? alike_[like].size() : choices_.size();
+  const auto [own_class, place_in_class] = place_in_class_[set.place];
+  const size_t at = set.of_one_class ? place_in_class : set.place;
+  const size_t count = set.of_one_class ? classes_[own_class].size() : values_.size();
   const size_t begin = at - std::min<size_t>(at, random_.below(set.size));
   const size_t end = std::min(count, begin + set.size);
   size_t stride = 1;
@@ -176,7 +178,7 @@ void Search::change_set(const Set& set, Change change) {
   const bool others = stride > 1 && random_.below(2) == 0;  // all but every `stride`-th
   for (size_t i = begin; i < end; ++i) {
     if (((i - begin) % stride == 0) == others) continue;
-    change_value(choices_[set.alike ? alike_[like][i] : i], change);
+    change_value(values_[set.of_one_class ? classes_[own_class][i] : i], change);
   }
 }
 
@@ -193,7 +195,7 @@ Action Search::action_of(int32_t value, Change change) const {
   const bool recomputed = now.kind == Action::Kind::kRecompute;
   switch (change) {
     case Change::kKeep:
-      return Action::kKeep;  // of what a policy drops: held from the first time on
+      return Action::kKeep;  // a value that a scope's policy drops is held from its first recompute on
     case Change::kRecompute:
       return v.dropped ? Action::kRecomputeEachTime : Action::kRecompute;
     case Change::kLater:

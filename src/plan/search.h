@@ -1,11 +1,12 @@
-// src/plan/search.h -- looks for faster actions within a limit by simulated annealing (Kirkpatrick, Gelatt and Vecchi
-// 1983, "Optimization by Simulated Annealing", Science 220) with moves of every size.
+// src/plan/search.h -- searches for faster plans within a memory limit by simulated annealing (Kirkpatrick, Gelatt and
+// Vecchi 1983, "Optimization by Simulated Annealing", Science 220) with moves of every size.
 //
-// A move gives one action to a set of values: one value, a run of values of neighbouring age, or a run of like values
-// (results of like operators, of the same size; every second, fourth or eighth of them, or all but these). Often
-// another set gets the opposite action in the same move: what one frees the other may keep. The largest sets come
-// first, single values last. What is made small is seconds, and bytes above the limit at the steepest price that the
-// frontier has there. IncrementalSimulator judges every move, and all that it judges is offered to the frontier.
+// A move gives one action to a set of values: one value, a run of values that were made one after another, or a run of
+// values of one operator class (results of the same operator, of the same size); of a run sometimes every second,
+// fourth or eighth value, or all others. In half of the moves another set gets an action too, often the opposite one:
+// the first frees memory that the second uses. Moves of large sets come first, moves of single values last. The cost is
+// the seconds of the plan, plus its bytes above the limit at the steepest price per byte that the Pareto front has
+// there. IncrementalSimulator judges every move, and plans near the limit are offered to the front.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +15,34 @@
 
 #include <remat/planner.h>
 
-#include "plan/frontier.h"
 #include "plan/incremental.h"
+#include "plan/pareto_front.h"
 #include "plan/random.h"
 
 namespace remat::planners {
 
-/// Not thread-safe. The same graph, frontier, limits and work give the same frontier.
+/// Not thread-safe. Deterministic: the same graph, front, limits and work give the same front.
 class Search {
  public:
-  /// `frontier` has at least one point, and must outlive the search.
-  Search(const Graph& graph, PlannerOptions options, Frontier& frontier);
+  /// `front` has at least one point, and must outlive the search.
+  Search(const Graph& graph, PlannerOptions options, ParetoFront& front);
 
-  /// Searches from the fastest actions within `limit`, in bytes, or from those with the lowest peak where nothing fits,
-  /// until so much work is done (IncrementalSimulator::work()).
+  /// Searches from the fastest plan of the front within `limit` bytes, or from the one with the lowest peak where none
+  /// fits, until IncrementalSimulator::work() has risen by `work`.
   void run(int64_t limit, int64_t work);
 
  private:
   enum class Change : uint8_t { kKeep, kRecompute, kLater, kEarlier, kEachTime, kPack };
-  /// Places in `choices_`.
+  /// A run of values, by their places in `values_` or among the values of one operator class.
   struct Set {
-    size_t place = 0;  ///< around which it lies
+    size_t place = 0;  ///< in `values_`, of a value that the run contains
     size_t size = 1;
-    bool alike = false;
+    bool of_one_class = false;
   };
 
   void anneal(int64_t limit, int64_t work);
   bool is_worth_remembering(const Simulation& run, int64_t limit) const;
-  /// False if it changed nothing.
+  /// Tries a random move. Returns false if no action changed.
   bool try_move(double progress, bool over_limit);
   Set random_set(double progress);
   Set another_set(const Set& set);
@@ -53,14 +54,14 @@ class Search {
 
   const Graph& graph_;
   const bool pack_;
-  Frontier& frontier_;
+  ParetoFront& front_;
   IncrementalSimulator simulator_;
   SplitMix random_;
-  std::vector<int32_t> choices_;                        ///< values that may be away, by age
-  std::vector<std::vector<size_t>> alike_;              ///< places of like values, by age
-  std::vector<std::pair<size_t, size_t>> among_alike_;  ///< by place: which of `alike_`, and where in it
-  double mean_seconds_ = 0;                             ///< of an operator
-  bool changed_ = false;                                ///< by the move in progress
+  std::vector<int32_t> values_;                            ///< that may be dropped, ascending
+  std::vector<std::vector<size_t>> classes_;               ///< operator classes: the places of their values, ascending
+  std::vector<std::pair<size_t, size_t>> place_in_class_;  ///< by place: which of `classes_`, and where in it
+  double mean_seconds_ = 0;                                ///< of an operator
+  bool changed_ = false;                                   ///< the move in progress has changed an action
 };
 
 }  // namespace remat::planners

@@ -10,13 +10,13 @@
 namespace remat::planners {
 namespace {
 
-/// Numbers of segments that are tried first: each a 32nd more than the last, up to some times the root where there
-/// are many operators. Then all that lie about the best of these.
+/// First, numbers of segments are tried of which each is larger than the last by a 32nd, up to the number of operators,
+/// or kTimesRoot times its square root in large graphs. Then all numbers next to the best of these.
 constexpr int64_t kMore = 32;
 constexpr size_t kManyOperators = 512;
 constexpr double kTimesRoot = 8;
 
-/// Keeps as many segments at the end as fit: backward begins with them, and gains nothing by dropping them.
+/// Keeps as many segments at the end as fit: backward begins with them, so dropping them frees nothing at the peak.
 void offer_segments(Candidates& candidates, const Graph& graph, const Chain& chain) {
   int32_t low = 0, high = chain.blocks();
   while (low <= high && !candidates.exhausted()) {

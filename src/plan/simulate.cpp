@@ -4,14 +4,15 @@
 
 namespace remat {
 
-std::vector<StepChange> changes_of(const Graph& graph) {
+std::vector<StepChange> changes_of(const Graph& graph, ChangesOf events) {
   std::vector<StepChange> changes(1);
-  std::vector<size_t> became_idle(graph.values.size(), 0);  // changes, by value: when it last did
+  std::vector<size_t> became_idle(graph.values.size(), 0);  // by value: its last idle change
   for (size_t e = 0; e < graph.events.size(); ++e) {
     const GraphEvent& event = graph.events[e];
-    const bool idle = event.kind == GraphEvent::Kind::kIdle, free = event.kind == GraphEvent::Kind::kFree;
-    const bool use = event.kind == GraphEvent::Kind::kUse;
-    if (free || ((idle || use) && graph.values[event.index].returns())) {
+    const bool idle = event.kind == GraphEvent::Kind::kIdle, use = event.kind == GraphEvent::Kind::kUse;
+    const bool changes_alive =
+        event.kind == GraphEvent::Kind::kFree || ((idle || use) && graph.values[event.index].returns());
+    if (changes_alive || events == ChangesOf::kEveryEvent) {
       changes.push_back({e, event.kind, event.index, 0, event.rise, event.delta});
       if (idle) became_idle[event.index] = changes.size() - 1;
       if (use) ++changes[became_idle[event.index]].uses;
@@ -31,8 +32,7 @@ std::vector<ValueState> initial_states(const Graph& graph) {
     if (graph.values[v].producer < 0) is_present(v);
   }
   for (const GraphEvent& event : graph.events) {
-    // A value that is neither idle nor freed in the step was not saved: plain is rid of it when the forward pass is
-    // over.
+    // A value without an idle or free event was not saved: plain has freed it by the end of the forward pass.
     const bool saved = event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree;
     if (saved) is_present(static_cast<size_t>(event.index));
   }
@@ -40,23 +40,23 @@ std::vector<ValueState> initial_states(const Graph& graph) {
 }
 
 Simulator::Simulator(const Graph& graph)
-    : graph_(graph), changes_(changes_of(graph)), initial_(initial_states(graph)), machine_(graph, states_) {}
+    : graph_(graph), changes_(changes_of(graph)), initial_(initial_states(graph)), machine_(graph, states_, policy_) {}
 
 Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_replays) {
   states_ = initial_;
+  policy_.actions = &actions;
   machine_.level = graph_.baseline_bytes;
   machine_.seconds = 0;
   machine_.replays = 0;
   Simulation result;
-  machine_.run(actions, changes_.data(), changes_.data() + changes_.size(),
-               [&](const StepChange& change, int64_t highest) {
-                 if (highest > result.peak_bytes) {
-                   result.peak_bytes = highest;
-                   result.peak_event = change.event;
-                 }
-                 result.stopped = machine_.replays > most_replays;
-                 return !result.stopped;
-               });
+  machine_.run(changes_.data(), changes_.data() + changes_.size(), [&](const StepChange& change, int64_t highest) {
+    if (highest > result.peak_bytes) {
+      result.peak_bytes = highest;
+      result.peak_event = change.event;
+    }
+    result.stopped = machine_.replays > most_replays;
+    return !result.stopped;
+  });
   result.seconds = machine_.seconds;
   result.replays = machine_.replays;
   return result;

@@ -1,6 +1,6 @@
-// src/plan/simulate.h -- the memory and the time of a step under a plan, from the graph alone.
+// src/plan/simulate.h -- predicts the memory and the time of a step under a plan, from the graph alone.
 //
-// Every plan is judged by this one simulator; planners never certify themselves.
+// The prediction of every plan comes from this simulator, whichever planner made it.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace remat {
 
 struct Simulation {
   int64_t peak_bytes = 0;  ///< baseline included
-  size_t peak_event = 0;   ///< during which it is reached, the first if several
+  size_t peak_event = 0;   ///< the first event at which the peak is reached
   double seconds = 0;      ///< of replays, packing and unpacking
-  int64_t replays = 0;     ///< operators
-  bool stopped = false;    ///< before the end of the step: the rest says what was seen so far
+  int64_t replays = 0;     ///< operators that replays ran
+  bool stopped = false;    ///< before the end of the step: the other figures are those until then
 };
 
-/// Runs a step of a sound graph under one plan after another. Not thread-safe: it keeps its arrays.
+/// Simulates a step of a sound graph under one plan after another. Not thread-safe.
 class Simulator {
  public:
   explicit Simulator(const Graph& graph);
@@ -35,7 +35,8 @@ class Simulator {
   const std::vector<StepChange> changes_;
   const std::vector<ValueState> initial_;
   std::vector<ValueState> states_;  ///< of the run in progress
-  StepMachine<std::vector<ValueState>> machine_;
+  PlanPolicy policy_;
+  StepMachine<std::vector<ValueState>, PlanPolicy> machine_;
 };
 
 }  // namespace remat

@@ -1,8 +1,9 @@
-// src/plan/step_machine.h -- what a step does with its values under a plan: the one place that says so.
+// src/plan/step_machine.h -- simulates the operators and values of a step: the only code of the planner that does.
 //
-// It goes through the events of a graph that change what is alive, and does what src/run/replay.cpp does, operator by
-// operator: a change there is a change here. Where the states of values are kept is the caller's: all of them at hand
-// (Simulator), or those that a part of the step meets (IncrementalSimulator).
+// It goes through the events of a graph, drops and recomputes values, and follows memory and time, operator by operator
+// as src/run/replay.cpp does: a change there is a change here. Two things are the caller's. Which values are dropped is
+// up to a policy: a plan (PlanPolicy), or eviction under a memory limit (OnlineStep). The states of values are all
+// stored (Simulator, OnlineStep), or only those that a section of the step reads (IncrementalSimulator).
 #pragma once
 
 #include <algorithm>
@@ -20,48 +21,72 @@ namespace remat {
 /// A value's state at one moment of a step.
 struct ValueState {
   enum class Memory : uint8_t {
-    kGone,       ///< a replay must make it
-    kPresent,    ///< alive, for as long as it is saved
+    kGone,       ///< freed: a replay has to recompute it
+    kPresent,    ///< alive until it is freed or evicted
     kPacked,     ///< held packed
-    kTransient,  ///< alive within a replay
+    kTransient,  ///< alive until the replay in progress has read it
   };
   Memory memory = Memory::kGone;
-  bool has_bits = false;  ///< the packed form is there, beside the contents or instead of them
-  int32_t uses = 0;       ///< to come until the value is idle again
-  int32_t made = 0;       ///< times that replays have made it since it was idle
+  bool has_bits = false;   ///< the packed form is alive, beside the contents or instead of them
+  int32_t uses = 0;        ///< uses to come until the value is idle again
+  int32_t recomputes = 0;  ///< by replays, since it became idle
 
   bool operator==(const ValueState&) const = default;
 };
 
-/// An event that changes what is alive, with what plain's memory does until the next such event.
+/// An event that changes which values are alive, with the rise and change of plain's memory until the next change.
 struct StepChange {
   size_t event = 0;
   GraphEvent::Kind kind = GraphEvent::Kind::kOther;
   int32_t value = -1;
-  int32_t uses = 0;  ///< where the value becomes idle: until it is so again
+  int32_t uses = 0;  ///< of kIdle: uses until the value is idle again
   int64_t rise = 0, delta = 0;
 };
 
-/// A sound graph's changes, the first of which is none.
-std::vector<StepChange> changes_of(const Graph& graph);
+/// Which events have a StepChange of their own. The others are part of the one before them.
+enum class ChangesOf : uint8_t { kAliveValues, kEveryEvent };
+
+/// A sound graph's changes, after a first one without an event.
+std::vector<StepChange> changes_of(const Graph& graph, ChangesOf events = ChangesOf::kAliveValues);
 /// By value: when the step begins, before the forward pass has dropped anything.
 std::vector<ValueState> initial_states(const Graph& graph);
 
+/// The policy that follows a plan.
+struct PlanPolicy {
+  /// Of the plan, by value. Must be set before the machine runs.
+  const std::vector<Action>* actions = nullptr;
+
+  void begin(const StepChange& /*change*/) {}
+  Action action(int32_t value) const { return (*actions)[value]; }
+  bool holds(int32_t value, int32_t times) const { return (*actions)[value].holds(times); }
+  int64_t evict(int64_t /*level*/) { return 0; }
+};
+
 /// `States`: states[value] is a reference to the ValueState of a value, valid until the machine asks for another one
 /// and the same whenever it asks.
-template <class States>
+///
+/// `Policy` has
+///   begin(change)         called before each change;
+///   action(value)         the action for the value when it becomes idle (values that a scope's policy drops are
+///   dropped); holds(value, times)   whether the value is held until its next use, now that replays have made it so
+///   many times; evict(level)          called before memory rises to `level` bytes: may drop values that no replay
+///   reads, changes
+///                         their states, and returns the bytes that it freed.
+template <class States, class Policy>
 class StepMachine {
  public:
   using Memory = ValueState::Memory;
 
-  StepMachine(const Graph& graph, States& states) : graph_(graph), states_(states), walk_(graph) {}
+  StepMachine(const Graph& graph, States& states, Policy& policy)
+      : graph_(graph), states_(states), policy_(policy), walk_(graph) {}
 
-  /// Runs the changes from `first` to before `end`, for each `visit(change, highest level in it)`.
+  /// Runs the changes from `first` to before `end`, and calls `visit(change, highest level in it)` after each, until
+  /// that returns false.
   template <class Visit>
-  void run(const std::vector<Action>& actions, const StepChange* first, const StepChange* end, Visit visit) {
-    actions_ = &actions;
+  void run(const StepChange* first, const StepChange* end, Visit visit) {
     for (const StepChange* change = first; change != end; ++change) {
       highest_ = level;
+      policy_.begin(*change);
       switch (change->kind) {
         case GraphEvent::Kind::kIdle:
           become_idle(change->value, change->uses);
@@ -86,16 +111,25 @@ class StepMachine {
   double seconds = 0;   ///< of replays, packing and unpacking so far
   int64_t replays = 0;  ///< operators so far
 
+  /// How often the replay in progress has still to read the value.
+  int32_t reads_to_come(int32_t value) const { return walk_.reads[value]; }
+  const ReplayOperators& operators() const { return walk_.operators; }
+
  private:
   int64_t bytes(int32_t value) const { return graph_.values[value].bytes; }
-  void raise(int64_t more) { highest_ = std::max(highest_, level + more); }
+
+  /// Memory is about to rise by `more` bytes, perhaps for a short time.
+  void raise(int64_t more) {
+    level -= policy_.evict(level + more);
+    highest_ = std::max(highest_, level + more);
+  }
 
   void become_idle(int32_t value, int32_t uses) {
     const GraphValue& v = graph_.values[value];
     ValueState& state = states_[value];
     state.uses = uses;
-    state.made = 0;
-    const Action action = v.dropped ? Action::kRecompute : (*actions_)[value];
+    state.recomputes = 0;
+    const Action action = v.dropped ? Action::kRecompute : policy_.action(value);
     if (action.kind == Action::Kind::kKeep) return;
     level -= v.bytes;
     const bool packs = action.kind == Action::Kind::kPack;
@@ -108,7 +142,7 @@ class StepMachine {
 
   void use(int32_t value) {
     if (states_[value].memory == Memory::kPacked) unpack(value);
-    if (states_[value].memory == Memory::kGone && graph_.values[value].producer >= 0) replay(value);
+    if (states_[value].memory == Memory::kGone && graph_.values[value].returns()) replay(value);
     --states_[value].uses;
   }
 
@@ -121,23 +155,23 @@ class StepMachine {
   }
 
   void unpack(int32_t value) {
+    raise(bytes(value));
     level += bytes(value);
-    raise(0);
     states_[value].memory = Memory::kPresent;
     seconds += kUnpackSecondsPerByte * static_cast<double>(bytes(value));
   }
 
   void replay(int32_t target) {
-    // run_operator() may not come back here, so the list is safe: inputs are present, packed, or made on the way.
+    // No replay begins within another one, so the list stays valid: inputs are present, packed, or made before.
     const auto held = [this](int32_t value) { return states_[value].memory != Memory::kGone; };
     for (const int32_t index : walk_.operators_for(target, held)) run_operator(index, target);
     walk_.reads[target] = 0;
   }
 
   bool stays(int32_t value, ValueState& state, int32_t target) {
-    ++state.made;
+    ++state.recomputes;
     if (value == target) return true;
-    return state.uses > 0 && graph_.values[value].returns() && (*actions_)[value].holds(state.made);
+    return state.uses > 0 && graph_.values[value].returns() && policy_.holds(value, state.recomputes);
   }
 
   void run_operator(int32_t index, int32_t target) {
@@ -145,13 +179,14 @@ class StepMachine {
       if (states_[input].memory == Memory::kPacked) unpack(input);
     }
     for (const int32_t input : walk_.operators.overwritten(index)) {
-      // The old contents become the new ones where this replay made them and nobody else reads them.
+      // In place where only this operator reads the old contents, and this replay made them; otherwise on a copy.
       if (states_[input].memory != Memory::kTransient || walk_.reads[input] != 1) continue;
       level -= bytes(input);
       states_[input].memory = Memory::kGone;
     }
-    for (const int32_t made : walk_.operators.results(index)) level += bytes(made);
-    raise(walk_.operators.scratch_bytes(index));
+    int64_t results_bytes = 0;
+    for (const int32_t made : walk_.operators.results(index)) results_bytes += bytes(made);
+    raise(results_bytes + walk_.operators.scratch_bytes(index));
     seconds += walk_.operators.seconds(index);
     ++replays;
     for (const int32_t made : walk_.operators.results(index)) {
@@ -162,8 +197,9 @@ class StepMachine {
       } else if (state.memory == Memory::kGone && walk_.reads[made] > 0) {
         state.memory = Memory::kTransient;
       } else {
-        level -= bytes(made);
+        continue;
       }
+      level += bytes(made);
     }
     for (const int32_t input : walk_.operators.inputs(index)) {
       if (--walk_.reads[input] > 0 || states_[input].memory != Memory::kTransient) continue;
@@ -174,7 +210,7 @@ class StepMachine {
 
   const Graph& graph_;
   States& states_;
-  const std::vector<Action>* actions_ = nullptr;
+  Policy& policy_;
   ReplayWalk walk_;
   int64_t highest_ = 0;  ///< during the change in progress
 };

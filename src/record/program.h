@@ -120,6 +120,7 @@ class Program {
   uint32_t next_stamp() { return ++stamp_; }
   bool is_stamped(OperationId id, uint32_t stamp) const { return operations_[id].visit == stamp; }
   void stamp(OperationId id, uint32_t stamp) { operations_[id].visit = stamp; }
+  uint32_t& stamp_of(OperationId id) { return operations_[id].visit; }
 
   // Recording. First an operator's arguments are added, in their order; then, when it has run, the operator.
 

@@ -121,7 +121,7 @@ StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprin
   const auto sizes = std::ranges::count(known_, structure, &KnownStep::structure);
   if (sizes == kMostSizes) {
     const auto oldest = std::find_if(known_.rbegin(), known_.rend(), [&](const KnownStep& step) {
-      return step.structure == structure && !is_largest(step) && !step.frontier;
+      return step.structure == structure && !is_largest(step) && !step.front;
     });
     known_.erase(oldest != known_.rend() ? std::prev(oldest.base()) : known_.end() - 1);
   } else if (known_.size() == kMostKnown) {
@@ -137,7 +137,7 @@ StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprin
 bool StepPlanner::needs_search(const KnownStep& step) const {
   return is_largest(step) && std::ranges::none_of(known_, [&](const KnownStep& other) {
            if (&other == &step || other.structure != step.structure) return false;
-           const bool searched = other.frontier || other.exploration != nullptr;
+           const bool searched = other.front || other.exploration != nullptr;
            return searched &&
                   kMuchLarger * static_cast<double>(other.plain_peak) > static_cast<double>(step.plain_peak);
          });
@@ -145,7 +145,7 @@ bool StepPlanner::needs_search(const KnownStep& step) const {
 
 /// What was seen once among others may never come again: not worth planning, unless others of its structure have come.
 bool StepPlanner::is_worth_planning(const KnownStep& step) const {
-  return step.samples.size() > 1 || known_.size() == 1 || step.frontier || step.exploration != nullptr ||
+  return step.samples.size() > 1 || known_.size() == 1 || step.front || step.exploration != nullptr ||
          (times_seen(step.structure) > 1 && needs_search(step));
 }
 
@@ -157,7 +157,7 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
   for (KnownStep& step : known_) {
     if (step.structure != seen.structure) continue;
     if (needs_search(step)) return step;
-    const bool searched = step.frontier || step.exploration != nullptr;
+    const bool searched = step.front || step.exploration != nullptr;
     if (searched && (result == &seen || step.plain_peak > result->plain_peak)) result = &step;
   }
   return *result;
@@ -196,7 +196,7 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
   for (KnownStep& other : known_) {
     if (other.structure == step.structure) other.room.reset();
   }
-  step.frontier.reset();
+  step.front.reset();
   step.moves = 0;
   step.exploration = Search();  // waits for one that nobody asked for
   if (planner_ != "auto") return;
@@ -207,7 +207,7 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
 
 void StepPlanner::learn_times(const Schedule& followed, const std::vector<double>& seconds, int64_t room) {
   const auto searched = std::ranges::find_if(known_, [&](const KnownStep& step) {
-    return step.structure == followed.structure && step.frontier && step.samples.size() < kSamples;
+    return step.structure == followed.structure && step.front && step.samples.size() < kSamples;
   });
   if (searched == known_.end() || times_seen(followed.structure) >= kSamples) return;
   StepTimes times{.operators = {}, .step = searched->samples.front().step};

@@ -37,13 +37,13 @@ StepPlanner::StepPlanner(std::string planner, bool pack, std::optional<Plan> giv
 
 void StepPlanner::explore(KnownStep& step, int64_t room) const {
   if (!is_worth_planning(step)) return;
-  // Now the times are known well, and the frontier is there to stay: the room may change a little in every step.
+  // Now the times are known well, and the Pareto front is there to stay: the room may change a little in every step.
   const bool refine = times_seen(step.structure) >= kSamples;
   const PlannerOptions options{.pack = pack_, .refine = refine};
   const auto search = [graph = step.graph, limit = step.budget_within(room), options] {
     return planners::plans_around(graph, limit, options);
   };
-  using Future = std::future<planners::Frontier>;
+  using Future = std::future<planners::ParetoFront>;
   step.explored_baseline = step.graph.baseline_bytes;
   step.explored_room = room;
   try {
@@ -77,15 +77,15 @@ std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budge
 /// The fastest plan within the budget that a search finds, if there is one.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
   const bool moved = std::abs(room - step.explored_room) > step.explored_room / kPartsOfRoom;
-  const bool again = step.frontier && moved && step.moves < kMostMoves;
+  const bool again = step.front && moved && step.moves < kMostMoves;
   if (again) ++step.moves;
-  if (!step.frontier || again) {
+  if (!step.front || again) {
     if (!is_in_progress(step.exploration)) explore(step, room);
-    if (step.exploration != nullptr) step.frontier = step.exploration->get();
+    if (step.exploration != nullptr) step.front = step.exploration->get();
     step.exploration = Search();
   }
-  if (!step.frontier) return std::nullopt;
-  const auto* const point = step.frontier->within(step.explored_baseline + room);
+  if (!step.front) return std::nullopt;
+  const auto* const point = step.front->within(step.explored_baseline + room);
   if (point == nullptr) return std::nullopt;
   return finished_plan(step.graph, step.budget_within(room), planner_, point->actions);
 }
@@ -95,7 +95,7 @@ std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const 
   if (auto given = given_plan(step, budget)) return given;
   if (planner_ == "online") return std::nullopt;
   if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});
-  if (!step.frontier) {
+  if (!step.front) {
     if (auto plain = plain_plan(step, budget)) return plain;
   }
   return searched_plan(step, room);
@@ -127,7 +127,7 @@ std::shared_ptr<Schedule> StepPlanner::chosen(Graph graph, uint64_t structure, i
     choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
     for (const KnownStep& known : known_) {
       if (known.structure != structure) continue;
-      if (known.frontier) choice.offer(*known.frontier);
+      if (known.front) choice.offer(*known.front);
       if (known.schedule && known.schedule->structure != 0) choice.offer(known.schedule->plan.actions);
     }
     if (!choice.fits()) continue;

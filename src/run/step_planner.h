@@ -11,7 +11,7 @@
 #include <remat/graph.h>
 
 #include "memory/fork.h"
-#include "plan/frontier.h"
+#include "plan/pareto_front.h"
 #include "record/tape.h"
 #include "run/plan_follower.h"
 
@@ -79,11 +79,11 @@ class StepPlanner {
   struct EndSearch {
     EndSearch() : begun(forks()) {}
     int begun;
-    void operator()(std::future<planners::Frontier>* search) const {
+    void operator()(std::future<planners::ParetoFront>* search) const {
       if (begun == forks()) delete search;
     }
   };
-  using Search = std::unique_ptr<std::future<planners::Frontier>, EndSearch>;
+  using Search = std::unique_ptr<std::future<planners::ParetoFront>, EndSearch>;
   static bool is_in_progress(const Search& search) {
     return search != nullptr && search.get_deleter().begun == forks();
   }
@@ -94,7 +94,7 @@ class StepPlanner {
     int64_t plain_peak = 0;          ///< bytes above the baseline
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress
-    std::optional<planners::Frontier> frontier;
+    std::optional<planners::ParetoFront> front;
     int64_t explored_room = 0;      ///< bytes: that plans were searched for
     int moves = 0;                  ///< times that it was searched for another room
     int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others

@@ -98,9 +98,9 @@ Graph recurrence(int layers, int steps) {
 TEST(Auto, MoreBudgetIsNeverSlowerOnACurve) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const Graph graph = RandomGraph(seed).make(40);
-    const int64_t room = plain_peak(graph) - graph.baseline_bytes;
+    const int64_t activation_peak = plain_peak(graph) - graph.baseline_bytes;
     std::vector<int64_t> budgets;
-    for (int i = 50; i > 0; --i) budgets.push_back(graph.baseline_bytes + room * i / 50);
+    for (int i = 50; i > 0; --i) budgets.push_back(graph.baseline_bytes + activation_peak * i / 50);
     const std::vector<Plan> plans = plan_curve(graph, budgets);
     ASSERT_GT(plans.size(), 5U);
     for (size_t i = 1; i < plans.size(); ++i) {
@@ -115,9 +115,9 @@ TEST(Auto, IsNoWorseThanAnyOtherPlanner) {
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const Graph graph =
         seed < 4 ? RandomGraph(seed).with_policies(seed % 2 == 1).make(60) : recurrence(1, 4 * int(seed));
-    const int64_t room = plain_peak(graph) - graph.baseline_bytes;
+    const int64_t activation_peak = plain_peak(graph) - graph.baseline_bytes;
     for (const int percent : {75, 40, 20}) {
-      const int64_t budget = graph.baseline_bytes + room * percent / 100;
+      const int64_t budget = graph.baseline_bytes + activation_peak * percent / 100;
       const auto seconds = [&](std::string_view planner) {
         try {
           return make_plan(graph, budget, planner).predicted_seconds;
@@ -224,7 +224,7 @@ TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
   const int32_t cheap = run(held_product, 0.001, true);
   graph.events.push_back({Kind::kIdle, held_product, 0, 0});
   graph.events.push_back({Kind::kIdle, cheap, 0, 0});
-  graph.events.push_back({Kind::kOther, -1, 150, 0});  // the peak, when all of it is put away
+  graph.events.push_back({Kind::kOther, -1, 150, 0});  // the peak, when all values are idle
   for (const int32_t v : {cheap, held_product, dear}) {
     graph.events.push_back({Kind::kUse, v, 0, 0});
     graph.events.push_back({Kind::kFree, v, 0, 0});
@@ -239,9 +239,9 @@ TEST(Auto, CountsWhatIsGoneWhenItIsNeeded) {
 
 TEST(Auto, PlansOfACurveAreOfEachBudget) {
   const Graph graph = RandomGraph(3).make(40);
-  const int64_t room = plain_peak(graph) - graph.baseline_bytes;
+  const int64_t activation_peak = plain_peak(graph) - graph.baseline_bytes;
   std::vector<int64_t> budgets;
-  for (const int share : {100, 80, 60, 0}) budgets.push_back(graph.baseline_bytes + room * share / 100);
+  for (const int share : {100, 80, 60, 0}) budgets.push_back(graph.baseline_bytes + activation_peak * share / 100);
   const std::vector<Plan> plans = plan_curve(graph, budgets);
   ASSERT_EQ(plans.size(), 4u) << "nothing fits the last budget; the lowest peak is there instead";
   for (size_t i = 0; i < 3; ++i) {

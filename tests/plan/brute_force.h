@@ -17,7 +17,7 @@ inline int64_t plain_peak(const Graph& graph) {
   return predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes;
 }
 
-/// For graphs with a handful of values that may be away.
+/// For graphs with a handful of values that may be dropped.
 class BruteForce {
  public:
   explicit BruteForce(const Graph& graph)

@@ -54,7 +54,7 @@ TEST(Candidates, KnowWhatItTakesToMakeAValueAgain) {
   const int32_t b = step.lost({a}, 2);
   const int32_t c = step.lost({b}, 4);
   const int32_t d = step.saved({b, c}, 1, 8);
-  const auto seconds = planners::remaking_seconds(step.graph());
+  const auto seconds = planners::recompute_seconds(step.graph());
   EXPECT_EQ(seconds, (std::vector<double>{0, 1, 2, 6, 15}));  // b counts twice for d; 15 is all there is
   EXPECT_EQ(planners::saved_values(step.graph()), (std::vector<bool>{false, true, false, false, true}));
   EXPECT_EQ(d, 4);

@@ -15,7 +15,7 @@ Graph chain(int64_t bytes) {
 }
 
 /// Plans for every 20th of plain's activation peak.
-planners::Frontier curve(const Graph& graph) {
+planners::ParetoFront curve(const Graph& graph) {
   std::vector<int64_t> limits;
   for (int percent = 95; percent > 0; percent -= 5) {
     limits.push_back(graph.baseline_bytes + (plain_peak(graph) - graph.baseline_bytes) * percent / 100);
@@ -25,9 +25,9 @@ planners::Frontier curve(const Graph& graph) {
 
 TEST(Choice, TheFastestThatFitsOfWhatWasFoundForAnotherSize) {
   const Graph small = chain(100), large = chain(200);
-  const planners::Frontier found = curve(small);
+  const planners::ParetoFront found = curve(small);
   const int64_t plain = Simulator(large).run(planners::Actions(large.values.size(), Action::kKeep)).peak_bytes;
-  const planners::Frontier own = curve(large);
+  const planners::ParetoFront own = curve(large);
   for (const int percent : {100, 80, 60, 50}) {
     const int64_t limit = plain * percent / 100;
     planners::Choice choice(large, limit, {});
@@ -48,9 +48,9 @@ TEST(Choice, NothingFits) {
 
 TEST(Choice, WhatIsAwayStaysAway) {
   const Graph graph = chain(100);
-  std::vector<bool> away(graph.values.size(), false);
-  away[1] = away[2] = true;
-  planners::Choice choice(graph, INT64_MAX, away);
+  std::vector<bool> evicted(graph.values.size(), false);
+  evicted[1] = evicted[2] = true;
+  planners::Choice choice(graph, INT64_MAX, evicted);
   choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
   ASSERT_TRUE(choice.fits());
   EXPECT_EQ(choice.best()[1], Action::kRecompute);

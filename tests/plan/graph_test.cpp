@@ -176,7 +176,7 @@ TEST(Graph, TimelinesThatCannotHaveHappened) {
   });
 }
 
-TEST(Graph, EventsOfValuesThatNoPlanGivesUpAreFree) {
+TEST(Graph, EventsOfValuesThatNoPlanDropsAreFree) {
   Graph graph = sample_graph();
   graph.values[2].droppable = false;
   for (const Kind kind : {Kind::kUse, Kind::kIdle, Kind::kFree, Kind::kIdle}) graph.events.push_back({kind, 2, 0, 0});

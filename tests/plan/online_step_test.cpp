@@ -14,7 +14,7 @@ namespace {
 using planners::Actions;
 using planners::OnlineStep;
 
-TEST(OnlineStep, GivesUpNothingWithoutNeed) {
+TEST(OnlineStep, EvictsNothingWithoutNeed) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     const Graph graph = RandomGraph(seed).make(30);
     OnlineStep step(graph, {});
@@ -23,10 +23,10 @@ TEST(OnlineStep, GivesUpNothingWithoutNeed) {
   }
 }
 
-TEST(OnlineStep, GivesUpTheCheapestPerByteFirst) {
+TEST(OnlineStep, EvictsTheCheapestPerByteFirst) {
   const Graph graph = plain_chain({{1000, 4}, {1000, 1}, {1000, 4}, {3000, 2}, {1000, 4}, {1000, 4}});
   OnlineStep step(graph, {});
-  // 2 seconds for 3000 bytes are the best offer, but it comes late.
+  // 2 seconds for 3000 bytes are the lowest price, but that value is made late.
   EXPECT_EQ(step.run(7999), (Actions{Action::kKeep, Action::kKeep, Action::kKeep, Action::kKeep, Action::kRecompute,
                                      Action::kKeep, Action::kKeep}));
   EXPECT_EQ(step.run(5999), (Actions{Action::kKeep, Action::kKeep, Action::kRecompute, Action::kKeep,
@@ -68,15 +68,15 @@ TEST(OnlineStep, CountsHowOftenWhatDoesNotStayIsMade) {
   EXPECT_EQ(std::count(actions.begin(), actions.end(), Action::kRecomputeEachTime), 0);
 }
 
-TEST(OnlineStep, GivesUpWhereItReplaysWithoutEnd) {
+TEST(OnlineStep, StopsEvictingWhereItReplaysWithoutEnd) {
   const Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(500, {1000, 1}));
   OnlineStep step(graph, {});
   step.run(500 * 400);
-  EXPECT_FALSE(step.gave_up());
+  EXPECT_FALSE(step.has_stopped());
   step.run(3000);
-  EXPECT_TRUE(step.gave_up());
+  EXPECT_TRUE(step.has_stopped());
   step.run(500 * 400);
-  EXPECT_FALSE(step.gave_up()) << "it is about the last run";
+  EXPECT_FALSE(step.has_stopped()) << "it is about the last run";
 }
 
 TEST(OnlineStep, GivesTheSameTwice) {
@@ -98,7 +98,7 @@ TEST(OnlineStep, FindsTheSmallestLimitThatItKeeps) {
     EXPECT_LE(smallest, plain_peak(graph)) << seed;
     below_plans += smallest < floor_of(graph).peak_bytes ? 1 : 0;
   }
-  EXPECT_GT(below_plans, 0) << "values that are asked for twice may be away between";
+  EXPECT_GT(below_plans, 0) << "values that are used twice may be evicted in between";
 }
 
 }  // namespace

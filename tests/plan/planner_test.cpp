@@ -50,11 +50,11 @@ TEST(EveryPlanner, KeepsToTheBudgetOrNamesOneThatWorks) {
   std::map<std::string_view, int> plans;
   for (uint32_t seed = 0; seed < 12; ++seed) {
     const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(5 + 7 * static_cast<int>(seed));
-    const int64_t room = plain_peak(graph) - graph.baseline_bytes;
+    const int64_t activation_peak = plain_peak(graph) - graph.baseline_bytes;
     for (const PlannerInfo& info : list_planners()) {
       if (info.name == "auto" && seed > 0) continue;  // it takes longer and has tests of its own
       for (int part = 0; part <= 10; part += 2) {
-        const int64_t budget = graph.baseline_bytes + room * part / 10;
+        const int64_t budget = graph.baseline_bytes + activation_peak * part / 10;
         plans[info.name] += check_plan(graph, budget, info.name, {.pack = part % 4 == 0}) ? 1 : 0;
       }
     }

@@ -48,17 +48,17 @@ TEST(Resize, ThreeLengthsTellEveryOther) {
   const Graph a = sized(4, 24), b = sized(4, 64), c = sized(4, 100);
   for (const int64_t length : {30, 90, 160}) {
     const Graph truth = sized(4, length);
-    const Resized foretold = resize({&a, &b, &c}, shown(truth, 2));
-    EXPECT_TRUE(foretold.exact) << length;
-    EXPECT_EQ(foretold.graph.problem(), "") << length;
+    const Resized predicted = resize({&a, &b, &c}, shown(truth, 2));
+    EXPECT_TRUE(predicted.exact) << length;
+    EXPECT_EQ(predicted.graph.problem(), "") << length;
     for (size_t v = 1; v < truth.values.size(); ++v) {
-      EXPECT_NEAR(static_cast<double>(foretold.graph.values[v].bytes), static_cast<double>(truth.values[v].bytes),
+      EXPECT_NEAR(static_cast<double>(predicted.graph.values[v].bytes), static_cast<double>(truth.values[v].bytes),
                   1 + 0.002 * static_cast<double>(truth.values[v].bytes))
           << length << ", value " << v;
     }
-    EXPECT_NEAR(static_cast<double>(plain_peak(foretold.graph)), static_cast<double>(plain_peak(truth)),
+    EXPECT_NEAR(static_cast<double>(plain_peak(predicted.graph)), static_cast<double>(plain_peak(truth)),
                 0.002 * static_cast<double>(plain_peak(truth)));
-    EXPECT_NEAR(static_cast<double>(foretold.graph.operators[3].scratch_bytes),
+    EXPECT_NEAR(static_cast<double>(predicted.graph.operators[3].scratch_bytes),
                 static_cast<double>(truth.operators[3].scratch_bytes), 4);
   }
 }
@@ -66,9 +66,9 @@ TEST(Resize, ThreeLengthsTellEveryOther) {
 TEST(Resize, BatchAndLengthAtOnce) {
   const Graph a = sized(2, 24), b = sized(4, 64), c = sized(3, 100), d = sized(5, 40);
   const Graph truth = sized(4, 90);
-  const Resized foretold = resize({&a, &b, &c, &d}, shown(truth, 3));
-  EXPECT_TRUE(foretold.exact);
-  EXPECT_NEAR(static_cast<double>(plain_peak(foretold.graph)), static_cast<double>(plain_peak(truth)),
+  const Resized predicted = resize({&a, &b, &c, &d}, shown(truth, 3));
+  EXPECT_TRUE(predicted.exact);
+  EXPECT_NEAR(static_cast<double>(plain_peak(predicted.graph)), static_cast<double>(plain_peak(truth)),
               0.005 * static_cast<double>(plain_peak(truth)));
 }
 
@@ -89,18 +89,18 @@ TEST(Resize, WhatWasSeenCountsAsItIs) {
   const Graph truth = sized(4, 80);
   std::vector<int64_t> seen = shown(truth, 5);
   seen[4] += 5000;  // by no length
-  const Resized foretold = resize({&a, &b, &c}, seen);
-  EXPECT_FALSE(foretold.exact);
-  EXPECT_EQ(foretold.graph.values[4].bytes, truth.values[4].bytes + 5000);
-  EXPECT_NEAR(static_cast<double>(plain_peak(foretold.graph)), static_cast<double>(plain_peak(truth) + 5000),
+  const Resized predicted = resize({&a, &b, &c}, seen);
+  EXPECT_FALSE(predicted.exact);
+  EXPECT_EQ(predicted.graph.values[4].bytes, truth.values[4].bytes + 5000);
+  EXPECT_NEAR(static_cast<double>(plain_peak(predicted.graph)), static_cast<double>(plain_peak(truth) + 5000),
               0.03 * static_cast<double>(plain_peak(truth)));
 }
 
 TEST(Resize, SecondsGoWithBytes) {
   const Graph a = sized(4, 24), b = sized(4, 64), c = sized(4, 100);
-  const Resized foretold = resize({&a, &b, &c}, shown(sized(4, 50), 2));
-  EXPECT_NEAR(foretold.graph.operators[0].seconds, 50.0 / 64, 0.01);
-  EXPECT_NEAR(foretold.graph.operators[2].seconds, 50.0 * 50 / (64 * 64), 0.01);
+  const Resized predicted = resize({&a, &b, &c}, shown(sized(4, 50), 2));
+  EXPECT_NEAR(predicted.graph.operators[0].seconds, 50.0 / 64, 0.01);
+  EXPECT_NEAR(predicted.graph.operators[2].seconds, 50.0 * 50 / (64 * 64), 0.01);
 }
 
 }  // namespace

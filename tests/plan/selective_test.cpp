@@ -30,8 +30,8 @@ TEST(Selective, KeepsResultsOfCostlyOperatorsAndInputsOfBlocks) {
   for (size_t v = 0; v < plan.actions.size(); ++v) {
     const int32_t producer = graph.values[v].producer;
     if (!graph.values[v].droppable) continue;
-    const bool costly = graph.operators[static_cast<size_t>(producer)].seconds > 1;
-    if (costly) {
+    const bool compute_bound = graph.operators[static_cast<size_t>(producer)].seconds > 1;
+    if (compute_bound) {
       EXPECT_EQ(plan.actions[v], Action::kKeep) << v;
     }
   }

@@ -43,7 +43,7 @@ class NaiveStep {
   }
 
  private:
-  /// Of the value that event `e` puts away, until it is put away again.
+  /// Of the value that becomes idle at event `e`, until it is idle again.
   int uses_after(size_t e) const {
     int uses = 0;
     for (size_t later = e + 1; later < graph_.events.size(); ++later) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kRounding = 1e-12;
 
-TEST(SecondsBound, NoPlanTakesLess) {
+TEST(TimeLowerBound, NoPlanTakesLess) {
   int plans_needed = 0;
   double bounds = 0, optima = 0;
   for (uint32_t seed = 0; seed < 400; ++seed) {
@@ -36,7 +36,7 @@ TEST(SecondsBound, NoPlanTakesLess) {
   EXPECT_GT(bounds, 0.35 * optima) << "a bound far below everything proves little";
 }
 
-TEST(SecondsBound, OfAChainWithPackingIsNoMoreThanWithout) {
+TEST(TimeLowerBound, OfAChainWithPackingIsNoMoreThanWithout) {
   const Graph graph = chain_graph(60);
   const int64_t top = plain_peak(graph);
   for (const int share : {90, 60, 30}) {
@@ -48,7 +48,7 @@ TEST(SecondsBound, OfAChainWithPackingIsNoMoreThanWithout) {
   }
 }
 
-TEST(SecondsBound, OfProducersThatNobodyHoldsIsPartOfThePrice) {
+TEST(TimeLowerBound, OfProducersThatNobodyHoldsIsPartOfThePrice) {
   // relu's input is not held: who drops relu's result pays for addmm too.
   Graph graph = chain_graph(2);
   graph.values[1].droppable = false;
@@ -56,7 +56,7 @@ TEST(SecondsBound, OfProducersThatNobodyHoldsIsPartOfThePrice) {
   std::erase_if(graph.events,
                 [](const GraphEvent& e) { return e.kind != GraphEvent::Kind::kOperator && e.index == 1; });
   for (GraphEvent& event : graph.events) {
-    if (event.kind == GraphEvent::Kind::kIdle) event.rise = 1 << 20;  // the peak, while it is away
+    if (event.kind == GraphEvent::Kind::kIdle) event.rise = 1 << 20;  // the peak, while the value is idle
   }
   ASSERT_EQ(graph.problem(), "");
   const int64_t top = plain_peak(graph);
@@ -64,7 +64,7 @@ TEST(SecondsBound, OfProducersThatNobodyHoldsIsPartOfThePrice) {
   EXPECT_NEAR(seconds_bound(graph, top - 128), both * 128 / static_cast<double>(graph.values[2].bytes), 1e-3 * both);
 }
 
-TEST(SecondsBound, IsNothingWherePlainFitsAndInfiniteBelowTheFloor) {
+TEST(TimeLowerBound, IsNothingWherePlainFitsAndInfiniteBelowTheFloor) {
   const Graph graph = chain_graph(30);
   EXPECT_EQ(seconds_bound(graph, plain_peak(graph)), 0);
   EXPECT_EQ(seconds_bound(graph, floor_of(graph).peak_bytes - 1), INFINITY);

@@ -1,5 +1,5 @@
-// The lowest peak that any plan can have: at every moment, plain's bytes without each saved value that may be away
-// then, as if replays took no memory.
+// The lower bound of the peak of all plans: the highest level of plain's memory without each value that may be dropped,
+// from when it becomes idle until its next use, as if replays took no memory.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -12,7 +12,8 @@
 namespace remat {
 namespace {
 
-/// Who runs after an event: the operator that comes next, or that whose saved value backward asked for last.
+/// Names the operator that runs after an event: in the forward pass the next one, in the backward pass the producer of
+/// the saved value that was used last.
 void name_operator(const Graph& graph, size_t event, Floor& floor) {
   using Kind = GraphEvent::Kind;
   const auto& events = graph.events;
@@ -35,8 +36,8 @@ Floor floor_of(const Graph& graph) {
   floor.parameter_bytes = graph.parameter_bytes;
   floor.gradient_bytes = graph.gradient_bytes;
   std::optional<size_t> peak_event;
-  const auto may_be_away = [](const GraphValue& value) { return value.returns(); };
-  for_each_level(graph, may_be_away, [&](size_t event, int64_t bytes) {
+  const auto may_be_dropped = [](const GraphValue& value) { return value.returns(); };
+  for_each_level(graph, may_be_dropped, [&](size_t event, int64_t bytes) {
     if (bytes <= floor.peak_bytes) return;
     floor.peak_bytes = bytes;
     peak_event = event;
@@ -61,8 +62,9 @@ std::string to_text(const Floor& floor) {
 
 std::string advice(const Floor& floor, int64_t budget_bytes) {
   if (budget_bytes <= floor.baseline_bytes) return "use a smaller model, or an optimizer that holds less; or give more";
-  const int64_t room = budget_bytes - floor.baseline_bytes;
-  const double share = static_cast<double>(room) / static_cast<double>(std::max<int64_t>(1, floor.activation_bytes()));
+  const int64_t headroom = budget_bytes - floor.baseline_bytes;
+  const double share =
+      static_cast<double>(headroom) / static_cast<double>(std::max<int64_t>(1, floor.activation_bytes()));
   const auto percent = static_cast<int>(std::floor(100 * std::min(1.0, share)));
   if (percent > 0 && percent < 100)
     return "a batch of at most " + std::to_string(percent) + "% of this one may fit; or give more";

@@ -13,7 +13,7 @@
 namespace remat::test {
 namespace {
 
-TEST(Floor, NoPlanGoesBelowIt) {
+TEST(PeakLowerBound, NoPlanGoesBelowIt) {
   int reached = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
     const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(4 + static_cast<int>(seed % 8));
@@ -29,20 +29,20 @@ TEST(Floor, NoPlanGoesBelowIt) {
   EXPECT_GT(reached, 0) << "a bound that nothing reaches proves little";
 }
 
-TEST(Floor, IsPlainsPeakWhereNothingCanBeDropped) {
+TEST(PeakLowerBound, IsPlainsPeakWhereNothingCanBeDropped) {
   Graph graph = RandomGraph(3).make(20);
   for (GraphValue& value : graph.values) value.droppable = false;
   EXPECT_EQ(floor_of(graph).peak_bytes, make_plan(graph, INT64_MAX, "keep-all").predicted_peak_bytes);
 }
 
-TEST(Floor, OfAnEmptyGraphIsItsBaseline) {
+TEST(PeakLowerBound, OfAnEmptyGraphIsItsBaseline) {
   Graph graph;
   graph.baseline_bytes = 7;
   EXPECT_EQ(floor_of(graph).peak_bytes, 7);
   EXPECT_EQ(to_text(floor_of(graph)), "7 B before the step");
 }
 
-TEST(Floor, SaysWhatItIsMadeOfAndWho) {
+TEST(PeakLowerBound, SaysWhatItIsMadeOfAndWho) {
   // relu's result and what its backward takes are there at once: 64 bytes, used again with 64 more.
   const Floor floor = floor_of(sample_graph());
   EXPECT_EQ(floor.parameter_bytes, 400);
@@ -55,7 +55,7 @@ TEST(Floor, SaysWhatItIsMadeOfAndWho) {
             "inputs), 3.00 MiB while aten::mm runs backward");
 }
 
-TEST(Floor, NamesTheOperatorThatSetsIt) {
+TEST(PeakLowerBound, NamesTheOperatorThatSetsIt) {
   using Kind = GraphEvent::Kind;
   Graph graph = chain_graph(5);
   graph.events.front().rise += 1 << 20;  // until the second operator has run
@@ -68,7 +68,7 @@ TEST(Floor, NamesTheOperatorThatSetsIt) {
   EXPECT_TRUE(floor_of(graph).backward);
 }
 
-TEST(Floor, RefusalsNameIt) {
+TEST(PeakLowerBound, RefusalsNameIt) {
   const Graph graph = chain_graph(30);
   const Floor floor = floor_of(graph);
   try {
@@ -80,7 +80,7 @@ TEST(Floor, RefusalsNameIt) {
   }
 }
 
-TEST(Floor, AdviceGoesByWhatIsTooLarge) {
+TEST(PeakLowerBound, AdviceGoesByWhatIsTooLarge) {
   Floor floor;
   floor.peak_bytes = 1000;
   floor.baseline_bytes = 600;

@@ -1,7 +1,8 @@
-// Seconds that every plan within a budget takes: at each moment enough of what may be away then must be away, and what
-// is away takes seconds to bring back. That is a knapsack, relaxed to fractions (Dantzig 1957): the most bytes for a
-// second first. The bound is the largest of all moments'. A solver proves tighter ones (bench/oracle.py). What policies
-// drop costs nothing here: plans cannot help it.
+// A lower bound of the seconds that a plan within a budget takes. At each moment, idle values worth the bytes above the
+// budget must have been dropped or packed, and each takes seconds to recompute or unpack. To choose them is a knapsack
+// problem, relaxed to fractions of values (Dantzig 1957): the most bytes per second first. The bound is the largest
+// over the moments. A solver proves tighter ones (bench/oracle.py). Values that a scope's policy drops cost nothing
+// here, because they are recomputed under every plan.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -10,36 +11,36 @@
 
 #include "plan/costs.h"
 #include "plan/replay_operators.h"
+#include "plan/step_machine.h"
 #include "plan/timeline.h"
 
 namespace remat {
 namespace {
 
 constexpr size_t kMostMoments = 256;
-constexpr size_t kLongestWalk = 1000;  ///< operators; the rest of them is left out of a value's price
+constexpr size_t kLongestWalk = 1000;  ///< operators in the price of one value; the others are left out
 
-/// To free so many bytes of a value for so many seconds.
+/// One item of the knapsack: a way to free bytes of a value, and the seconds it costs.
 struct Piece {
   int32_t value = 0;
   double bytes = 0, seconds = 0;
 };
 
-/// What it takes at least to bring each value back: its producer, and those of inputs that plain does not hold either.
-/// An operator that several values need is paid for in parts, by their bytes, so that no set of them pays it twice.
-class Prices {
+/// The seconds that the recompute of each value takes at least: those of its producer, and of the producers of inputs
+/// that plain does not hold either. Where several values need an operator, its seconds are divided among them by their
+/// bytes, so that no set of values pays for it twice.
+class RecomputePrices {
  public:
-  explicit Prices(const Graph& graph)
+  explicit RecomputePrices(const Graph& graph)
       : graph_(graph),
         operators_(graph),
         used_(graph.values.size(), false),
-        held_(graph.values.size(), false),
+        held_(initial_states(graph)),
         visited_(graph.operators.size(), -1) {
-    for (size_t v = 0; v < held_.size(); ++v) held_[v] = graph.values[v].producer < 0;
     for (const GraphEvent& event : graph.events) {
       if (event.kind == GraphEvent::Kind::kUse) used_[event.index] = true;
-      if (event.kind == GraphEvent::Kind::kIdle || event.kind == GraphEvent::Kind::kFree) held_[event.index] = true;
     }
-    std::vector<double> bytes(graph.operators.size(), 0);  // of all values that need an operator
+    std::vector<double> bytes(graph.operators.size(), 0);  // by operator: of all values that need it
     for_each_droppable([&](int32_t v, double own) {
       for (const int32_t o : needed_for(v)) bytes[o] += own;
     });
@@ -54,7 +55,7 @@ class Prices {
 
   double to_pack(int32_t v) const {
     const GraphValue& value = graph_.values[v];
-    // A replay for another result of the same operator may bring the contents too.
+    // A replay for another result of the same operator may recompute this value, which need not be unpacked then.
     const bool unpacked = used_[v] && operators_.results(value.producer).size() == 1;
     return (kPackSecondsPerByte + (unpacked ? kUnpackSecondsPerByte : 0)) * static_cast<double>(value.bytes);
   }
@@ -78,7 +79,7 @@ class Prices {
       visited_[producer] = v;
       found_.push_back(producer);
       for (const int32_t input : operators_.inputs(producer)) {
-        if (!held_[input]) missing_.push_back(input);
+        if (held_[input].memory == ValueState::Memory::kGone) missing_.push_back(input);
       }
     }
     return found_;
@@ -86,15 +87,16 @@ class Prices {
 
   const Graph& graph_;
   const ReplayOperators operators_;
-  std::vector<bool> used_, held_;
-  std::vector<int32_t> visited_;  ///< operators: the last value that needs them
+  std::vector<bool> used_;
+  const std::vector<ValueState> held_;  ///< kGone: plain frees the value in the forward pass
+  std::vector<int32_t> visited_;        ///< operators: the last value that needs them
   std::vector<int32_t> found_, missing_;
   std::vector<double> drop_;
 };
 
-/// The cheapest bytes first. Of each value the lower hull of its choices: to keep, pack or drop it.
+/// The cheapest bytes first. Of each value the lower convex hull of its choices: to keep, pack or drop it.
 std::vector<Piece> pieces_of(const Graph& graph, bool pack) {
-  const Prices prices(graph);
+  const RecomputePrices prices(graph);
   std::vector<Piece> pieces;
   for (size_t i = 0; i < graph.values.size(); ++i) {
     const GraphValue& value = graph.values[i];
@@ -116,11 +118,11 @@ std::vector<Piece> pieces_of(const Graph& graph, bool pack) {
   return pieces;
 }
 
-double least_to_free(double bytes, const std::vector<Piece>& pieces, const std::vector<bool>& away) {
+double least_to_free(double bytes, const std::vector<Piece>& pieces, const std::vector<bool>& idle) {
   double seconds = 0;
   for (const Piece& piece : pieces) {
     if (bytes <= 0) return seconds;
-    if (!away[piece.value]) continue;
+    if (!idle[piece.value]) continue;
     seconds += piece.seconds * std::min(1.0, bytes / piece.bytes);
     bytes -= piece.bytes;
   }
@@ -131,10 +133,10 @@ double least_to_free(double bytes, const std::vector<Piece>& pieces, const std::
 
 double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions options) {
   if (budget_bytes < floor_of(graph).peak_bytes) return std::numeric_limits<double>::infinity();
-  // Of each stretch of the timeline, the moment when plain has most.
+  // Of each stretch of the timeline, the event at which plain holds most.
   const size_t stretch = (graph.events.size() + kMostMoments - 1) / kMostMoments;
   std::vector<size_t> moments;
-  std::vector<int64_t> levels;  // where no plan gives anything up, at each event, its rise included
+  std::vector<int64_t> levels;  // by event, rises included, where plans keep every value
   const auto dropped = [](const GraphValue& value) { return value.dropped; };
   for_each_level(graph, dropped, [&](size_t e, int64_t bytes) {
     levels.push_back(bytes);
@@ -142,17 +144,17 @@ double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions op
     if (levels[e] > levels[moments.back()]) moments.back() = e;
   });
   const std::vector<Piece> pieces = pieces_of(graph, options.pack);
-  std::vector<bool> away(graph.values.size(), false);
+  std::vector<bool> idle(graph.values.size(), false);  // and droppable
   double bound = 0;
   auto next = moments.begin();
   for (size_t e = 0; e < graph.events.size() && next != moments.end(); ++e) {
     const GraphEvent& event = graph.events[e];
-    if (event.kind == GraphEvent::Kind::kIdle) away[event.index] = graph.values[event.index].droppable;
-    if (event.kind == GraphEvent::Kind::kUse || event.kind == GraphEvent::Kind::kFree) away[event.index] = false;
+    if (event.kind == GraphEvent::Kind::kIdle) idle[event.index] = graph.values[event.index].droppable;
+    if (event.kind == GraphEvent::Kind::kUse || event.kind == GraphEvent::Kind::kFree) idle[event.index] = false;
     if (e != *next) continue;
     ++next;
     if (levels[e] > budget_bytes)
-      bound = std::max(bound, least_to_free(static_cast<double>(levels[e] - budget_bytes), pieces, away));
+      bound = std::max(bound, least_to_free(static_cast<double>(levels[e] - budget_bytes), pieces, idle));
   }
   return bound;
 }

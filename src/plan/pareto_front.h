@@ -1,4 +1,4 @@
-// src/plan/frontier.h -- the whole trade-off of a graph: for every budget the fastest actions that were found.
+// src/plan/pareto_front.h -- the trade-off of a graph between memory and time: for every budget the fastest known plan.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace remat::planners {
 
-/// Actions that nothing else found beats in both memory and time, by peak.
-class Frontier {
+/// The plans of one graph, by peak, than which no known plan has both a lower peak and fewer seconds.
+class ParetoFront {
  public:
   struct Point {
     double seconds = 0;
     Actions actions;
   };
 
-  /// The fastest within `limit`; null if nothing fits.
+  /// The fastest plan with a peak of at most `limit` bytes; null where there is none.
   const Point* within(int64_t limit) const {
     const auto next = points_.upper_bound(limit);
     return next == points_.begin() ? nullptr : &std::prev(next)->second;
   }
-  /// The one with the lowest peak, and that peak. There must be one.
+  /// The plan with the lowest peak, and that peak. The front must not be empty.
   const Point& lowest() const { return points_.begin()->second; }
   int64_t lowest_peak() const { return points_.begin()->first; }
   /// By peak.
   const std::map<int64_t, Point>& points() const { return points_; }
 
-  /// False if something known is as good.
+  /// Adds a plan. False, and nothing changes, where a known plan has no higher peak and no more seconds.
   bool offer(const Simulation& run, const Actions& actions) { return offer(run.peak_bytes, run.seconds, actions); }
-  void offer(const Frontier& others) {
+  void offer(const ParetoFront& others) {
     for (const auto& [peak, point] : others.points_) offer(peak, point.seconds, point.actions);
   }
 
@@ -48,10 +48,10 @@ class Frontier {
   std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
 };
 
-/// What `auto` finds within `limit`, in bytes, baseline included, and, less well searched for, plans for larger and
-/// smaller limits: for steps of other sizes. With `options.refine` it searches sixteen times as long within `limit`.
-Frontier plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
-/// What it finds within each of `limits`, and what has the lowest peak, in one: less is never faster.
-Frontier plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);
+/// The plans that `auto` finds within `limit` bytes, baseline included, and, with less work, within some larger and
+/// smaller limits, for steps of other sizes. With `options.refine` it searches sixteen times as long within `limit`.
+ParetoFront plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
+/// The plans that `auto` finds within each of `limits`, and those with the lowest peak.
+ParetoFront plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);
 
 }  // namespace remat::planners
