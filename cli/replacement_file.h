@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/replacement_file.h"
+#include "util/replacement_file.h"
 
 namespace remat::cli {
 

@@ -2,7 +2,7 @@
 //
 // A graph has the operators of the forward pass in the order in which they ran, the values that they made, and the
 // timeline of the whole step: how plain's memory (with inputs that are held for replays under any plan) went up and
-// down, forward and backward, and when each saved value was put away, asked for and freed. From it and a plan the
+// down, forward and backward, and when each saved value became idle, was used and freed. From it and a plan the
 // simulator (src/plan/simulate.h) tells the memory of the step, to the byte, and its time, without running it.
 //
 // No torch, no clock, no files here. docs/formats.md has the JSON.

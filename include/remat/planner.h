@@ -26,8 +26,9 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
                PlannerOptions options = {});
 
 /// Plans by "auto" for several budgets: for each of `budgets` that a plan fits, in their order, and at the end the plan
-/// with the lowest peak, for a budget of just that. A larger budget's plan is never slower. For each budget it searches a
-/// quarter as long as make_plan(), which may give a faster one. `options.refine` has no effect. Throws Error if the graph is not sound.
+/// with the lowest peak, for a budget of just that. A larger budget's plan is never slower. For each budget it searches
+/// a quarter as long as make_plan(), which may give a faster one. `options.refine` has no effect. Throws Error if the
+/// graph is not sound.
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options = {});
 
 /// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if
@@ -61,6 +62,11 @@ std::string advice(const Floor& floor, int64_t budget_bytes);
 /// fit. At each moment, the cheapest that must be away then (Dantzig 1957, the fractional knapsack). What a plan takes
 /// beyond it may be the plan's fault or the bound's.
 double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions options = {});
+
+/// The smallest budget in bytes that a step of a sound graph can do with where it has no plan: what the planner
+/// "online" keeps, to a 256th of plain's activation peak. Of very large graphs it may be an overestimate.
+/// `options.refine` has no effect.
+int64_t smallest_online_budget(const Graph& graph, PlannerOptions options = {});
 
 /// A planner by name, and what it does in a line.
 struct PlannerInfo {

@@ -21,7 +21,7 @@ struct ReplayedOperator {
 struct StepReport {
   int64_t step = 0;        ///< number of the step in its session, from 1
   bool completed = false;  ///< false where the step ended by an exception
-  /// What chose the values to give up, to the end of the step: "plan given" (SessionOptions::plan), the name of the
+  /// What chose the values to evict, to the end of the step: "plan given" (SessionOptions::plan), the name of the
   /// planner whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
   std::string decided_by;
   /// Why what was asked for did not decide; empty where it did. Begins with "the plan given" where that is ignored, as
@@ -41,8 +41,8 @@ struct StepReport {
 
   int64_t operators_recorded = 0;
   int64_t values_saved = 0;    ///< distinct values that autograd saved
-  int64_t values_dropped = 0;  ///< times that a saved value's memory was given up, packed or not
-  int64_t dropped_bytes = 0;   ///< bytes given up that way
+  int64_t values_dropped = 0;  ///< times that a saved value was evicted, to be recomputed or packed
+  int64_t dropped_bytes = 0;   ///< bytes evicted that way
   int64_t values_packed = 0;   ///< times that a value was held packed instead
   int64_t packed_bytes = 0;    ///< bytes that this freed
   int64_t operators_replayed = 0;

@@ -37,7 +37,7 @@ struct SessionOptions {
   /// 64-bit indices in as few bytes as the largest takes, where that is cheaper than to recompute others. Without loss:
   /// every element is looked at. CPU only. Default: on.
   bool pack = true;
-  /// "online": what to give up is decided when memory runs short. Any other name (list_planners() has them): the first
+  /// "online": which values to evict is decided when memory runs short. Any other name (list_planners() has them): the first
   /// step does that, later ones follow a plan made from it. Steps that run the same operators with other sizes follow
   /// what is fastest for those of the plans that were made; where some operators are left out or added, the plan is
   /// taken up again behind them. Where a step is another one altogether, and where there is no plan within the budget,
@@ -52,7 +52,7 @@ struct SessionOptions {
 
 /// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.
 ///
-/// Graphs made inside may outlive the step: a later backward still brings back what it needs, outside the budget.
+/// Graphs made inside may outlive the step: a later backward still recomputes the values that it needs, outside the budget.
 class Step {
  public:
   Step(Step&&) noexcept;
@@ -68,7 +68,7 @@ class Step {
   /// For whoever finds the beginnings and ends of steps by himself, as Python's remat.wrap does: a forward call of the
   /// step's model begins and ends. From the first one on, only what belongs to these calls is refused memory: the
   /// calls, operators whose inputs' gradients lead into them, and backward passes that do. For anything else values are
-  /// given up as before, and where that is not enough, its allocation passes the budget. A backward pass of the step
+  /// evicted as before, and where that is not enough, its allocation passes the budget. A backward pass of the step
   /// that fails ends the step. On the step's thread; calls do not nest. `goes_on`: asked on that thread before memory
   /// is refused for the call's sake; false where the call was left without leave_forward(), as by an interrupt.
   void enter_forward(std::function<bool()> goes_on = {});

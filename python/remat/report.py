@@ -38,7 +38,7 @@ class Report:
     Attributes:
         step: its number in the session, from 1.
         completed: False where the step ended by an exception.
-        decided_by: what chose the values to give up: "plan given" (the session's ``plan=``), the name of the planner
+        decided_by: what chose the values to evict: "plan given" (the session's ``plan=``), the name of the planner
             whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
         decision_reason: why what was asked for did not decide; empty where it did. Begins with "the plan given" where
             that is ignored, as in "the plan given is of another graph". Where a planner decided, whose plan it was if
@@ -52,8 +52,8 @@ class Report:
         record_bytes: bytes of remat's own records at their largest.
         resident_peak_bytes: the largest resident set of the process so far, in bytes, as the system counts it.
         values_saved: values that autograd saved, each counted once.
-        values_dropped: times that a saved value's memory was given up, packed or not.
-        dropped_bytes: bytes given up that way.
+        values_dropped: times that a saved value was evicted, to be recomputed or packed.
+        dropped_bytes: bytes evicted that way.
         values_packed: times that a value was held packed instead.
         packed_bytes: bytes that this freed.
         ops_recorded: operators recorded.

@@ -50,7 +50,7 @@ class Step:
     def enter_forward(self, goes_on: Callable[[], bool]) -> None:
         """A forward call of the step's model begins. From the first one on, only what belongs to such calls is refused
         memory: the calls, operators whose inputs' gradients lead into them, and backward passes that do. Anything else
-        passes the budget where nothing is left to give up. A backward pass of the step that fails ends the step.
+        passes the budget where nothing is left to evict. A backward pass of the step that fails ends the step.
         `goes_on` says, before memory is refused, whether the call is still there: an interrupt calls no hooks."""
         self._step.enter_forward(goes_on)
 
@@ -102,7 +102,7 @@ class Session:
         budget: the most tensor bytes alive on the device at any moment of a step, parameters, gradients and optimizer
             state included: an int, or "6GiB", "1500MB". "40%" means 40 % of the plain step's activation peak, that is,
             of its peak above the bytes alive when the step began. The first step measures that, and keeps under 40 % of
-            what plain would have taken by then, wherever enough can be given up. None: the device's or container's
+            what plain would have taken by then, wherever enough can be evicted. None: the device's or container's
             limit.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps

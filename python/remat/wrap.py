@@ -34,7 +34,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
 
     Memory is refused (:class:`remat.BudgetError`) to a forward of the model, to operators with gradients that go on
     from its results (the loss), and to a backward through them. What else runs while a result waits for its backward,
-    such as an evaluation, or a notebook's next cell after an error, only makes the step give up what it can: beyond
+    such as an evaluation, or a notebook's next cell after an error, only makes the step evict what it can: beyond
     that it passes the budget, and shows in the report's ``peak_bytes``. What it computes without gradients is not
     recorded.
 

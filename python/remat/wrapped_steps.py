@@ -360,7 +360,7 @@ class WrappedSteps:
         return not self.in_backward and (self.made_before > 0 or self.retained)
 
     def _call_gone(self, _: weakref.ref[Call]) -> None:
-        """The results of a call have been let go of. This comes at any time, on any thread."""
+        """The results of a call have been freed. This comes at any time, on any thread."""
         if self.lock._is_owned() or not self.lock.acquire(blocking=False):
             return  # then the next call looks
         try:

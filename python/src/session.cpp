@@ -11,7 +11,6 @@
 #include <remat/planner.h>
 
 #include "module.h"
-#include "plan/online_step.h"
 
 namespace remat::python {
 namespace {
@@ -41,7 +40,7 @@ void bind_plan(py::module_& m) {
       WithoutLock());
   m.def(
       "smallest_online_budget",
-      [](const std::string& graph) { return planners::smallest_online_limit(graph_from_json(graph), {}); },
+      [](const std::string& graph) { return smallest_online_budget(graph_from_json(graph)); },
       WithoutLock());
   m.def("list_planners", [] {
     py::dict result;

@@ -51,7 +51,7 @@ class Ledger {
   void begin_step() {
     if (enforced_limit() == INT64_MAX) reset_step();
   }
-  /// A value that remat gave up would now have been freed by plain: plain_current -= bytes.
+  /// Plain would have freed now a value that remat has evicted: plain_current -= bytes.
   void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
   /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
   /// reclaimer: false, and nothing is counted, where the bytes would pass a limit.

@@ -140,8 +140,12 @@ int64_t OnlineStep::take(const EvictionOption& option) {
   return option.kind == Kind::kPack ? value.bytes - value.packed_bytes : value.bytes;
 }
 
-int64_t smallest_online_limit(const Graph& graph, PlannerOptions options) {
-  OnlineStep step(graph, options);
+}  // namespace remat::planners
+
+namespace remat {
+
+int64_t smallest_online_budget(const Graph& graph, PlannerOptions options) {
+  planners::OnlineStep step(graph, options);
   step.run(INT64_MAX);
   int64_t smallest = step.peak_bytes(), too_small = graph.baseline_bytes - 1;
   const int64_t close = std::max<int64_t>(1, (smallest - graph.baseline_bytes) / 256);
@@ -157,4 +161,4 @@ int64_t smallest_online_limit(const Graph& graph, PlannerOptions options) {
   return smallest;
 }
 
-}  // namespace remat::planners
+}  // namespace remat

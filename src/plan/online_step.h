@@ -64,8 +64,4 @@ class OnlineStep {
   uint32_t visit_ = 0;
 };
 
-/// The smallest limit in bytes that the policy keeps, to a 256th of plain's activation peak: a budget that sessions can
-/// do with where they have no plan.
-int64_t smallest_online_limit(const Graph& graph, PlannerOptions options);
-
 }  // namespace remat::planners

@@ -170,7 +170,7 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
   }
   if (!generator.defined()) return info.random ? std::nullopt : std::optional(GeneratorRecord());
   if (!info.random && !is_free(generator)) return std::nullopt;
-  const memory::FrozenPlain frozen;  // plain keeps no such states
+  const memory::FrozenPlain frozen;  // plain keeps no generator states
   try {
     GeneratorRecord record = capture_generator(generator);
     if (!info.random) record.drawn = state_checksum(generator);  // to be told by it whether anything was drawn

@@ -118,8 +118,8 @@ void Recorder::left_backward() {
   if (!t_thread_has_ended) watch_operators(t_slot.recorder != nullptr);
 }
 
-/// Looks at what is there: a backward call brings back the callback of a step that ended in it, or takes away that of
-/// one that began in it.
+/// Looks at PyTorch's list of callbacks: a backward call restores that list as it was when the call began, so that the
+/// callback of a step that ended in it is there again, and that of a step that began in it is gone.
 void Recorder::watch_operators(bool watch) {
   const auto mine = own_callback();
   if (watch == mine.has_value()) return;
@@ -242,7 +242,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   if (info.random || info.may_draw()) {
     draws = std::make_unique<DrawSection>(info.foreign ? &info.meets_threads : nullptr);
     const std::lock_guard lock(tape.mutex);
-    tape.drop_idle();  // what plain has let go of must not count when the state's allocation asks what is alive
+    tape.drop_idle();  // plain has freed these, and the state's allocation may ask for what is alive
   }
   auto generator = generator_before(info, inputs);
   const std::lock_guard lock(tape.mutex);

@@ -304,7 +304,7 @@ bool Residency::pack(ValueId id) {
     return false;
   }
   evict(id);
-  // Room for it has just been made; if another thread was faster, a replay brings the value back.
+  // The eviction has just made room for it; if another thread took that, a replay recomputes the value.
   if (ledger == nullptr || !packed->count_in(*ledger)) return true;
   value.packed = packed;
   ++counts_.packed_values;

@@ -1,4 +1,5 @@
-// What the tape does when values are saved, unpacked and released: it evicts, packs, and lets go of what nothing needs.
+// What the tape does when values are saved, unpacked and released: it evicts and packs them, and frees what nothing
+// needs.
 #include <algorithm>
 #include <utility>
 

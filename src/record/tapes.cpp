@@ -31,7 +31,7 @@ void Tapes::remove(Tape& tape) {
   count_ = tapes_.size();
 }
 
-/// Without a lock held: to let go of the last reference to one removes it.
+/// Released without a lock held: the last reference to a tape removes it from here.
 std::vector<std::shared_ptr<Tape>> Tapes::living() {
   std::vector<std::shared_ptr<Tape>> living;
   const std::lock_guard lock(mutex_);

@@ -47,7 +47,7 @@ class Trace final : public memory::AllocationObserver {
   /// beginning of a kernel to its end only what remains of it counts. Calls nest.
   void kernel_begins();
   void kernel_ends();
-  /// `value` was written over: what saved tensors saw in it they see in what is there now.
+  /// `value` was written over: saved tensors see the new contents of its storage.
   void superseded(ValueId value);
   /// Takes back a free that only the account knows: Ledger::forget_plain().
   void forgotten(ValueId value, int64_t bytes);

@@ -54,8 +54,8 @@ struct Value {
   c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on the home ...
   uint32_t version = 0;             ///< ... and its count: a different one means an unseen write
   uint64_t checksum = 0;            ///< of the contents when evicted (verify mode) or last watched; 0: not taken
-  bool lent = false;                ///< somebody holds the memory of its home as such (DLPack)
-  bool evicted_while_lent = false;  ///< somebody held its memory as such when it was evicted
+  bool lent = false;                ///< somebody may write to its home through a pointer (DLPack)
+  bool evicted_while_lent = false;  ///< the same when it was evicted
   Loss loss = Loss::kIntact;        ///< of a leaf's contents
   PlainAccount account = PlainAccount::kSame;
 
@@ -67,7 +67,7 @@ struct Value {
   uint32_t wanted = 0;     ///< replays in progress that will read it: evicted last
   uint32_t scope = 0;      ///< the outermost policy scope that it was produced in; 0: none
   uint32_t anchor_of = 0;  ///< the last policy scope that read it from outside; 0: none. No policy drops it
-  uint32_t held_for = 0;   ///< such scopes whose replays may need it: it stays
+  uint32_t held_for = 0;   ///< policy scopes that read it from outside and whose replays may need it: it stays
   bool pinned = false;     ///< never evicted: keep(), or the statistics of a batch normalization
 
   // What becomes of it.
@@ -75,14 +75,14 @@ struct Value {
   Action action;      ///< by the plan that the step follows
   uint32_t made = 0;  ///< times that replays have made it in this round
 
-  /// Can a replay bring it back?
+  /// Can a replay recompute it?
   bool recomputable() const { return producer != kNone && !raw; }
   /// Are the bits of the contents those of every replay?
   bool comparable() const { return producer == kNone || !workspace; }
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
   /// Is the memory behind `storage`, its home, still the one that it was made in?
   bool is_in_place(const c10::StorageImpl& storage) const { return allocation.may_be(memory::allocation_of(storage)); }
-  /// Has anybody been given the memory of `storage`, its home, as such?
+  /// Has somebody been given the memory of `storage`, its home, to read and write through a pointer?
   bool is_handed_out(const c10::StorageImpl& storage) const {
     return !storage.resizable() || lent;  // Python's .numpy() makes storages not resizable
   }

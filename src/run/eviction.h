@@ -1,4 +1,4 @@
-// src/run/eviction.h -- the online policy: which saved values to give up when memory runs short.
+// src/run/eviction.h -- the online policy: which saved values to evict when memory runs short.
 //
 // By the prices of plan/eviction_choice.h: always the value that adds the fewest recompute seconds per byte.
 #pragma once

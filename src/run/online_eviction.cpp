@@ -14,13 +14,13 @@
 namespace remat {
 namespace {
 
-/// What a refused step is given for what comes after the refusal: a part of what it takes above its baseline.
+/// For the part of a refused step that comes after the refusal: a share of the bytes that it has above its baseline.
 constexpr int64_t kPartAhead = 8;          ///< of a step that is not known to its end
 constexpr int64_t kPartMispredicted = 32;  ///< of one that was predicted to fit
 
 constexpr std::chrono::milliseconds kLongestWait{200};
 
-/// Replays per recorded operator after which a step is given up: it would crawl.
+/// Replays per recorded operator after which nothing more is evicted, so that the step is refused: it would crawl.
 constexpr int64_t kMostReplays = 20;
 
 using TapeLock = std::unique_lock<std::recursive_timed_mutex>;
@@ -109,7 +109,7 @@ int64_t OnlineEviction::raise_to_share(int64_t missing) {
   return missing - (limit_ - before);
 }
 
-/// Nothing more can be given up: lets the limit rise so that `missing` bytes fit. False if it may not rise so far.
+/// Nothing more can be evicted: lets the limit rise so that `missing` bytes fit. False if it may not rise so far.
 bool OnlineEviction::give_way(int64_t missing) {
   const std::lock_guard lock(mutex_);
   if (share_ == 0 || ledger_.enforced_limit() < limit_ || limit_ >= most_) return false;
@@ -179,7 +179,7 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
       if (value.account == PlainAccount::kPlainOnly || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }
-  return std::max(bytes, baseline);  // what was there before may have been freed since, but the step began with it
+  return std::max(bytes, baseline);  // the step began with its baseline, which may have been freed since
 }
 
 /// See BudgetError::needed_bytes(). `needed` are alive with the allocation that was refused.

@@ -24,10 +24,10 @@ class OnlineEviction final : public memory::Reclaimer {
 
   /// For a step whose budget is a share of what plain takes, where that is not known yet. From now on what is alive
   /// above the baseline is kept under `share` (0 to 1) of what plain would have taken by then, so that it is under the
-  /// same share of plain's peak in the end. Where not enough can be given up the limit gives way, up to `most` bytes.
+  /// same share of plain's peak in the end. Where not enough can be evicted the limit rises, up to `most` bytes.
   /// Returns the limit to begin with.
   int64_t follow_plain(double share, int64_t most);
-  /// The limit is what it is.
+  /// The limit does not rise any more.
   void hold_still();
   /// What messages call the step in force.
   void name_step(const std::string& name);

@@ -1,4 +1,4 @@
-// src/run/operator_call.h -- one recorded operator, called again with the arguments and the settings of then.
+// src/run/operator_call.h -- one recorded operator, called again with the arguments and the settings of its recorded call.
 #pragma once
 
 #include <array>

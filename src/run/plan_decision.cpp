@@ -1,4 +1,4 @@
-// Who decided what a step gave up, and why: for reports.
+// Which plan or policy chose the values that a step evicted, and why: for reports.
 #include <remat/budget.h>
 #include <remat/planner.h>
 
@@ -47,7 +47,7 @@ std::string StepPlanner::why_online(const PlanFollower& following, const Graph* 
 
 StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const PlanFollower& following,
                                             const Graph* traced) const {
-  // A planner's own plan that gives up the same is the plan given.
+  // A planner's own plan that evicts the same values is the plan given.
   const auto is_given = [this](const Plan& plan) {
     return given_ && given_->graph_fingerprint == plan.graph_fingerprint && given_->actions == plan.actions;
   };

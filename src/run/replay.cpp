@@ -16,7 +16,7 @@
 namespace remat {
 namespace {
 
-/// One replay: the operations to run, in order, and the storages that it needs on the way.
+/// One replay: the operations to run, in order, and the storages that they read.
 class Replay {
  public:
   Replay(Tape& tape, ValueId target) : tape_(tape), target_(target) {}
@@ -49,7 +49,7 @@ class Replay {
   }
 
  private:
-  /// Finds the operations to run: backwards from the target until what is alive. Iterative: graphs are deep.
+  /// Finds the operations to run: backwards from the target to the values that are alive. Iterative: graphs are deep.
   void plan() {
     Program& program = tape_.program;
     const uint32_t stamp = program.next_stamp();
@@ -107,8 +107,8 @@ class Replay {
     take(target_, storage, *tape_.program[tape_.values[target_].producer].info);
   }
 
-  /// Takes hold of an operator's inputs. What was given up since the plan was made is brought back by a replay of its
-  /// own, and so is what is packed.
+  /// Takes hold of an operator's inputs. A value that was evicted since plan() is recomputed by a replay of its own, and
+  /// a packed one is unpacked.
   void hold_inputs(OperationId id) {
     std::vector<ValueId> inputs;
     {
@@ -140,7 +140,7 @@ class Replay {
     ++cost.count;
     cost.seconds += seconds;
     take_results(operation, call->results(), call->written());
-    call.reset();  // what it held is free before the inputs are let go of
+    call.reset();  // its copies are freed before the inputs are released
     tape_.program.for_each_value(operation, [&](ValueId input) { use_once(input); });
   }
 
@@ -188,7 +188,7 @@ class Replay {
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
-    const bool emptied = tape_.values.emptied(id) != nullptr;  // saved tensors see what is there, replays what was
+    const bool emptied = tape_.values.emptied(id) != nullptr;  // saved tensors see the new contents, replays the old
     const StoragePtr alive = tape_.values.alive(id);
     if (id == target_) result_ = alive ? alive : storage;
     if (emptied || alive) {

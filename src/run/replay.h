@@ -1,4 +1,4 @@
-// src/run/replay.h -- brings dropped values back by running their operators again.
+// src/run/replay.h -- recomputes evicted values by running their operators again.
 #pragma once
 
 #include "record/tape.h"

@@ -15,8 +15,8 @@
 namespace remat {
 
 SavedTensor::~SavedTensor() {
-  // Before the lock: where Python holds the tensor too, to let go of it may take the interpreter's lock, and who has
-  // that may be waiting for the tape's. And before release_saved(), which looks whether the value is in use.
+  // Before the lock: where Python holds the tensor too, releasing it may take the interpreter's lock, whose owner may be
+  // waiting for the tape's. And before remove_saved(), which looks whether the value is in use.
   alias_ = at::Tensor();
   bool last = false;
   {
@@ -104,7 +104,7 @@ void SavedTensor::check_data() const {
               "operator such as copy_(), or assign after backward"));
 }
 
-/// What was written through a pointer before the tensor was saved, no replay brings back.
+/// No replay gives contents that were written through a pointer before the tensor was saved.
 void SavedTensor::check_contents(const at::Tensor& tensor) const {
   if (checksum_ == 0 || checksum_ == checksum(*tensor.unsafeGetTensorImpl())) return;
   std::ostringstream message;
@@ -136,10 +136,10 @@ at::Tensor SavedTensor::call_unpack_hook() {
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
-    // Written to in place through an alias with a count of its own: plain would read what is there now.
+    // Written to in place through an alias with a count of its own: plain would read the new contents.
     id = tape_->values.latest(value_);
     if (tape_->values.trace != nullptr) tape_->values.trace->used(id);
-    storage = tape_->values.emptied(id);  // plain would read what is there now
+    storage = tape_->values.emptied(id);  // plain would read the new contents
     dropped = storage == nullptr && tape_->values.alive(id) == nullptr;
   }
   if (storage == nullptr) storage = materialize(*tape_, id);

@@ -10,7 +10,7 @@
 
 #include <remat/memory.h>
 
-#include "plan/replacement_file.h"
+#include "util/replacement_file.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"

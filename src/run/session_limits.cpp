@@ -5,7 +5,6 @@
 #include <remat/memory.h>
 #include <remat/planner.h>
 
-#include "plan/online_step.h"
 #include "plan/simulate.h"
 #include "run/session_impl.h"
 
@@ -70,7 +69,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
 }
 
 int64_t Session::Impl::least_without_plan(const Graph& graph) const {
-  return planners::smallest_online_limit(graph, {.pack = options.pack}) - graph.baseline_bytes;
+  return smallest_online_budget(graph, {.pack = options.pack}) - graph.baseline_bytes;
 }
 
 int64_t Session::Impl::limit_for(int64_t baseline) const {

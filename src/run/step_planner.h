@@ -51,7 +51,7 @@ class StepPlanner {
   std::shared_ptr<const Schedule> resized(const std::shared_ptr<const Schedule>& followed,
                                           const PlanFollower::Seen& seen) const;
 
-  /// Who decided what a step gave up: StepReport's decided_by and decision_reason.
+  /// What chose the values that a step evicted: StepReport's decided_by and decision_reason.
   struct Decision {
     std::string by, reason;
   };

@@ -91,7 +91,7 @@ TEST(OnlineStep, FindsTheSmallestLimitThatItKeeps) {
   int below_plans = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
     const Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(20);
-    const int64_t smallest = planners::smallest_online_limit(graph, {});
+    const int64_t smallest = smallest_online_budget(graph);
     OnlineStep step(graph, {});
     step.run(smallest);
     EXPECT_LE(step.peak_bytes(), smallest) << seed;

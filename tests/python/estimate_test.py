@@ -189,7 +189,7 @@ def test_the_command_takes_a_directory(tmp_path):
     less = command(str(tmp_path), "--batch", "2", "--seq", "32", "--json", "--optimizer", "none")
     difference = result["min_budget_bytes"] - json.loads(less.stdout)["min_budget_bytes"]
     # Each of the two has measured times of its own, by which the smallest differs a little.
-    assert difference >= 0.99 * result["optimizer_bytes"] > 0
+    assert difference >= 0.9 * result["optimizer_bytes"] > 0
 
 
 def test_a_decoder_without_a_first_token_is_no_obstacle(tmp_path):

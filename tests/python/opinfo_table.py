@@ -93,7 +93,7 @@ def markdown(found: Sequence[Operator], most: int | None = None) -> str:
         f"`python tests/python/opinfo.py --markdown docs/opinfo.md{option}`; a sample of it is among the tests, and all",
         "of it with `REMAT_OPINFO=all`.",
         "",
-        f"LibTorch {torch.__version__.split('+')[0]}. *Dropped*: in some case operators of its own were given up and",
+        f"LibTorch {torch.__version__.split('+')[0]}. *Dropped*: in some case operators of its own were evicted and",
         "replayed. *Something to drop*: it is not just a view, and its result is not empty.",
         "",
         "| | |",

@@ -82,6 +82,8 @@ TEST(PlanFollower, SaysNothingNewWhileTheStepIsThePlans) {
 
 // All values of a long step must not be looked at again for each operator that is added or missing.
 TEST(PlanFollower, AfterAGapOnlyTheOperatorsBehindItAreLookedAtAgain) {
+  const int64_t without_gaps = follow(-1, -1).tape->counts.evicted_values;
+  ASSERT_GT(without_gaps, kBlocks / 2);
   for (const auto& [longer, shorter] : {std::pair(20, -1), std::pair(-1, 20), std::pair(10, 30)}) {
     const Recording run = follow(longer, shorter);
     EXPECT_TRUE(run.follower->has_gaps());
@@ -90,7 +92,7 @@ TEST(PlanFollower, AfterAGapOnlyTheOperatorsBehindItAreLookedAtAgain) {
       EXPECT_LT(first, recorded);
       EXPECT_GE(first + 16, recorded) << "too many are looked at again";
     }
-    EXPECT_GE(run.tape->counts.evicted_values, kBlocks) << "the plan was not taken up again";
+    EXPECT_GE(run.tape->counts.evicted_values + 3, without_gaps) << "the plan was not taken up again";
   }
 }
 

@@ -1,4 +1,4 @@
-#include "plan/replacement_file.h"
+#include "util/replacement_file.h"
 
 #include <cerrno>
 #include <cstdio>

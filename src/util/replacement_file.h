@@ -1,4 +1,4 @@
-// src/plan/replacement_file.h -- replaces a file atomically: writes a new file beside it, and renames it when it is
+// src/util/replacement_file.h -- replaces a file atomically: writes a new file beside it, and renames it when it is
 // complete.
 #pragma once
 
