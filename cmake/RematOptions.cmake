@@ -29,7 +29,10 @@ function(remat_target target)
     # The checks that sanitizers insert make GCC 12 see uninitialized variables in std::optional and std::function.
     # LibTorch's headers have fences, which ThreadSanitizer does not know (-Wtsan).
     target_compile_options(${target} PRIVATE -fsanitize=${REMAT_SANITIZE} -fno-omit-frame-pointer -g
-                           -Wno-maybe-uninitialized $<$<STREQUAL:${REMAT_SANITIZE},thread>:-Wno-tsan>)
+                           -Wno-maybe-uninitialized)
+    if(REMAT_SANITIZE STREQUAL "thread")
+      target_compile_options(${target} PRIVATE -Wno-tsan)
+    endif()
     target_link_options(${target} PRIVATE -fsanitize=${REMAT_SANITIZE})
   endif()
   if(REMAT_MOLD)
