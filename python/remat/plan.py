@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from remat import _C
-from remat.errors import Error
+from remat import _C, json_text
 
 
 class Plan:
@@ -20,18 +19,12 @@ class Plan:
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Reads what :meth:`save` or :meth:`Session.save_plan` wrote. Raises Error if it is not a plan, OSError if it
         cannot be read."""
-        with open(os.fspath(path), "rb") as file:
-            text = file.read()
-        try:
-            return cls.from_json(text.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise Error(f"[plan] '{path}' is no text ({error}); give a file that Session.save_plan wrote") from None
+        return cls.from_json(json_text.read(path, "plan", "Session.save_plan"))
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Reads a plan from JSON text. Raises Error if it is none."""
-        if not isinstance(text, str):
-            raise Error(f"[plan] a {type(text).__name__} is no JSON text; give what Plan.to_json() returned")
+        json_text.check(text, "plan", "Plan.to_json()")
         return cls(_C.Plan.from_json(text))
 
     def to_json(self) -> str:

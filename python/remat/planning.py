@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from remat import _C
+from remat import _C, json_text
 from remat.budget import parse_budget
 from remat.errors import Error
 from remat.plan import Plan
@@ -20,8 +20,7 @@ class Graph(dict[str, Any]):
     @classmethod
     def from_json(cls, text: str) -> Graph:
         """Reads a graph from JSON text. Raises Error if it is none."""
-        if not isinstance(text, str):
-            raise Error(f"[graph] a {type(text).__name__} is no JSON text; give what Graph.to_json() returned")
+        json_text.check(text, "graph", "Graph.to_json()")
         _C.check_graph(text)
         return cls(json.loads(text))
 
@@ -29,12 +28,7 @@ class Graph(dict[str, Any]):
     def load(cls, path: str | os.PathLike[str]) -> Graph:
         """Reads what :meth:`save` or the command `remat record` wrote. Raises Error if it is no graph, OSError if it
         cannot be read."""
-        with open(os.fspath(path), "rb") as file:
-            text = file.read()
-        try:
-            return cls.from_json(text.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise Error(f"[graph] '{path}' is no text ({error}); give a file that Graph.save() wrote") from None
+        return cls.from_json(json_text.read(path, "graph", "Graph.save()"))
 
     def to_json(self) -> str:
         """The graph as JSON text."""

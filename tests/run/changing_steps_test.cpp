@@ -17,12 +17,7 @@ StepReport compare_step(Session& session, MakeStep&& step) {
   torch::manual_seed(5);
   const Outcome plain = step();
   torch::manual_seed(5);
-  Step guard = session.step();
-  const Outcome outcome = step();
-  StepReport report = guard.end();
-  expect_same_bits(plain, outcome, "step " + std::to_string(report.step));
-  EXPECT_LE(report.peak_bytes, report.budget_bytes) << report.step;
-  return report;
+  return run_in(session, plain, step);
 }
 
 /// Plain's activation peak of a step.

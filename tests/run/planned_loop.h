@@ -14,6 +14,18 @@
 
 namespace remat::test {
 
+/// Runs `step` as a step of the session: the bits of `plain`, within the budget, or the test fails. Its outcome
+/// outlives the step, which ends before.
+template <class MakeStep>
+StepReport run_in(Session& session, const Outcome& plain, MakeStep&& step) {
+  Step guard = session.step();
+  const Outcome outcome = step();
+  StepReport report = guard.end();
+  expect_same_bits(plain, outcome, "step " + std::to_string(report.step));
+  EXPECT_LE(report.peak_bytes, report.budget_bytes) << report.step;
+  return report;
+}
+
 /// A chain of layers with dropout; depth and batch may change from step to step.
 struct Loop {
   static constexpr int64_t kWidth = 64;
@@ -48,17 +60,10 @@ struct Loop {
     return outcome;
   }
 
-  /// A step of the session; the same bits as plain, or the test fails. What comes back outlives the step, which ends
-  /// before.
+  /// A step plain, and as a step of the session.
   StepReport in(Session& session) {
     const Outcome plain = step();
-    torch::manual_seed(5);
-    Step guard = session.step();
-    Outcome outcome = step();
-    StepReport report = guard.end();
-    expect_same_bits(plain, outcome, "step " + std::to_string(report.step));
-    EXPECT_LE(report.peak_bytes, report.budget_bytes) << report.step;
-    return report;
+    return run_in(session, plain, [this] { return step(); });
   }
 
   /// Plain's activation peak, as a step of a session without a budget measures it.

@@ -118,12 +118,7 @@ struct ChunkLoop {
     return outcome;
   }
   StepReport in(Session& session, const Outcome& plain) {
-    Step guard = session.step();
-    const Outcome outcome = step();
-    StepReport report = guard.end();
-    expect_same_bits(plain, outcome, "step " + std::to_string(report.step));
-    EXPECT_LE(report.peak_bytes, report.budget_bytes) << report.step;
-    return report;
+    return run_in(session, plain, [this] { return step(); });
   }
 };
 
