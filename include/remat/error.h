@@ -18,7 +18,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The step does not fit the budget, even with everything dropped that can be recomputed.
+/// The step does not fit the budget: nothing is left to drop, or it has replayed so much that it would crawl. Also
+/// thrown by planners that find no plan, and by Session::step() where the bytes alive already pass the budget.
 ///
 ///     for (auto budget = Budget::bytes(1);;) {  // ends with what the step takes, or a few percent more
 ///       try {

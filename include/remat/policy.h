@@ -11,8 +11,8 @@ namespace remat {
 
 /// Says of each value that autograd saves whether it is kept or dropped (and recomputed when backward asks for it).
 ///
-/// A policy judges only values that are *produced* inside its scope: what comes in from outside is kept, so that no
-/// replay reaches beyond the scope (under a budget, unless memory runs short). An immutable value type.
+/// A policy judges only values that are *produced* inside its scope: values from outside are kept, so that no replay
+/// reaches beyond the scope. Under a budget they too may be dropped when memory runs short. An immutable value type.
 class Policy {
  public:
   /// Keep everything that autograd saves, as plain PyTorch does.

@@ -24,9 +24,9 @@ struct StepReport {
   /// What chose the values to evict, to the end of the step: "plan given" (SessionOptions::plan), the name of the
   /// planner whose plan the step followed ("auto"), or "online": nothing was planned, memory decided as it ran short.
   std::string decided_by;
-  /// Why what was asked for did not decide; empty where it did. Begins with "the plan given" where that is ignored, as
-  /// in "the plan given is of another graph". Where a planner decided, whose plan it was if not the step's own: "the
-  /// plan is that of a step of other sizes", "... that ran some operators more or fewer".
+  /// Why the planner or plan of SessionOptions did not decide; empty where it did. Begins with "the plan given" where
+  /// that is ignored, as in "the plan given is of another graph". Where a planner decided, whose plan it was if not the
+  /// step's own: "the plan is that of a step of other sizes", "... that ran some operators more or fewer".
   std::string decision_reason;
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began

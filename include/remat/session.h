@@ -37,11 +37,10 @@ struct SessionOptions {
   /// 64-bit indices in as few bytes as the largest takes, where that is cheaper than to recompute others. Without loss:
   /// every element is looked at. CPU only. Default: on.
   bool pack = true;
-  /// "online": which values to evict is decided when memory runs short. Any other name (list_planners() has them): the first
-  /// step does that, later ones follow a plan made from it. Steps that run the same operators with other sizes follow
-  /// what is fastest for those of the plans that were made; where some operators are left out or added, the plan is
-  /// taken up again behind them. Where a step is another one altogether, and where there is no plan within the budget,
-  /// "online" goes on.
+  /// "online": which values to evict is decided when memory runs short. Any other name (list_planners() has them): the
+  /// first step runs as under "online", later ones follow a plan made from it. A step with the same operators and other
+  /// sizes follows the fastest known plan that fits it; behind operators that were left out or added the plan is taken
+  /// up again. A step unlike all before, or without a plan within the budget, runs as under "online".
   std::string planner = "auto";
   /// What messages call the session: "remat.wrap(GPT2)". Default: none.
   std::string name = {};
@@ -52,7 +51,8 @@ struct SessionOptions {
 
 /// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.
 ///
-/// Graphs made inside may outlive the step: a later backward still recomputes the values that it needs, outside the budget.
+/// Graphs made inside may outlive the step: a later backward still recomputes the values that it needs, outside the
+/// budget.
 class Step {
  public:
   Step(Step&&) noexcept;

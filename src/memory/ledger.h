@@ -12,7 +12,7 @@
 
 namespace remat::memory {
 
-/// Frees memory on demand. The engine implements it by dropping saved values.
+/// Frees memory on demand. OnlineEviction implements it by evicting saved values.
 class Reclaimer {
  public:
   virtual ~Reclaimer() = default;

@@ -65,13 +65,12 @@ struct PlanPolicy {
 /// `States`: states[value] is a reference to the ValueState of a value, valid until the machine asks for another one
 /// and the same whenever it asks.
 ///
-/// `Policy` has
-///   begin(change)         called before each change;
-///   action(value)         the action for the value when it becomes idle (values that a scope's policy drops are
-///   dropped); holds(value, times)   whether the value is held until its next use, now that replays have made it so
-///   many times; evict(level)          called before memory rises to `level` bytes: may drop values that no replay
-///   reads, changes
-///                         their states, and returns the bytes that it freed.
+/// `Policy` has these functions.
+/// - begin(change): called before each change.
+/// - action(value): the action for a value that becomes idle. Not asked for values that a scope's policy drops.
+/// - holds(value, times): whether a value that replays have made `times` times is held until its next use.
+/// - evict(level): called before memory rises to `level` bytes. May drop values that no replay reads, by changing their
+///   states. Returns the bytes that it freed.
 template <class States, class Policy>
 class StepMachine {
  public:

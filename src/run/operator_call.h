@@ -1,4 +1,4 @@
-// src/run/operator_call.h -- one recorded operator, called again with the arguments and the settings of its recorded call.
+// src/run/operator_call.h -- calls one recorded operator again, with its arguments and the settings in force then.
 #pragma once
 
 #include <array>

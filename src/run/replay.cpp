@@ -107,8 +107,8 @@ class Replay {
     take(target_, storage, *tape_.program[tape_.values[target_].producer].info);
   }
 
-  /// Takes hold of an operator's inputs. A value that was evicted since plan() is recomputed by a replay of its own, and
-  /// a packed one is unpacked.
+  /// Takes hold of an operator's inputs. A value that was evicted since plan() is recomputed by a replay of its own,
+  /// and a packed one is unpacked.
   void hold_inputs(OperationId id) {
     std::vector<ValueId> inputs;
     {

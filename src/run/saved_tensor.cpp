@@ -15,8 +15,8 @@
 namespace remat {
 
 SavedTensor::~SavedTensor() {
-  // Before the lock: where Python holds the tensor too, releasing it may take the interpreter's lock, whose owner may be
-  // waiting for the tape's. And before remove_saved(), which looks whether the value is in use.
+  // Before the lock: where Python holds the tensor too, releasing it may take the interpreter's lock, whose owner may
+  // be waiting for the tape's. And before remove_saved(), which looks whether the value is in use.
   alias_ = at::Tensor();
   bool last = false;
   {

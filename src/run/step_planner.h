@@ -59,12 +59,12 @@ class StepPlanner {
   /// was traced. Asked before that is observed.
   Decision decision(const Schedule* followed, const PlanFollower& following, const Graph* traced) const;
 
-  /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
-  /// That of the last one that begins like `tape`; null where there is none.
+  /// The graph of the last observed step that begins like `tape`; null where there is none.
   const Graph* graph_like(const Tape& tape) const;
   /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step began with, and with more
   /// bytes than any such step?
   bool is_outgrown_by(const Tape& tape, int64_t request) const;
+  /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:
@@ -135,7 +135,7 @@ class StepPlanner {
   int to_look_for_ = 0;            ///< steps to trace in search of one that surprised
   int to_ignore_ = 0, pause_ = 0;  ///< surprises to come that are not looked for, and how many the next time
   int new_ones_ = 8;               ///< structures that may be traced until their times are known
-  double margin_ = 0.02;           ///< of the activations, where a graph was not foretold exactly
+  double margin_ = 0.02;           ///< of the headroom, left free where a graph was not predicted exactly
   int64_t room_ = 0;               ///< bytes: of the last schedules()
   std::vector<KnownStep> known_;   ///< the last observed first
 };
