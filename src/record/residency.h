@@ -53,8 +53,8 @@ class Residency {
   /// The storage of `id` where that was emptied, or emptied and filled again, by other means than operators: its
   /// contents now are what plain's saved tensors would see. Null where it was not.
   StoragePtr emptied(ValueId id) const;
-  /// alive() for a replay that reads it: null also where somebody may have written to the memory through a pointer. Of a
-  /// leaf that is_restored() the storage.
+  /// alive() for a replay that reads it: null also where somebody may have written to the memory through a pointer. Of
+  /// a leaf that is_restored() the storage.
   StoragePtr readable(ValueId id);
   /// After emptied(): was the storage filled again with the same contents? Then they are those of `id` from now on.
   bool is_restored(ValueId id);

@@ -109,8 +109,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void replace_data(const at::TensorBase& tensor);
   /// Was the data of `tensor` replaced after the moment `saved_at` of `saves`?
   bool is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const;
-  /// Do people write to tensors of this kind through a pointer? Inputs, masks, tables and values computed from them, but
-  /// not parameters, their views and activations, unless their memory was handed out. On the CPU alone: a look at a
+  /// Do people write to tensors of this kind through a pointer? Inputs, masks, tables and values computed from them,
+  /// but not parameters, their views and activations, unless their memory was handed out. On the CPU alone: a look at a
   /// GPU's memory would take too long.
   bool may_change_unseen(ValueId id, const at::Tensor& tensor) const;
   /// Could a replay recompute it now? Not where its producer reads a leaf that is emptied: parameters that are sharded
