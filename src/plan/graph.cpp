@@ -123,8 +123,8 @@ class OperatorCheck {
   }
 
   const Graph& graph_;
-  std::vector<int32_t> reader_,
-      writer_;  // by value: the last operator that has it among its inputs, among the overwritten ones
+  // By value: the last operator that has it among its inputs, and among those that it overwrites.
+  std::vector<int32_t> reader_, writer_;
   std::vector<bool> made_;
 };
 

@@ -43,11 +43,6 @@ uint32_t Program::add_settings(const OperatorInfo& info) {
   return static_cast<uint32_t>(settings_.size() - 1);
 }
 
-OperationId Program::add(const Operation& operation) {
-  operations_.push_back(operation);
-  return static_cast<OperationId>(operations_.size() - 1);
-}
-
 void Program::erase(const Mark& begin, const Mark& end) {
   const memory::FrozenPlain frozen;  // plain has no generator states
   const auto forget = [last = mark() == end](auto& array, size_t from, size_t to) {

@@ -89,6 +89,8 @@ class Program {
   }
   const at::Tensor& opaque(const TensorArgument& argument) const { return opaque_[argument.opaque]; }
   const GeneratorRecord& generator(const Operation& operation) const { return generators_[operation.generator]; }
+  /// Has the state of any generator been kept?
+  bool has_generators() const { return !generators_.empty(); }
   const KernelSettings& settings(const Operation& operation) const { return settings_[operation.settings]; }
   /// Calls visit(tensor, position of its argument) for all tensors of one operation.
   template <class Visit>
@@ -119,8 +121,7 @@ class Program {
 
   uint32_t next_stamp() { return ++stamp_; }
   bool is_stamped(OperationId id, uint32_t stamp) const { return operations_[id].visit == stamp; }
-  void stamp(OperationId id, uint32_t stamp) { operations_[id].visit = stamp; }
-  uint32_t& stamp_of(OperationId id) { return operations_[id].visit; }
+  uint32_t& stamp(OperationId id) { return operations_[id].visit; }
 
   // Recording. First an operator's arguments are added, in their order; then, when it has run, the operator.
 
@@ -142,7 +143,7 @@ class Program {
   GeneratorRecord& generator(uint32_t place) { return generators_[place]; }
   /// The place of the settings that are in force for an operator.
   uint32_t add_settings(const OperatorInfo& info);
-  OperationId add(const Operation& operation);
+  void add(const Operation& operation) { operations_.push_back(operation); }
 
   // Forgetting.
 

@@ -81,16 +81,20 @@ void Residency::validate_homes() const {
 
 // ---- Values come and change. ----
 
+void Residency::set_home(ValueId id, const StoragePtr& storage) {
+  values_[id].home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  values_[id].allocation = memory::allocation_of(*storage);
+  by_storage_[storage.get()] = id;
+}
+
 ValueId Residency::add(const StoragePtr& storage, const c10::TensorImpl& seen_through) {
   const auto id = static_cast<ValueId>(values_.size());
   Value& value = values_.emplace_back();
-  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   value.bytes = static_cast<int64_t>(storage->nbytes());
   value.extent = reach_of(seen_through).end;
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
-  value.allocation = memory::allocation_of(*storage);
-  by_storage_[storage.get()] = id;
+  set_home(id, storage);
   return id;
 }
 
@@ -119,9 +123,7 @@ void Residency::move_saved(ValueId from, ValueId to) {
 ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
   const auto after = static_cast<ValueId>(values_.size());
   Value& value = values_.emplace_back();
-  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
   value.bytes = value.extent = static_cast<int64_t>(storage->nbytes());
-  value.allocation = memory::allocation_of(*storage);
   if (before != kNone) {
     value.extent = values_[before].extent;
     values_[before].kept.reset();
@@ -129,7 +131,7 @@ ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
     if (values_[before].saved > 0) move_saved(before, after);
     if (trace != nullptr) trace->superseded(before);
   }
-  by_storage_[storage.get()] = after;
+  set_home(after, storage);
   return after;
 }
 
@@ -237,11 +239,9 @@ bool Residency::add_anchor(ValueId id, uint32_t scope) {
 void Residency::attach(ValueId id, const StoragePtr& storage) {
   detach(id);
   Value& value = values_[id];
-  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  set_home(id, storage);
   value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
-  value.allocation = memory::allocation_of(*storage);
   value.lent = false;
-  by_storage_[storage.get()] = id;
   if (trace != nullptr && value.saved > 0) trace->holds(id, *storage);
 }
 

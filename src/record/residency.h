@@ -151,6 +151,8 @@ class Residency {
   void leave_plain(ValueId id);
 
  private:
+  /// The contents of `storage`, as it is now, are those of the value.
+  void set_home(ValueId id, const StoragePtr& storage);
   /// Makes `storage` its home again.
   void attach(ValueId id, const StoragePtr& storage);
   void move_saved(ValueId from, ValueId to);

@@ -39,7 +39,7 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
     stack.pop_back();
     need(value.successor);
     if (value.producer == kNone || program.is_stamped(value.producer, stamp)) continue;
-    program.stamp(value.producer, stamp);
+    program.stamp(value.producer) = stamp;
     program.for_each_value(program[value.producer], need);
   }
   return needed;
@@ -68,7 +68,7 @@ bool Tape::collect_to_free(bool spare_living) {
 }
 
 int64_t Tape::release_unused_generators() {
-  if (!std::exchange(released_since_look_, false)) return 0;
+  if (!std::exchange(released_since_look_, false) || !program.has_generators()) return 0;
   const uint32_t stamp = program.next_stamp();
   reachable(/*living=*/true, stamp);
   int64_t bytes = 0;

@@ -22,7 +22,7 @@ struct View {
   }
   OperationId producer(ValueId id) const { return tape.values[id].producer; }
   double seconds(OperationId id) const { return tape.program[id].replay_seconds(); }
-  uint32_t& visit(OperationId id) { return tape.program.stamp_of(id); }
+  uint32_t& visit(OperationId id) { return tape.program.stamp(id); }
   template <class Visit>
   void for_each_input(OperationId id, Visit visit) const {
     tape.program.for_each_value(tape.program[id], visit);

@@ -240,7 +240,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
   const int64_t plain = plain_with(request) - baseline;
   if (share_of && (plain > *share_of || earlier.larger || earlier.unlike)) {
-    (plain > *share_of || earlier.larger ? outgrew_share : may_have_outgrown_share) = true;
+    outgrew_share = plain > *share_of || earlier.larger ? Outgrown::kYes : Outgrown::kMaybe;
     message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
                ", and this one " +
                (plain > *share_of ? "would take " + format_exact_bytes(plain) + " already"

@@ -63,10 +63,9 @@ class OnlineEviction final : public memory::Reclaimer {
   std::string known_need;
   /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
   std::optional<int64_t> share_of;
-  /// The step was refused and is larger than those that the share is of.
-  std::atomic<bool> outgrew_share = false;
-  /// The same may be so: it is like none of them.
-  std::atomic<bool> may_have_outgrown_share = false;
+  /// The step was refused and is larger than those that the share is of; kMaybe: it is like none of them.
+  enum class Outgrown : uint8_t { kNo, kMaybe, kYes };
+  std::atomic<Outgrown> outgrew_share = Outgrown::kNo;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();

@@ -63,7 +63,7 @@ class Replay {
       if (value.producer == kNone) refuse_lost(tape_, id);
       const Operation& operation = program[value.producer];
       if (program.is_stamped(value.producer, stamp)) continue;
-      program.stamp(value.producer, stamp);
+      program.stamp(value.producer) = stamp;
       if (!operation.info->repeatable()) refuse_distrusted(*operation.info);
       operations_.push_back(value.producer);
       program.for_each_value(operation, [&](ValueId input) {

@@ -10,7 +10,6 @@
 
 #include <remat/memory.h>
 
-#include "util/replacement_file.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -18,6 +17,7 @@
 #include "run/batch_norm.h"
 #include "run/saved_tensor.h"
 #include "run/session_impl.h"
+#include "util/replacement_file.h"
 
 namespace remat {
 
@@ -95,7 +95,7 @@ Step Session::step() {
   if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->follows_plain = impl_->follows_plain(baseline);
-  impl_->eviction.outgrew_share = impl_->eviction.may_have_outgrown_share = false;
+  impl_->eviction.outgrew_share = OnlineEviction::Outgrown::kNo;
   impl_->eviction.share_of.reset();
   if (impl_->options.budget.kind() == Budget::Kind::kPercent && !step->follows_plain) {
     impl_->eviction.share_of = impl_->plain_activation_peak;

@@ -39,7 +39,8 @@ struct Session::Impl {
   std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
   /// By a step that was refused since, so that a share of the largest so far says nothing about the next. kMaybe: the
   /// step was like none that is known, and the next alone is measured anew.
-  enum class Outgrown : uint8_t { kNo, kMaybe, kYes } outgrown = Outgrown::kNo;
+  using Outgrown = OnlineEviction::Outgrown;
+  Outgrown outgrown = Outgrown::kNo;
   struct Smallest {
     int64_t activation_peak = 0, gradients = 0;
   };

@@ -75,9 +75,10 @@ void Step::Impl::report_measurements() {
 }
 
 void Step::Impl::teach_session(std::optional<Graph> graph) {
-  auto& outgrown = session->outgrown;
+  using Outgrown = OnlineEviction::Outgrown;
+  Outgrown& outgrown = session->outgrown;
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
-  if (outgrown == Session::Impl::Outgrown::kMaybe) outgrown = Session::Impl::Outgrown::kNo;
+  if (outgrown == Outgrown::kMaybe) outgrown = Outgrown::kNo;
   if (report.completed) {
     auto& smallest = session->smallest_step;
     const int64_t measured = report.peak_bytes - report.baseline_bytes;
@@ -85,13 +86,11 @@ void Step::Impl::teach_session(std::optional<Graph> graph) {
     // A step that did nothing is no measure, and a short batch none for the long ones after it.
     if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
-      outgrown = Session::Impl::Outgrown::kNo;
+      outgrown = Outgrown::kNo;
     }
     if (graph) session->planner.observe(*std::move(graph), room());
-  } else if (session->eviction.outgrew_share) {
-    outgrown = Session::Impl::Outgrown::kYes;
-  } else if (session->eviction.may_have_outgrown_share && !follows_plain) {
-    outgrown = Session::Impl::Outgrown::kMaybe;
+  } else if (const Outgrown refused = session->eviction.outgrew_share; refused != Outgrown::kNo) {
+    outgrown = refused;
   }
   session->report = report;
 }
