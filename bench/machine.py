@@ -15,9 +15,10 @@ def busy_seconds():
 
 
 def process_seconds(pid):
-    """CPU seconds that one process has used, all threads together."""
+    """CPU seconds that one process and its living children have used, all threads together."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return (int(fields[11]) + int(fields[12])) / TICKS + sum(map(process_seconds, children))
 
 
 def cpu_model():

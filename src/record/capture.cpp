@@ -85,12 +85,18 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     argument.checksum = checksum_of_parts(tensor);
     return;
   }
+  if (pending.info->factory && !written) {
+    argument.shape_only = true;
+    argument.view = TensorView(impl);
+    return;
+  }
   const bool overwritten = written && pending.info->overwrites;
   for (const auto& outer : pending_) {  // which writes to it later, and nobody will know what this operator read
     if (!overwritten && outer.writes_unrecorded(storage_of(tensor))) pending.repeatable = false;
   }
   pending.reads = pending.reads || !overwritten;
   argument.value = read(tensor, overwritten);
+  if (tape.values[argument.value].unheld) pending.unheld.push_back(argument.value);
   argument.view = TensorView(impl);
   if (!overwritten && tape.may_change_unseen(argument.value, tensor))
     argument.checksum = read_checksum(impl, tape.step);
@@ -119,9 +125,11 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       return leaf;
     }
     if (!emptied && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
-      if (value.raw && !overwritten) {  // somebody has filled it through a pointer
-        values.become_leaf(id);
-        tape.hold_leaf(id, storage);
+      const bool filled = value.raw && !overwritten;  // through a pointer
+      if (filled) {
+        tape.make_leaf(id, storage);
+      } else if (value.recomputable() && tape.needs_lost_leaf(id)) {
+        tape.make_unrepeatable(id, storage);
       }
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
       if (from_outside && value.producer != kNone) tape.hold_anchor(root_scope_, id, storage);

@@ -28,8 +28,7 @@ void Recorder::distrust(const OperatorInfo& info) {
       if (tape.values[id].producer != op) continue;
       const StoragePtr storage = tape.values.alive(id);
       if (storage == nullptr) continue;  // evicted: a replay will say that it cannot run
-      tape.values.become_leaf(id);
-      tape.hold_leaf(id, storage);
+      tape.make_leaf(id, storage);
     }
   }
 }

@@ -26,12 +26,13 @@ using OperationId = uint32_t;
 inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 struct TensorArgument {
-  ValueId value = kNone;    ///< kNone: see the other two; an undefined tensor if neither is set
+  ValueId value = kNone;    ///< kNone: see the others; an undefined tensor if none is set
   uint32_t opaque = kNone;  ///< place of a tensor that is held whole, because a view cannot describe it
   uint32_t version = 0;     ///< of the opaque tensor when it was read
   bool blank = false;       ///< an empty tensor for the operator to fill and resize
   uint64_t checksum = 0;  ///< of the bytes read, where pointers may write to them, or of an opaque one's parts; 0: none
-  TensorView view;        ///< of `value`, or of the blank tensor
+  bool shape_only = false;  ///< the operator does not read the contents (empty_like)
+  TensorView view;          ///< of `value`, or of a tensor without contents
 };
 
 struct Argument {

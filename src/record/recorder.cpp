@@ -279,6 +279,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
+    if (!pending.unheld.empty() && !pending.writes.empty()) pending.repeatable = false;
     if (pending.repeatable && generator->state.defined()) keep_generator(pending, *std::move(generator));
   } catch (...) {  // no memory for a copy or a generator's state: do without them
     pending.repeatable = false;

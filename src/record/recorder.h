@@ -108,6 +108,7 @@ class Recorder {
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
     std::vector<UnboundSave*> saved;
+    std::vector<ValueId> unheld;  // leaves that it reads: unless it saves them, its results are unheld leaves too
     std::shared_ptr<const History> history;  // of its inputs, between the forward calls of a step
     OperatorTrial trial;
     bool repeatable = true;  // false: its results are leaves

@@ -47,9 +47,14 @@ StoragePtr Residency::emptied(ValueId id) const {
 bool Residency::is_restored(ValueId id) {
   Value& value = values_[id];
   const StoragePtr storage = emptied(id);
-  if (!storage || value.producer != kNone || value.last_contents == nullptr) return false;
-  if (static_cast<int64_t>(storage->nbytes()) != value.bytes) return false;
-  if (value.last_contents->checksum() != checksum(*storage, {0, value.bytes})) return false;
+  if (!storage || value.producer != kNone) return false;
+  const auto bytes = static_cast<int64_t>(storage->nbytes());
+  if (value.followed) {
+    if (bytes < value.extent || value.checksum != checksum(*storage, {0, value.extent})) return false;
+  } else if (value.last_contents == nullptr || bytes != value.bytes ||
+             value.last_contents->checksum() != checksum(*storage, {0, value.bytes})) {
+    return false;
+  }
   value.allocation = memory::allocation_of(*storage);
   value.last_contents = memory::watch_contents(*storage);
   return true;
@@ -159,6 +164,11 @@ void Residency::set_policy(ValueId id, uint32_t scope, bool drop) {
 void Residency::become_leaf(ValueId id) {
   values_[id].raw = false;
   values_[id].producer = kNone;
+}
+
+void Residency::become_unheld(ValueId id) {
+  become_leaf(id);
+  values_[id].unheld = true;
 }
 
 void Residency::watch_contents(ValueId id, const c10::StorageImpl& storage) {
@@ -271,6 +281,20 @@ void Residency::move_to_copy(ValueId id, const StoragePtr& copy) {
   } else if (value.readers > 0) {
     value.loss = Loss::kNoRoom;
   }
+}
+
+void Residency::follow(ValueId leaf, const StoragePtr& storage) {
+  Value& value = values_[leaf];
+  if (!emptied(leaf)) {
+    ++freed_homes_;
+    if (value.checksum == 0) value.checksum = checksum(*value.kept, {0, value.extent});
+  }
+  const memory::Allocation before = value.allocation;
+  detach(leaf);
+  set_home(leaf, storage);
+  value.allocation = before;
+  value.followed = true;
+  value.kept = storage;
 }
 
 void Residency::evict(ValueId id) {

@@ -50,8 +50,8 @@ class Residency {
   ValueId latest(ValueId id) const;
   /// The storage with the contents of `id`, or null where they must be recomputed.
   StoragePtr alive(ValueId id) const;
-  /// The storage of `id` where that was emptied, or emptied and filled again, by other means than operators: its
-  /// contents now are what plain's saved tensors would see. Null where it was not.
+  /// The storage of `id` where that was emptied, or emptied and filled again, by other means than operators, or is
+  /// another one than it was: its contents now are what plain's saved tensors would see. Null where it was not.
   StoragePtr emptied(ValueId id) const;
   /// alive() for a replay that reads it: null also where somebody may have written to the memory through a pointer. Of
   /// a leaf that is_restored() the storage.
@@ -87,6 +87,9 @@ class Residency {
   void become_leaf(ValueId id);
   /// Its producer is forgotten.
   void forget_producer(ValueId id) { values_[id].producer = kNone; }
+  /// The same, but nothing is held: the value is a leaf for as long as others hold its storage.
+  void become_unheld(ValueId id);
+  void end_unheld(ValueId id) { values_[id].unheld = false; }
   /// In whose memory it is, as is_restored() needs to know.
   void watch_contents(ValueId id, const c10::StorageImpl& storage);
   void mark_parameter(ValueId id) { values_[id].parameter = true; }
@@ -107,6 +110,7 @@ class Residency {
 
   void clear_readers();
   void add_reader(ValueId id) { ++values_[id].readers; }
+  void remove_reader(ValueId id) { --values_[id].readers; }
   void want(ValueId id) { ++values_[id].wanted; }
   void stop_wanting(ValueId id) { --values_[id].wanted; }
   /// One saved tensor more refers to it, which will ask for it in this round (`now`) or in a later one.
@@ -134,6 +138,11 @@ class Residency {
   /// Saved tensors see what comes into its home from now on; the contents until now are `copy` (null: lost), for
   /// replays alone.
   void move_to_copy(ValueId id, const StoragePtr& copy);
+  /// The tensor of a leaf was given `storage` in place of its home, which is freed, and may be given the same contents
+  /// again: see is_restored().
+  void follow(ValueId leaf, const StoragePtr& storage);
+  /// Leaves so far whose home was freed.
+  uint64_t freed_homes() const { return freed_homes_; }
   /// Evicts its contents; the caller makes sure that only the record holds them.
   void evict(ValueId id);
   /// Evicts them, and holds them packed from now on. False, and nothing has happened, if they cannot be packed.
@@ -161,6 +170,7 @@ class Residency {
   void forget_plain(const Value& value) const;
 
   StepCounts& counts_;
+  uint64_t freed_homes_ = 0;
   std::vector<Value> values_;
   ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
 };

@@ -1,5 +1,6 @@
 // What the recorder does when an operator has run: its results become values, what it wrote to becomes other values,
 // and tensors that autograd saved meanwhile are bound to them.
+#include <algorithm>
 #include <exception>
 
 #include "memory/ledger.h"
@@ -54,6 +55,14 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   for (const auto& write : pending.writes) {
     recorded = recorded && (write.before == kNone ||
                             static_cast<int64_t>(write.storage->nbytes()) == tape.values[write.before].bytes);
+  }
+  const bool unheld = std::ranges::any_of(pending.unheld, [&](ValueId read) { return tape.values[read].unheld; });
+  if (recorded && unheld) {
+    recorded = false;
+    for_each_result(outputs, [&](const at::Tensor& t) {
+      if (!t.defined() || t.storage().nbytes() == 0 || tape.values.find(storage_of(t)) != kNone) return;
+      tape.values.become_unheld(tape.values.add(StoragePtr::reclaim_copy(storage_of(t)), *t.unsafeGetTensorImpl()));
+    });
   }
   if (recorded) {
     uint32_t result = 0;

@@ -16,13 +16,42 @@ bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   return !(tensor.is_view() ? tensor._base() : tensor).is_leaf();  // products read a transposed view of a weight
 }
 
-bool Tape::repeatable_now(ValueId id) const {
-  if (watched_ends_ == memory::watched_ends()) return true;  // no leaf of any tape was emptied since
-  bool all_there = true;
-  program.for_each_value(program[values[id].producer], [&](ValueId input) {
-    all_there = all_there && (values[input].producer != kNone || values.emptied(input) == nullptr);
-  });
-  return all_there;
+bool Tape::needs_lost_leaf(ValueId id) {
+  const uint64_t losses = memory::watched_ends() + values.freed_homes();
+  if (losses != losses_) {
+    losses_ = losses;
+    intact_ = program.next_stamp();
+  }
+  if (intact_ == 0) return false;
+  std::vector<ValueId> stack = {id};
+  while (!stack.empty()) {
+    const Value& value = values[stack.back()];
+    if (value.producer == kNone && values.emptied(stack.back())) {
+      intact_ = program.next_stamp();  // some that were stamped on the way here are not
+      return true;
+    }
+    stack.pop_back();
+    if (value.producer == kNone || program.is_stamped(value.producer, intact_)) continue;
+    program.stamp(value.producer) = intact_;
+    program.for_each_value(program[value.producer], [&](ValueId input) { stack.push_back(input); });
+  }
+  return false;
+}
+
+void Tape::make_leaf(ValueId id, const StoragePtr& storage) {
+  values.become_leaf(id);
+  hold_leaf(id, storage);
+  if (values.trace != nullptr) values.trace->holds(id, *storage);
+}
+
+void Tape::make_unrepeatable(ValueId id, const StoragePtr& storage) {
+  if (values[id].kept) return make_leaf(id, storage);
+  values.become_unheld(id);
+}
+
+void Tape::hold_unheld(ValueId id, const StoragePtr& storage) {
+  values.end_unheld(id);
+  make_leaf(id, storage);
 }
 
 void Tape::retain(ValueId id, const StoragePtr& storage) {

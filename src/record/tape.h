@@ -104,19 +104,26 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void before_write(const StoragePtr& storage);
   /// `storage` has been written to, by an operator that does not say so.
   void after_write(const StoragePtr& storage);
-  /// `tensor.data = other` is about to happen. Plain's saved tensors are the very tensor and see the other contents;
-  /// the record does not know which contents those are, so that asking for one of this tensor is an error from now on.
-  void replace_data(const at::TensorBase& tensor);
+  /// `tensor.data = other` is about to happen. Plain's saved tensors are the very tensor and see the other contents.
+  /// Of an activation the record does not know which contents those are: asking for one of this tensor is an error from
+  /// now on. A parameter that becomes empty is about to be freed, and may be filled again (DeepSpeed's ZeRO-3).
+  void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
   /// Was the data of `tensor` replaced after the moment `saved_at` of `saves`?
   bool is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const;
   /// Do people write to tensors of this kind through a pointer? Inputs, masks, tables and values computed from them,
   /// but not parameters, their views and activations, unless their memory was handed out. On the CPU alone: a look at a
   /// GPU's memory would take too long.
   bool may_change_unseen(ValueId id, const at::Tensor& tensor) const;
-  /// Could a replay recompute it now? Not where its producer reads a leaf that is emptied: parameters that are sharded
-  /// over processes are there while their own layer runs, forward and backward, and a replay for another layer comes at
-  /// the wrong time.
-  bool repeatable_now(ValueId id) const;
+  /// Does a replay of it read a leaf whose contents are gone now? So it is with parameters that are sharded over
+  /// processes: they are there while their own layers run, forward and backward. What an operator reads after that
+  /// belongs to another layer, whose backward pass runs while they are gone.
+  bool needs_lost_leaf(ValueId id);
+  /// No replay makes it from now on: it is kept for replays that read it, in `storage`.
+  void make_leaf(ValueId id, const StoragePtr& storage);
+  /// The same for one that needs_lost_leaf(). Where plain does not save it, the record does not hold it either.
+  void make_unrepeatable(ValueId id, const StoragePtr& storage);
+  /// Autograd saves an unheld leaf: replays may read it from now on.
+  void hold_unheld(ValueId id, const StoragePtr& storage);
 
   // Garbage collection.
 
@@ -137,6 +144,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   static bool validates_steps();
 
  private:
+  /// Of an autograd leaf, whose storage is the home of `id`, if of any.
+  void replace_leaf(ValueId id, const c10::StorageImpl& before, const StoragePtr& after);
   /// Copies `leaf` where a replay may read it: it is about to be written to, or has been (`intact` is false).
   void save_leaf(ValueId leaf, bool intact);
   /// collect() before `leaf` is written to, but of values in a user's hands only those made of it are released: others
@@ -149,6 +158,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNone);
   /// By value: whether operators made it of `leaf`, directly or not.
   std::vector<bool> made_of(ValueId leaf) const;
+  /// Forgets an operation whose results nothing reads, and the leaves that it alone has read.
+  void forget_unread(OperationId id);
   void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
   /// Only the record holds the value: evicts or packs it, if its policy or plan says so.
   void apply_action(ValueId id);
@@ -162,11 +173,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   int64_t live_ = 0;
   ska::flat_hash_map<const c10::TensorImpl*, int64_t> replaced_;  ///< tensors whose data was, and `saves` then
   std::vector<Scope> scopes_;                                     ///< by id, which begin at 1
-  std::vector<ValueId> drop_queue_;   ///< to be evicted or packed as soon as only the record holds them
-  std::vector<ValueId> leaf_queue_;   ///< that stay, and leave plain's account then
-  std::vector<ValueId> again_queue_;  ///< that all saved tensors have unpacked, and may unpack again
-  size_t next_look_ = 0;              ///< in leaf_queue_
-  const uint64_t watched_ends_ = memory::watched_ends();  ///< before the first leaf
+  std::vector<ValueId> drop_queue_;           ///< to be evicted or packed as soon as only the record holds them
+  std::vector<ValueId> leaf_queue_;           ///< that stay, and leave plain's account then
+  std::vector<ValueId> again_queue_;          ///< that all saved tensors have unpacked, and may unpack again
+  size_t next_look_ = 0;                      ///< in leaf_queue_
+  uint64_t losses_ = memory::watched_ends();  ///< of leaves, when needs_lost_leaf() last looked at any
+  uint32_t intact_ = 0;                       ///< stamps operators whose replays read no leaf that was lost by then
   uint32_t released_since_collect_ = 0;
   bool released_since_look_ = false;  ///< at the generators' states
 };

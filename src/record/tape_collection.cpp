@@ -45,6 +45,30 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
   return needed;
 }
 
+void Tape::forget_unread(OperationId id) {
+  if (captured_tensors != SIZE_MAX) return;  // an operator that is running may be about to read a result
+  const Operation& operation = program[id];
+  const ValueId end = operation.first_value + operation.value_count;
+  for (ValueId made = operation.first_value; made < end; ++made) {
+    const Value& value = values[made];
+    const bool needed = value.saved > 0 || value.readers > 0 || value.held_for > 0 || value.wanted > 0;
+    if (needed || value.kept || value.home.use_count() > 0) return;
+  }
+  std::vector<ValueId> inputs;
+  program.for_each_value(operation, [&](ValueId input) {
+    inputs.push_back(input);
+    values.remove_reader(input);
+  });
+  for (ValueId made = operation.first_value; made < end; ++made) values.forget_producer(made);
+  program.forget(id);
+  std::vector<StoragePtr> freed;
+  for (const ValueId input : inputs) {
+    const Value& value = values[input];
+    const bool needed = value.saved > 0 || value.readers > 0 || value.held_for > 0 || value.wanted > 0;
+    if (!needed && value.producer == kNone) values.reset(input, freed);
+  }
+}
+
 void Tape::collect() {
   const uint32_t stamp = program.next_stamp();
   release_all_but(reachable(/*living=*/false, stamp), stamp);

@@ -73,7 +73,7 @@ void Tape::apply_action(ValueId id) {
   const bool by_policy = value.drop && value.anchor_of == 0;
   const bool chosen = (by_policy || value.action.kind != Action::Kind::kKeep) && value.recomputable() && !value.pinned;
   // Where somebody has written to it unseen, plain's saved tensors see that: then it stays.
-  if (chosen && repeatable_now(id) && values.is_as_watched(id)) {
+  if (chosen && values.is_as_watched(id)) {
     if (by_policy || value.action.kind != Action::Kind::kPack) {
       values.evict(id);
     } else if (value.element_bytes > 0) {

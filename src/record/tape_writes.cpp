@@ -20,7 +20,7 @@ StoragePtr copy_for_replays(const c10::StorageImpl& contents) {
 void Tape::before_write(const StoragePtr& storage) {
   const ValueId id = values.find(storage.get());
   if (id == kNone) return;
-  if (values[id].raw) {
+  if (values[id].raw || values[id].unheld) {
     values.detach(id);
   } else if (!values[id].recomputable()) {
     // What was emptied before cannot be copied. It may be about to be filled again, with the same contents.
@@ -34,7 +34,7 @@ void Tape::before_write(const StoragePtr& storage) {
 void Tape::after_write(const StoragePtr& storage) {
   const ValueId id = values.find(storage.get());
   if (id == kNone) return;
-  if (values[id].raw || values[id].recomputable()) {
+  if (values[id].raw || values[id].unheld || values[id].recomputable()) {
     before_write(storage);  // the old contents need no copy
   } else {
     save_leaf(id, /*intact=*/false);
@@ -55,12 +55,28 @@ void Tape::save_leaf(ValueId leaf, bool intact) {
   values.move_to_copy(leaf, copy);
 }
 
-void Tape::replace_data(const at::TensorBase& tensor) {
+void Tape::replace_data(const at::TensorBase& tensor, const at::TensorBase& other) {
   if (!tensor.has_storage()) return;
-  // Leaves of autograd's graph are saved themselves, where the record cannot evict them.
   const ValueId id = values.find(storage_of(tensor));
-  if (tensor.is_leaf() && (id == kNone || !values[id].recomputable())) return;
-  replaced_[tensor.unsafeGetTensorImpl()] = saves;
+  if (!tensor.is_leaf() || (id != kNone && values[id].recomputable())) {
+    replaced_[tensor.unsafeGetTensorImpl()] = saves;
+  } else if (other.has_storage()) {  // leaves of autograd's graph are saved themselves, so that they show it
+    replace_leaf(id, *storage_of(tensor), StoragePtr::reclaim_copy(storage_of(other)));
+  }
+}
+
+void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const StoragePtr& after) {
+  // What operators have put together for it (a gathered parameter) is freed when it becomes empty, whatever made it.
+  const ValueId gathered = values.find(after.get());
+  if (gathered != kNone && values[gathered].saved == 0) {
+    values.detach(gathered);
+    if (values[gathered].producer != kNone) forget_unread(values[gathered].producer);
+  }
+  if (id == kNone) return;
+  // The record's reference, and the tensor's. Where a saved view holds the memory too, emptying the tensor frees none.
+  const bool frees = after->nbytes() == 0 && values[id].kept && values[id].kept.use_count() == 2;
+  const bool fills = before.nbytes() == 0;
+  if (frees || fills) values.follow(id, after);
 }
 
 bool Tape::is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const {

@@ -50,11 +50,11 @@ void Tapes::hand_out(const at::Tensor& tensor, const Tape* except) {
   }
 }
 
-void Tapes::replace_data(const at::TensorBase& tensor) {
+void Tapes::replace_data(const at::TensorBase& tensor, const at::TensorBase& other) {
   if (!exist() || !tensor.defined()) return;
   for (const auto& tape : living()) {
     const std::lock_guard lock(tape->mutex);
-    tape->replace_data(tensor);
+    tape->replace_data(tensor, other);
   }
 }
 

@@ -28,7 +28,7 @@ class Tapes {
   /// that knows better.
   void hand_out(const at::Tensor& tensor, const Tape* except = nullptr);
   /// `tensor.data = other` is about to happen: see Tape::replace_data().
-  void replace_data(const at::TensorBase& tensor);
+  void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
 
  private:
   std::vector<std::shared_ptr<Tape>> living();

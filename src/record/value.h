@@ -39,6 +39,7 @@ struct Value {
   bool raw = false;              ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
   bool watched = false;          ///< a result without gradient, which people may write to through a pointer
   bool workspace = false;        ///< has padding that no kernel fills: its bits may differ from call to call
+  bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded
   bool parameter = false;        ///< a leaf of autograd's graphs that needs a gradient
   uint8_t element_bytes = 0;     ///< of a value that may be packed; 0: it cannot be
   ValueId successor = kNone;     ///< what an in-place write made of it, where saved tensors referred to it
@@ -51,6 +52,7 @@ struct Value {
       packed;                     ///< the contents: instead of a replay, or beside `kept` to spare a second packing
   memory::Allocation allocation;  ///< behind the home: another one means that the storage was emptied since
   std::shared_ptr<const memory::LastContents> last_contents;  ///< of a leaf's allocation, where its end is seen
+  bool followed = false;  ///< its home is that of a tensor which was given other memory; `checksum` is of the contents
   c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on the home ...
   uint32_t version = 0;             ///< ... and its count: a different one means an unseen write
   uint64_t checksum = 0;            ///< of the contents when evicted (verify mode) or last watched; 0: not taken

@@ -20,7 +20,7 @@ class Hooks final : public VariableHooksInterface {
   explicit Hooks(const VariableHooksInterface& previous) : previous_(previous) {}
 
   void set_data(const TensorBase& tensor, const TensorBase& other) const override {
-    Tapes::all().replace_data(tensor);
+    Tapes::all().replace_data(tensor, other);
     previous_.set_data(tensor, other);
   }
 

@@ -51,8 +51,7 @@ constexpr double kMostLooks = 1 << 21;
 
 bool may_be_evicted(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
-  return value.kept && !value.pinned && value.producer != kNone && !value.in_use() && !tape.values.emptied(id) &&
-         tape.repeatable_now(id);
+  return value.kept && !value.pinned && value.producer != kNone && !value.in_use() && !tape.values.emptied(id);
 }
 
 }  // namespace

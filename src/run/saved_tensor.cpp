@@ -61,8 +61,13 @@ bool SavedTensor::bind_to(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = storage_of(impl);
   const ValueId id = tape_->values.find(storage);
+  if (id != kNone && tape_->values[id].unheld) tape_->hold_unheld(id, StoragePtr::reclaim_copy(storage));
   if (id == kNone || !tape_->values[id].recomputable()) return false;  // not ours to evict: stays as it is
   if (tape_->values[id].written_unseen() || tape_->values.emptied(id)) return false;  // no replay gives these contents
+  if (tape_->needs_lost_leaf(id)) {
+    tape_->make_leaf(id, StoragePtr::reclaim_copy(storage));
+    return false;
+  }
   value_ = id;
   view_ = TensorView(impl);
   if (tape_->may_change_unseen(id, tensor)) checksum_ = checksum(impl);

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from compare import blocks, outcome, same_bits
-from processes import group, run_on_two_processes
+from processes import group, run_on_processes
 from scopes import Dropping, assert_exact_when_dropped, assert_exact_within, loss_of
 from torch import nn
 
@@ -203,7 +203,7 @@ def fsdp(rank):
 
 @pytest.mark.parametrize("body", [collectives, fsdp])
 def test_two_processes(tmp_path, body):
-    run_on_two_processes(body, tmp_path)
+    run_on_processes(body, tmp_path)
 
 
 @pytest.mark.parametrize("operator", [torch.ops.c10d.allreduce_, "_c10d_functional::all_reduce"])

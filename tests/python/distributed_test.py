@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from compare import blocks, outcome, same_bits
-from processes import run_on_two_processes
+from processes import run_on_processes
 from scopes import Dropping, loss_of
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,4 +62,4 @@ def compare_with_plain(rank):
 
 
 def test_two_processes(tmp_path):
-    run_on_two_processes(compare_with_plain, tmp_path)
+    run_on_processes(compare_with_plain, tmp_path)

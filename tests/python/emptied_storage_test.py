@@ -8,6 +8,7 @@ import pytest
 import torch
 from compare import blocks, run, same_bits
 from scopes import Dropping, assert_exact_when_dropped, assert_exact_within, loss_of
+from torch import nn
 
 import remat
 
@@ -83,6 +84,92 @@ def test_parameters_emptied_layer_by_layer():
 
     assert_exact_when_dropped(blocks(4), program)
     assert_exact_within(blocks(6), program)
+
+
+class SavesParameter(torch.autograd.Function):
+    """A linear layer's product that saves the parameter itself, whose data may be another by the time of backward."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.t() @ x
+
+
+class Sharded(nn.Module):
+    """Puts its weight together from two shards for its own forward and backward pass alone, as ZeRO-3 does."""
+
+    def __init__(self, layers, log):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64) / 8)
+        self.layers = layers
+        self.shards = [shard.clone() for shard in self.weight.detach().chunk(2)]
+        self.log = log
+        self.release()
+
+    def gather(self, gradient=None):
+        with torch.no_grad():
+            self.weight.data = torch.cat(self.shards)
+
+    def release(self, gradient=None):
+        self.weight.data = torch.empty(0)
+
+    def forward(self, x):
+        self.gather()
+        if x.requires_grad:
+            x.register_hook(self.release)
+        y = SavesParameter.apply(x, self.weight)
+        self.release()
+        y.register_hook(self.gather)
+        self.log.append(remat.memory.current("cpu"))
+        return self.layers(y)
+
+
+def sharded_program(layers, log):
+    def program(model):
+        torch.manual_seed(2)
+        layers_of_model = [Sharded(nn.Sequential(nn.Tanh(), nn.Dropout(0.1)), log) for _ in range(layers)]
+        loss = loss_of(nn.Sequential(model, *layers_of_model)(torch.randn(512, 64)))
+        loss.backward()
+        return [loss.detach(), *(layer.weight.grad for layer in layers_of_model)]
+
+    return program
+
+
+def test_parameters_whose_data_is_empty_between_the_passes_of_their_layer():
+    assert_exact_when_dropped(blocks(1), sharded_program(6, []))
+    for factor in ("90%", "70%"):
+        session = remat.Session(budget=factor)
+        plain = run(blocks(1), sharded_program(6, []), contextlib.nullcontext, 3)
+        ours = run(blocks(1), sharded_program(6, []), session.step, 3)
+        assert all(same_bits(a, b) for a, b in zip(plain[1:-1], ours[1:-1]))
+
+
+def test_parameters_whose_data_is_empty_take_no_memory():
+    remat.memory.start_accounting("cpu")
+    plain, ours = [], []
+    run(blocks(1), sharded_program(6, plain), contextlib.nullcontext, 1)
+    run(blocks(1), sharded_program(6, ours), remat.Session().step, 1)
+    assert ours[-1] - ours[0] <= 1.02 * (plain[-1] - plain[0])
+
+
+def test_a_parameter_with_other_data_is_read_as_it_was():
+    """Its old contents stay, since a replay may read them: nothing was freed."""
+
+    def program(model):
+        loss = loss_of(model(torch.randn(32, 64)))
+        weight = model[0][0].weight
+        before = weight.data
+        weight.data = torch.full_like(before, 7.0)
+        loss.backward()
+        weight.data = before
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(3), program)
 
 
 def test_other_contents_are_refused_by_the_name_of_what_was_emptied():

@@ -1,4 +1,4 @@
-"""gloo groups: of this process alone, and of two processes that run the same function."""
+"""gloo groups: of this process alone, and of several processes that run the same function."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ def group(rank=0, world_size=1, path=None):
             dist.destroy_process_group()
 
 
-def work(rank, path, queue, body):
+def work(rank, count, path, queue, body):
     torch.set_num_threads(1)
     try:
-        with group(rank, 2, path):
+        with group(rank, count, path):
             body(rank)
         queue.put((rank, None))
-    except BaseException as error:  # what one rank throws would leave the other waiting
+    except BaseException as error:  # what one rank throws would leave the others waiting
         queue.put((rank, repr(error)))
         raise
 
 
-def run_on_two_processes(body, folder):
-    """Calls `body(rank)` on two new processes that form a group; fails if one of them does."""
+def run_on_processes(body, folder, count=2):
+    """Calls `body(rank)` on `count` new processes that form a group; fails if one of them does."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    processes = [context.Process(target=work, args=(rank, folder / "store", queue, body)) for rank in range(2)]
+    processes = [context.Process(target=work, args=(rank, count, folder / "store", queue, body)) for rank in range(count)]
     for process in processes:
         process.start()
     try:
-        answers = [queue.get(timeout=300) for _ in processes]
+        answers = []
+        while len(answers) < count and not any(error for _, error in answers):
+            answers.append(queue.get(timeout=300))
     finally:
         for process in processes:
-            process.join(30)
+            process.join(30 if len(answers) == count else 1)
             process.kill()
-    assert [error for _, error in sorted(answers, key=lambda answer: answer[0])] == [None, None]
+    assert [error for _, error in answers] == [None] * count, answers

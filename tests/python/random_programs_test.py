@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from children import in_child
-from processes import group, run_on_two_processes
+from processes import group, run_on_processes
 from random_loops import WithExtra, check_forks, check_iterations, check_loop
 from random_programs import SIZE, check
 
@@ -56,7 +56,7 @@ def check_collectives(rank):
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
 def test_same_bits_with_collectives_on_two_processes(tmp_path):
-    run_on_two_processes(check_collectives, tmp_path)
+    run_on_processes(check_collectives, tmp_path)
 
 
 @pytest.mark.parametrize(("check_one", "usual"), [(check_forks, 6), (check_loop, 8), (check_iterations, 12)])

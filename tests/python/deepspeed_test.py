@@ -1,0 +1,74 @@
+"""DeepSpeed's ZeRO. Stage 3 gives parameters empty data between the passes of their layer (`parameter.data = ...`)."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+
+import pytest
+import torch
+from processes import run_on_processes
+from scopes import loss_of
+from sharding import BATCH, STEPS, WAYS, WIDTH, blocks_to_shard, check_report, compare_with_plain, scope_of
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see scripts/setup"
+)
+
+
+def engine_of(stage):
+    import deepspeed
+
+    model = blocks_to_shard()
+    configuration = {
+        "train_micro_batch_size_per_gpu": BATCH,
+        "zero_allow_untested_optimizer": True,
+        "zero_optimization": {
+            "stage": stage,
+            "overlap_comm": False,
+            "reduce_bucket_size": 10_000,
+            # As for a model too large for one process: parameters go as soon as their layer has run.
+            "stage3_param_persistence_threshold": 100,
+            "stage3_prefetch_bucket_size": 1_000,
+            "stage3_max_live_parameters": 1_000,
+            "stage3_max_reuse_distance": 1,
+        },
+    }
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=configuration)[0]
+
+
+def train(stage, rank, how):
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    engine = engine_of(stage)
+    torch.manual_seed(5 + rank)
+    scope, session = scope_of(how)
+    losses = []
+    for _ in range(STEPS):
+        with scope():
+            loss = loss_of(engine(torch.randn(BATCH, WIDTH)))
+            engine.backward(loss)
+            losses.append(loss.detach())
+        check_report(session, must_drop=how not in ("none", "100%"))
+        engine.step()
+    state = [safe_get_full_fp32_param(parameter) for parameter in engine.module.parameters()]
+    engine.destroy()
+    return [*losses, *state, torch.get_rng_state()], []
+
+
+def compare(stage, rank):
+    os.environ.update(DS_ACCELERATOR="cpu", LOCAL_RANK=str(rank), LOCAL_SIZE="2")
+    logging.disable(logging.WARNING)
+    import deepspeed
+
+    deepspeed.init_distributed("gloo", verbose=False, dist_init_required=False)
+    ways = [way.replace("60%", "80%") for way in WAYS] if stage == 3 else (*WAYS, "40%")
+    compare_with_plain(functools.partial(train, stage, rank), f"ZeRO-{stage}", rank, ways)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_two_processes(tmp_path, stage):
+    run_on_processes(functools.partial(compare, stage), tmp_path)

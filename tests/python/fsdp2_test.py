@@ -1,0 +1,85 @@
+"""FSDP2: `fully_shard` empties the storages of parameters between the passes of their layer, and fills them again."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+import torch.distributed as dist
+from processes import run_on_processes
+from scopes import loss_of
+from sharding import BATCH, STEPS, WAYS, WIDTH, blocks_to_shard, check_report, compare_with_plain, scope_of
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
+
+
+def sharded(row):
+    from torch.distributed import device_mesh, fsdp
+
+    model = blocks_to_shard()
+    options = {
+        "reshard to two": {"reshard_after_forward": 2},
+        "not resharded": {"reshard_after_forward": False},
+        "offload": {"offload_policy": fsdp.CPUOffloadPolicy(pin_memory=False)},
+        "bfloat16": {"mp_policy": fsdp.MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)},
+    }.get(row, {})
+    if row == "hybrid":
+        options["mesh"] = device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    for block in model[1:]:
+        fsdp.fully_shard(block, **options)
+    return fsdp.fully_shard(model, **options)
+
+
+def logging_collectives(log):
+    """The collectives that FSDP2 calls from now on write to `log`. Returns what they were."""
+    originals = {}
+    for name in ("all_gather_single", "reduce_scatter_single", "all_reduce"):
+        originals[name] = getattr(dist, name)
+
+        def logged(*args, _name=name, _original=originals[name], **kwargs):
+            tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+            log.append((_name, [t.nbytes for t in tensors]))
+            return _original(*args, **kwargs)
+
+        setattr(dist, name, logged)
+    return originals
+
+
+def train(row, rank, how):
+    model = sharded(row)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    torch.manual_seed(5 + rank)
+    scope, session = scope_of(how)
+    micro_batches = 3 if row == "accumulation" else 1
+    losses, log = [], []
+    originals = logging_collectives(log)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        with scope():
+            for micro in range(micro_batches):
+                model.set_requires_gradient_sync(micro == micro_batches - 1)
+                loss = loss_of(model(torch.randn(BATCH, WIDTH)))
+                loss.backward()
+                losses.append(loss.detach())
+        check_report(session, must_drop=how not in ("none", "100%"))
+        optimizer.step()
+    for name, original in originals.items():
+        setattr(dist, name, original)
+    assert log, "no collective was seen: the log shows nothing"
+    state = [t.to_local() for p in model.parameters() for t in (p, p.grad)]
+    return [*losses, *state, torch.get_rng_state()], log
+
+
+def compare(row, rank):
+    compare_with_plain(functools.partial(train, row, rank), row, rank, (*WAYS, "40%"))
+
+
+@pytest.mark.parametrize("row", ["default", "not resharded", "accumulation", "offload", "bfloat16"])
+def test_two_processes(tmp_path, row):
+    run_on_processes(functools.partial(compare, row), tmp_path)
+
+
+@pytest.mark.parametrize("row", ["reshard to two", "hybrid"])
+def test_four_processes(tmp_path, row):
+    run_on_processes(functools.partial(compare, row), tmp_path, 4)
