@@ -5,7 +5,10 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -49,6 +52,22 @@ void announce_write(const at::Tensor& tensor);
 /// the CPU and not counted yet. It may pass the limit: the memory exists.
 void count_memory(const at::Tensor& tensor);
 void count_memory(c10::StorageImpl& storage);
+
+// ---- Tensors made of tensors ----
+
+/// A tensor of a subclass that wraps others, as DTensor does, taken apart.
+struct TensorParts {
+  std::vector<at::Tensor> parts;  ///< which hold the contents
+  /// Makes a tensor of parts that look like these: of the same class, with the same sizes and strides, without autograd
+  /// history. May be called on any thread, and more than once.
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> assemble;
+};
+/// Takes `tensor`, whose dispatch is up to Python, apart; none where that cannot be done, and it is kept as it is. May
+/// be called on any thread.
+using TensorTaker = std::optional<TensorParts> (*)(const at::Tensor& tensor);
+/// What autograd saves of such a tensor is its parts then, which can be dropped. For the rest of the process; call it
+/// before the first step. Default: none.
+void set_tensor_taker(TensorTaker taker);
 
 // ---- How errors leave operators ----
 

@@ -15,5 +15,6 @@ void bind_memory(py::module_& m);
 void bind_operators(py::module_& m);
 void bind_scopes(py::module_& m);
 void bind_session(py::module_& m);
+void bind_wrappers(py::module_& m);
 
 }  // namespace remat::python

@@ -24,6 +24,13 @@ bool is_constant(const c10::IValue& value) {
   return true;
 }
 
+/// Products read a transposed view of a weight.
+const at::TensorBase& base_of(const at::Tensor& tensor) { return tensor.is_view() ? tensor._base() : tensor; }
+bool is_parameter(const at::Tensor& tensor) {
+  const at::TensorBase& base = base_of(tensor);
+  return base.is_leaf() && base.requires_grad();
+}
+
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
   for (const auto& input : inputs) {
     if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
@@ -98,7 +105,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   argument.value = read(tensor, overwritten);
   if (tape.values[argument.value].unheld) pending.unheld.push_back(argument.value);
   argument.view = TensorView(impl);
-  if (!overwritten && tape.may_change_unseen(argument.value, tensor))
+  if (!overwritten && !pending.inside_wrapper && tape.may_change_unseen(argument.value, tensor))
     argument.checksum = read_checksum(impl, tape.step);
   if (written) watch_write(pending, impl, argument.value);
 }
@@ -114,6 +121,11 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const auto storage = StoragePtr::reclaim_copy(storage_of(impl));
   if (const ValueId id = values.find(storage.get()); id != kNone) {
+    if (values[id].unheld &&
+        is_parameter(tensor)) {  // gathered by a collective, and needed for as long as its layer runs
+      values.detach(id);
+      return read_new(tensor, storage);
+    }
     const Value& value = values[id];
     const bool emptied = !value.is_in_place(*storage) && !values.is_restored(id);
     const bool handed_out = value.recomputable() && value.is_handed_out(*storage);
@@ -152,9 +164,8 @@ ValueId Recorder::read_new(const at::Tensor& tensor, const StoragePtr& storage) 
   tape.hold_leaf(id, storage);
   tape.values.set_policy(id, root_scope_, /*drop=*/false);
   tape.values.watch_contents(id, *storage);
-  // Products read a transposed view of a weight.
-  const at::TensorBase& parameter = tensor.is_view() ? tensor._base() : tensor;
-  if (!parameter.is_leaf() || !parameter.requires_grad()) return id;
+  if (!is_parameter(tensor)) return id;
+  const at::TensorBase& parameter = base_of(tensor);
   tape.values.mark_parameter(id);
   tape.counts.parameter_bytes += tape.values[id].bytes;
   tape.parameters.emplace_back(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(parameter.unsafeGetTensorImpl()));

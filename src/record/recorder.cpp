@@ -71,6 +71,18 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
   for (const auto position : info.written) for_each_tensor(inputs[position], visit);
 }
 
+/// Is any input a tensor that wraps others (DTensor)? The operators that its class calls for their parts are recorded
+/// then, and this one is not.
+bool has_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
+  bool found = false;
+  for (const c10::IValue& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      found = found || (tensor.defined() && tensor.unsafeGetTensorImpl()->is_python_dispatch());
+    });
+  }
+  return found;
+}
+
 /// Held while a kernel of the meta device runs.
 struct MetaKernel final : at::ObserverContext {};
 
@@ -201,7 +213,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
     }
     return nullptr;
   }
-  recorder->begin(fn, *info);
+  if (!has_wrapper(fn.inputs())) recorder->begin(fn, *info);
   return nullptr;
 }
 
@@ -264,6 +276,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.fn = &fn;
   pending.info = &info;
   pending.draws = std::move(draws);
+  pending.inside_wrapper = below_autograd();
   pending.exceptions = std::uncaught_exceptions();
   pending.before = tape.program.mark();
   pending.values = tape.values.size();

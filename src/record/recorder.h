@@ -116,6 +116,8 @@ class Recorder {
     at::Generator generator;  // that it may draw from, if its state was captured
     std::unique_ptr<DrawSection> draws;
     bool reads = false;  // has an input with contents
+    bool inside_wrapper =
+        false;  // called for a tensor that wraps others, below autograd: nothing says who needs a gradient
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 
@@ -165,6 +167,9 @@ class Recorder {
   /// Where a call has contradicted its schema, no replay runs the operator any more.
   void check_trial(Pending& pending, const std::vector<c10::IValue>& outputs);
   void distrust(const OperatorInfo& info);
+  /// What a collective has made or written to is a leaf. Where plain does not save it, the record does not hold it
+  /// either: the results of reductions are as large as what is made of them.
+  void leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs);
   void finish_writes(Pending& pending, OperationId producer);
   void mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs);
   void bind_saved(Pending& pending);

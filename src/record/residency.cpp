@@ -103,15 +103,15 @@ ValueId Residency::add(const StoragePtr& storage, const c10::TensorImpl& seen_th
   return id;
 }
 
-ValueId Residency::add_result(const at::Tensor& tensor, OperationId producer, uint32_t result,
-                              const OperatorInfo& info) {
+ValueId Residency::add_result(const at::Tensor& tensor, OperationId producer, uint32_t result, const OperatorInfo& info,
+                              bool watch) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const ValueId id = add(StoragePtr::reclaim_copy(storage_of(impl)), impl);
   Value& value = values_[id];
   value.producer = producer;
   value.result = result;
   value.workspace = static_cast<int>(result) == info.workspace_result;
-  value.watched = !tensor.requires_grad() && !info.random && !value.workspace;
+  value.watched = watch && !tensor.requires_grad() && !info.random && !value.workspace;
   value.pinned = info.batch_norm && result > 0;  // some bytes that spare a replay two passes
   return id;
 }
@@ -168,6 +168,7 @@ void Residency::become_leaf(ValueId id) {
 
 void Residency::become_unheld(ValueId id) {
   become_leaf(id);
+  values_[id].kept.reset();
   values_[id].unheld = true;
 }
 

@@ -69,7 +69,9 @@ class Residency {
   /// Makes `storage` the home of a new leaf.
   ValueId add(const StoragePtr& storage, const c10::TensorImpl& seen_through);
   /// Makes `storage` the home of a new value: tensor `result` of operation `producer`, which is about to be recorded.
-  ValueId add_result(const at::Tensor& tensor, OperationId producer, uint32_t result, const OperatorInfo& info);
+  /// `watch`: people may write to it through a pointer, where it needs no gradient.
+  ValueId add_result(const at::Tensor& tensor, OperationId producer, uint32_t result, const OperatorInfo& info,
+                     bool watch = true);
   /// `storage`, the home of `before` (kNone: of nothing yet), was written to: makes it the home of a new leaf and
   /// returns that. Tensors saved before see the new contents when they are asked for, as far as their version count
   /// allows: from now on they refer to the new value, which the caller must make kept.

@@ -43,6 +43,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   count(c10::ArrayRef<const c10::IValue>(outputs.data(),
                                          outputs.size()));  // of memory that is not the allocator's: files
   if (!failed) check_trial(pending, outputs);
+  if (!failed && pending.info->collective) leave_unheld(pending, outputs);
   const auto id = static_cast<OperationId>(tape.program.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
   bool recorded = pending.repeatable && alone && !failed;
@@ -81,7 +82,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
         if (!tape.values[known].raw || !tape.program[tape.values[known].producer].info->factory) return;
         tape.values.detach(known);
       }
-      tape.values.add_result(t, id, index, *pending.info);
+      tape.values.add_result(t, id, index, *pending.info, /*watch=*/!pending.inside_wrapper);
     });
   }
   finish_writes(pending, recorded ? id : kNone);
@@ -135,6 +136,19 @@ void Recorder::mark_packable(const Operation& operation, const std::vector<c10::
       tape.values.mark_packable(id, t.itemsize());
     }
   });
+}
+
+void Recorder::leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs) {
+  Residency& values = tape_->values;
+  const auto leave = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !is_plain(tensor)) return;
+    ValueId id = values.find(storage_of(tensor));
+    if (id == kNone) id = values.add(StoragePtr::reclaim_copy(storage_of(tensor)), *tensor.unsafeGetTensorImpl());
+    const Value& value = values[id];
+    if (value.producer == kNone && value.saved == 0 && value.readers == 0) values.become_unheld(id);
+  };
+  for_each_result(outputs, leave);
+  for (const auto position : pending.info->written) for_each_tensor(pending.fn->inputs()[position], leave);
 }
 
 void Recorder::finish_writes(Pending& pending, OperationId producer) {

@@ -3,6 +3,7 @@
 #include "memory/ledger.h"
 #include "record/recorder.h"
 #include "record/tapes.h"
+#include "run/saved_tensor.h"
 
 namespace remat::extension {
 
@@ -30,6 +31,8 @@ void OpaqueRegion::end() {
   if (recorder != nullptr && recorder->tape() == impl_->tape) recorder->end_opaque();
   impl_.reset();
 }
+
+void set_tensor_taker(TensorTaker taker) { tensor_taker() = taker; }
 
 void hand_out(const at::Tensor& tensor) { Tapes::all().hand_out(tensor); }
 

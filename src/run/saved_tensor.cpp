@@ -31,8 +31,35 @@ SavedTensor::~SavedTensor() {
   if (last && tape_->extent != nullptr) tape_->extent->end_if_released();
 }
 
+std::atomic<extension::TensorTaker>& tensor_taker() {
+  static std::atomic<extension::TensorTaker> taker{nullptr};
+  return taker;
+}
+
+bool SavedTensor::take_apart(const at::Tensor& tensor) {
+  const auto taker = tensor_taker().load();
+  // A parameter is held itself: its optimizer and custom functions know it.
+  const bool wraps = tensor.unsafeGetTensorImpl()->is_python_dispatch();
+  if (!wraps || taker == nullptr || (tensor.is_leaf() && tensor.requires_grad())) return false;
+  auto taken = taker(tensor);
+  if (!taken) return false;
+  assemble_ = std::move(taken->assemble);
+  for (const at::Tensor& part : taken->parts) {
+    parts_.push_back(std::make_unique<SavedTensor>(tape_));
+    parts_.back()->call_pack_hook(part);
+    parts_.back()->version_counter_ =
+        c10::VariableVersion(c10::VariableVersion::DISABLED);  // autograd knows the whole's
+  }
+  return true;
+}
+
 void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
   const Recorder::Suspension own_calls_pass;
+  if (take_apart(tensor)) {
+    version_counter_ = tensor.unsafeGetTensorImpl()->version_counter();
+    version_ = version_counter_.current_version();
+    return;
+  }
   const std::lock_guard lock(tape_->mutex);
   const bool versioned = !tensor.is_inference();
   if (versioned) {
@@ -123,6 +150,14 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
 at::Tensor SavedTensor::call_unpack_hook() {
   if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
+  if (assemble_) {
+    std::vector<at::Tensor> parts;
+    for (const auto& part : parts_) parts.push_back(part->call_unpack_hook());
+    const Recorder::Suspension own_calls_pass;
+    at::Tensor whole = assemble_(parts);
+    whole.unsafeGetTensorImpl()->set_version_counter(version_counter_);
+    return whole;
+  }
   check_data();
   // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
   // makes another of it.)

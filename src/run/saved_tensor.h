@@ -1,9 +1,13 @@
 // src/run/saved_tensor.h -- what autograd holds in the place of a tensor that it saved for backward.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include <remat/extension.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include "record/recorder.h"
@@ -11,7 +15,8 @@
 
 namespace remat {
 
-/// Either an alias (the tensor is kept as autograd would keep it) or a reference to a value of a tape and a view of it.
+/// An alias (the tensor is kept as autograd would keep it), or a reference to a value of a tape and a view of it, or
+/// the parts of a tensor that wraps others, each one of these.
 class SavedTensor final : public torch::autograd::SavedVariableHooks, public UnboundSave {
  public:
   explicit SavedTensor(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
@@ -27,6 +32,8 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
  private:
   /// Refers to the value of the tape that holds `tensor` from now on. False where there is none that may be dropped.
   bool bind_to(const at::Tensor& tensor);
+  /// Saves the parts of a tensor that wraps others. False where it does not.
+  bool take_apart(const at::Tensor& tensor);
   void check_version() const;
   void check_data() const;
   /// "a tensor that was saved for backward, a result of aten::sin, of shape [2, 3]"
@@ -35,6 +42,8 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
 
   std::shared_ptr<Tape> tape_;
   at::Tensor alias_;
+  std::vector<std::unique_ptr<SavedTensor>> parts_;
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> assemble_;
   const c10::TensorImpl* saved_ = nullptr;  ///< the tensor's address: not held
   int64_t saved_at_ = 0;                    ///< of Tape::saves
   ValueId value_ = kNone;
@@ -45,6 +54,9 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   bool unbound_ = false;      ///< registered with the recorder, alias_ holds the tensor until bind()
   uint32_t unpacked_in_ = 0;  ///< the value's round in which it was unpacked last
 };
+
+/// See extension::set_tensor_taker(). Null where there is none.
+std::atomic<extension::TensorTaker>& tensor_taker();
 
 /// What install_autograd_engine() asks for.
 std::unique_ptr<torch::autograd::SavedVariableHooks> make_saved_tensor(std::shared_ptr<Tape> tape);

@@ -53,7 +53,7 @@ def train(schedule, rank, how):
 
 
 def compare(schedule, rank):
-    ways = ("plain", "none", "100%", "60%", "40%", "60% online", "60% verify", "dropping")
+    ways = ("plain", "none", "100%", "60%", "50%", "60% online", "60% verify", "dropping")
     compare_with_plain(functools.partial(train, schedule, rank), schedule, rank, ways)
 
 

@@ -169,3 +169,55 @@ def test_a_function_mode_of_the_users():
         return loss.detach()
 
     assert_exact_when_dropped(blocks(3), program)
+
+
+class Scaled(torch.Tensor):
+    """Wraps bytes and a scale, and says so: what autograd saves of it is these."""
+
+    @staticmethod
+    def __new__(cls, codes, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=scale.dtype, device=codes.device)
+
+    def __init__(self, codes, scale):
+        self.codes, self.scale = codes, scale
+
+    def __tensor_flatten__(self):
+        return ["codes", "scale"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, sizes, strides):
+        return Scaled(inner["codes"], inner["scale"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function in (torch.ops.aten.detach.default, torch.ops.aten.t.default):
+            return Scaled(function(args[0].codes), args[0].scale)
+        whole = tree_map(lambda t: t.codes.to(t.scale.dtype) * t.scale if isinstance(t, Scaled) else t, (args, kwargs or {}))
+        return function(*whole[0], **whole[1])
+
+
+def test_a_wrapper_that_says_of_what_it_is_made():
+    def program(model):
+        weight = Scaled(torch.randint(-100, 100, (64, 64), dtype=torch.int8), torch.tensor(0.01))
+        x = torch.randn(512, 64, requires_grad=True)
+        y = x
+        for layer in model:
+            y = torch.sin(nn.functional.linear(layer(y), weight))
+        loss = loss_of(y)
+        loss.backward()
+        return loss.detach(), x.grad
+
+    assert_exact_when_dropped(blocks(4), program)
+
+
+def test_nested_tensors_of_several_lengths():
+    def program(model):
+        x = torch.nested.nested_tensor([torch.randn(n, 64) for n in (30, 10, 20)], layout=torch.jagged)
+        y = model(x)
+        heads = y.unflatten(-1, (4, 16)).transpose(1, 2)
+        z = nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+        loss = loss_of((y + z).values())
+        loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(3), program, drops=False)  # they are kept whole
