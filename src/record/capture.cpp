@@ -121,8 +121,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const auto storage = StoragePtr::reclaim_copy(storage_of(impl));
   if (const ValueId id = values.find(storage.get()); id != kNone) {
-    if (values[id].unheld &&
-        is_parameter(tensor)) {  // gathered by a collective, and needed for as long as its layer runs
+    if (values[id].unheld && is_parameter(tensor)) {  // its layer's replays may read what a collective has gathered
       values.detach(id);
       return read_new(tensor, storage);
     }

@@ -68,13 +68,15 @@ void Tape::replace_data(const at::TensorBase& tensor, const at::TensorBase& othe
 void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const StoragePtr& after) {
   // What operators have put together for it (a gathered parameter) is freed when it becomes empty, whatever made it.
   const ValueId gathered = values.find(after.get());
-  if (gathered != kNone && values[gathered].saved == 0) {
+  if (gathered != kNone) {
+    if (values[gathered].saved > 0) return;  // an activation's memory
     values.detach(gathered);
     if (values[gathered].producer != kNone) forget_unread(values[gathered].producer);
   }
   if (id == kNone) return;
   // The record's reference, and the tensor's. Where a saved view holds the memory too, emptying the tensor frees none.
-  const bool frees = after->nbytes() == 0 && values[id].kept && values[id].kept.use_count() == 2;
+  const StoragePtr& kept = values[id].kept;
+  const bool frees = after->nbytes() == 0 && kept && kept.use_count() == 2 && kept->device_type() == c10::kCPU;
   const bool fills = before.nbytes() == 0;
   if (frees || fills) values.follow(id, after);
 }

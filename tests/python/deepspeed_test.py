@@ -13,9 +13,14 @@ from processes import run_on_processes
 from scopes import loss_of
 from sharding import BATCH, STEPS, WAYS, WIDTH, blocks_to_shard, check_report, compare_with_plain, scope_of
 
+import remat
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed: see scripts/setup"
 )
+
+
+FORWARD_BYTES = {}  #: that the last step of each way held at the end of its forward pass
 
 
 def engine_of(stage):
@@ -47,9 +52,12 @@ def train(stage, rank, how):
     torch.manual_seed(5 + rank)
     scope, session = scope_of(how)
     losses = []
+    remat.memory.start_accounting("cpu")
     for _ in range(STEPS):
+        before = remat.memory.current("cpu")
         with scope():
             loss = loss_of(engine(torch.randn(BATCH, WIDTH)))
+            FORWARD_BYTES[how] = remat.memory.current("cpu") - before
             engine.backward(loss)
             losses.append(loss.detach())
         check_report(session, must_drop=how not in ("none", "100%"))
@@ -67,6 +75,9 @@ def compare(stage, rank):
     deepspeed.init_distributed("gloo", verbose=False, dist_init_required=False)
     ways = [way.replace("60%", "80%") for way in WAYS] if stage == 3 else (*WAYS, "40%")
     compare_with_plain(functools.partial(train, stage, rank), f"ZeRO-{stage}", rank, ways)
+    states = 6 * torch.get_rng_state().nbytes  # before the input and five dropouts
+    assert FORWARD_BYTES["none"] <= FORWARD_BYTES["plain"] + states, FORWARD_BYTES
+    assert FORWARD_BYTES["dropping"] <= (0.6 if stage == 3 else 0.1) * FORWARD_BYTES["plain"] + states, FORWARD_BYTES
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])

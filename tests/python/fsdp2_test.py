@@ -11,7 +11,12 @@ from processes import run_on_processes
 from scopes import loss_of
 from sharding import BATCH, STEPS, WAYS, WIDTH, blocks_to_shard, check_report, compare_with_plain, scope_of
 
+import remat
+
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
+
+
+FORWARD_BYTES = {}  #: that the last forward pass of each way left, above its step's begin
 
 
 def sharded(row):
@@ -53,13 +58,16 @@ def train(row, rank, how):
     scope, session = scope_of(how)
     micro_batches = 3 if row == "accumulation" else 1
     losses, log = [], []
+    remat.memory.start_accounting("cpu")
     originals = logging_collectives(log)
     for _ in range(STEPS):
         optimizer.zero_grad()
+        before = remat.memory.current("cpu")
         with scope():
             for micro in range(micro_batches):
                 model.set_requires_gradient_sync(micro == micro_batches - 1)
                 loss = loss_of(model(torch.randn(BATCH, WIDTH)))
+                FORWARD_BYTES[how] = remat.memory.current("cpu") - before
                 loss.backward()
                 losses.append(loss.detach())
         check_report(session, must_drop=how not in ("none", "100%"))
@@ -73,6 +81,10 @@ def train(row, rank, how):
 
 def compare(row, rank):
     compare_with_plain(functools.partial(train, row, rank), row, rank, (*WAYS, "40%"))
+    if row == "default":
+        states = 6 * torch.get_rng_state().nbytes  # before the input and five dropouts
+        assert FORWARD_BYTES["none"] <= FORWARD_BYTES["plain"] + states, FORWARD_BYTES
+        assert FORWARD_BYTES["dropping"] <= 0.15 * FORWARD_BYTES["plain"] + states, FORWARD_BYTES
 
 
 @pytest.mark.parametrize("row", ["default", "not resharded", "accumulation", "offload", "bfloat16"])
