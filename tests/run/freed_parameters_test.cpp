@@ -73,6 +73,9 @@ class FreedLayer {
 
 class FreedParameters : public testing::TestWithParam<FreedLayer::By> {
  protected:
+  /// Storages go back to the allocator that they came from, whose frees must be seen.
+  void SetUp() override { memory::start_accounting(); }
+
   /// Eight layers, each followed by what saves its result (even ones) or only its input (odd ones). `bytes`: alive at
   /// the end of the forward pass.
   Outcome run(int64_t* bytes = nullptr) const {
@@ -118,7 +121,6 @@ TEST_P(FreedParameters, GiveTheSameBitsWithinABudget) {
 }
 
 TEST_P(FreedParameters, TakeNoMemoryWhereNothingIsDropped) {
-  memory::start_accounting();
   int64_t plain = 0, recorded = 0;
   run_seeded([&] { return run(&plain); });
   Session session{SessionOptions{}};
