@@ -76,7 +76,7 @@ def compare(stage, rank):
     ways = [way.replace("60%", "80%") for way in WAYS] if stage == 3 else (*WAYS, "40%")
     compare_with_plain(functools.partial(train, stage, rank), f"ZeRO-{stage}", rank, ways)
     states = 6 * torch.get_rng_state().nbytes  # before the input and five dropouts
-    assert FORWARD_BYTES["none"] <= FORWARD_BYTES["plain"] + states, FORWARD_BYTES
+    assert FORWARD_BYTES["none"] <= 1.01 * FORWARD_BYTES["plain"] + states, FORWARD_BYTES
     assert FORWARD_BYTES["dropping"] <= (0.6 if stage == 3 else 0.1) * FORWARD_BYTES["plain"] + states, FORWARD_BYTES
 
 

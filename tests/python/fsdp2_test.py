@@ -83,7 +83,7 @@ def compare(row, rank):
     compare_with_plain(functools.partial(train, row, rank), row, rank, (*WAYS, "40%"))
     if row == "default":
         states = 6 * torch.get_rng_state().nbytes  # before the input and five dropouts
-        assert FORWARD_BYTES["none"] <= FORWARD_BYTES["plain"] + states, FORWARD_BYTES
+        assert FORWARD_BYTES["none"] <= 1.01 * FORWARD_BYTES["plain"] + states, FORWARD_BYTES
         assert FORWARD_BYTES["dropping"] <= 0.15 * FORWARD_BYTES["plain"] + states, FORWARD_BYTES
 
 
