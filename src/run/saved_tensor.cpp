@@ -47,8 +47,6 @@ bool SavedTensor::take_apart(const at::Tensor& tensor) {
   for (const at::Tensor& part : taken->parts) {
     parts_.push_back(std::make_unique<SavedTensor>(tape_));
     parts_.back()->call_pack_hook(part);
-    parts_.back()->version_counter_ =
-        c10::VariableVersion(c10::VariableVersion::DISABLED);  // autograd knows the whole's
   }
   return true;
 }
@@ -150,9 +148,13 @@ void SavedTensor::check_contents(const at::Tensor& tensor) const {
 at::Tensor SavedTensor::call_unpack_hook() {
   if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
+  return unpack();
+}
+
+at::Tensor SavedTensor::unpack() {
   if (assemble_) {
     std::vector<at::Tensor> parts;
-    for (const auto& part : parts_) parts.push_back(part->call_unpack_hook());
+    for (const auto& part : parts_) parts.push_back(part->unpack());  // autograd knows the version of the whole alone
     const Recorder::Suspension own_calls_pass;
     at::Tensor whole = assemble_(parts);
     whole.unsafeGetTensorImpl()->set_version_counter(version_counter_);

@@ -34,6 +34,8 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   bool bind_to(const at::Tensor& tensor);
   /// Saves the parts of a tensor that wraps others. False where it does not.
   bool take_apart(const at::Tensor& tensor);
+  /// call_unpack_hook() without a look at the version.
+  at::Tensor unpack();
   void check_version() const;
   void check_data() const;
   /// "a tensor that was saved for backward, a result of aten::sin, of shape [2, 3]"

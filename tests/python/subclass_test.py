@@ -210,6 +210,32 @@ def test_a_wrapper_that_says_of_what_it_is_made():
     assert_exact_when_dropped(blocks(4), program)
 
 
+class LooksAtParts(torch.autograd.Function):
+    """Its backward makes a view of a part of what it saved, as collectives on a DTensor's local tensor do."""
+
+    @staticmethod
+    def forward(ctx, x, scaled):
+        ctx.save_for_backward(x, scaled)
+        return x * scaled.scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, scaled = ctx.saved_tensors
+        assert scaled.scale._version == 0
+        return gradient * scaled.scale.view(1), None
+
+
+def test_parts_are_tensors_like_any_other():
+    def program(model):
+        y = model(torch.randn(32, 64)).sin()
+        scaled = Scaled(torch.ones(64, dtype=torch.int8), y.detach().abs().mean())
+        loss = loss_of(LooksAtParts.apply(y, scaled).exp())
+        loss.backward()
+        return loss.detach()
+
+    assert_exact_when_dropped(blocks(2), program)
+
+
 def test_nested_tensors_of_several_lengths():
     def program(model):
         x = torch.nested.nested_tensor([torch.randn(n, 64) for n in (30, 10, 20)], layout=torch.jagged)
