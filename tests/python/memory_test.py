@@ -12,6 +12,7 @@ from scopes import loss_of
 
 import remat
 
+SANITIZED = "REMAT_SANITIZE" in os.environ  # which keeps memory that was freed, and all blocks come from malloc
 STEPS = 1000 if os.environ.get("REMAT_LONG_RUNS") else 60
 
 
@@ -21,7 +22,7 @@ def resident_bytes() -> int:
 
 
 def growth(step, warm_up, steps):
-    """Tensor bytes and resident bytes that `steps` steps add, after a warm-up."""
+    """Tensor bytes and resident bytes that `steps` steps add, after a warm-up; of a sanitizer's none are counted."""
     for i in range(warm_up):
         step(i)
     gc.collect()
@@ -29,7 +30,7 @@ def growth(step, warm_up, steps):
     for i in range(warm_up, warm_up + steps):
         step(i)
     gc.collect()
-    return remat.memory.current("cpu") - tensors, resident_bytes() - resident
+    return remat.memory.current("cpu") - tensors, 0 if SANITIZED else resident_bytes() - resident
 
 
 @pytest.mark.parametrize("kind", ["auto", "online", "policy", "checkpoint", "wrap"])
@@ -134,6 +135,7 @@ def test_in_a_step_the_limit_is_its_budget(limited):
     assert remat.memory.limit("cpu") > budget
 
 
+@pytest.mark.skipif(SANITIZED, reason="sanitizers get every block through malloc")
 def test_what_freed_tensors_leave_is_cached_and_can_be_given_back(limited):
     remat.memory.release_cached("cpu")
     before = remat.memory.cached("cpu")
