@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from processes import run_on_processes
 from scopes import loss_of
-from sharding import BATCH, STEPS, WAYS, WIDTH, Block, check_report, compare_with_plain, scope_of
+from sharding import BATCH, STEPS, WIDTH, Block, bytes_alive, check_report, compare_with_plain, scope_of
 from torch import nn
 
 import remat
@@ -123,10 +123,10 @@ def end_of_forward(row):
             parallel(row, model, mesh["split"])
         scope, _ = scope_of(how)
         x = torch.randn(BATCH // PLACE, PLACE, WIDTH)
-        before = remat.memory.current("cpu")
+        before = bytes_alive()
         with scope():
             loss = loss_of(forward(row or "tensor", model, mesh, x))
-            found[how] = remat.memory.current("cpu") - before
+            found[how] = bytes_alive() - before
             loss.backward()
         del loss
     return found
