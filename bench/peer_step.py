@@ -32,6 +32,21 @@ def page_faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
+def measure(step):
+    """Runs `step()`: its seconds and exact bytes, and what it returns."""
+    remat.memory.reset_peak("cpu")
+    baseline, faults = remat.memory.current("cpu"), page_faults()
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = step()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {
+        "wall": wall,
+        "cpu": cpu,
+        "page_faults": page_faults() - faults,
+        "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
+    }, result
+
+
 class Program:
     def __init__(self, name, variant, activation_peak_bytes=None):
         remat.memory.start_accounting()
@@ -53,17 +68,12 @@ class Program:
                 parameter.grad.zero_()
         gc.collect()
         torch.manual_seed(7)
-        remat.memory.reset_peak("cpu")
-        baseline, faults = remat.memory.current("cpu"), page_faults()
-        wall, cpu = time.perf_counter(), time.process_time()
-        with self.steps.around():
-            self.model.loss().backward()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        result = {
-            "wall": wall,
-            "cpu": cpu,
-            "page_faults": page_faults() - faults,
-            "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
+
+        def train():
+            with self.steps.around():
+                self.model.loss().backward()
+
+        result = measure(train)[0] | {
             "gradients": fingerprint(p.grad for p in self.parameters),
             "buffers": fingerprint(self.model.buffers()),
         }

@@ -12,12 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 import peer_models
 import torch
 import torch.distributed as dist
-from peer_step import fingerprint, page_faults
+from peer_step import fingerprint, measure
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -44,25 +43,24 @@ class Program:
         self.model = sharded_gpt(layers, checkpoint_wrapper if variant == "checkpoint" else lambda block: block)
         self.is_remat, self.activation_peak_bytes = variant == "remat", activation_peak_bytes
         self.session = None
-        self.run(lambda: contextlib.nullcontext())  # FSDP2 makes its buffers in the first step
+        self.run(contextlib.nullcontext)  # FSDP2 makes its buffers in the first step
 
     def run(self, around):
         for parameter in self.model.parameters():
             parameter.grad = None
         torch.manual_seed(7 + dist.get_rank())
         dist.barrier()
-        remat.memory.reset_peak("cpu")
-        baseline, faults = remat.memory.current("cpu"), page_faults()
-        wall, cpu = time.perf_counter(), time.process_time()
-        with around():
-            loss = self.model.loss()
-            forward_bytes = remat.memory.current("cpu") - baseline
-            loss.backward()
-        return {
-            "wall": time.perf_counter() - wall,
-            "cpu": time.process_time() - cpu,
-            "page_faults": page_faults() - faults,
-            "activation_peak_bytes": remat.memory.peak("cpu") - baseline,
+        baseline = remat.memory.current("cpu")
+
+        def step():
+            with around():
+                loss = self.model.loss()
+                forward_bytes = remat.memory.current("cpu") - baseline
+                loss.backward()
+            return loss, forward_bytes
+
+        measured, (loss, forward_bytes) = measure(step)
+        return measured | {
             "forward_bytes": forward_bytes,
             "gradients": fingerprint(parameter.grad.to_local() for parameter in self.model.parameters()),
             "buffers": loss.item(),
