@@ -20,10 +20,6 @@ struct Recipe {
   py::dict others;       ///< attributes that are no tensors, as a device mesh
   std::vector<std::string> names;
   py::object context, sizes, strides;
-
-  Recipe() = default;
-  Recipe(const Recipe&) = delete;
-  Recipe& operator=(const Recipe&) = delete;
 };
 
 void release(Recipe* recipe) {

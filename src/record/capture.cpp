@@ -24,8 +24,6 @@ bool is_constant(const c10::IValue& value) {
   return true;
 }
 
-/// Products read a transposed view of a weight.
-const at::TensorBase& base_of(const at::Tensor& tensor) { return tensor.is_view() ? tensor._base() : tensor; }
 bool is_parameter(const at::Tensor& tensor) {
   const at::TensorBase& base = base_of(tensor);
   return base.is_leaf() && base.requires_grad();

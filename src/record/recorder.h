@@ -115,9 +115,8 @@ class Recorder {
     bool suspect_random = false;
     at::Generator generator;  // that it may draw from, if its state was captured
     std::unique_ptr<DrawSection> draws;
-    bool reads = false;  // has an input with contents
-    bool inside_wrapper =
-        false;  // called for a tensor that wraps others, below autograd: nothing says who needs a gradient
+    bool reads = false;           // has an input with contents
+    bool inside_wrapper = false;  // below autograd, for a tensor that wraps others: nothing says who needs a gradient
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 
@@ -167,6 +166,8 @@ class Recorder {
   /// Where a call has contradicted its schema, no replay runs the operator any more.
   void check_trial(Pending& pending, const std::vector<c10::IValue>& outputs);
   void distrust(const OperatorInfo& info);
+  /// Makes the result of an operator that is not recorded an unheld leaf, where it is no value yet.
+  void add_unheld(const at::Tensor& tensor);
   /// What a collective has made or written to is a leaf. Where plain does not save it, the record does not hold it
   /// either: the results of reductions are as large as what is made of them.
   void leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs);

@@ -61,8 +61,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   if (recorded && unheld) {
     recorded = false;
     for_each_result(outputs, [&](const at::Tensor& t) {
-      if (!t.defined() || t.storage().nbytes() == 0 || tape.values.find(storage_of(t)) != kNone) return;
-      tape.values.become_unheld(tape.values.add(StoragePtr::reclaim_copy(storage_of(t)), *t.unsafeGetTensorImpl()));
+      if (t.defined() && t.storage().nbytes() > 0) add_unheld(t);
     });
   }
   if (recorded) {
@@ -138,12 +137,18 @@ void Recorder::mark_packable(const Operation& operation, const std::vector<c10::
   });
 }
 
+void Recorder::add_unheld(const at::Tensor& tensor) {
+  Residency& values = tape_->values;
+  if (values.find(storage_of(tensor)) != kNone) return;
+  values.become_unheld(values.add(StoragePtr::reclaim_copy(storage_of(tensor)), *tensor.unsafeGetTensorImpl()));
+}
+
 void Recorder::leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs) {
   Residency& values = tape_->values;
   const auto leave = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !is_plain(tensor)) return;
-    ValueId id = values.find(storage_of(tensor));
-    if (id == kNone) id = values.add(StoragePtr::reclaim_copy(storage_of(tensor)), *tensor.unsafeGetTensorImpl());
+    add_unheld(tensor);
+    const ValueId id = values.find(storage_of(tensor));
     const Value& value = values[id];
     if (value.producer == kNone && value.saved == 0 && value.readers == 0) values.become_unheld(id);
   };

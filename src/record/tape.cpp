@@ -13,7 +13,7 @@ bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   const Value& value = values[id];
   if (value.producer != kNone) return value.watched;
   if (!tensor.requires_grad() || value.is_handed_out(*storage_of(tensor))) return true;
-  return !(tensor.is_view() ? tensor._base() : tensor).is_leaf();  // products read a transposed view of a weight
+  return !base_of(tensor).is_leaf();
 }
 
 bool Tape::needs_lost_leaf(ValueId id) {
@@ -22,7 +22,8 @@ bool Tape::needs_lost_leaf(ValueId id) {
     losses_ = losses;
     intact_ = program.next_stamp();
   }
-  if (intact_ == 0) return false;
+  const OperationId producer = values[id].producer;
+  if (intact_ == 0 || (producer != kNone && program.is_stamped(producer, intact_))) return false;
   std::vector<ValueId> stack = {id};
   while (!stack.empty()) {
     const Value& value = values[stack.back()];

@@ -51,8 +51,7 @@ void Tape::forget_unread(OperationId id) {
   const ValueId end = operation.first_value + operation.value_count;
   for (ValueId made = operation.first_value; made < end; ++made) {
     const Value& value = values[made];
-    const bool needed = value.saved > 0 || value.readers > 0 || value.held_for > 0 || value.wanted > 0;
-    if (needed || value.kept || value.home.use_count() > 0) return;
+    if (value.needed() || value.kept || value.home.use_count() > 0) return;
   }
   std::vector<ValueId> inputs;
   program.for_each_value(operation, [&](ValueId input) {
@@ -63,9 +62,7 @@ void Tape::forget_unread(OperationId id) {
   program.forget(id);
   std::vector<StoragePtr> freed;
   for (const ValueId input : inputs) {
-    const Value& value = values[input];
-    const bool needed = value.saved > 0 || value.readers > 0 || value.held_for > 0 || value.wanted > 0;
-    if (!needed && value.producer == kNone) values.reset(input, freed);
+    if (!values[input].needed() && values[input].producer == kNone) values.reset(input, freed);
   }
 }
 

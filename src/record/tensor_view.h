@@ -45,6 +45,11 @@ bool is_plain(const at::TensorBase& tensor);
 /// On this thread tensors of the meta device are plain, and no others; or it is the other way round.
 void choose_plain_tensors(bool meta);
 
+/// The tensor that `tensor` is a view of, or itself: products read a transposed view of a weight.
+inline const at::TensorBase& base_of(const at::TensorBase& tensor) {
+  return tensor.is_view() ? tensor._base() : tensor;
+}
+
 /// Like is_plain(), but without contents: what operators with an `out` argument are given to fill.
 bool is_blank(const at::TensorBase& tensor);
 

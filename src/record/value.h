@@ -77,6 +77,8 @@ struct Value {
   Action action;      ///< by the plan that the step follows
   uint32_t made = 0;  ///< times that replays have made it in this round
 
+  /// Does a saved tensor, a recorded operation, a policy scope or a replay in progress need it?
+  bool needed() const { return saved > 0 || readers > 0 || held_for > 0 || wanted > 0; }
   /// Can a replay recompute it?
   bool recomputable() const { return producer != kNone && !raw; }
   /// Are the bits of the contents those of every replay?
