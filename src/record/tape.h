@@ -12,8 +12,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -54,6 +56,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::thread::id thread;                   ///< that records on it
   std::shared_ptr<const void> draws_watch;  ///< see watch_draws(): for as long as there may be replays
   std::shared_ptr<StepExtent> extent;       ///< of the step that writes it; null: of a policy's scope
+  std::function<void(std::string_view name)>
+      before_collective;  ///< see hook_collectives(); empty: nothing is to be done
   uint64_t step = 0;  ///< its number among all sessions' steps of the process, counted from 1; 0: a policy scope's tape
   bool pack_values = true;
   bool meta = false;  ///< its values are tensors of the meta device, others are opaque
@@ -108,8 +112,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Of an activation the record does not know which contents those are: asking for one of this tensor is an error from
   /// now on. A parameter that becomes empty is about to be freed, and may be filled again (DeepSpeed's ZeRO-3).
   void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
-  /// Was the data of `tensor` replaced after the moment `saved_at` of `saves`?
-  bool is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const;
+  /// Was the data of the tensor replaced after the moment `saved_at` of `saves`? Its address alone does not tell which
+  /// tensor it is, since another one may have had it before or after; its version counter, which `counter` shares,
+  /// does.
+  bool is_replaced(const c10::TensorImpl* tensor, const c10::VariableVersion& counter, int64_t saved_at) const;
   /// Do people write to tensors of this kind through a pointer? Inputs, masks, tables and values computed from them,
   /// but not parameters, their views and activations, unless their memory was handed out. On the CPU alone: a look at a
   /// GPU's memory would take too long.
@@ -170,9 +176,14 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Releases the scope's anchors if no saved tensor refers to the values that it made.
   void release_anchors(Scope& scope);
 
+  struct Replacement {
+    c10::VariableVersion counter;  ///< of the tensor
+    int64_t saves;                 ///< when its data was replaced
+  };
+
   int64_t live_ = 0;
-  ska::flat_hash_map<const c10::TensorImpl*, int64_t> replaced_;  ///< tensors whose data was, and `saves` then
-  std::vector<Scope> scopes_;                                     ///< by id, which begin at 1
+  ska::flat_hash_map<const c10::TensorImpl*, std::vector<Replacement>> replaced_;  ///< tensors whose data was
+  std::vector<Scope> scopes_;                                                      ///< by id, which begin at 1
   std::vector<ValueId> drop_queue_;           ///< to be evicted or packed as soon as only the record holds them
   std::vector<ValueId> leaf_queue_;           ///< that stay, and leave plain's account then
   std::vector<ValueId> again_queue_;          ///< that all saved tensors have unpacked, and may unpack again

@@ -1,4 +1,7 @@
 // Writes that are no recorded operator's: what becomes of the values that are written over.
+#include <algorithm>
+#include <cstring>
+
 #include "memory/ledger.h"
 #include "record/tape.h"
 
@@ -13,6 +16,12 @@ StoragePtr copy_for_replays(const c10::StorageImpl& contents) {
   } catch (...) {  // a replay that needs it will say so
     return {};
   }
+}
+
+/// Each is a reference to a count, which has no public address.
+bool are_one_counter(const c10::VariableVersion& a, const c10::VariableVersion& b) {
+  static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+  return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
 }  // namespace
@@ -59,7 +68,8 @@ void Tape::replace_data(const at::TensorBase& tensor, const at::TensorBase& othe
   if (!tensor.has_storage()) return;
   const ValueId id = values.find(storage_of(tensor));
   if (!tensor.is_leaf() || (id != kNone && values[id].recomputable())) {
-    replaced_[tensor.unsafeGetTensorImpl()] = saves;
+    const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+    replaced_[impl].push_back({impl->version_counter(), saves});
   } else if (other.has_storage()) {  // leaves of autograd's graph are saved themselves, so that they show it
     replace_leaf(id, *storage_of(tensor), StoragePtr::reclaim_copy(storage_of(other)));
   }
@@ -81,10 +91,13 @@ void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const Storag
   if (frees || fills) values.follow(id, after);
 }
 
-bool Tape::is_replaced(const c10::TensorImpl* tensor, int64_t saved_at) const {
+bool Tape::is_replaced(const c10::TensorImpl* tensor, const c10::VariableVersion& counter, int64_t saved_at) const {
   if (replaced_.empty()) return false;
   const auto found = replaced_.find(tensor);
-  return found != replaced_.end() && saved_at <= found->second;
+  return found != replaced_.end() &&
+         std::any_of(found->second.begin(), found->second.end(), [&](const Replacement& replacement) {
+           return saved_at <= replacement.saves && are_one_counter(counter, replacement.counter);
+         });
 }
 
 }  // namespace remat

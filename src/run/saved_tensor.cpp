@@ -126,7 +126,7 @@ void SavedTensor::check_data() const {
   {
     const std::lock_guard lock(tape_->mutex);
     const bool holds_itself = alias_.defined() && alias_.unsafeGetTensorImpl() == saved_;
-    if (holds_itself || !tape_->is_replaced(saved_, saved_at_)) return;
+    if (holds_itself || !tape_->is_replaced(saved_, version_counter_, saved_at_)) return;
     what = description();
   }
   raise(Error("[backward] " + what +

@@ -167,6 +167,20 @@ TEST(Modification, BySetDataBeforeBackward) {
   });
 }
 
+TEST(Modification, BySetDataOfATensorAtTheAddressOfASavedOne) {
+  // relu() saves its result through a tensor that is freed at once; the next one made may have its address.
+  expect_exact([] {
+    auto x = torch::randn({4, 8}).requires_grad_();
+    auto y = x;
+    for (int i = 0; i < 32; ++i) {
+      y = (y * 1.5).relu();
+      for (int k = 0; k < 8; ++k) y.cos().set_data(torch::ones({4, 8}));
+    }
+    y.sum().backward();
+    return gradients({x});
+  });
+}
+
 TEST(Modification, BySetInForward) {
   expect_exact_or_refused([] {
     auto x = torch::randn({4, 8}).requires_grad_(), c = torch::randn({4, 8});
