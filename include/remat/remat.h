@@ -10,5 +10,6 @@
 #include <remat/plan.h>        // what becomes of each saved value
 #include <remat/planner.h>     // from a graph and a budget to a plan
 #include <remat/policy.h>      // scopes, keep(tensor)
+#include <remat/ranks.h>       // processes that run their steps together
 #include <remat/report.h>      // what a step cost
 #include <remat/session.h>     // Session, Step

@@ -19,6 +19,7 @@
 #include <remat/error.h>
 #include <remat/graph.h>
 #include <remat/plan.h>
+#include <remat/ranks.h>
 #include <remat/report.h>
 
 namespace remat {
@@ -47,6 +48,14 @@ struct SessionOptions {
   /// Followed, in place of one of `planner`'s, in every step that has the graph it was made for (from the second such
   /// step on: the first is recorded) wherever its predicted peak is within the step's budget. Default: none.
   std::optional<Plan> plan = {};
+  /// Processes that train one model together (data parallel, sharded, tensor parallel) and run the same collectives in
+  /// the same order in their steps. Where one of them is refused memory, BudgetError is thrown on all, before the next
+  /// collective of c10d on this device (or as the step begins or ends), so that none waits for one that does not come,
+  /// and training can go on with a larger budget or less work. The same for one whose step ends without completing
+  /// (Error). Where all have recorded the same graph they follow one plan, made for the least room and the longest
+  /// times of all. Steps begin and end on all ranks: end each by Step::end(), which throws if another rank's has
+  /// failed. Default: the session is for itself, and one that is refused leaves the others waiting.
+  std::optional<Ranks> ranks = {};
 };
 
 /// One forward and backward pass (or one micro-batch) of the calling thread. Ends when it goes out of scope.
@@ -62,7 +71,8 @@ class Step {
 
   /// Ends the step now and returns its report. A second call returns the same report. `completed`: false for a step
   /// that failed in a way that cannot be seen here; leaving its scope by an exception can. Throws Error where another
-  /// library has taken the place of remat's allocator meanwhile: then the budget did not hold.
+  /// library has taken the place of remat's allocator meanwhile: then the budget did not hold. With
+  /// SessionOptions::ranks, throws as said there.
   const StepReport& end(bool completed = true);
 
   /// For whoever finds the beginnings and ends of steps by himself, as Python's remat.wrap does: a forward call of the

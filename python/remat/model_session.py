@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
 
+from remat.errors import Error
+from remat.ranks import world
 from remat.session import Session
 
 
@@ -15,21 +18,32 @@ class ModelSession:
     options name one.
 
     Args:
-        options: those of :class:`remat.Session`. Raises Error for what it refuses.
+        options: those of :class:`remat.Session`, but its process_group. Raises Error for what it refuses, TypeError for
+            names that it does not have.
+        agrees: its steps begin and end on all processes of torch.distributed, where there are several: sessions agree.
 
     Copies and pickles have the options, and make a session of their own.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], agrees: bool = False) -> None:
+        if options.get("process_group") is not None:
+            raise Error(
+                "[session] process_group is for a remat.Session, whose steps begin and end where the program says, on all "
+                "processes; put `with session.step():` around each step of the loop (for transformers' Trainer, "
+                "RematCallback has the group of all processes by itself)"
+            )
+        known = [name for name in inspect.signature(Session).parameters if name != "process_group"]
+        if unknown := sorted(options.keys() - known):
+            raise TypeError(f"[session] there is no option {', '.join(unknown)}; there are {', '.join(known)}")
         device = options.get("device")
         Session(**{**options, "device": "cpu" if device is None else device})  # bad options are an error here
-        self.__setstate__({"options": options})
+        self.__setstate__({"options": options, "agrees": agrees})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self._options}
+        return {"options": self._options, "agrees": self._agrees}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._options = state["options"]
+        self._options, self._agrees = state["options"], state["agrees"]
         self._session: Session | None = None
         self._device: Any = None
 
@@ -39,7 +53,8 @@ class ModelSession:
         if device is None:
             device = _device_of(model)
         if self._session is None or device != self._device:
-            self._session = Session(**{**self._options, "device": device})
+            group = world() if self._agrees else None
+            self._session = Session(**{**self._options, "device": device, "process_group": group})
             self._device = device
         return self._session
 

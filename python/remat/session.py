@@ -18,6 +18,7 @@ from remat.errors import Error
 from remat.plan import Plan
 from remat.planning import Graph
 from remat.progress import end_interrupted, end_waiting, note_step
+from remat.ranks import connections_of
 from remat.report import Report, ignored_plan, report_of
 
 
@@ -112,6 +113,12 @@ class Session:
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.
         name: what messages call the session.
+        process_group: of torch.distributed, whose processes train one model together and run the same collectives in the
+            same order in their steps (DDP, FSDP2, DeepSpeed, tensor parallel). Each has a session with the same group, and
+            steps begin and end on all. Where memory is refused to one, BudgetError is raised on all, with that rank's
+            number, before the next collective; the model's groups can go on to be used. Where all record the same
+            graph, all follow one plan, made for the least room and the slowest rank. Making the session is a collective
+            call. Default: the session is for itself.
         verify: compare every recomputed value with a checksum; a difference raises InternalError. Finds operators that
             do not repeat, and writes that nothing else shows (docs/exactness.md).
 
@@ -131,6 +138,7 @@ class Session:
         pack: bool = True,
         verify: bool = False,
         name: str = "",
+        process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
         if not isinstance(planner, str):
             raise Error(f"[session] planner is {planner!r}; use a name, as in remat.list_planners()")
@@ -143,7 +151,14 @@ class Session:
             plan = Plan.load(plan)
         self._budget, self._device, self._name = parse_budget(budget), device_of(device), name
         self._session = _C.Session(
-            self._budget, self._device, planner, None if plan is None else plan._plan, pack, verify, name
+            self._budget,
+            self._device,
+            planner,
+            None if plan is None else plan._plan,
+            pack,
+            verify,
+            name,
+            None if process_group is None else connections_of(process_group),
         )
         self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()

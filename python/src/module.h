@@ -3,7 +3,9 @@
 // It holds what needs C++ and no more; arguments are checked and documented in the Python modules on top.
 #pragma once
 
+#include <remat/ranks.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace remat::python {
 
@@ -16,5 +18,8 @@ void bind_operators(py::module_& m);
 void bind_scopes(py::module_& m);
 void bind_session(py::module_& m);
 void bind_wrappers(py::module_& m);
+
+/// See remat.Session's process_group: by all-reductions over `connections`, which nothing else uses.
+Ranks ranks_of(c10::intrusive_ptr<c10d::Backend> connections);
 
 }  // namespace remat::python

@@ -39,8 +39,7 @@ void bind_plan(py::module_& m) {
       },
       WithoutLock());
   m.def(
-      "smallest_online_budget",
-      [](const std::string& graph) { return smallest_online_budget(graph_from_json(graph)); },
+      "smallest_online_budget", [](const std::string& graph) { return smallest_online_budget(graph_from_json(graph)); },
       WithoutLock());
   m.def("list_planners", [] {
     py::dict result;
@@ -95,16 +94,20 @@ void bind_session(py::module_& m) {
 
   py::class_<Session>(m, "Session")
       .def(py::init([](const Budget& budget, c10::Device device, std::string planner, std::optional<Plan> plan,
-                       bool pack, bool verify, std::string name) {
-             return std::make_unique<Session>(SessionOptions{.budget = budget,
-                                                             .device = device,
-                                                             .verify = verify,
-                                                             .pack = pack,
-                                                             .planner = std::move(planner),
-                                                             .name = std::move(name),
-                                                             .plan = std::move(plan)});
-           }),
-           WithoutLock())
+                       bool pack, bool verify, std::string name,
+                       std::optional<c10::intrusive_ptr<c10d::Backend>> connections) {
+        std::optional<Ranks> ranks;
+        if (connections) ranks = ranks_of(std::move(*connections));
+        const py::gil_scoped_release unlocked;
+        return std::make_unique<Session>(SessionOptions{.budget = budget,
+                                                        .device = device,
+                                                        .verify = verify,
+                                                        .pack = pack,
+                                                        .planner = std::move(planner),
+                                                        .name = std::move(name),
+                                                        .plan = std::move(plan),
+                                                        .ranks = std::move(ranks)});
+      }))
       .def("step",
            [](Session& session, std::optional<py::function> goes_on) {
              Step step = [&] {

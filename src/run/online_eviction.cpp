@@ -8,6 +8,7 @@
 #include <remat/budget.h>
 
 #include "record/raise.h"
+#include "record/recorder.h"
 #include "record/step_extent.h"
 #include "run/eviction.h"
 
@@ -70,6 +71,7 @@ void OnlineEviction::hold_still() {
 void OnlineEviction::name_step(const std::string& name) {
   const std::lock_guard lock(mutex_);
   step_name_ = name;
+  refusal_.reset();
 }
 
 int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
@@ -84,6 +86,11 @@ int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
 int64_t OnlineEviction::limit_in_the_end() {
   const std::lock_guard lock(mutex_);
   return limit_;
+}
+
+std::optional<RankAgreement::Refusal> OnlineEviction::refusal() {
+  const std::lock_guard lock(mutex_);
+  return refusal_;
 }
 
 void OnlineEviction::raise_limit(int64_t limit) {
@@ -157,7 +164,10 @@ bool OnlineEviction::refuses() {
     const std::lock_guard lock(mutex_);
     tape = current_.lock();
   }
-  return tape == nullptr || tape->extent == nullptr || tape->extent->covers_this_moment();
+  if (tape == nullptr) return true;
+  // A collective is under way on one of its library's threads. The other ranks wait for it.
+  if (tape->before_collective && Recorder::current() == nullptr) return false;
+  return tape->extent == nullptr || tape->extent->covers_this_moment();
 }
 
 int64_t OnlineEviction::plain_with(int64_t request) const {
@@ -247,6 +257,10 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                 : earlier.larger  ? "is larger"
                                   : "is like none of them") +
                ": try it again, the next step is measured anew as a first one is";
+  }
+  {
+    const std::lock_guard refusals_lock(mutex_);
+    refusal_ = {.budget_bytes = limit, .lower_bound_bytes = least, .needed_bytes = enough};
   }
   raise(BudgetError(message, limit, least, earlier.smallest, enough));
 }

@@ -12,6 +12,7 @@
 
 #include "memory/ledger.h"
 #include "record/tape.h"
+#include "run/rank_agreement.h"
 
 namespace remat {
 
@@ -29,13 +30,15 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t follow_plain(double share, int64_t most);
   /// The limit does not rise any more.
   void hold_still();
-  /// What messages call the step in force.
+  /// A step is in force from now on: what messages call it.
   void name_step(const std::string& name);
   /// The limit of the step in force may no longer rise above `most` bytes. `name` is added to what messages call it.
   /// Returns the limit from now on.
   int64_t lower_limit(int64_t most, const std::string& name);
   /// Of the last step that followed plain: its limit in the end.
   int64_t limit_in_the_end();
+  /// The last one of the step in force; empty while there was none.
+  std::optional<RankAgreement::Refusal> refusal();
 
   /// In a child of the process that the session was made in: forgets the tapes, which are those of the parent's steps.
   void after_fork();
@@ -83,6 +86,7 @@ class OnlineEviction final : public memory::Reclaimer {
   std::vector<std::weak_ptr<Tape>> tapes_;
   std::weak_ptr<Tape> current_;  ///< of the step in progress
   std::string step_name_;
+  std::optional<RankAgreement::Refusal> refusal_;
   // Of a step that follows plain, all in bytes but the share.
   double share_ = 0;  ///< 0: there is none
   int64_t base_ = 0;  ///< alive when the step began, with what was older than the account

@@ -51,6 +51,7 @@ Step Session::step() {
     throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
   }
   memory::start_accounting(impl_->options.device);  // throws where another allocator has taken the place of ours
+  impl_->throw_rank_failure();
   auto step = std::make_shared<Step::Impl>();
   step->session = impl_;
   step->tape->extent = std::make_shared<StepExtent>(
@@ -76,23 +77,20 @@ Step Session::step() {
   step->report.step = ++impl_->steps;
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
+  impl_->prepare_eviction(step->report, limit, expected);
+  if (impl_->ranks != nullptr) {
+    step->tape->before_collective = [ranks = impl_->ranks](std::string_view name) { ranks->before_collective(name); };
+  }
+  bool traces = impl_->planner.wants_trace() && !impl_->options.device.is_cuda();
+  const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
   const auto planning = std::chrono::steady_clock::now();
-  step->follower->schedules = impl_->planner.schedules(limit - expected);
+  step->follower->schedules = impl_->planner.schedules(room);
   step->tape->actions = step->follower;
   step->follower->resize = [impl = impl_.get()](const auto& followed, const PlanFollower::Seen& seen) {
     return impl->planner.resized(followed, seen);
   };
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
-  impl_->eviction.name_step("step " + std::to_string(step->report.step) + " of " +
-                            (impl_->options.name.empty() ? "the session" : impl_->options.name));
-  impl_->eviction.baseline = baseline;
-  const bool own_budget = impl_->options.budget.kind() != Budget::Kind::kDeviceLimit;
-  impl_->eviction.of_device = !own_budget || impl_->wanted_for(expected).value_or(limit) > limit;
-  impl_->eviction.known = [impl = impl_.get(), baseline](const Tape* tape, int64_t request) {
-    return impl->known_of(tape, request, baseline);
-  };
   impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(limit) : "";
-  if (baseline > limit) impl_->eviction.refuse(baseline, 0, limit);
   impl_->eviction.watch(step->tape);
   step->follows_plain = impl_->follows_plain(baseline);
   impl_->eviction.outgrew_share = OnlineEviction::Outgrown::kNo;
@@ -104,7 +102,7 @@ Step Session::step() {
   const double share = impl_->options.budget.share() / 100;
   step->enforcement =
       ledger.enforce(step->follows_plain ? impl_->eviction.follow_plain(share, limit) : limit, impl_->eviction);
-  if (impl_->planner.wants_trace() && !impl_->options.device.is_cuda()) {
+  if (traces) {
     auto trace = std::make_unique<Trace>();
     if (memory::observe_allocations(*trace, impl_->options.device.type())) {
       step->trace = std::move(trace);

@@ -19,7 +19,9 @@
 #include "record/draw_section.h"
 #include "record/tape.h"
 #include "record/trace.h"
+#include "run/collective_hook.h"
 #include "run/online_eviction.h"
+#include "run/rank_agreement.h"
 #include "run/step_planner.h"
 
 namespace remat {
@@ -28,11 +30,18 @@ struct Session::Impl {
   explicit Impl(SessionOptions given)
       : options(std::move(given)),
         eviction(memory::Ledger::of(options.device)),
-        planner(options.planner, options.pack, options.plan) {}
+        planner(options.planner, options.pack, options.plan) {
+    if (!options.ranks) return;
+    ranks = std::make_shared<RankAgreement>(*options.ranks);
+    collective_hook = hook_collectives(options.device.type());
+  }
 
   SessionOptions options;
   OnlineEviction eviction;
   StepPlanner planner;
+  std::shared_ptr<RankAgreement> ranks;  ///< null: the session is for itself
+  std::shared_ptr<const void> collective_hook;
+  std::exception_ptr rank_failure;  ///< another rank's, met as a step ended: to be thrown
   StepReport report;
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
@@ -50,10 +59,15 @@ struct Session::Impl {
   std::shared_ptr<const void> draws_watch = watch_draws();
   int forks = remat::forks();
 
+  void throw_rank_failure() {
+    if (auto failure = std::exchange(rank_failure, nullptr)) std::rethrow_exception(failure);
+  }
+
   /// In a child of the process that used it last.
   void after_fork() {
     forks = remat::forks();
     in_step = false;
+    ranks.reset();  // the child is none of them
     eviction.after_fork();
   }
 
@@ -87,6 +101,13 @@ struct Session::Impl {
 
   /// Is the budget a share of what is not known before the step has ended? (On CUDA such a step has the device.)
   bool follows_plain(int64_t baseline) const { return options.device.is_cpu() && !wanted_for(baseline); }
+
+  /// For a step that is about to begin.
+  void prepare_eviction(const StepReport& begun, int64_t limit, int64_t expected_baseline);
+
+  /// Bytes to plan for: `room`, or the least of all ranks'. Throws BudgetError where `baseline` passes the limit, here
+  /// or on another rank. `traces`: see RankAgreement::begin().
+  int64_t agree_on_room(int64_t baseline, int64_t limit, int64_t room, bool& traces);
 
   /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
   /// go lower, where values are asked for more than once.)
@@ -128,15 +149,18 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   std::atomic<bool> ended = false;
-  bool follows_plain = false;  ///< the limit is a share of what plain has taken so far
+  bool follows_plain = false;          ///< the limit is a share of what plain has taken so far
+  std::optional<int64_t> shared_room;  ///< bytes: the least of all ranks', where they follow one plan
   const int forks = remat::forks();
 
   void end(bool completed);
   // Of the end, in this order.
+  std::optional<Graph> stop(bool completed);
   std::optional<Graph> take_graph();
   void report_plan(const Graph* traced);
   void stop_recording();
   void report_measurements();
+  void tell_ranks(Graph* graph);
   void teach_session(std::optional<Graph> graph);
   /// Bytes that the budget leaves above the baseline.
   int64_t room() const;

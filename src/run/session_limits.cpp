@@ -77,6 +77,30 @@ int64_t Session::Impl::limit_for(int64_t baseline) const {
   return std::min(wanted_for(baseline).value_or(most), most);
 }
 
+void Session::Impl::prepare_eviction(const StepReport& begun, int64_t limit, int64_t expected_baseline) {
+  eviction.name_step("step " + std::to_string(begun.step) + " of " +
+                     (options.name.empty() ? "the session" : options.name));
+  eviction.baseline = begun.baseline_bytes;
+  const bool own_budget = options.budget.kind() != Budget::Kind::kDeviceLimit;
+  eviction.of_device = !own_budget || wanted_for(expected_baseline).value_or(limit) > limit;
+  eviction.known = [this, baseline = begun.baseline_bytes](const Tape* tape, int64_t request) {
+    return known_of(tape, request, baseline);
+  };
+}
+
+int64_t Session::Impl::agree_on_room(int64_t baseline, int64_t limit, int64_t room, bool& traces) {
+  if (baseline > limit) {
+    eviction.known_need = known_need(limit);
+    try {
+      eviction.refuse(baseline, 0, limit);
+    } catch (...) {
+      if (ranks != nullptr) ranks->begin(room, traces, eviction.refusal());
+      throw;
+    }
+  }
+  return ranks == nullptr ? room : ranks->begin(room, traces, {});
+}
+
 std::string Session::Impl::known_need(int64_t limit) const {
   if (planner.graph() == nullptr) return {};
   const Floor floor = floor_of(*planner.graph());

@@ -19,7 +19,19 @@ void Step::Impl::end(bool completed) {
     return;
   }
   if (!completed) release_abandoned_gradients();
+  std::optional<Graph> graph;
+  {
+    const std::lock_guard lock(tape->mutex);
+    graph = stop(completed);
+  }
+  if (session->ranks != nullptr) tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);
+  teach_session(std::move(graph));
+  turn.reset();
+  if (Tape::validates_steps()) tape->validate();
+}
+
+std::optional<Graph> Step::Impl::stop(bool completed) {
   session->first_seen = {report.baseline_bytes, tape->counts.adopted_bytes};
   report.baseline_bytes += tape->counts.adopted_bytes;  // they were alive when the step began, but not counted
   report.completed = completed && std::uncaught_exceptions() == exceptions;
@@ -29,9 +41,19 @@ void Step::Impl::end(bool completed) {
   report_plan(graph ? &*graph : nullptr);
   stop_recording();
   report_measurements();
-  teach_session(std::move(graph));
-  turn.reset();
-  if (Tape::validates_steps()) tape->validate();
+  return graph;
+}
+
+/// In a destructor too: what it meets is thrown by Step::end(), or as the session's next step begins.
+void Step::Impl::tell_ranks(Graph* graph) {
+  int64_t least = room();
+  try {
+    session->ranks->end(report.completed, session->eviction.refusal(), graph, least);
+    shared_room = least;
+  } catch (...) {
+    if (report.completed) session->rank_failure = std::current_exception();
+    report.completed = false;
+  }
 }
 
 void Step::Impl::stop_recording() {
@@ -58,6 +80,7 @@ Step::Impl& Step::impl() const {
 const StepReport& Step::end(bool completed) {
   const bool was_open = !impl().ended && !impl_->is_parents();
   impl_->end(completed);
+  if (was_open) impl_->session->throw_rank_failure();
   // Put in its place since the step began: what it allocated was neither counted nor limited.
   if (was_open && impl_->session->options.device.is_cpu()) memory::check_cpu_allocator();
   return impl_->report;

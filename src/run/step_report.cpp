@@ -88,7 +88,7 @@ void Step::Impl::teach_session(std::optional<Graph> graph) {
       session->plain_activation_peak = peak;
       outgrown = Outgrown::kNo;
     }
-    if (graph) session->planner.observe(*std::move(graph), room());
+    if (graph) session->planner.observe(*std::move(graph), shared_room.value_or(room()));
   } else if (const Outgrown refused = session->eviction.outgrew_share; refused != Outgrown::kNo) {
     outgrown = refused;
   }

@@ -6,6 +6,7 @@ import contextlib
 import time
 
 import torch
+import torch.distributed as dist
 from compare import same_bits
 from scopes import Dropping
 from torch import nn
@@ -15,7 +16,7 @@ import remat
 WIDTH, BATCH, STEPS = 32, 512, 4
 
 # "plain" is among them: two plain runs must agree, or the comparison would show nothing.
-WAYS = ("plain", "none", "100%", "60%", "60% online", "60% verify", "dropping")
+WAYS = ("plain", "none", "100%", "60%", "60% online", "60% verify", "60% agreed", "dropping")
 
 
 class Block(nn.Module):
@@ -45,7 +46,11 @@ def scope_of(how):
         dropping = Dropping()
         return dropping, dropping.session
     budget, _, option = how.partition(" ")
-    options = {"online": {"planner": "online"}, "verify": {"verify": True}}.get(option, {})
+    options = {
+        "online": {"planner": "online"},
+        "verify": {"verify": True},
+        "agreed": {"process_group": dist.group.WORLD},
+    }.get(option, {})
     session = remat.Session(budget=None if budget == "none" else budget, **options)
     return session.step, session
 

@@ -72,7 +72,7 @@ class _Training:
     """One train() in progress."""
 
     def __init__(self, callback: RematCallback, trainer: Trainer, model: nn.Module, options: dict[str, Any]) -> None:
-        self.session = ModelSession(options)
+        self.session = ModelSession(options, agrees=True)
         self.figures = Figures()
         self.warned = False  # that the budget does not hold
         trained = weakref.ref(model)  # what an exception leaves behind keeps no model
@@ -105,7 +105,8 @@ class RematCallback(TrainerCallback):
     which does not call ``training_step()``, is warned about: there, use remat.wrap(). The Trainer's
     ``activation_checkpointing=True`` would run layers twice on top of this: leave it off, or call remat.enable(model)
     before. One callback may serve several Trainers, also one that trains inside of another's ``train()``, or on another
-    thread; each has a session of its own. Raises Error for budgets and options that remat.Session refuses. Copies and
+    thread; each has a session of its own. On several processes of torch.distributed the sessions agree (remat.Session's
+    process_group, the group of all): what one is refused all are told of. Raises Error for budgets and options that remat.Session refuses. Copies and
     pickles have the budget and the options, but not the sessions.
     """
 
