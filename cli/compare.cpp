@@ -33,7 +33,10 @@ constexpr int64_t kStepsAhead = 2;
 class Turns {
  public:
   Turns(const TrainSettings& settings, const TextData& data)
-      : settings_(settings), data_(data), plain_process_("plain", settings, data, std::nullopt), progress_(stdout) {}
+      : settings_(settings),
+        data_(data),
+        plain_process_("the plain training", settings, data, std::nullopt),
+        progress_(stdout) {}
 
   // Until the steps are done, or to the end of the one in which a signal arrives.
   void run(const Budget& asked) {
@@ -41,7 +44,8 @@ class Turns {
     while (next(plain) && plain.size() < kStepsAhead) step_plain();
     if (interrupted() != 0) return;
     budget = cli::budget_bytes(asked, plain);
-    TrainingProcess remat_process("budgeted", settings_, data_, budget > 0 ? Budget::bytes(budget) : Budget());
+    TrainingProcess remat_process("the budgeted training", settings_, data_,
+                                  budget > 0 ? Budget::bytes(budget) : Budget());
     while (next(remat)) {
       if (plain.size() == remat.size()) step_plain();
       if (interrupted() == 0) step_remat(remat_process);
@@ -49,7 +53,7 @@ class Turns {
     progress_.finish();
   }
 
-  int64_t parameter_count() const { return plain_process_.parameter_count(); }
+  int64_t parameter_count() { return plain_process_.parameter_count(); }
 
   std::vector<StepResult> plain, remat;
   int64_t budget = 0;  ///< in bytes; 0: the device's limit

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/plan_options.h"
+#include "cli/rank_place.h"
 #include "cli/suggestion.h"
 #include "cli/train_options.h"
 
@@ -133,6 +134,12 @@ Command parse_options(const std::vector<std::string>& arguments) {
     check_plan_options(command.plan);
   } else {
     command.kind = train->parsed() ? Command::Kind::kTrain : Command::Kind::kCompare;
+    if (const auto place = train->parsed() ? place_from_environment() : std::nullopt) {
+      if (training.on_command_line.contains("--ranks")) {
+        throw UsageError("[options] --ranks has no effect where torchrun has started the processes; leave it out");
+      }
+      training.settings.ranks = place->size;
+    }
     command.settings = finish_train_options(training, arguments);
   }
   return command;

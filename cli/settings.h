@@ -14,6 +14,7 @@ constexpr int64_t kMostLayers = 100'000;
 constexpr int64_t kMostWidth = 65'536;  // and heads
 constexpr int64_t kMostSeq = 1 << 20;
 constexpr int64_t kMostBatch = 1 << 20;
+constexpr int64_t kMostRanks = 1024;
 
 struct ModelSettings {
   std::string kind = "gpt";  ///< "gpt" or "mlp"
@@ -33,8 +34,11 @@ struct TrainSettings {
   std::string plan;              ///< a file with a plan to follow; empty: none
   std::string save_plan;         ///< where to write the plan that the last step followed; empty: nowhere
 
+  int64_t ranks = 1;   ///< processes
+  bool shard = false;  ///< each holds its part of parameters, gradients and optimizer state
+
   int64_t steps = 100;
-  int64_t batch = 8;
+  int64_t batch = 8;  ///< of all processes together
   double lr = 1e-3;
   uint64_t seed = 0;
 

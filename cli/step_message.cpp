@@ -42,6 +42,7 @@ std::string step_message(const StepResult& result) {
                   {"gradients", fingerprints_json(result.gradients)},
                   {"parameters", fingerprints_json(result.parameters)}};
   if (result.report) message["report"] = to_json(*result.report);
+  if (result.budget_bytes) message["budget_bytes"] = *result.budget_bytes;
   return dump(message);
 }
 
@@ -55,6 +56,7 @@ StepResult read_step_message(const std::string& line) {
   message.at("peak_bytes").get_to(result.peak_bytes);
   result.gradients = read_fingerprints(message.at("gradients"));
   result.parameters = read_fingerprints(message.at("parameters"));
+  if (message.contains("budget_bytes")) result.budget_bytes = message.at("budget_bytes").get<int64_t>();
   if (message.contains("report")) result.report = report_from_json(message.at("report").get<std::string>());
   return result;
 }
@@ -66,7 +68,8 @@ std::string error_message(const std::exception_ptr& error) {
     json message = {{"error", "budget"},
                     {"message", budget.what()},
                     {"budget_bytes", budget.budget_bytes()},
-                    {"lower_bound_bytes", budget.lower_bound_bytes()}};
+                    {"lower_bound_bytes", budget.lower_bound_bytes()},
+                    {"needed_bytes", budget.needed_bytes()}};
     if (budget.smallest_known_bytes()) message["smallest_known_bytes"] = *budget.smallest_known_bytes();
     return dump(message);
   } catch (const Error& users) {
@@ -90,7 +93,8 @@ void throw_if_error(const std::string& line) {
   if (kind != "budget") throw InternalError(text);
   std::optional<int64_t> smallest;
   if (message.contains("smallest_known_bytes")) smallest = message.at("smallest_known_bytes").get<int64_t>();
-  throw BudgetError(text, message.at("budget_bytes"), message.at("lower_bound_bytes"), smallest);
+  throw BudgetError(text, message.at("budget_bytes"), message.at("lower_bound_bytes"), smallest,
+                    message.at("needed_bytes").get<int64_t>());
 }
 
 }  // namespace remat::cli

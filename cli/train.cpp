@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "cli/json_file.h"
 #include "cli/options.h"
 #include "cli/output_file.h"
+#include "cli/rank_place.h"
+#include "cli/rank_processes.h"
 #include "cli/table.h"
 #include "cli/training_loop.h"
 
@@ -119,13 +122,17 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
   std::fputs(table.to_string().c_str(), stdout);
 }
 
-nlohmann::json results_json(const TrainSettings& settings, const Trainer& trainer,
+nlohmann::json results_json(const TrainSettings& settings, const Training& training,
                             const std::vector<StepResult>& results) {
   auto steps = nlohmann::json::array();
   for (const auto& result : results) steps.push_back(to_json(result));
   nlohmann::json json = {{"command", "train"},        {"settings", decisive(settings)},
-                         {"plain", settings.plain},   {"parameters", trainer.parameter_count()},
+                         {"plain", settings.plain},   {"parameters", training.parameter_count()},
                          {"steps", std::move(steps)}, {"median_seconds", median_seconds(results)}};
+  if (settings.ranks > 1) {
+    json["ranks"] = settings.ranks;
+    json["shard"] = settings.shard;
+  }
   if (!results.empty() && results.back().budget_bytes) json["budget_bytes"] = *results.back().budget_bytes;
   return json;
 }
@@ -149,18 +156,72 @@ class IgnoredPlan {
   bool told_ = false;
 };
 
+std::optional<Budget> budget_of(const TrainSettings& settings) {
+  return settings.plain ? std::nullopt : std::optional(Budget::parse(settings.budget));
+}
+
+void print_header(const TrainSettings& settings, const Training& training) {
+  std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
+              format_count(training.parameter_count()).c_str(), settings.data.c_str(),
+              settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
+}
+
+// On several processes: nothing is saved.
+int run_ranks(const TrainSettings& settings) {
+  check_json_path(settings.json);
+  const TextData data(settings.data, settings.model.seq, settings.seed);
+  RankProcesses training(settings, data, budget_of(settings));
+  print_header(settings, training);
+  std::printf("%lld processes, each with %s\n", static_cast<long long>(settings.ranks),
+              settings.shard ? "its part of the parameters" : "all parameters");
+  std::optional<PoliteStop> polite(std::in_place);
+  std::vector<StepResult> results;
+  run_steps(training, settings, "train", results);
+  const int signal = interrupted();
+  polite.reset();
+  write_json(settings.json, results_json(settings, training, results));
+  print_summary(settings, results);
+  if (!results.empty()) {
+    int64_t sum = 0;
+    for (const auto& result : results) {
+      sum = std::max(sum, std::accumulate(result.rank_peak_bytes.begin(), result.rank_peak_bytes.end(), int64_t{0}));
+    }
+    std::printf("all processes together: %s at most\n", format_bytes(sum).c_str());
+  }
+  if (training.steps_done() == settings.steps) return 0;
+  std::printf("stopped after step %lld; nothing is saved\n", static_cast<long long>(training.steps_done()));
+  return 128 + signal;
+}
+
+// One of several processes that others have started (torchrun): the first of them reports.
+int run_rank(const TrainSettings& settings, const RankPlace& place) {
+  const TextData data(settings.data, settings.model.seq, settings.seed);
+  Trainer trainer(settings, data, budget_of(settings), place);
+  std::vector<StepResult> results;
+  if (place.rank > 0) {
+    while (trainer.steps_done() < settings.steps) check_loss(trainer.step());
+    return 0;
+  }
+  check_json_path(settings.json);
+  print_header(settings, trainer);
+  run_steps(trainer, settings, "train", results);
+  write_json(settings.json, results_json(settings, trainer, results));
+  print_summary(settings, results);
+  return 0;
+}
+
 }  // namespace
 
 int run_train(const TrainSettings& settings) {
+  if (const auto place = place_from_environment()) return run_rank(settings, *place);
+  if (settings.ranks > 1) return run_ranks(settings);
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
   check_before_training(settings);
   const TextData data(settings.data, settings.model.seq, settings.seed);
-  Trainer trainer(settings, data, settings.plain ? std::nullopt : std::optional(Budget::parse(settings.budget)));
+  Trainer trainer(settings, data, budget_of(settings));
   if (settings.resume) resume(settings, data, trainer);
-  std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
-              format_count(trainer.parameter_count()).c_str(), settings.data.c_str(),
-              settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
+  print_header(settings, trainer);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
   if (trainer.steps_done() >= settings.steps) {
     std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));

@@ -48,11 +48,11 @@ int64_t parameter_count(const ModelSettings& settings) {
   refuse(settings);
 }
 
-void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes) {
+void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards) {
   const int64_t count = parameter_count(settings);
   const auto model = std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width) + " have " +
                      std::to_string(count) + " parameters, which need ";
-  const int64_t training = count * kTrainingBytes, step = count * kStepBytes;
+  const int64_t training = count / shards * kTrainingBytes, step = count / shards * kStepBytes;
   if (training > machine_bytes) {
     throw Error("[train] " + model + format_exact_bytes(training) +
                 " with gradients and optimizer state; the machine has " + format_exact_bytes(machine_bytes) +

@@ -83,6 +83,16 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }
+  if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
+  if (settings.ranks > 1) {
+    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan"}) {
+      contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
+    }
+    if (settings.batch % settings.ranks != 0) {
+      throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
+                       " is not a multiple of --ranks " + std::to_string(settings.ranks) + "; change one of them");
+    }
+  }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
   }
@@ -129,6 +139,14 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--plan", settings.plan,
              "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for\nand where it fits");
     add.file("--save-plan", settings.save_plan, "Write the plan that the last step followed here, as JSON");
+  }
+  if (train) {
+    add.count("--ranks", settings.ranks, "Processes that train together, each on its part of every batch (c10d, Gloo)",
+              kMostRanks);
+    add.flag(
+        "--shard", settings.shard,
+        "With --ranks: each holds its part of parameters, gradients and optimizer\nstate, and the whole of one block "
+        "at a time");
   }
   if (train) add.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
 

@@ -10,6 +10,7 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
+#include "cli/data_parallel.h"
 #include "cli/planning.h"
 #include "cli/train_model.h"
 #include "zoo/model.h"
@@ -28,19 +29,24 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 struct Trainer::Impl {
   TrainSettings settings;
   const TextData& data;
+  std::optional<RankPlace> place;
   std::shared_ptr<zoo::Model> model;
+  std::unique_ptr<DataParallel> parallel;  ///< null: this process is alone
   std::unique_ptr<torch::optim::AdamW> optimizer;
   std::optional<Session> session;
   int64_t steps_done = 0;
   bool fingerprints = false;
 
-  Impl(TrainSettings asked, const TextData& text) : settings(std::move(asked)), data(text) {}
+  Impl(TrainSettings asked, const TextData& text, const std::optional<RankPlace>& own)
+      : settings(std::move(asked)), data(text), place(own) {}
 
-  // (batch, seq + 1) bytes as numbers: inputs and targets are views of it.
+  // (batch, seq + 1) bytes as numbers: inputs and targets are views of it. Of several processes each has its rows.
   at::Tensor read_batch(int64_t step) const {
-    auto batch = at::empty({settings.batch, settings.model.seq + 1}, at::kLong);
+    const int64_t rows = place ? settings.batch / place->size : settings.batch;
+    const int64_t first = place ? place->rank * rows : 0;
+    auto batch = at::empty({rows, settings.model.seq + 1}, at::kLong);
     auto* next = batch.mutable_data_ptr<int64_t>();
-    for (int64_t row = 0; row < settings.batch; ++row) {
+    for (int64_t row = first; row < first + rows; ++row) {
       for (const char c : data.example(step, row)) *next++ = static_cast<unsigned char>(c);
     }
     return batch;
@@ -58,13 +64,22 @@ struct Trainer::Impl {
     const bool holds = session && session->budget_bytes();
     std::optional<Step> step;
     if (session) step.emplace(session->step());
-    auto loss = forward(batch);
+    auto loss = parallel ? parallel->run([&] { return forward(batch); }) : forward(batch);
     loss.backward();
+    if (parallel) parallel->average_gradients();
     const auto value = loss.item<float>();
     loss.reset();
     if (step) result.report = step->end();
     if (holds) result.budget_bytes = result.report->budget_bytes;
-    return value;
+    return parallel ? parallel->mean(value) : value;
+  }
+
+  // What the optimizer updates.
+  std::vector<std::pair<std::string, at::Tensor>> leaves() const {
+    if (parallel) return parallel->leaves();
+    std::vector<std::pair<std::string, at::Tensor>> result;
+    for (const auto& item : model->named_parameters()) result.emplace_back(item.key(), item.value());
+    return result;
   }
 
   StepResult run_step() {
@@ -78,6 +93,7 @@ struct Trainer::Impl {
       result.loss = learn(read_batch(result.step), result);
     } catch (...) {
       // As if the step had never begun: it can be tried again, or the state saved.
+      if (parallel) parallel->reset();
       optimizer->zero_grad(/*set_to_none=*/true);
       default_generator().set_state(generator);
       throw;
@@ -85,9 +101,7 @@ struct Trainer::Impl {
     const double learned = seconds_since(start);
     const int64_t learned_peak = memory::peak();
     if (fingerprints) {
-      for (const auto& item : model->named_parameters()) {
-        result.gradients.push_back(fingerprint(item.key(), item.value().grad()));
-      }
+      for (const auto& [name, leaf] : leaves()) result.gradients.push_back(fingerprint(name, leaf.grad()));
     }
     const auto update_start = std::chrono::steady_clock::now();
     memory::reset_peak();
@@ -98,8 +112,7 @@ struct Trainer::Impl {
     result.peak_bytes = std::max(learned_peak, memory::peak());
     if (result.report) result.peak_bytes = std::max(result.peak_bytes, result.report->peak_bytes);
     if (fingerprints) {
-      for (const auto& item : model->named_parameters())
-        result.parameters.push_back(fingerprint(item.key(), item.value()));
+      for (const auto& [name, leaf] : leaves()) result.parameters.push_back(fingerprint(name, leaf));
       for (const auto& item : model->named_buffers())
         result.parameters.push_back(fingerprint(item.key(), item.value()));
     }
@@ -107,17 +120,25 @@ struct Trainer::Impl {
   }
 };
 
-Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget)
-    : impl_(std::make_unique<Impl>(settings, data)) {
+Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
+                 const std::optional<RankPlace>& place)
+    : impl_(std::make_unique<Impl>(settings, data, place)) {
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
-  check_model_fits(settings.model, budget.value_or(Budget()), memory::limit());
+  const int64_t shards = place && settings.shard ? place->size : 1;
+  check_model_fits(settings.model, budget.value_or(Budget()), memory::limit(), shards);
   impl_->model = make_model(settings.model);
   impl_->model->train();
-  impl_->optimizer =
-      std::make_unique<torch::optim::AdamW>(impl_->model->parameters(), torch::optim::AdamWOptions(settings.lr));
+  if (place) {
+    impl_->parallel = DataParallel::join(*impl_->model, *place, settings.shard);
+    torch::manual_seed(settings.seed + static_cast<uint64_t>(place->rank));  // each drops others out
+  }
+  std::vector<at::Tensor> leaves;
+  for (const auto& [name, leaf] : impl_->leaves()) leaves.push_back(leaf);
+  impl_->optimizer = std::make_unique<torch::optim::AdamW>(leaves, torch::optim::AdamWOptions(settings.lr));
   if (budget) {
     SessionOptions options{.budget = *budget, .planner = settings.planner};
+    if (impl_->parallel) options.ranks = impl_->parallel->ranks();
     if (!settings.plan.empty()) options.plan = read_plan(settings.plan);
     impl_->session.emplace(std::move(options));
   }
@@ -130,6 +151,7 @@ StepResult Trainer::step() { return impl_->run_step(); }
 void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
+int64_t Trainer::current_bytes() const { return memory::current(); }
 
 std::string Trainer::plan() const {
   try {

@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <remat/budget.h>
 #include <remat/report.h>
 
 #include "cli/fingerprint.h"
+#include "cli/rank_place.h"
 #include "cli/settings.h"
 #include "cli/text_data.h"
 
@@ -25,27 +27,41 @@ struct StepResult {
   std::optional<StepReport> report;  ///< nothing in a plain run
   /// In bytes; nothing in a plain run, and in the first step of a percent budget, which measures what it is a share of.
   std::optional<int64_t> budget_bytes;
-  Fingerprints gradients;   ///< both empty unless asked for
-  Fingerprints parameters;  ///< after the update; buffers too
+  std::vector<int64_t> rank_peak_bytes;  ///< of each process, where there are several
+  Fingerprints gradients;                ///< both empty unless asked for
+  Fingerprints parameters;               ///< after the update; buffers too
 };
 
-class Trainer {
+/// A training that takes one step after another, here or in other processes.
+class Training {
+ public:
+  virtual ~Training() = default;
+  /// Trains on the next batch. When it throws (BudgetError), the training is as it was after the step before.
+  virtual StepResult step() = 0;
+  virtual int64_t steps_done() const = 0;
+  virtual int64_t parameter_count() const = 0;
+  /// Tensor bytes alive now.
+  virtual int64_t current_bytes() const = 0;
+};
+
+class Trainer final : public Training {
  public:
   /// `budget` nullopt: plain, without remat. `data` must outlive the trainer. Parameters, dropout and data depend on
-  /// the settings alone: the default generator is seeded here. Throws Error for a model or budget that cannot be,
-  /// and as check_model_fits() does.
-  Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget);
-  ~Trainer();
+  /// the settings alone: the default generator is seeded here. `place`: this is one of several processes, and trains on
+  /// its rows of each batch. Throws Error for a model or budget that cannot be, and as check_model_fits() does.
+  Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
+          const std::optional<RankPlace>& place = std::nullopt);
+  ~Trainer() override;
   Trainer(Trainer&&) noexcept;
 
-  /// Trains on the next batch. When it throws (BudgetError), the trainer is as it was after the step before.
-  StepResult step();
+  StepResult step() override;
 
   /// Fingerprint gradients and parameters in every step from now on (outside the measured time and peak).
   void record_fingerprints();
 
-  int64_t steps_done() const;
-  int64_t parameter_count() const;
+  int64_t steps_done() const override;
+  int64_t parameter_count() const override;
+  int64_t current_bytes() const override;
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <remat/error.h>
-#include <remat/memory.h>
 
 #include "cli/interrupt.h"
 #include "cli/progress.h"
@@ -15,14 +14,14 @@
 
 namespace remat::cli {
 
-void run_steps(Trainer& trainer, const TrainSettings& settings, const std::string& label,
+void run_steps(Training& training, const TrainSettings& settings, const std::string& label,
                std::vector<StepResult>& results, const std::function<void(const StepResult&)>& after_step) {
   Progress progress(stdout);
   int64_t peak = 0;  // since the budget holds
   bool held = false;
   double smooth_seconds = 0;  // a moving average: the speed now, not since the beginning
-  while (trainer.steps_done() < settings.steps && interrupted() == 0) {
-    const auto& result = results.emplace_back(trainer.step());
+  while (training.steps_done() < settings.steps && interrupted() == 0) {
+    const auto& result = results.emplace_back(training.step());
     const bool holds = result.budget_bytes.has_value();
     if (holds && !std::exchange(held, true)) peak = 0;
     peak = std::max(peak, holds ? result.report->peak_bytes : result.peak_bytes);
@@ -33,7 +32,7 @@ void run_steps(Trainer& trainer, const TrainSettings& settings, const std::strin
                    .loss = result.loss,
                    .tokens_per_second = static_cast<double>(tokens_per_step(settings)) / smooth_seconds,
                    .times_plain = {},
-                   .current_bytes = memory::current(),
+                   .current_bytes = training.current_bytes(),
                    .peak_bytes = peak,
                    .budget_bytes = result.budget_bytes,
                    .seconds_left = smooth_seconds * static_cast<double>(settings.steps - result.step)});
@@ -66,6 +65,7 @@ nlohmann::json to_json(const StepResult& result) {
                          {"seconds", result.seconds},
                          {"baseline_bytes", result.baseline_bytes},
                          {"peak_bytes", result.peak_bytes}};
+  if (!result.rank_peak_bytes.empty()) json["rank_peak_bytes"] = result.rank_peak_bytes;
   if (result.report) json["report"] = nlohmann::json::parse(to_json(*result.report));
   return json;
 }

@@ -9,10 +9,10 @@
 
 namespace remat::cli {
 
-/// Runs `trainer` up to step `settings.steps`, or to the end of the step in which a signal arrives. Appends every
+/// Runs `training` up to step `settings.steps`, or to the end of the step in which a signal arrives. Appends every
 /// result to `results`, also where a step throws. `after_step` runs after each one. Throws Error for a loss that is not
 /// a number: nothing after it would mean anything.
-void run_steps(Trainer& trainer, const TrainSettings& settings, const std::string& label,
+void run_steps(Training& training, const TrainSettings& settings, const std::string& label,
                std::vector<StepResult>& results, const std::function<void(const StepResult&)>& after_step = {});
 
 /// Throws Error for a loss that is not a number.

@@ -44,11 +44,12 @@ bool receive_order(int file) {
 
 // The process's life: one answer when the trainer is there, and one for each order. It ends with the orders, or with
 // an error, which is its last answer.
-void serve(int orders_and_answers, const TrainSettings& settings, const TextData& data, std::optional<Budget> budget) {
+void serve(int orders_and_answers, const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
+           const std::optional<RankPlace>& place, bool fingerprints) {
   const auto answer = [&](const std::string& line) { return send_all(orders_and_answers, line + "\n"); };
   try {
-    Trainer trainer(settings, data, std::move(budget));
-    trainer.record_fingerprints();
+    Trainer trainer(settings, data, std::move(budget), place);
+    if (fingerprints) trainer.record_fingerprints();
     bool heard = answer(nlohmann::json{{"parameters", trainer.parameter_count()}}.dump());
     while (heard && receive_order(orders_and_answers)) {
       const auto result = trainer.step();
@@ -70,11 +71,11 @@ void become_dependent(pid_t parent) {
 }  // namespace
 
 TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings, const TextData& data,
-                                 std::optional<Budget> budget)
+                                 std::optional<Budget> budget, const std::optional<RankPlace>& place, bool fingerprints)
     : what_(std::move(what)) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Error("[compare] no connection to a second process (" + std::string(std::strerror(errno)) +
+    throw Error("[process] no connection to another process (" + std::string(std::strerror(errno)) +
                 "); close some files or programs");
   }
   std::fflush(nullptr);  // what was printed is not to be printed twice
@@ -83,7 +84,7 @@ TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings
   if (process_ == 0) {
     become_dependent(parent);
     close(ends[0]);
-    serve(ends[1], settings, data, std::move(budget));
+    serve(ends[1], settings, data, std::move(budget), place, fingerprints);
     _exit(0);
   }
   close(ends[1]);
@@ -91,13 +92,7 @@ TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings
   if (process_ < 0) {
     const std::string reason = std::strerror(errno);
     close(socket_);
-    throw Error("[compare] no second process can be started (" + reason + "); close some programs");
-  }
-  try {
-    parameter_count_ = nlohmann::json::parse(read_answer()).at("parameters");
-  } catch (...) {
-    end();
-    throw;
+    throw Error("[process] no other process can be started (" + reason + "); close some programs");
   }
 }
 
@@ -109,8 +104,22 @@ void TrainingProcess::end() {
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
+int64_t TrainingProcess::parameter_count() {
+  if (!parameter_count_) parameter_count_ = nlohmann::json::parse(read_answer()).at("parameters").get<int64_t>();
+  return *parameter_count_;
+}
+
 StepResult TrainingProcess::step() {
+  begin_step();
+  return end_step();
+}
+
+void TrainingProcess::begin_step() {
+  parameter_count();
   if (!send_all(socket_, std::string(1, kStep))) fail_as_process_ended();
+}
+
+StepResult TrainingProcess::end_step() {
   current_bytes_ = nlohmann::json::parse(read_answer()).at("current_bytes");
   return read_step_message(read_answer());
 }
@@ -137,10 +146,9 @@ void TrainingProcess::fail_as_process_ended() {
   const auto how = killed ? "was ended by signal " + std::to_string(info.si_status)
                           : "ended with code " + std::to_string(info.si_status);
   const bool memory = killed && info.si_status == SIGKILL;
-  throw Error("[compare] the process of the " + what_ + " training " + how +
-              (memory
-                   ? ", as the system does where memory runs out; lower --batch: both trainings are in memory at once"
-                   : "; run `remat train` with the same options to see why"));
+  throw Error("[process] the process of " + what_ + " " + how +
+              (memory ? ", as the system does where memory runs out; lower --batch: all processes are in memory at once"
+                      : "; run `remat train` with the same options, on one process, to see why"));
 }
 
 }  // namespace remat::cli

@@ -64,7 +64,7 @@ class Gpt : public Model {
     for (int64_t i = 0; i < config.layers; ++i) {
       auto block = std::make_shared<DecoderBlock>(config.width, config.heads, config.dropout);
       register_module("block" + std::to_string(i), block);
-      add_block([block](at::Tensor x) { return block->forward(std::move(x)); });
+      add_block([block](at::Tensor x) { return block->forward(std::move(x)); }, block->parameters());
     }
     register_module("norm", norm_);
     for (auto& weight : {tokens_->weight, positions_->weight}) torch::nn::init::normal_(weight, 0.0, 0.02);

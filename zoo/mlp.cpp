@@ -31,7 +31,7 @@ class WindowMlp : public Model {
     register_module("input", input_);
     register_module("hidden", hidden_);
     register_module("output", output_);
-    add_block([hidden = hidden_](at::Tensor x) { return hidden->forward(std::move(x)); });
+    add_block([hidden = hidden_](at::Tensor x) { return hidden->forward(std::move(x)); }, hidden_->parameters());
   }
 
   at::Tensor forward(at::Tensor tokens) override {

@@ -21,6 +21,9 @@ class Model : public torch::nn::Module {
   /// `[](auto& block, at::Tensor x) { return remat::checkpoint(block, x); }`. Without one they are simply called.
   void set_block_runner(BlockRunner runner) { runner_ = std::move(runner); }
 
+  /// Of each block, in the order in which they run; empty for models that do not say.
+  const std::vector<std::vector<at::Tensor>>& block_parameters() const { return block_parameters_; }
+
   /// Trainable scalars.
   int64_t parameter_count() const;
 
@@ -30,10 +33,14 @@ class Model : public torch::nn::Module {
   /// `x` through one block, for models whose blocks do not simply follow each other. A runner may keep a copy of the
   /// block, so what it captures it must own.
   at::Tensor run_block(const Block& block, at::Tensor x) const;
-  void add_block(Block block) { blocks_.push_back(std::move(block)); }
+  void add_block(Block block, std::vector<at::Tensor> parameters = {}) {
+    blocks_.push_back(std::move(block));
+    block_parameters_.push_back(std::move(parameters));
+  }
 
  private:
   std::vector<Block> blocks_;
+  std::vector<std::vector<at::Tensor>> block_parameters_;
   BlockRunner runner_;
 };
 

@@ -13,6 +13,7 @@ MAY_INCLUDE = {
     "record": {"util", "memory"},
     "run": {"util", "memory", "plan", "record"},
     "report": {"util"},
+    "distributed": set(),
 }
 MOST_LINES = 400
 TOO_LONG = {}

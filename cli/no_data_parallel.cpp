@@ -1,0 +1,15 @@
+// Where LibTorch has no c10d, or Gloo's headers are missing: see cli/data_parallel.cpp.
+#include <remat/error.h>
+
+#include "cli/data_parallel.h"
+
+namespace remat::cli {
+
+std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& /*model*/, const RankPlace& /*place*/, bool /*shard*/) {
+  throw Error(
+      "[ranks] this remat was built without c10d; install Gloo's headers (Debian's package libgloo-dev), build it "
+      "against "
+      "a LibTorch that has c10d, or train on one process");
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,36 @@
+// cli/rank_processes.h -- a training on several processes of this machine, which take each step together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/training_process.h"
+
+namespace remat::cli {
+
+class RankProcesses final : public Training {
+ public:
+  /// Starts `settings.ranks` processes, as TrainingProcess does. Throws what their trainers throw.
+  RankProcesses(const TrainSettings& settings, const TextData& data, const std::optional<Budget>& budget);
+  ~RankProcesses() override;
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  /// The mean loss, the longest time, bytes and report of the process that peaked highest. Throws what the first
+  /// process to fail throws: another's BudgetError is told to all, and not thrown where there is the original.
+  StepResult step() override;
+  int64_t steps_done() const override { return steps_done_; }
+  int64_t parameter_count() const override { return parameter_count_; }
+  /// Of all processes together.
+  int64_t current_bytes() const override;
+
+ private:
+  std::string folder_;  ///< where they meet
+  std::vector<std::unique_ptr<TrainingProcess>> processes_;
+  int64_t steps_done_ = 0, parameter_count_ = 0;
+};
+
+}  // namespace remat::cli

@@ -1,0 +1,79 @@
+// remat/distributed.h -- training on several processes by c10d, LibTorch's own process groups. Component:
+// remat::distributed, where LibTorch was built with c10d.
+//
+//   auto group = ...;                                           // a c10d::ProcessGroup of LibTorch, Gloo's for example
+//   std::vector<remat::ShardedParameters> blocks;
+//   for (auto& block : model->blocks) blocks.emplace_back(block->parameters(), group);
+//   remat::ShardedParameters rest(..., group);                  // what no block has: embeddings, the head
+//   torch::optim::AdamW optimizer(...);                         // of all shard()s
+//   remat::Session session({.budget = "2GiB", .ranks = remat::ranks_of(another_group)});
+//   for (...) {
+//     auto step = session.step();
+//     auto loss = rest.call([&](at::Tensor x) {                 // within the model: x = blocks[i].call(block_forward,
+//     x)
+//       return loss_of(model->forward(x), y);
+//     }, x);
+//     loss.backward();                                          // gradients of the shards: means over the processes
+//     step.end();
+//     optimizer.step();
+//   }
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <remat/ranks.h>
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace remat {
+
+/// For SessionOptions::ranks, by all-reductions over `group`: one that nothing else uses, since the model's is in the
+/// middle of a collective when the ranks agree. Tensors of its backend must be on the CPU.
+Ranks ranks_of(c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+/// Parameters of a part of a model, a block for instance, that are held in equal shards, one by each process of a
+/// group. The whole is gathered while that part's forward and backward pass run, and freed after each; gradients are
+/// averaged over the processes and stay in shards. (Rajbhandari et al. 2020, ZeRO, stage 3; as PyTorch's fully_shard,
+/// which LibTorch does not have.) What a session drops in between is recomputed where the parameters are there, without
+/// one gather more.
+///
+/// To be made and used by all processes of the group in the same order, on one thread. Memory counts where a session or
+/// memory::start_accounting() came before the parameters.
+class ShardedParameters {
+ public:
+  /// `parameters`: leaves that need gradients, of one floating type, on the CPU, contiguous, each in a storage of its
+  /// own. From now on their storages are empty but during call(), and their grad() is not there after backward. Rank
+  /// 0's contents count. Throws Error for other tensors, and for none.
+  ShardedParameters(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::ProcessGroup> group);
+  ShardedParameters(ShardedParameters&&) noexcept;
+  ShardedParameters& operator=(ShardedParameters&&) noexcept;
+  ~ShardedParameters();
+
+  /// The leaf for the optimizer: of shape (n), where n is the number of scalars, divided by that of the processes and
+  /// rounded up. The last ones may be padding, whose gradients are zero. After a backward pass its grad() has the mean
+  /// over the processes of what all backward passes since it was cleared gave.
+  const at::Tensor& shard() const;
+
+  /// forward(x), with the parameters there. `until_backward`: they are not freed between the passes, for the part that
+  /// ends last and is needed first. One result; it, and x where it needs a gradient, are where backward's beginning
+  /// and end are seen. Calls of different ShardedParameters may be inside of each other.
+  at::Tensor call(const std::function<at::Tensor(at::Tensor)>& forward, at::Tensor x, bool until_backward = false);
+
+  /// Makes the parameters whole, to save them or to run without call(), until free(). After a step that failed, free()
+  /// puts in order what was left in the middle: gradients of the whole parameters are dropped, those of shards stay.
+  void gather();
+  void free();
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace remat

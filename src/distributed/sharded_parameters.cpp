@@ -1,0 +1,177 @@
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/GradMode.h>
+#include <remat/distributed.h>
+#include <remat/error.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+namespace remat {
+namespace {
+
+/// Gives the tensor's storage memory of its own again, and `contents` to it.
+void fill(const at::Tensor& tensor, const void* contents) {
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(tensor.nbytes()));
+  storage.set_nbytes(tensor.nbytes());
+  std::memcpy(storage.mutable_data(), contents, tensor.nbytes());
+}
+
+void empty(const at::Tensor& tensor) {
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  storage.set_nbytes(0);
+  storage.set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(0));
+}
+
+void check(const std::vector<at::Tensor>& parameters) {
+  const auto refuse = [](size_t index, const std::string& what) {
+    throw Error("[sharding] parameter " + std::to_string(index) + " " + what +
+                "; give leaves that need gradients, of one type, contiguous, on the CPU, each with its own storage");
+  };
+  if (parameters.empty()) throw Error("[sharding] there are no parameters; give those of a block");
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& parameter = parameters[i];
+    if (!parameter.defined()) refuse(i, "is undefined");
+    if (!parameter.is_leaf() || !parameter.requires_grad()) refuse(i, "needs no gradient, or is no leaf");
+    if (!parameter.device().is_cpu()) refuse(i, "is on " + parameter.device().str());
+    if (parameter.scalar_type() != parameters[0].scalar_type()) refuse(i, "is of another type than the first");
+    if (!parameter.is_contiguous() || parameter.nbytes() != parameter.storage().nbytes()) {
+      refuse(i, "is not contiguous, or does not take all of its storage");
+    }
+    for (size_t k = 0; k < i; ++k) {
+      if (parameter.is_alias_of(parameters[k])) refuse(i, "has the storage of parameter " + std::to_string(k));
+    }
+  }
+}
+
+}  // namespace
+
+struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
+  Impl(std::vector<at::Tensor> given, c10::intrusive_ptr<c10d::ProcessGroup> processes)
+      : parameters(std::move(given)), group(std::move(processes)) {
+    check(parameters);
+    const c10::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : parameters) scalars += parameter.numel();
+    const int64_t each = (scalars + group->getSize() - 1) / group->getSize();
+    at::Tensor all = flat([](const at::Tensor& parameter) { return parameter; });
+    std::vector<at::Tensor> sent = {all};
+    group->broadcast(sent)->wait();
+    shard = all.narrow(0, group->getRank() * each, each).clone().requires_grad_();
+    for (const at::Tensor& parameter : parameters) empty(parameter);
+  }
+
+  int64_t padded() const { return shard_size() * group->getSize(); }
+  int64_t shard_size() const { return (scalars + group->getSize() - 1) / group->getSize(); }
+
+  /// What `of` gives of each parameter, one after another, and zeros at the end. An undefined tensor counts as zeros.
+  template <class F>
+  at::Tensor flat(const F& of) const {
+    at::Tensor all = at::zeros({padded()}, parameters[0].options().requires_grad(false));
+    char* next = static_cast<char*>(all.mutable_data_ptr());
+    for (const at::Tensor& parameter : parameters) {
+      if (const at::Tensor part = of(parameter); part.defined()) {
+        std::memcpy(next, part.contiguous().const_data_ptr(), part.nbytes());
+      }
+      next += parameter.numel() * parameter.element_size();
+    }
+    return all;
+  }
+
+  void gather() {
+    if (whole) return;
+    const c10::NoGradGuard no_grad;
+    at::Tensor all = at::empty({padded()}, shard.options().requires_grad(false));
+    at::Tensor part = shard.detach();
+    group->all_gather_single(all, part)->wait();
+    const char* next = static_cast<const char*>(all.const_data_ptr());
+    for (const at::Tensor& parameter : parameters) {
+      fill(parameter, next);
+      next += parameter.nbytes();
+    }
+    whole = true;
+  }
+
+  void free() {
+    if (!std::exchange(whole, false)) return;
+    for (const at::Tensor& parameter : parameters) empty(parameter);
+  }
+
+  /// The part's backward pass begins.
+  void begin_backward() {
+    gather();
+    if (std::exchange(in_backward, true)) return;
+    // Where the part's input needs no gradient, nothing else shows the end.
+    torch::autograd::Engine::get_default_engine().queue_callback([self = shared_from_this()] { self->end_backward(); });
+  }
+
+  void end_backward() {
+    if (!std::exchange(in_backward, false)) return;
+    const c10::NoGradGuard no_grad;
+    free();  // first: the gradients need as much once more
+    at::Tensor all = flat([](const at::Tensor& parameter) { return parameter.grad(); });
+    for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
+    at::Tensor mean = at::empty({shard_size()}, all.options());
+    group->reduce_scatter_single(mean, all)->wait();
+    mean.div_(group->getSize());
+    at::Tensor& gradient = shard.mutable_grad();
+    if (gradient.defined()) {
+      gradient.add_(mean);
+    } else {
+      gradient = mean;
+    }
+  }
+
+  std::vector<at::Tensor> parameters;
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  int64_t scalars = 0;
+  at::Tensor shard;
+  bool whole = false;
+  bool in_backward = false;
+};
+
+ShardedParameters::ShardedParameters(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::ProcessGroup> group)
+    : impl_(std::make_shared<Impl>(std::move(parameters), std::move(group))) {}
+ShardedParameters::ShardedParameters(ShardedParameters&&) noexcept = default;
+ShardedParameters& ShardedParameters::operator=(ShardedParameters&&) noexcept = default;
+ShardedParameters::~ShardedParameters() = default;
+
+const at::Tensor& ShardedParameters::shard() const { return impl_->shard; }
+void ShardedParameters::gather() { impl_->gather(); }
+void ShardedParameters::free() {
+  impl_->in_backward = false;
+  for (const at::Tensor& parameter : impl_->parameters) parameter.mutable_grad().reset();
+  impl_->free();
+}
+
+at::Tensor ShardedParameters::call(const std::function<at::Tensor(at::Tensor)>& forward, at::Tensor x,
+                                   bool until_backward) {
+  const auto impl = impl_;
+  impl->gather();
+  // Hooks of tensors run before the operator that made the tensor goes backward: the part's last one, and the last one
+  // before the part. By then everything in between has run, since what accumulates gradients comes first.
+  if (x.requires_grad()) {
+    x = x.view_as(x);  // its own: the same tensor may go into another part
+    x.register_hook([impl](const at::Tensor& /*gradient*/) { impl->end_backward(); });
+  }
+  at::Tensor y;
+  try {
+    y = forward(std::move(x));
+  } catch (...) {
+    impl->free();
+    throw;
+  }
+  if (y.requires_grad()) {
+    y.register_hook([impl](const at::Tensor& /*gradient*/) { impl->begin_backward(); });
+    if (until_backward) return y;
+  }
+  impl->free();
+  return y;
+}
+
+}  // namespace remat

@@ -1,0 +1,46 @@
+// tests/distributed/processes.h -- threads that take part in a group of c10d as processes do.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+namespace remat::test {
+
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+inline Group join_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& name) {
+  const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  auto options = c10d::ProcessGroupGloo::Options::create();
+  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
+  group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO,
+                    c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options));
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  return group;
+}
+
+/// Calls body(rank, join), where join(name) gives a group of all of them.
+inline void on_ranks(int size, const std::function<void(int, const std::function<Group(std::string)>&)>& body) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank, [&](const std::string& name) { return join_group(store, rank, size, name); });
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace remat::test
