@@ -152,9 +152,25 @@ def smallest_rows(rows):
         yield [MODELS[row["model"]], *(f"{100 * peak / row['plain_activation_peak_bytes']:.1f} %" for peak in peaks)]
 
 
+def sharded_rows(rows):
+    """A GPT under FSDP2 on two processes, against plain FSDP2."""
+    names = {
+        "checkpoint": "checkpoint_wrapper around every block",
+        "remat": "remat, nothing dropped",
+        "agreed": "remat, nothing dropped, sessions that agree",
+    }
+    for row in rows:
+        name = names.get(row["variant"], "remat, within checkpoint_wrapper's peak")
+        if "error" in row:
+            yield [name, "refused", "", "", ""]
+            continue
+        end = f"{100 * row['forward_bytes'] / row['plain_forward_bytes']:.1f} %"
+        yield [name, ratio(row), peak(row), end, exact(row)]
+
+
 def text(results):
     """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
-    peers = results.pop("peers", None)
+    peers, sharded = results.pop("peers", None), results.pop("sharded", None)
     if not results:
         return "Not measured yet.\n"
     parts = []
@@ -194,6 +210,13 @@ def text(results):
         )
     if peers:
         parts.append(peers_table.short(peers))
+    if sharded:
+        parts.append(
+            table(
+                ["FSDP2, two processes", "time x plain (range)", "activation peak", "end of forward", "gradients"],
+                sharded_rows(sharded["rows"]),
+            )
+        )
     if "gap" in results:
         parts.append(
             table(

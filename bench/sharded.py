@@ -4,7 +4,8 @@
   bench/sharded.py [--pairs 9] [--layers 12] [--build build/release] [--out bench/results]
 
 Two processes train a GPT whose blocks are sharded (sharded_step.py). Each variant is compared with plain FSDP2 in
-interleaved pairs of steps; remat runs without a budget, and within the peak of checkpoint_wrapper around every block.
+interleaved pairs of steps; remat runs without a budget (also with sessions that agree), and within the peak of
+checkpoint_wrapper around every block.
 """
 
 import argparse
@@ -79,7 +80,7 @@ def main():
     bench = Bench(args)
     with bench.worker("plain") as plain:
         plain.run("step")
-        rows = [bench.row(plain, "checkpoint"), bench.row(plain, "remat")]
+        rows = [bench.row(plain, variant) for variant in ("checkpoint", "remat", "agreed")]
         if "error" not in rows[0]:
             rows.append(bench.row(plain, "remat", rows[0]["activation_peak_bytes"]))
             if "error" not in rows[-1]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes steps of a GPT under FSDP2 on two processes of a thread each: bench/sharded_step.py LAYERS VARIANT [BYTES]
 
-Each block is a group of its own. VARIANT: "plain", "checkpoint" (torch's checkpoint_wrapper around every block), or "remat"
-within BYTES more than are alive when the step begins (none: no budget). Answers each line of standard input with a step and
+Each block is a group of its own. VARIANT: "plain", "checkpoint" (torch's checkpoint_wrapper around every block), "remat"
+within BYTES more than are alive when the step begins (none: no budget), or "agreed", the same with process_group. Answers each line of standard input with a step and
 a line of JSON, as peer_step.py does: the slower process's seconds, the larger bytes, fingerprints of what both left.
 """
 
@@ -41,7 +41,8 @@ class Program:
     def __init__(self, layers, variant, activation_peak_bytes=None):
         remat.memory.start_accounting()
         self.model = sharded_gpt(layers, checkpoint_wrapper if variant == "checkpoint" else lambda block: block)
-        self.is_remat, self.activation_peak_bytes = variant == "remat", activation_peak_bytes
+        self.is_remat, self.activation_peak_bytes = variant in ("remat", "agreed"), activation_peak_bytes
+        self.process_group = dist.group.WORLD if variant == "agreed" else None
         self.session = None
         self.run(contextlib.nullcontext)  # FSDP2 makes its buffers in the first step
 
@@ -73,7 +74,8 @@ class Program:
             for parameter in self.model.parameters():
                 parameter.grad = None
             more = self.activation_peak_bytes
-            self.session = remat.Session(budget=None if more is None else remat.memory.current("cpu") + more)
+            budget = None if more is None else remat.memory.current("cpu") + more
+            self.session = remat.Session(budget=budget, process_group=self.process_group)
         result = self.run(self.session.step)
         report = self.session.report()
         over = report.peak_bytes - report.budget_bytes
