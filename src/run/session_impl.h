@@ -149,8 +149,7 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   std::atomic<bool> ended = false;
-  bool follows_plain = false;          ///< the limit is a share of what plain has taken so far
-  std::optional<int64_t> shared_room;  ///< bytes: the least of all ranks', where they follow one plan
+  bool follows_plain = false;  ///< the limit is a share of what plain has taken so far
   const int forks = remat::forks();
 
   void end(bool completed);
@@ -160,8 +159,9 @@ struct Step::Impl {
   void report_plan(const Graph* traced);
   void stop_recording();
   void report_measurements();
-  void tell_ranks(Graph* graph);
-  void teach_session(std::optional<Graph> graph);
+  void learn_peaks();
+  /// Returns the bytes to plan for: room(), or the least of all ranks'.
+  int64_t tell_ranks(Graph* graph);
   /// Bytes that the budget leaves above the baseline.
   int64_t room() const;
 

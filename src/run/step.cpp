@@ -23,10 +23,12 @@ void Step::Impl::end(bool completed) {
   {
     const std::lock_guard lock(tape->mutex);
     graph = stop(completed);
+    learn_peaks();
   }
-  if (session->ranks != nullptr) tell_ranks(graph ? &*graph : nullptr);
+  const int64_t room_of_all = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);
-  teach_session(std::move(graph));
+  if (report.completed && graph) session->planner.observe(*std::move(graph), room_of_all);
+  session->report = report;
   turn.reset();
   if (Tape::validates_steps()) tape->validate();
 }
@@ -45,15 +47,16 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
 }
 
 /// In a destructor too: what it meets is thrown by Step::end(), or as the session's next step begins.
-void Step::Impl::tell_ranks(Graph* graph) {
+int64_t Step::Impl::tell_ranks(Graph* graph) {
   int64_t least = room();
+  if (session->ranks == nullptr) return least;
   try {
     session->ranks->end(report.completed, session->eviction.refusal(), graph, least);
-    shared_room = least;
   } catch (...) {
     if (report.completed) session->rank_failure = std::current_exception();
     report.completed = false;
   }
+  return least;
 }
 
 void Step::Impl::stop_recording() {

@@ -74,7 +74,7 @@ void Step::Impl::report_measurements() {
   report.replayed = replayed_operators(*tape);
 }
 
-void Step::Impl::teach_session(std::optional<Graph> graph) {
+void Step::Impl::learn_peaks() {
   using Outgrown = OnlineEviction::Outgrown;
   Outgrown& outgrown = session->outgrown;
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
@@ -88,11 +88,9 @@ void Step::Impl::teach_session(std::optional<Graph> graph) {
       session->plain_activation_peak = peak;
       outgrown = Outgrown::kNo;
     }
-    if (graph) session->planner.observe(*std::move(graph), shared_room.value_or(room()));
   } else if (const Outgrown refused = session->eviction.outgrew_share; refused != Outgrown::kNo) {
     outgrown = refused;
   }
-  session->report = report;
 }
 
 int64_t Step::Impl::room() const { return session->limit_for(report.baseline_bytes) - report.baseline_bytes; }
