@@ -9,8 +9,7 @@
 //   remat::Session session({.budget = "2GiB", .ranks = remat::ranks_of(another_group)});
 //   for (...) {
 //     auto step = session.step();
-//     auto loss = rest.call([&](at::Tensor x) {                 // within the model: x = blocks[i].call(block_forward,
-//     x)
+//     auto loss = rest.call([&](at::Tensor x) {                 // in the model: x = blocks[i].call(block_forward, x)
 //       return loss_of(model->forward(x), y);
 //     }, x);
 //     loss.backward();                                          // gradients of the shards: means over the processes

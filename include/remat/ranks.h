@@ -19,4 +19,8 @@ struct Ranks {
   std::function<std::vector<std::vector<int64_t>>(const std::vector<int64_t>& mine)> gather;
 };
 
+/// By an all-reduction: `add_up(words, count)` replaces each of the integers by its sum over the `size` ranks. The
+/// memory is not LibTorch's, which may have run short. As `gather` otherwise.
+Ranks ranks_by_sums(int rank, int size, std::function<void(int64_t* words, int64_t count)> add_up);
+
 }  // namespace remat

@@ -1,6 +1,5 @@
 // How sessions reach those of other processes. Not in Python: an interrupt that arrives while the ranks wait for each
 // other would be raised between what some of them know and others do not.
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -27,21 +26,12 @@ std::shared_ptr<c10d::Backend> of_this_process(c10::intrusive_ptr<c10d::Backend>
 }  // namespace
 
 Ranks ranks_of(c10::intrusive_ptr<c10d::Backend> connections) {
-  const int rank = connections->getRank();
-  return {.rank = rank, .gather = [backend = of_this_process(std::move(connections)), rank](const auto& mine) {
-            // A sum with zeros, in memory that is not PyTorch's: a tensor could not be allocated where memory has run
-            // short.
-            const auto ranks = static_cast<size_t>(backend->getSize());
-            const auto count = static_cast<std::ptrdiff_t>(mine.size());
-            std::vector<int64_t> words(ranks * mine.size());
-            std::copy(mine.begin(), mine.end(), words.begin() + rank * count);
-            std::vector<at::Tensor> tensors = {
-                at::from_blob(words.data(), {static_cast<int64_t>(words.size())}, at::kLong)};
-            backend->allreduce(tensors)->wait();
-            std::vector<std::vector<int64_t>> all;
-            for (auto next = words.begin(); next != words.end(); next += count) all.emplace_back(next, next + count);
-            return all;
-          }};
+  const int rank = connections->getRank(), size = connections->getSize();
+  const auto backend = of_this_process(std::move(connections));
+  return ranks_by_sums(rank, size, [backend](int64_t* words, int64_t count) {
+    std::vector<at::Tensor> tensors = {at::from_blob(words, {count}, at::kLong)};
+    backend->allreduce(tensors)->wait();
+  });
 }
 
 }  // namespace remat::python

@@ -58,11 +58,10 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     check(parameters);
     const c10::NoGradGuard no_grad;
     for (const at::Tensor& parameter : parameters) scalars += parameter.numel();
-    const int64_t each = (scalars + group->getSize() - 1) / group->getSize();
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter; });
     std::vector<at::Tensor> sent = {all};
     group->broadcast(sent)->wait();
-    shard = all.narrow(0, group->getRank() * each, each).clone().requires_grad_();
+    shard = all.narrow(0, group->getRank() * shard_size(), shard_size()).clone().requires_grad_();
     for (const at::Tensor& parameter : parameters) empty(parameter);
   }
 
