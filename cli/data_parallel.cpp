@@ -5,11 +5,10 @@
 
 #include <remat/distributed.h>
 #include <torch/torch.h>
+
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include "cli/gloo_group.h"
 
 namespace remat::cli {
 namespace {
@@ -27,23 +26,12 @@ Store store_of(const RankPlace& place) {
   return c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options);
 }
 
-Group make_group(const RankPlace& place, const Store& store, const std::string& name) {
-  const Store own = c10::make_intrusive<c10d::PrefixStore>("remat/" + name, store);
-  auto options = c10d::ProcessGroupGloo::Options::create();
-  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
-  auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(own, place.rank, place.size, options);
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, place.rank, place.size);
-  group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  return group;
-}
-
 class Connected : public DataParallel {
  public:
   explicit Connected(const RankPlace& place)
       : store_(store_of(place)),
-        group_(make_group(place, store_, "model")),
-        agreement_(make_group(place, store_, "agreement")) {}
+        group_(make_gloo_group(store_, place.rank, place.size, "model")),
+        agreement_(make_gloo_group(store_, place.rank, place.size, "agreement")) {}
 
   float mean(float value) override {
     std::vector<at::Tensor> sum = {at::tensor(value)};

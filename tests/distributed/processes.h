@@ -8,24 +8,12 @@
 
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "cli/gloo_group.h"
 
 namespace remat::test {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-
-inline Group join_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const std::string& name) {
-  const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>(name, store);
-  auto options = c10d::ProcessGroupGloo::Options::create();
-  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
-  group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO,
-                    c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options));
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  return group;
-}
 
 /// Calls body(rank, join), where join(name) gives a group of all of them.
 inline void on_ranks(int size, const std::function<void(int, const std::function<Group(std::string)>&)>& body) {
@@ -34,7 +22,7 @@ inline void on_ranks(int size, const std::function<void(int, const std::function
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        body(rank, [&](const std::string& name) { return join_group(store, rank, size, name); });
+        body(rank, [&](const std::string& name) { return cli::make_gloo_group(store, rank, size, name); });
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << ": " << error.what();
       }
