@@ -46,6 +46,11 @@ def step_of(model, batch=BATCH):
     return loss.detach()
 
 
+def step_as_any_other(session):
+    with session.step():
+        dist.all_reduce(torch.ones(4))
+
+
 def refused_and_told(session, step, rank, refused_rank):
     """A step that is refused memory on one rank, and therefore on all. Returns the bytes that it needs there."""
     begin = time.monotonic()
@@ -126,10 +131,6 @@ def a_budget_of_the_error(rank):
     del ballast
 
 
-def test_a_budget_of_the_error(tmp_path):
-    run_on_processes(a_budget_of_the_error, tmp_path)
-
-
 def refused_as_it_begins(rank):
     remat.memory.start_accounting("cpu")
     model = model_of("ddp")
@@ -137,10 +138,6 @@ def refused_as_it_begins(rank):
     budget = remat.memory.current("cpu") + (8 * BALLAST if rank == 0 else -BALLAST // 2)
     refused_and_told(remat.Session(budget=budget, process_group=dist.group.WORLD), lambda: step_of(model), rank, 1)
     del ballast
-
-
-def test_refused_as_it_begins(tmp_path):
-    run_on_processes(refused_as_it_begins, tmp_path)
 
 
 def refused_after_the_last_collective(rank):
@@ -152,10 +149,6 @@ def refused_after_the_last_collective(rank):
         return torch.empty(3 * BALLAST * rank, dtype=torch.uint8)
 
     refused_and_told(session, step, rank, 1)
-
-
-def test_refused_after_the_last_collective(tmp_path):
-    run_on_processes(refused_after_the_last_collective, tmp_path)
 
 
 def one_plan(rank):
@@ -175,10 +168,6 @@ def one_plan(rank):
     assert first["predicted_seconds"] == second["predicted_seconds"]
 
 
-def test_one_plan(tmp_path):
-    run_on_processes(one_plan, tmp_path)
-
-
 def other_graphs(rank):
     """Ranks that compute other things between the same collectives plan for themselves."""
     torch.manual_seed(rank)
@@ -193,10 +182,6 @@ def other_graphs(rank):
         assert session.report().completed
 
 
-def test_other_graphs(tmp_path):
-    run_on_processes(other_graphs, tmp_path)
-
-
 def told_and_going_on(rank):
     """What one rank catches inside its step is raised again by every further collective, and as the step ends."""
     remat.memory.start_accounting("cpu")
@@ -207,12 +192,7 @@ def told_and_going_on(rank):
         for _ in range(2):
             with pytest.raises(remat.BudgetError, match="rank 1 is out of memory"):
                 dist.all_reduce(torch.ones(4))
-    with session.step():
-        dist.all_reduce(torch.ones(4))
-
-
-def test_told_and_going_on(tmp_path):
-    run_on_processes(told_and_going_on, tmp_path)
+    step_as_any_other(session)
 
 
 def buffers_of_collectives(rank):
@@ -242,10 +222,6 @@ def buffers_of_collectives(rank):
         assert refused > 0 and completed > 0, (i, refused, completed)
 
 
-def test_buffers_of_collectives(tmp_path):
-    run_on_processes(buffers_of_collectives, tmp_path)
-
-
 def sparse_gradients(rank):
     """Collectives of sparse tensors are seen, too."""
     remat.memory.start_accounting("cpu")
@@ -257,10 +233,6 @@ def sparse_gradients(rank):
         dist.all_reduce(torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (4,)))
 
     refused_and_told(session, step, rank, 1)
-
-
-def test_sparse_gradients(tmp_path):
-    run_on_processes(sparse_gradients, tmp_path)
 
 
 def groups_that_overlap(rank):
@@ -290,10 +262,6 @@ def a_slow_rank(rank):
     assert time.monotonic() - begin < 4
 
 
-def test_a_slow_rank(tmp_path):
-    run_on_processes(a_slow_rank, tmp_path)
-
-
 def an_interrupt(rank):
     """Ctrl-C while the ranks wait for each other is raised when they have met."""
     session = remat.Session(process_group=dist.group.WORLD)
@@ -305,19 +273,13 @@ def an_interrupt(rank):
         dist.all_reduce(torch.ones(4))
         if rank == 1:
             dist.all_reduce(torch.ones(4))
-    with session.step():
-        dist.all_reduce(torch.ones(4))
-
-
-def test_an_interrupt(tmp_path):
-    run_on_processes(an_interrupt, tmp_path)
+    step_as_any_other(session)
 
 
 def a_child(rank):
     """A forked child that drops the session does not wait for threads that are its parent's."""
     session = remat.Session(process_group=dist.group.WORLD)
-    with session.step():
-        dist.all_reduce(torch.ones(4))
+    step_as_any_other(session)
     child = os.fork()
     if child == 0:
         del session
@@ -333,12 +295,7 @@ def a_child(rank):
         os.kill(child, signal.SIGKILL)
         pytest.fail("the child hangs")
     assert os.waitstatus_to_exitcode(status) == 7
-    with session.step():
-        dist.all_reduce(torch.ones(4))
-
-
-def test_a_child(tmp_path):
-    run_on_processes(a_child, tmp_path)
+    step_as_any_other(session)
 
 
 def other_collectives(rank):
@@ -347,12 +304,7 @@ def other_collectives(rank):
     with pytest.raises(remat.Error, match="same collectives in the same order"), session.step():
         if rank == 0:
             dist.all_reduce(torch.ones(4), group=alone)
-    with session.step():  # and the next is as any other
-        dist.all_reduce(torch.ones(4))
-
-
-def test_other_collectives(tmp_path):
-    run_on_processes(other_collectives, tmp_path)
+    step_as_any_other(session)
 
 
 def an_exception_of_ones_own(rank):
@@ -361,18 +313,12 @@ def an_exception_of_ones_own(rank):
         if rank == 1:
             raise ValueError("mine")
         dist.all_reduce(torch.ones(4))
-    with session.step():
-        dist.all_reduce(torch.ones(4))
-
-
-def test_an_exception_of_ones_own(tmp_path):
-    run_on_processes(an_exception_of_ones_own, tmp_path)
+    step_as_any_other(session)
 
 
 def one_is_killed(rank):
     session = remat.Session(process_group=dist.group.WORLD)
-    with session.step():
-        dist.all_reduce(torch.ones(4))
+    step_as_any_other(session)
     if rank == 1:
         os._exit(0)
     begin = time.monotonic()
@@ -385,6 +331,29 @@ def one_is_killed(rank):
 def test_one_is_killed(tmp_path):
     with pytest.raises(AssertionError, match="rank 0 was told"):
         run_on_processes(one_is_killed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        a_budget_of_the_error,
+        refused_as_it_begins,
+        refused_after_the_last_collective,
+        one_plan,
+        other_graphs,
+        told_and_going_on,
+        buffers_of_collectives,
+        sparse_gradients,
+        a_slow_rank,
+        an_interrupt,
+        a_child,
+        other_collectives,
+        an_exception_of_ones_own,
+    ],
+    ids=lambda body: body.__name__,
+)
+def test_two_processes(tmp_path, body):
+    run_on_processes(body, tmp_path)
 
 
 def test_what_is_refused(tmp_path):
