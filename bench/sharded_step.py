@@ -2,8 +2,8 @@
 """Makes steps of a GPT under FSDP2 on two processes of a thread each: bench/sharded_step.py LAYERS VARIANT [BYTES]
 
 Each block is a group of its own. VARIANT: "plain", "checkpoint" (torch's checkpoint_wrapper around every block), "remat"
-within BYTES more than are alive when the step begins (none: no budget), or "agreed", the same with process_group. Answers each line of standard input with a step and
-a line of JSON, as peer_step.py does: the slower process's seconds, the larger bytes, fingerprints of what both left.
+within BYTES more than are alive when the step begins (none: no budget), or "agreed", the same with process_group.
+Answers each line of standard input with a step and a line of JSON, as peer_step.py does: the slower process's seconds, the larger bytes, fingerprints of what both left.
 """
 
 import contextlib

@@ -106,8 +106,8 @@ class RematCallback(TrainerCallback):
     ``activation_checkpointing=True`` would run layers twice on top of this: leave it off, or call remat.enable(model)
     before. One callback may serve several Trainers, also one that trains inside of another's ``train()``, or on another
     thread; each has a session of its own. On several processes of torch.distributed the sessions agree (remat.Session's
-    process_group, the group of all): what one is refused all are told of. Raises Error for budgets and options that remat.Session refuses. Copies and
-    pickles have the budget and the options, but not the sessions.
+    process_group, the group of all): what one is refused all are told of. Raises Error for budgets and options that
+    remat.Session refuses. Copies and pickles have the budget and the options, but not the sessions.
     """
 
     def __init__(self, budget: int | str | None = None, **options: Any) -> None:
