@@ -168,9 +168,16 @@ def sharded_rows(rows):
         yield [name, ratio(row), peak(row), end, exact(row)]
 
 
+def ranks_lines(rows):
+    for row in rows[1:]:
+        yield (
+            f"- `remat train` on two processes, {row['variant']}: {row['sum_peak_ratio']:.3f} of the bytes of two plain copies"
+        )
+
+
 def text(results):
     """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
-    peers, sharded = results.pop("peers", None), results.pop("sharded", None)
+    peers, sharded, ranks = (results.pop(figure, None) for figure in ("peers", "sharded", "ranks"))
     if not results:
         return "Not measured yet.\n"
     parts = []
@@ -232,6 +239,8 @@ def text(results):
             )
         )
     lines = list(other_lines(results))
+    if ranks:
+        lines += ranks_lines(ranks["rows"])
     if lines:
         parts.append("\n".join(lines) + "\n")
     latest = max(results.values(), key=lambda result: result["date"])
