@@ -103,8 +103,12 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   argument.value = read(tensor, overwritten);
   if (tape.values[argument.value].unheld) pending.unheld.push_back(argument.value);
   argument.view = TensorView(impl);
-  if (!overwritten && !pending.inside_wrapper && tape.may_change_unseen(argument.value, tensor))
-    argument.checksum = read_checksum(impl, tape.step);
+  if (!overwritten && !pending.inside_wrapper && tape.may_change_unseen(argument.value, tensor)) {
+    const Value& value = tape.values[argument.value];
+    const ByteRange reach = reach_of(impl);
+    const bool known = value.filled && value.checksum != 0 && reach.begin == 0 && reach.end == value.extent;
+    argument.checksum = known ? value.checksum : read_checksum(impl, tape.step);
+  }
   if (written) watch_write(pending, impl, argument.value);
 }
 
@@ -125,7 +129,8 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
     }
     const Value& value = values[id];
     const bool emptied = !value.is_in_place(*storage) && !values.is_restored(id);
-    const bool handed_out = value.recomputable() && value.is_handed_out(*storage);
+    const bool handed_out =
+        value.recomputable() && (value.is_handed_out(*storage) || values.is_overwritten(id, *storage));
     if (handed_out || (emptied && (value.recomputable() || value.saved > 0))) {
       if (!value.recomputable()) values.lose(id, Loss::kEmptied);
       const ValueId leaf = values.hand_over(id, storage, impl);
@@ -134,8 +139,8 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       return leaf;
     }
     if (!emptied && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
-      const bool filled = value.raw && !overwritten;  // through a pointer
-      if (filled) {
+      const bool filled_unseen = value.raw && !overwritten && !values.accept_filled(id, *storage);
+      if (filled_unseen) {
         tape.make_leaf(id, storage);
       } else if (value.recomputable() && tape.needs_lost_leaf(id)) {
         tape.make_unrepeatable(id, storage);

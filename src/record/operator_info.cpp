@@ -77,6 +77,14 @@ constexpr std::array<std::string_view, 8> kFactories = {"aten::zeros_like", "ate
                                                         "aten::new_empty",  "aten::new_zeros",        "aten::new_ones",
                                                         "aten::new_full",   "aten::new_empty_strided"};
 
+/// Factories that give every element a value, which a replay gives it again.
+constexpr std::array<std::string_view, 21> kFillingFactories = {
+    "aten::zeros",      "aten::ones",      "aten::full",      "aten::rand",         "aten::randn",
+    "aten::randint",    "aten::randperm",  "aten::normal",    "aten::arange",       "aten::range",
+    "aten::linspace",   "aten::logspace",  "aten::eye",       "aten::tril_indices", "aten::triu_indices",
+    "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::new_zeros",    "aten::new_ones",
+    "aten::new_full"};
+
 constexpr std::array<std::string_view, 11> kFills = {
     "aten::fill_",        "aten::zero_",   "aten::copy_",   "aten::bernoulli_",  "aten::normal_",   "aten::uniform_",
     "aten::exponential_", "aten::random_", "aten::cauchy_", "aten::log_normal_", "aten::geometric_"};
@@ -158,6 +166,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
 
   const auto& arguments = schema.arguments();
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
+  info.fills_result = contains(kFillingFactories, base);
   info.overwrites = contains(kFills, base);
   info.two_valued = contains(kTwoValued, base);
   info.elementwise = contains(kElementwise, base);

@@ -31,6 +31,7 @@ struct OperatorInfo {
   bool own_autograd = false;    ///< may have a kernel of a user's at autograd's keys: a replay calls it there
   bool collective = false;      ///< communicates with other processes
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
+  bool fills_result = false;    ///< makes a tensor of nothing but its arguments (zeros, randn ...), a draw included
   bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
   bool two_valued = false;      ///< its floating-point results hold zeros and ones
   bool elementwise = false;     ///< with one tensor argument: maps equal elements to equal elements

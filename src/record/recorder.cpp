@@ -267,7 +267,8 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     const ValueId id = is_plain(tensor) ? tape.values.find(storage_of(tensor)) : kNone;
     const bool known = id != kNone && !tape.values[id].written_unseen();
     const bool fills = known && tape.values[id].raw && info.overwrites && covers_storage(tensor);
-    writes_leaf = writes_leaf || !known || !(tape.values[id].recomputable() || fills);
+    writes_leaf = writes_leaf || !known ||
+                  !(tape.values[id].recomputable() || fills || tape.values.accept_filled(id, *storage_of(tensor)));
   });
   before_writing_statistics(info, inputs);
 

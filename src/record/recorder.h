@@ -171,6 +171,9 @@ class Recorder {
   /// What a collective has made or written to is a leaf. Where plain does not save it, the record does not hold it
   /// either: the results of reductions are as large as what is made of them.
   void leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs);
+  /// Operator `pending` has made raw value `id`, which is in `storage`: a replay may do so again, where the generator's
+  /// state takes fewer bytes than the value.
+  void note_filled(const Pending& pending, ValueId id, const c10::StorageImpl& storage);
   void finish_writes(Pending& pending, OperationId producer);
   void mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs);
   void bind_saved(Pending& pending);

@@ -5,7 +5,8 @@
 // Rule 2. A value with a producer can be recomputed. Its storage is kept only while something asks for that, and can be
 //         evicted.
 // Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers,
-//         which nobody sees. Operators that overwrite all of it are recorded; read as it is, it becomes a leaf.
+//         which nobody sees. Operators that overwrite all of it are recorded. Where it is read as it is, it can be
+//         recomputed if its factory gave it these contents, and otherwise becomes a leaf. A checksum tells, on the CPU.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Tape::before_write), any other loses its home.
 //
@@ -85,6 +86,13 @@ class Residency {
   /// What an operator that is recorded made in policy scope `scope`.
   void set_policy(ValueId id, uint32_t scope, bool drop);
   void set_raw(ValueId id, bool raw) { values_[id].raw = raw; }
+  /// Its factory has given every element of raw value `id` in `storage` a value.
+  void note_filled(ValueId id, const c10::StorageImpl& storage);
+  /// A raw value in `storage` is about to be read. Where it has the contents that its factory gave it, it is raw no
+  /// more, since a replay can make it; true then.
+  bool accept_filled(ValueId id, const c10::StorageImpl& storage);
+  /// Has a value that accept_filled() accepted been written to through a pointer since?
+  bool is_overwritten(ValueId id, const c10::StorageImpl& storage) const;
   /// No replay makes it any more, so it must stay: the caller makes it kept.
   void become_leaf(ValueId id);
   /// Its producer is forgotten.

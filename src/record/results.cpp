@@ -76,6 +76,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
         if (known < pending.values) return;
         if (pending.makes_raw()) {  // what is in it may be written through a pointer
           tape.values.set_raw(known, tape.values[known].producer != kNone);
+          if (tape.values[known].raw) note_filled(pending, known, *storage);
           return;
         }
         if (!tape.values[known].raw || !tape.program[tape.values[known].producer].info->factory) return;
@@ -101,6 +102,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     tape.values.set_policy(value, root_scope_, drop);
     tape.values.set_raw(value, raw);
+    if (raw) note_filled(pending, value, *tape.values[value].home._unsafe_get_target());
   }
   tape.program.for_each_value(operation, [&](ValueId input) { tape.values.add_reader(input); });
   mark_packable(operation, outputs);
@@ -112,6 +114,14 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       tape.retain(value, tape.values[value].home.lock());  // saved before it was written to
   }
   bind_saved(pending);
+}
+
+void Recorder::note_filled(const Pending& pending, ValueId id, const c10::StorageImpl& storage) {
+  // Inside of another operator it may be scratch, which that one fills through a pointer.
+  if (!pending.info->fills_result || !pending.writes.empty() || !pending_.empty()) return;
+  const uint32_t generator = pending.operation.generator;
+  const size_t state = generator == kNone ? 0 : tape_->program.generator(generator).state.nbytes();
+  if (storage.nbytes() > state) tape_->values.note_filled(id, storage);
 }
 
 /// Notes which results may take fewer bytes than they seem to. A hope: pack() looks at the contents.

@@ -37,6 +37,7 @@ struct Value {
   OperationId producer = kNone;  ///< kNone: a leaf
   uint32_t result = 0;           ///< which tensor of the producer: a result, or kWritten + index in its written tensors
   bool raw = false;              ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
+  bool filled = false;           ///< its factory gave it the contents whose `checksum` was taken then
   bool watched = false;          ///< a result without gradient, which people may write to through a pointer
   bool workspace = false;        ///< has padding that no kernel fills: its bits may differ from call to call
   bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded
@@ -55,7 +56,7 @@ struct Value {
   bool followed = false;  ///< its home is that of a tensor which was given other memory; `checksum` is of the contents
   c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};  ///< of the tensor last seen on the home ...
   uint32_t version = 0;             ///< ... and its count: a different one means an unseen write
-  uint64_t checksum = 0;            ///< of the contents when evicted (verify mode) or last watched; 0: not taken
+  uint64_t checksum = 0;            ///< of the contents when filled, evicted (verify mode) or last watched; 0: none
   bool lent = false;                ///< somebody may write to its home through a pointer (DLPack)
   bool evicted_while_lent = false;  ///< the same when it was evicted
   Loss loss = Loss::kIntact;        ///< of a leaf's contents

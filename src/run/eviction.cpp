@@ -36,6 +36,7 @@ struct View {
         if (!tape.values.pack(option.value)) return 0;
         return value.bytes - (value.packed ? value.packed->bytes() : 0);
       case EvictionOption::Kind::kDrop:
+        if (!tape.values.is_as_watched(option.value)) return 0;  // plain's saved tensors see what was written to it
         break;
     }
     tape.values.evict(option.value);

@@ -170,19 +170,71 @@ TEST(Recorder, RandomOperatorsKeepTheirGeneratorsState) {
   EXPECT_EQ(program.generator(program[draw]).generator, generator);
 }
 
-TEST(Recorder, ResultsOfFactoriesAreLeavesAndRandomFillsAreNot) {
+bool is_recomputable(Recording& recording, const at::Tensor& tensor) {
+  const ValueId id = recording.tape().values.find(storage_of(tensor));
+  return id != kNone && recording.tape().values[id].recomputable();
+}
+
+TEST(Recorder, RepeatsFactoriesUnlessTheirResultsWereFilledThroughAPointer) {
+  constexpr int64_t kCount = 5000;  // a generator's state takes fewer bytes
+  const auto like = torch::randn({kCount});
+  const std::function<at::Tensor()> factories[] = {
+      [] { return torch::arange(kCount, torch::kFloat); },  // outside of autograd ...
+      [] { return at::arange(kCount, torch::kFloat); },     // ... and as Python calls it
+      [] { return torch::zeros({kCount}); },
+      [] { return at::zeros({kCount}); },
+      [] { return torch::randn({kCount}); },
+      [] { return at::randn({kCount}); },
+      [] { return at::rand({kCount}); },
+      [] { return at::full({kCount}, 2.5); },
+      [&] { return at::zeros_like(like); },
+      [&] { return like.new_full({kCount}, 2.0); }};
+  for (size_t i = 0; i < std::size(factories); ++i) {
+    SCOPED_TRACE("factory " + std::to_string(i));
+    Recording recording;
+    const auto untouched = factories[i]();
+    const auto filled = factories[i]();
+    EXPECT_FALSE(is_recomputable(recording, untouched)) << "a pointer may still fill it";
+    filled.data_ptr<float>()[kCount - 1] = 7;
+    const auto read = untouched + filled;
+    EXPECT_TRUE(is_recomputable(recording, untouched));
+    EXPECT_FALSE(is_recomputable(recording, filled));
+  }
+}
+
+TEST(Recorder, HoldsWhatAFactoryDrewWhereTheGeneratorsStateIsLarger) {
+  Recording recording;
+  const auto few = at::randn({10});
+  const auto read = few + 1;
+  EXPECT_FALSE(is_recomputable(recording, few));
+}
+
+TEST(Recorder, FillsOfEmptyTensorsAreRepeatedAndEmptyTensorsAreNot) {
   const auto like = torch::randn({10});
   Recording recording;
-  for (const auto& made :
-       {at::arange(10), at::zeros({10}), at::randn({10}), at::zeros_like(like), like.new_full({3}, 2.0)}) {
-    const auto read = made + 1;
-    const ValueId id = recording.tape().values.find(made.storage().unsafeGetStorageImpl());
-    ASSERT_NE(id, kNone);
-    EXPECT_FALSE(recording.tape().values[id].recomputable()) << "it may have been filled through a pointer";
-  }
   const auto mask = at::empty_like(like).bernoulli_(0.5);
-  EXPECT_TRUE(
-      recording.tape().values[recording.tape().values.find(mask.storage().unsafeGetStorageImpl())].recomputable());
+  EXPECT_TRUE(is_recomputable(recording, mask));
+  const auto empty = at::empty_like(like);
+  const auto read = empty + 1;
+  EXPECT_FALSE(is_recomputable(recording, empty));
+}
+
+TEST(Recorder, WritesToPartsOfWhatAFactoryFilledAreRepeated) {
+  const auto x = torch::randn({4});
+  Recording recording;
+  const auto padded = at::zeros({8});
+  padded.slice(0, 0, 4).copy_(x);
+  EXPECT_TRUE(is_recomputable(recording, padded));
+}
+
+TEST(Recorder, AFilledTensorThatIsWrittenThroughAPointerBetweenTwoReadsIsHeldFromThenOn) {
+  Recording recording;
+  const auto table = at::zeros({8});
+  const auto first = table + 1;
+  EXPECT_TRUE(is_recomputable(recording, table));
+  table.data_ptr<float>()[3] = 7;
+  const auto second = table + 1;
+  EXPECT_FALSE(is_recomputable(recording, table));
 }
 
 TEST(Recorder, LooksAtInputsAndNotAtParametersOrTheirViews) {

@@ -30,6 +30,58 @@ TEST(Exactness, DropoutFromTheDefaultGenerator) {
   });
 }
 
+/// Noise is added, a mask drawn and a padded tensor put together in every layer, by factories that read no tensor.
+at::Tensor forward_with_factories(at::Tensor h, const std::vector<at::Tensor>& weights) {
+  for (const auto& weight : weights) {
+    h = torch::tanh(h.mm(weight)) + 0.1 * torch::randn(h.sizes());
+    h = h * (torch::rand(h.sizes()) > 0.1).to(torch::kFloat);
+    auto padded = torch::zeros({h.size(0) + 1, h.size(1)});
+    padded.narrow(0, 1, h.size(0)).copy_(h);
+    h = h + padded.narrow(0, 0, h.size(0)) * torch::linspace(0, 1, h.size(1));
+  }
+  return h;
+}
+
+std::vector<at::Tensor> square_weights(int count, int64_t width) {
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < count; ++i) weights.push_back(torch::randn({width, width}).div_(8).requires_grad_());
+  return weights;
+}
+
+TEST(Exactness, WhatFactoriesMakeAndDraw) {
+  for (const int64_t width : {8, 64}) {  // the draws take fewer bytes than a generator's state, and more
+    expect_exact([&] {
+      const auto weights = square_weights(4, width);
+      const auto loss = forward_with_factories(torch::randn({64, width}), weights).pow(2).mean();
+      loss.backward();
+      Outcome outcome;
+      outcome.add("loss", loss);
+      for (const auto& weight : weights) outcome.add("gradient", weight.grad());
+      outcome.add_generator();
+      return outcome;
+    });
+  }
+}
+
+TEST(Exactness, WhatFactoriesMakeAndDrawIsHeldNoLongerThanInPlain) {
+  memory::start_accounting();
+  const auto weights = square_weights(4, 512);
+  const auto x = torch::randn({512, 512});
+  const auto bytes_after_forward = [&] {
+    const int64_t before = memory::current();
+    const auto loss = forward_with_factories(x, weights).sum();
+    const int64_t bytes = memory::current() - before;
+    loss.backward();
+    return bytes;
+  };
+  const int64_t plain = bytes_after_forward();
+  Session session;
+  auto step = session.step();
+  const int64_t recorded = bytes_after_forward();
+  step.end();
+  EXPECT_LE(recorded, plain * 1.01) << plain;
+}
+
 TEST(Exactness, BatchNormUpdatesItsStatisticsOnce) {
   expect_exact([] {
     nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
