@@ -9,19 +9,22 @@ namespace {
 
 namespace F = torch::nn::functional;
 
-torch::nn::LayerNormOptions norm_options(int64_t width) { return torch::nn::LayerNormOptions({width}); }
+torch::nn::LayerNormOptions norm_options(const GptConfig& config) {
+  return torch::nn::LayerNormOptions({config.width}).eps(config.norm_eps);
+}
+
+int64_t hidden_width(const GptConfig& config) { return config.hidden > 0 ? config.hidden : 4 * config.width; }
 
 class DecoderBlock : public torch::nn::Module {
  public:
-  DecoderBlock(int64_t width, int64_t heads, double dropout)
-      : heads_(heads),
-        dropout_(dropout),
-        norm1_(norm_options(width)),
-        norm2_(norm_options(width)),
-        qkv_(width, 3 * width),
-        proj_(width, width),
-        up_(width, 4 * width),
-        down_(4 * width, width) {
+  explicit DecoderBlock(const GptConfig& config)
+      : config_(config),
+        norm1_(norm_options(config)),
+        norm2_(norm_options(config)),
+        qkv_(config.width, 3 * config.width),
+        proj_(config.width, config.width),
+        up_(config.width, hidden_width(config)),
+        down_(hidden_width(config), config.width) {
     register_module("norm1", norm1_);
     register_module("qkv", qkv_);
     register_module("proj", proj_);
@@ -39,15 +42,15 @@ class DecoderBlock : public torch::nn::Module {
   at::Tensor attention(const at::Tensor& x) {
     const auto batch = x.size(0), seq = x.size(1), width = x.size(2);
     auto parts = qkv_(x).split(width, 2);
-    for (auto& part : parts) part = part.view({batch, seq, heads_, width / heads_}).transpose(1, 2);
-    const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
+    for (auto& part : parts) part = part.view({batch, seq, config_.heads, width / config_.heads}).transpose(1, 2);
+    const double dropout = is_training() ? config_.attention_dropout : 0.0;
+    const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, dropout, /*is_causal=*/true);
     return mixed.transpose(1, 2).reshape({batch, seq, width});
   }
 
-  at::Tensor drop(const at::Tensor& x) const { return at::dropout(x, dropout_, is_training()); }
+  at::Tensor drop(const at::Tensor& x) const { return at::dropout(x, config_.dropout, is_training()); }
 
-  int64_t heads_;
-  double dropout_;
+  GptConfig config_;
   torch::nn::LayerNorm norm1_, norm2_;
   torch::nn::Linear qkv_, proj_, up_, down_;
 };
@@ -58,11 +61,11 @@ class Gpt : public Model {
       : config_(config),
         tokens_(config.vocab, config.width),
         positions_(config.seq, config.width),
-        norm_(norm_options(config.width)) {
+        norm_(norm_options(config)) {
     register_module("tokens", tokens_);
     register_module("positions", positions_);
     for (int64_t i = 0; i < config.layers; ++i) {
-      auto block = std::make_shared<DecoderBlock>(config.width, config.heads, config.dropout);
+      auto block = std::make_shared<DecoderBlock>(config);
       register_module("block" + std::to_string(i), block);
       add_block([block](at::Tensor x) { return block->forward(std::move(x)); }, block->parameters());
     }
@@ -90,9 +93,9 @@ void check(const GptConfig& config) {
     throw Error("[gpt] width " + std::to_string(config.width) + " is not a multiple of heads " +
                 std::to_string(config.heads) + "; change one of them");
   }
-  if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw Error("[gpt] dropout is " + std::to_string(config.dropout) +
-                "; give a number from 0 up to, not including, 1");
+  for (const double dropout : {config.dropout, config.attention_dropout}) {
+    if (dropout >= 0 && dropout < 1) continue;
+    throw Error("[gpt] dropout is " + std::to_string(dropout) + "; give a number from 0 up to, not including, 1");
   }
 }
 
@@ -106,7 +109,7 @@ std::shared_ptr<Model> make_gpt(const GptConfig& config) {
 int64_t parameter_count(const GptConfig& config) {
   const int64_t width = config.width, norm = 2 * width;
   const int64_t attention = width * 3 * width + 3 * width + width * width + width;
-  const int64_t feed_forward = width * 4 * width + 4 * width + 4 * width * width + width;
+  const int64_t feed_forward = 2 * width * hidden_width(config) + hidden_width(config) + width;
   return (config.vocab + config.seq) * width + config.layers * (2 * norm + attention + feed_forward) + norm;
 }
 

@@ -13,7 +13,10 @@ struct GptConfig {
   int64_t heads = 8;
   int64_t seq = 256;  ///< longest input, in tokens
   int64_t vocab = 8192;
-  double dropout = 0.1;  ///< on embeddings and residual branches, none inside attention; 0 <= dropout < 1
+  int64_t hidden = 0;            ///< of the feed-forward layers; 0: four times the width
+  double dropout = 0.1;          ///< on embeddings and residual branches; 0 <= dropout < 1
+  double attention_dropout = 0;  ///< on attention weights; more than 0 is slow, since no kernel fuses it
+  double norm_eps = 1e-5;
 };
 
 /// forward: (batch, seq) token numbers -> (batch, seq, vocab) logits. Throws remat::Error for a config that cannot be.

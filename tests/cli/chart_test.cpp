@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/expect_error.h"
 #include "cli/xml_problem.h"
+#include "support/expect_error.h"
 
 namespace remat::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "cli/expect_error.h"
-#include "cli/temporary_directory.h"
+#include "support/expect_error.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {

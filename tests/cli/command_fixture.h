@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run_command.h"
-#include "cli/temporary_directory.h"
+#include "support/temporary_directory.h"
 
 namespace remat::test {
 

@@ -6,9 +6,9 @@
 
 #include <remat/error.h>
 
-#include "cli/expect_error.h"
 #include "cli/xml_problem.h"
 #include "plan/sample_graph.h"
+#include "support/expect_error.h"
 
 namespace remat::cli {
 namespace {

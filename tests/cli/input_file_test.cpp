@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/expect_error.h"
-#include "cli/temporary_directory.h"
+#include "support/expect_error.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {

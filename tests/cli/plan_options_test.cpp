@@ -4,10 +4,10 @@
 
 #include <remat/planner.h>
 
-#include "cli/expect_error.h"
 #include "cli/options.h"
-#include "cli/temporary_directory.h"
 #include "cli/usage_error.h"
+#include "support/expect_error.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {

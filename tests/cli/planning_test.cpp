@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/expect_error.h"
-#include "cli/temporary_directory.h"
 #include "plan/sample_graph.h"
+#include "support/expect_error.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/interrupt.h"
-#include "cli/temporary_directory.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/temporary_directory.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {

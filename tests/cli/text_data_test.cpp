@@ -6,11 +6,18 @@
 
 #include <remat/error.h>
 
-#include "cli/expect_error.h"
-#include "cli/temporary_directory.h"
+#include "support/expect_error.h"
+#include "support/temporary_directory.h"
 
 namespace remat::cli {
 namespace {
+
+/// The bytes of an example.
+std::string window(const TextData& data, int64_t step, int64_t row) {
+  std::string bytes;
+  for (const int64_t token : data.example(step, row)) bytes += static_cast<char>(token);
+  return bytes;
+}
 
 class TextDataTest : public ::testing::Test {
  protected:
@@ -22,7 +29,7 @@ TEST_F(TextDataTest, ExamplesAreWindowsOfTheText) {
   for (int i = 0; i < 1000; ++i) text += static_cast<char>(i * 7919 >> 3);
   const TextData data(directory_.write("text", text), /*seq=*/16, /*seed=*/0);
   for (int64_t row = 0; row < 100; ++row) {
-    const auto example = data.example(1, row);
+    const auto example = window(data, 1, row);
     EXPECT_EQ(example.size(), 17u);
     EXPECT_NE(text.find(example), std::string::npos);
   }
@@ -30,9 +37,9 @@ TEST_F(TextDataTest, ExamplesAreWindowsOfTheText) {
 
 TEST_F(TextDataTest, ExamplesReachBothEndsOfTheText) {
   const TextData data(directory_.write("text", "abcdef"), /*seq=*/3, /*seed=*/0);
-  std::set<std::string_view> seen;
-  for (int64_t row = 0; row < 200; ++row) seen.insert(data.example(1, row));
-  EXPECT_EQ(seen, (std::set<std::string_view>{"abcd", "bcde", "cdef"}));
+  std::set<std::string> seen;
+  for (int64_t row = 0; row < 200; ++row) seen.insert(window(data, 1, row));
+  EXPECT_EQ(seen, (std::set<std::string>{"abcd", "bcde", "cdef"}));
 }
 
 TEST_F(TextDataTest, ExamplesDependOnSeedStepAndRowAlone) {
@@ -54,7 +61,23 @@ TEST_F(TextDataTest, FingerprintTellsTextsApart) {
 }
 
 TEST_F(TextDataTest, ATextOfExactlyOneExampleWorks) {
-  EXPECT_EQ(TextData(directory_.write("text", "abcde"), 4, 0).example(9, 9), "abcde");
+  EXPECT_EQ(window(TextData(directory_.write("text", "abcde"), 4, 0), 9, 9), "abcde");
+}
+
+TEST_F(TextDataTest, BytesAreNumbersFrom0To255) {
+  EXPECT_EQ(TextData(directory_.write("text", "\xFF\x01"), 1, 0).example(1, 0), (std::vector<int64_t>{255, 1}));
+}
+
+TEST_F(TextDataTest, ExamplesAreWindowsOfTokensWhereTheTextIsEncoded) {
+  const auto encode = [](std::string_view text) {
+    std::vector<int64_t> tokens;
+    for (size_t i = 0; i < text.size(); i += 2) tokens.push_back(1000 + text[i]);
+    return tokens;
+  };
+  const TextData data(directory_.write("text", "a.b.c.d."), /*seq=*/3, /*seed=*/0, encode);
+  EXPECT_EQ(data.tokens(), 4);
+  EXPECT_EQ(data.example(1, 0), (std::vector<int64_t>{1097, 1098, 1099, 1100}));
+  EXPECT_ERROR(TextData(directory_.path("text"), 4, 0, encode), "has 4 tokens, one example needs 5");
 }
 
 TEST_F(TextDataTest, TooShortTextsSayWhatIsNeeded) {

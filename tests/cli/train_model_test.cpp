@@ -4,7 +4,7 @@
 
 #include <remat/error.h>
 
-#include "cli/expect_error.h"
+#include "support/expect_error.h"
 #include "zoo/model.h"
 
 namespace remat::cli {

@@ -48,7 +48,8 @@ TEST(Bert, LooksAtNothingThatIsMaskedAndAtAllElse) {
 TEST(Bert, DropsWeightsOfAttention) {
   torch::manual_seed(1);
   auto config = kSmallBert;
-  config.dropout = 0.5;
+  config.dropout = 0;
+  config.attention_dropout = 0.5;
   const auto model = make_bert(config);
   const auto input = torch::ones({1, 3, 6}, torch::kLong);
   EXPECT_FALSE(model->forward(input).equal(model->forward(input)));

@@ -1,4 +1,4 @@
-// tests/cli/temporary_directory.h -- a directory of its own for one test, gone when the test ends.
+// tests/support/temporary_directory.h -- a directory of its own for one test, gone when the test ends.
 #pragma once
 
 #include <algorithm>

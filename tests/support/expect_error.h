@@ -1,5 +1,5 @@
-// tests/cli/expect_error.h -- EXPECT_ERROR(expression, text): the expression throws remat::Error whose message holds
-// text.
+// tests/support/expect_error.h -- EXPECT_ERROR(expression, text): the expression throws remat::Error whose message
+// holds text.
 #pragma once
 
 #include <string>

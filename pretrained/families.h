@@ -1,0 +1,56 @@
+// pretrained/families.h -- the kinds of models that can be loaded: how config.json describes one, and what its
+// parameters are called.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "pretrained/config_file.h"
+#include "pretrained/names.h"
+#include "zoo/model.h"
+
+namespace remat::pretrained {
+
+/// What the model's output is trained for.
+enum class Task {
+  kNextToken,     ///< gpt2, llama
+  kMaskedTokens,  ///< bert
+  kClassify,      ///< bert
+};
+
+struct LoadOptions {
+  Task task = Task::kNextToken;
+  int64_t classes = 2;            ///< of a classification
+  std::optional<double> dropout;  ///< nothing: as config.json says; also of attention weights
+};
+
+/// A model that config.json describes, not yet built.
+struct Description {
+  std::function<std::shared_ptr<zoo::Model>()> make;
+  int64_t parameters = 0;
+  int64_t layers = 0;
+  int64_t vocabulary = 0;
+  std::optional<int64_t> longest;
+};
+
+struct Family {
+  std::string_view kind;  ///< config.json's "model_type"
+  Description (*describe)(const ConfigFile& config, const LoadOptions& options);
+  std::span<const Renaming> renamings;
+  std::string_view prefix;       ///< of names in a model with a head; weights without any head go without it
+  std::string_view predicting;   ///< transformers' class of the model that predicts tokens
+  std::string_view classifying;  ///< of the one that classifies texts
+  /// Parameters, as the zoo calls them, that weights may lack: those of a head that was not trained before.
+  std::span<const char* const> (*head_of)(Task task);
+};
+
+/// Null where there is none.
+const Family* find_family(std::string_view kind);
+/// "gpt2, llama, bert".
+std::string list_families();
+
+}  // namespace remat::pretrained

@@ -1,0 +1,59 @@
+// pretrained/model_directory.h -- a directory of Hugging Face's form: config.json, weights, a tokenizer's files.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pretrained/checkpoint.h"
+#include "pretrained/config_file.h"
+#include "pretrained/families.h"
+#include "zoo/model.h"
+
+namespace remat::pretrained {
+
+/// A GPT-2, a Llama or a BERT (config.json's "model_type"), to be trained for a task. Not thread-safe.
+class ModelDirectory {
+ public:
+  /// Reads config.json and the headers of the weights. Throws Error for other models, for settings that remat's models
+  /// cannot compute, where the weights are not those of the model that config.json describes, and as Checkpoint does.
+  ModelDirectory(std::filesystem::path path, const LoadOptions& options);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::string kind() const { return std::string(family_.kind); }
+  /// Trainable scalars.
+  int64_t parameter_count() const { return description_.parameters; }
+  /// Token numbers are below it.
+  int64_t vocabulary() const { return description_.vocabulary; }
+  /// The longest input in tokens, where positions are learned.
+  std::optional<int64_t> longest() const { return description_.longest; }
+  /// Parameters of a head that the directory has no weights for, as transformers calls them.
+  std::vector<std::string> missing() const;
+
+  /// A new model in training mode with these weights, in float32. What is missing is drawn from the default generator.
+  std::shared_ptr<zoo::Model> load() const;
+  /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, config.json
+  /// and the other small files from here (a tokenizer's). `to` is created; files of it that are not written stay.
+  /// Throws Error where that fails, and where `to` is the directory itself.
+  void save(const zoo::Model& model, const std::filesystem::path& to) const;
+
+ private:
+  /// What parameter `ours` is called in transformers.
+  TheirName name_of(const std::string& ours) const;
+  /// What `name` is called in these weights; nothing where they have no such tensor.
+  std::optional<std::string> find_entry(const std::string& name) const;
+  void check_size() const;
+  nlohmann::json saved_config() const;
+
+  std::filesystem::path path_;
+  LoadOptions options_;
+  ConfigFile config_;
+  const Family& family_;
+  Description description_;
+  Checkpoint weights_;
+};
+
+}  // namespace remat::pretrained

@@ -1,0 +1,26 @@
+// pretrained/names.h -- what a parameter of the zoo is called in the weights that transformers writes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace remat::pretrained {
+
+/// A module here and there. A '*' stands for the number of a layer.
+struct Renaming {
+  std::string_view ours, theirs;
+  bool transposed = false;  ///< their matrix is (in, out): GPT-2's
+};
+
+struct TheirName {
+  std::string name;
+  bool transposed = false;
+};
+
+/// What `ours`, "block3.proj.weight", is called by the first renaming that its module fits; nothing where none does.
+/// Only matrices are transposed: weights, not biases.
+std::optional<TheirName> find_name(std::span<const Renaming> renamings, std::string_view ours);
+
+}  // namespace remat::pretrained

@@ -1,0 +1,136 @@
+// A step of the trainer against the same written by hand.
+#include "cli/trainer.h"
+
+#include <bit>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <remat/memory.h>
+
+#include "cli/train_model.h"
+#include "support/temporary_directory.h"
+#include "zoo/model.h"
+
+namespace remat::cli {
+namespace {
+
+struct ByHand {
+  std::vector<float> losses;
+  Fingerprints gradients, parameters;  ///< of the last step
+};
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() {
+    std::string text;
+    for (int i = 0; text.size() < 4000; ++i) text += std::to_string(i * i % 997) + " of ";
+    directory_.write("text", text);
+    settings_.data = directory_.path("text");
+    settings_.model = {.kind = "gpt", .layers = 2, .width = 16, .heads = 2, .seq = 12, .dropout = 0.1};
+    settings_.batch = 10;
+    settings_.lr = 1e-2;
+    data_.emplace(settings_.data, settings_.model.seq, settings_.seed);
+  }
+
+  /// Two steps, each of micro-batches with so many examples; their loss is the sum over its examples by all of them.
+  ByHand by_hand(const std::vector<int64_t>& micro_batches) const {
+    torch::manual_seed(settings_.seed);
+    const auto model = make_model(settings_.model);
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(settings_.lr));
+    ByHand result;
+    for (int64_t step = 1; step <= 2; ++step) {
+      int64_t row = 0;
+      float sum = 0;
+      for (const int64_t count : micro_batches) {
+        std::vector<int64_t> tokens;
+        for (int64_t end = row + count; row < end; ++row) {
+          for (const int64_t token : data_->example(step, row)) tokens.push_back(token);
+        }
+        const auto batch = torch::tensor(tokens).view({count, settings_.model.seq + 1});
+        const auto logits = model->forward(batch.slice(1, 0, -1).contiguous());
+        auto loss = at::cross_entropy_loss(logits.flatten(0, -2), batch.slice(1, 1).reshape({-1}));
+        if (count != settings_.batch) loss = loss * (static_cast<double>(count) / static_cast<double>(settings_.batch));
+        loss.backward();
+        sum += loss.item<float>();
+      }
+      result.losses.push_back(sum);
+      result.gradients.clear();
+      for (const auto& item : model->named_parameters()) {
+        result.gradients.push_back(fingerprint(item.key(), item.value().grad()));
+      }
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    for (const auto& item : model->named_parameters()) {
+      result.parameters.push_back(fingerprint(item.key(), item.value()));
+    }
+    return result;
+  }
+
+  std::vector<StepResult> train(const std::optional<Budget>& budget) const {
+    Trainer trainer(settings_, *data_, budget);
+    trainer.record_fingerprints();
+    std::vector<StepResult> results;
+    for (int i = 0; i < 2; ++i) results.push_back(trainer.step());
+    return results;
+  }
+
+  void expect_same(const ByHand& hand, const std::vector<StepResult>& results) const {
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(std::bit_cast<uint32_t>(results[i].loss), std::bit_cast<uint32_t>(hand.losses[i])) << "step " << i + 1;
+    }
+    EXPECT_EQ(results.back().gradients, hand.gradients);
+    EXPECT_EQ(results.back().parameters, hand.parameters);
+  }
+
+  test::TemporaryDirectory directory_;
+  TrainSettings settings_;
+  std::optional<TextData> data_;
+};
+
+TEST_F(TrainerTest, AStepIsThatWrittenByHand) {
+  const ByHand hand = by_hand({10});
+  expect_same(hand, train(std::nullopt));
+  expect_same(hand, train(Budget::percent(60)));
+}
+
+TEST_F(TrainerTest, MicroBatchesAreThoseWrittenByHandAlsoWhereTheLastIsShort) {
+  settings_.accumulate = 4;
+  const ByHand hand = by_hand({3, 3, 3, 1});
+  expect_same(hand, train(std::nullopt));
+  expect_same(hand, train(Budget::percent(80)));
+}
+
+TEST_F(TrainerTest, MicroBatchesGiveTheGradientOfTheWholeBatch) {
+  settings_.model.dropout = 0;
+  const auto whole = train(std::nullopt);
+  settings_.accumulate = 4;
+  const auto parts = train(std::nullopt);
+  EXPECT_NEAR(parts[0].loss, whole[0].loss, 1e-6);
+  EXPECT_NEAR(parts[1].loss, whole[1].loss, 1e-3) << "after an update";
+}
+
+TEST_F(TrainerTest, OneMicroBatchAtATimeIsAlive) {
+  settings_.batch = 256;
+  const auto peak = [&] { return train(Budget()).back().report->plain_activation_peak_bytes(); };
+  const int64_t whole = peak();
+  settings_.accumulate = 8;
+  EXPECT_LT(peak(), whole / 4);
+}
+
+TEST_F(TrainerTest, HalfPrecisionChangesLossesAndRematDoesNot) {
+  const auto exact = train(std::nullopt);
+  settings_.precision = "bf16";
+  const auto half = train(std::nullopt);
+  EXPECT_NE(std::bit_cast<uint32_t>(half[0].loss), std::bit_cast<uint32_t>(exact[0].loss));
+  EXPECT_NEAR(half[0].loss, exact[0].loss, 0.05);
+  const auto within = train(Budget::percent(60));
+  for (size_t i = 0; i < half.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(within[i].loss), std::bit_cast<uint32_t>(half[i].loss));
+  }
+  EXPECT_EQ(within.back().parameters, half.back().parameters);
+}
+
+}  // namespace
+}  // namespace remat::cli

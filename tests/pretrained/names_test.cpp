@@ -1,0 +1,36 @@
+#include "pretrained/names.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+namespace remat::pretrained {
+namespace {
+
+constexpr std::array<Renaming, 4> kRenamings = {{{"tokens", "wte"},
+                                                 {"block*.proj", "h.*.attn.c_proj", /*transposed=*/true},
+                                                 {"predict", "cls.predictions"},
+                                                 {"predict.norm", "cls.norm"}}};
+
+std::string name_of(const std::string& ours) {
+  const auto found = find_name(kRenamings, ours);
+  return found ? found->name + (found->transposed ? " transposed" : "") : "(none)";
+}
+
+TEST(Names, AreFoundByModule) {
+  EXPECT_EQ(name_of("tokens.weight"), "wte.weight");
+  EXPECT_EQ(name_of("block12.proj.weight"), "h.12.attn.c_proj.weight transposed");
+  EXPECT_EQ(name_of("block12.proj.bias"), "h.12.attn.c_proj.bias");
+  EXPECT_EQ(name_of("predict.bias"), "cls.predictions.bias");
+  EXPECT_EQ(name_of("predict.norm.weight"), "cls.norm.weight");
+}
+
+TEST(Names, OthersAreNotFound) {
+  for (const auto* const ours : {"token.weight", "tokens2.weight", "block.proj.weight", "blockA.proj.weight",
+                                 "block1.projection.weight", "block1.proj.low.weight", "weight", ""}) {
+    EXPECT_EQ(name_of(ours), "(none)") << ours;
+  }
+}
+
+}  // namespace
+}  // namespace remat::pretrained
