@@ -1,0 +1,52 @@
+// tokenizers/added_tokens.h -- tokens that are found in a text as wholes, before the model sees it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizers/json_file.h"
+
+namespace remat::tokenizers {
+
+struct AddedToken {
+  std::string content;
+  int64_t id = 0;
+  bool single_word = false;  ///< not inside of a word
+  bool lstrip = false;       ///< takes the spaces before it with it
+  bool rstrip = false;       ///< takes the spaces behind it with it
+  bool normalized = false;   ///< found in the normalized text, else in the text as it is
+};
+
+/// Of an object with the fields above; `id` is its id.
+AddedToken read_added_token(const JsonNode& node, int64_t id);
+
+/// Of a list as "added_tokens" in tokenizer.json. Throws Error where one is empty, or stands twice.
+std::vector<AddedToken> read_added_tokens(const JsonNode& list);
+
+/// Finds tokens by their contents: from the left, and the longest where several begin at one place.
+class AddedTokenFinder {
+ public:
+  /// Of tokens with the same content the first is taken; those without any are left out.
+  explicit AddedTokenFinder(std::vector<AddedToken> tokens);
+
+  /// Calls `piece` for what is between tokens, if anything, and `token` for tokens, in their order.
+  void split(std::string_view text, const std::function<void(std::string_view)>& piece,
+             const std::function<void(const AddedToken&)>& token) const;
+
+ private:
+  struct Range {
+    size_t begin = 0, end = 0;
+  };
+
+  /// The longest token at byte `at`, or null.
+  const AddedToken* find(std::string_view text, size_t at) const;
+
+  std::vector<AddedToken> tokens_;   // in the order of their contents' bytes
+  std::array<Range, 256> by_first_;  // those that begin with a byte
+};
+
+}  // namespace remat::tokenizers

@@ -1,0 +1,79 @@
+#include "tokenizers/config_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_set>
+
+#include <nlohmann/json.hpp>
+
+#include "tokenizers/file.h"
+#include "tokenizers/vocabulary.h"
+
+namespace remat::tokenizers {
+namespace {
+
+std::optional<JsonNode> read_if_there(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  return JsonNode(file);
+}
+
+}  // namespace
+
+ConfigFiles::ConfigFiles(const std::filesystem::path& directory)
+    : config_(read_if_there(directory / "tokenizer_config.json")),
+      map_(read_if_there(directory / "special_tokens_map.json")) {}
+
+std::optional<bool> ConfigFiles::flag(std::string_view field) const {
+  const auto node = config_ ? config_->find(field) : std::nullopt;
+  return node ? std::optional(node->flag()) : std::nullopt;
+}
+
+bool ConfigFiles::flag_or(std::string_view field, bool otherwise) const { return flag(field).value_or(otherwise); }
+
+std::optional<std::string> ConfigFiles::name(const std::string& role, const std::optional<std::string>& usual) const {
+  for (const auto& file : {config_, map_}) {
+    if (!file || !file->value().contains(role)) continue;
+    const auto token = file->find(role);
+    if (!token) return std::nullopt;  // null: there is none
+    return token->value().is_object() ? token->at("content").text() : token->text();
+  }
+  return usual;
+}
+
+SpecialNames ConfigFiles::special_names(const SpecialNames& usual) const {
+  return {name("bos_token", usual.bos), name("eos_token", usual.eos), name("pad_token", usual.pad),
+          name("cls_token", usual.cls), name("sep_token", usual.sep), name("mask_token", usual.mask),
+          name("unk_token", usual.unk)};
+}
+
+std::vector<AddedToken> ConfigFiles::added_tokens() const {
+  const auto list = config_ ? config_->find("added_tokens_decoder") : std::nullopt;
+  if (!list) return {};
+  if (!list->value().is_object()) list->refuse("is " + describe(list->value()) + ", not an object");
+  std::vector<AddedToken> tokens;
+  std::unordered_set<std::string> contents;
+  for (const auto& [key, ignored] : list->value().get_ref<const nlohmann::json::object_t&>()) {
+    int64_t id = -1;
+    const char* end = key.data() + key.size();
+    if (std::from_chars(key.data(), end, id).ptr != end || id < 0 || id >= kMostIds) {
+      list->refuse("has " + shown(key) + ", not an id from 0 to " + std::to_string(kMostIds - 1));
+    }
+    tokens.push_back(read_added_token(list->at(key), id));
+    if (!contents.insert(tokens.back().content).second) {
+      list->refuse("has " + shown(tokens.back().content) + " twice");
+    }
+  }
+  std::ranges::sort(tokens, {}, &AddedToken::id);
+  return tokens;
+}
+
+void ConfigFiles::require_class(std::initializer_list<std::string_view> classes) const {
+  const auto node = config_ ? config_->find("tokenizer_class") : std::nullopt;
+  if (!node) return;
+  std::string_view name = node->text();
+  if (name.ends_with("Fast")) name.remove_suffix(4);
+  if (std::ranges::find(classes, name) != classes.end()) return;
+  node->refuse("is " + shown(node->text()) + ", which is known here by a tokenizer.json alone");
+}
+
+}  // namespace remat::tokenizers

@@ -1,0 +1,44 @@
+// tokenizers/config_files.h -- what tokenizer_config.json and special_tokens_map.json say of a tokenizer.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizers/added_tokens.h"
+#include "tokenizers/json_file.h"
+
+namespace remat::tokenizers {
+
+/// Tokens by their roles, as they stand in the vocabulary.
+struct SpecialNames {
+  std::optional<std::string> bos, eos, pad, cls, sep, mask, unk;
+};
+
+class ConfigFiles {
+ public:
+  /// Either file may be absent. Throws Error where one cannot be read.
+  explicit ConfigFiles(const std::filesystem::path& directory);
+
+  bool flag_or(std::string_view field, bool otherwise) const;
+  std::optional<bool> flag(std::string_view field) const;
+
+  /// `usual`: for roles that neither file names.
+  SpecialNames special_names(const SpecialNames& usual) const;
+
+  /// "added_tokens_decoder", by which transformers saves the tokens that are not of the model.
+  std::vector<AddedToken> added_tokens() const;
+
+  /// Throws Error unless "tokenizer_class", if there, is one of these, without "Fast" behind it.
+  void require_class(std::initializer_list<std::string_view> classes) const;
+
+ private:
+  std::optional<std::string> name(const std::string& role, const std::optional<std::string>& usual) const;
+
+  std::optional<JsonNode> config_, map_;
+};
+
+}  // namespace remat::tokenizers

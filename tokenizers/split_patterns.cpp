@@ -1,0 +1,148 @@
+#include "tokenizers/split_patterns.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "tokenizers/unicode.h"
+
+namespace remat::tokenizers {
+namespace {
+
+using Class = CharacterClass;
+
+// As they stand in tokenizer.json. GPT-2's is what ByteLevel means where it has no other.
+constexpr std::pair<std::string_view, SplitPattern> kExpressions[] = {
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitPattern::kGpt2},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|)"
+     R"(\s+(?!\S)|\s+)",
+     SplitPattern::kLlama3},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|)"
+     R"(\s+(?!\S)|\s+)",
+     SplitPattern::kQwen2},
+};
+
+bool is_line_end(char32_t character) { return character == '\r' || character == '\n'; }
+
+/// Reads a text forward from one place.
+class Scanner {
+ public:
+  Scanner(std::string_view text, size_t at) : text_(text), at_(at) { look(); }
+
+  size_t at() const { return at_; }
+  bool at_end() const { return at_ == text_.size(); }
+  bool is(Class value) const { return !at_end() && class_ == value; }
+  bool at_line_end() const { return !at_end() && is_line_end(character_); }
+  char32_t character() const { return character_; }
+  void next() {
+    at_ = after_;
+    look();
+  }
+  /// Up to `most` characters of the class; returns how many.
+  size_t skip(Class value, size_t most = SIZE_MAX) {
+    size_t count = 0;
+    for (; count < most && is(value); ++count) next();
+    return count;
+  }
+
+ private:
+  void look() {
+    after_ = at_;
+    if (at_end()) return;
+    character_ = next_character(text_, after_);
+    class_ = class_of(character_);
+  }
+
+  std::string_view text_;
+  size_t at_, after_ = 0;
+  char32_t character_ = 0;
+  Class class_ = Class::kOther;
+};
+
+/// The bytes of 's, 't, 're, 've, 'm, 'll or 'd at the beginning of `text`, or 0.
+size_t contraction(std::string_view text, bool any_case) {
+  if (text.empty() || text[0] != '\'') return 0;
+  // "ſ", the long s, is an s in another case.
+  if (any_case && text.substr(1).starts_with("\u017F")) return 3;
+  const auto letter = [&](size_t place) {
+    const char c = place < text.size() ? text[place] : '\0';
+    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  constexpr std::string_view ones = "stmd";
+  if (letter(1) != '\0' && ones.find(letter(1)) != std::string_view::npos) return 2;
+  const std::array<char, 2> pair{letter(1), letter(2)};
+  const std::string_view two(pair.data(), pair.size());
+  return two == "re" || two == "ve" || two == "ll" ? 3 : 0;
+}
+
+/// \s+(?!\S)|\s+ : a run of spaces without its last, unless the text ends there or it is the only one.
+size_t spaces_end(std::string_view text, size_t begin) {
+  Scanner scanner(text, begin);
+  size_t last = begin;
+  while (scanner.is(Class::kSpace)) {
+    last = scanner.at();
+    scanner.next();
+  }
+  return scanner.at_end() || last == begin ? scanner.at() : last;
+}
+
+size_t gpt2_end(std::string_view text, size_t begin) {
+  if (const size_t bytes = contraction(text.substr(begin), false)) return begin + bytes;
+  Scanner scanner(text, begin);
+  if (scanner.character() == ' ') scanner.next();
+  for (const Class value : {Class::kLetter, Class::kNumber, Class::kOther}) {
+    if (scanner.skip(value) > 0) return scanner.at();
+  }
+  return spaces_end(text, begin);
+}
+
+/// [^\r\n\p{L}\p{N}]?\p{L}+, or `begin`.
+size_t letters_end(std::string_view text, size_t begin) {
+  Scanner scanner(text, begin);
+  if (!scanner.is(Class::kLetter) && !scanner.is(Class::kNumber) && !scanner.at_line_end()) scanner.next();
+  return scanner.skip(Class::kLetter) > 0 ? scanner.at() : begin;
+}
+
+/// ` ?[^\s\p{L}\p{N}]+[\r\n]*`, or `begin`.
+size_t others_end(std::string_view text, size_t begin) {
+  Scanner scanner(text, begin);
+  if (scanner.character() == ' ') scanner.next();
+  if (scanner.skip(Class::kOther) == 0) return begin;
+  while (scanner.at_line_end()) scanner.next();
+  return scanner.at();
+}
+
+/// \s*[\r\n]+ : the spaces up to the last line end among them, or `begin`.
+size_t line_ends_end(std::string_view text, size_t begin) {
+  size_t end = begin;
+  for (Scanner scanner(text, begin); scanner.is(Class::kSpace);) {
+    const bool line_end = scanner.at_line_end();
+    scanner.next();
+    if (line_end) end = scanner.at();
+  }
+  return end;
+}
+
+size_t llama3_end(std::string_view text, size_t begin, size_t digits) {
+  if (const size_t bytes = contraction(text.substr(begin), true)) return begin + bytes;
+  if (const size_t end = letters_end(text, begin); end > begin) return end;
+  if (Scanner scanner(text, begin); scanner.skip(Class::kNumber, digits) > 0) return scanner.at();
+  if (const size_t end = others_end(text, begin); end > begin) return end;
+  if (const size_t end = line_ends_end(text, begin); end > begin) return end;
+  return spaces_end(text, begin);
+}
+
+}  // namespace
+
+std::optional<SplitPattern> find_split_pattern(std::string_view expression) {
+  const auto* found = std::ranges::find(kExpressions, expression, &std::pair<std::string_view, SplitPattern>::first);
+  if (found == std::end(kExpressions)) return std::nullopt;
+  return found->second;
+}
+
+size_t match_end(SplitPattern pattern, std::string_view text, size_t begin) {
+  if (pattern == SplitPattern::kGpt2) return gpt2_end(text, begin);
+  return llama3_end(text, begin, pattern == SplitPattern::kLlama3 ? 3 : 1);
+}
+
+}  // namespace remat::tokenizers

@@ -1,0 +1,99 @@
+#include "tokenizers/vocabulary_files.h"
+
+#include <algorithm>
+
+#include "tokenizers/bpe.h"
+#include "tokenizers/file.h"
+#include "tokenizers/pipeline.h"
+#include "tokenizers/word_piece.h"
+
+namespace remat::tokenizers {
+namespace {
+
+/// Those of the configuration, and the named ones, which get the next ids where the vocabulary lacks them.
+std::vector<AddedToken> added_tokens(const ConfigFiles& config, const SpecialNames& names,
+                                     const Vocabulary& vocabulary) {
+  std::vector<AddedToken> tokens = config.added_tokens();
+  int64_t next = vocabulary.size();
+  for (const AddedToken& token : tokens) next = std::max(next, token.id + 1);
+  for (const auto& name : {names.unk, names.bos, names.eos, names.sep, names.pad, names.cls, names.mask}) {
+    if (!name || name->empty() || std::ranges::count(tokens, *name, &AddedToken::content) > 0) continue;
+    const auto id = vocabulary.id(*name);
+    tokens.push_back({.content = *name, .id = id ? *id : next++});
+  }
+  return tokens;
+}
+
+void refuse_added_tokens_json(const std::filesystem::path& directory) {
+  const auto file = directory / "added_tokens.json";
+  if (std::filesystem::exists(file)) refuse_file(file, "such a file is not read here, a tokenizer.json is");
+}
+
+int64_t id_of(const std::vector<AddedToken>& tokens, const std::string& content) {
+  return std::ranges::find(tokens, content, &AddedToken::content)->id;
+}
+
+void read_merges(const std::filesystem::path& file, Bpe& model) {
+  const std::string text = read_text_file(file);
+  for (size_t at = 0, number = 1; at < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    std::string_view line = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.starts_with("#version") || line.empty()) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
+      refuse_file(file, "line " + std::to_string(number) + " is " + shown(line) + ", not two tokens");
+    }
+    model.add_merge(line.substr(0, space), line.substr(space + 1));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_bert(const std::filesystem::path& directory, const ConfigFiles& config) {
+  config.require_class({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"});
+  refuse_added_tokens_json(directory);
+  SpecialNames usual;
+  usual.unk = "[UNK]", usual.sep = "[SEP]", usual.pad = "[PAD]", usual.cls = "[CLS]", usual.mask = "[MASK]";
+  const SpecialNames names = config.special_names(usual);
+  const std::filesystem::path file = directory / "vocab.txt";
+  if (!names.unk || !names.cls || !names.sep) {
+    refuse_file(directory / "tokenizer_config.json", "BERT needs an unk_token, a cls_token and a sep_token");
+  }
+  Vocabulary vocabulary = read_vocabulary_lines(file);
+  PipelineParts parts;
+  parts.added_tokens = added_tokens(config, names, vocabulary);
+  parts.normalizer = make_bert_normalizer({.clean_text = true,
+                                           .handle_chinese_chars = config.flag_or("tokenize_chinese_chars", true),
+                                           .strip_accents = config.flag("strip_accents"),
+                                           .lowercase = config.flag_or("do_lower_case", true)});
+  parts.pre_tokenizer = make_bert_pre_tokenizer();
+  parts.model = std::make_unique<WordPiece>(std::move(vocabulary), WordPieceOptions{.unknown_token = *names.unk});
+  parts.decoder = make_word_piece_decoder("##", true);
+  parts.surroundings = {{id_of(parts.added_tokens, *names.cls)}, {id_of(parts.added_tokens, *names.sep)}};
+  return std::make_unique<Pipeline>(std::move(parts), names);
+}
+
+std::unique_ptr<Tokenizer> load_gpt2(const std::filesystem::path& directory, const ConfigFiles& config) {
+  config.require_class({"GPT2Tokenizer"});
+  refuse_added_tokens_json(directory);
+  SpecialNames usual;
+  usual.bos = usual.eos = usual.unk = "<|endoftext|>";
+  const SpecialNames names = config.special_names(usual);
+  Vocabulary vocabulary = read_vocabulary(JsonNode(directory / "vocab.json"));
+  PipelineParts parts;
+  parts.added_tokens = added_tokens(config, names, vocabulary);
+  auto model = std::make_unique<Bpe>(std::move(vocabulary), BpeOptions{});
+  read_merges(directory / "merges.txt", *model);
+  parts.model = std::move(model);
+  parts.pre_tokenizer =
+      make_byte_level_pre_tokenizer(SplitPattern::kGpt2, config.flag_or("add_prefix_space", false));
+  parts.decoder = make_byte_level_decoder();
+  if (names.bos && config.flag_or("add_bos_token", false)) {
+    parts.surroundings.before = {id_of(parts.added_tokens, *names.bos)};
+  }
+  return std::make_unique<Pipeline>(std::move(parts), names);
+}
+
+}  // namespace remat::tokenizers
