@@ -10,6 +10,7 @@
 #include "cli/json_file.h"
 #include "cli/progress.h"
 #include "cli/table.h"
+#include "cli/train_model.h"
 #include "cli/training_loop.h"
 #include "cli/training_process.h"
 
@@ -151,13 +152,13 @@ nlohmann::json run_json(const std::vector<StepResult>& results) {
 
 int run_compare(const TrainSettings& settings) {
   check_json_path(settings.json);
-  const TextData data(settings.data, settings.model.seq, settings.seed);
+  const TextData data = read_text(settings);
   const auto asked = Budget::parse(settings.budget);
-  std::printf("%s: %lld layers of width %lld, %lld steps of %lld x %lld bytes of %s, seed %llu, budget %s\n",
-              settings.model.kind.c_str(), static_cast<long long>(settings.model.layers),
-              static_cast<long long>(settings.model.width), static_cast<long long>(settings.steps),
-              static_cast<long long>(settings.batch), static_cast<long long>(settings.model.seq), settings.data.c_str(),
-              static_cast<unsigned long long>(settings.seed), budget_text(settings.budget).c_str());
+  std::printf("%s, %lld steps of %lld x %lld %s of %s, seed %llu, budget %s\n", model_text(settings.model).c_str(),
+              static_cast<long long>(settings.steps), static_cast<long long>(settings.batch),
+              static_cast<long long>(settings.model.seq), settings.model.directory.empty() ? "bytes" : "tokens",
+              settings.data.c_str(), static_cast<unsigned long long>(settings.seed),
+              budget_text(settings.budget).c_str());
 
   std::fflush(stdout);
   Turns turns(settings, data);

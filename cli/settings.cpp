@@ -6,13 +6,21 @@ namespace remat::cli {
 
 nlohmann::json decisive(const TrainSettings& settings) {
   const auto& model = settings.model;
-  nlohmann::json json = {{"model", model.kind},  {"layers", model.layers},  {"width", model.width},
-                         {"seq", model.seq},     {"batch", settings.batch}, {"lr", settings.lr},
-                         {"seed", settings.seed}};
-  if (model.kind == "gpt") {
-    json["heads"] = model.heads;
-    json["dropout"] = model.dropout;
+  nlohmann::json json = {{"seq", model.seq}, {"batch", settings.batch}, {"lr", settings.lr}, {"seed", settings.seed}};
+  if (model.directory.empty()) {
+    json["model"] = model.kind;
+    json["layers"] = model.layers;
+    json["width"] = model.width;
+  } else {
+    json["hf"] = model.directory;
+    if (model.dropout) json["dropout"] = *model.dropout;
   }
+  if (model.directory.empty() && model.kind == "gpt") {
+    json["heads"] = model.heads;
+    json["dropout"] = model.dropout.value_or(kUsualDropout);
+  }
+  if (settings.accumulate != 1) json["accumulate"] = settings.accumulate;
+  if (settings.precision != "float32") json["precision"] = settings.precision;
   return json;
 }
 
@@ -21,8 +29,13 @@ std::string budget_text(const std::string& budget) {
   return parsed.kind() == Budget::Kind::kDeviceLimit ? parsed.to_string() : budget;
 }
 
+std::string model_text(const ModelSettings& settings) {
+  if (!settings.directory.empty()) return settings.directory;
+  return settings.kind + ": " + std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width);
+}
+
 int64_t tokens_per_step(const TrainSettings& settings) {
-  return settings.batch * (settings.model.kind == "gpt" ? settings.model.seq : 1);
+  return settings.batch * (predicts_every_token(settings.model) ? settings.model.seq : 1);
 }
 
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours) {

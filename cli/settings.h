@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -16,13 +17,17 @@ constexpr int64_t kMostSeq = 1 << 20;
 constexpr int64_t kMostBatch = 1 << 20;
 constexpr int64_t kMostRanks = 1024;
 
+constexpr double kUsualDropout = 0.1;
+
 struct ModelSettings {
-  std::string kind = "gpt";  ///< "gpt" or "mlp"
+  std::string kind = "gpt";    ///< "gpt" or "mlp"
+  std::string directory = {};  ///< of Hugging Face's form: the model, its weights and its tokenizer; empty: none
   int64_t layers = 8;
   int64_t width = 512;
-  int64_t heads = 8;     ///< gpt only
-  int64_t seq = 128;     ///< bytes of context: the sequence of the GPT, the window of the MLP
-  double dropout = 0.1;  ///< gpt only
+  int64_t heads = 8;  ///< gpt only
+  int64_t seq = 128;  ///< bytes of context: the sequence of the GPT, the window of the MLP
+  std::optional<double> dropout =
+      std::nullopt;  ///< nothing: kUsualDropout, or what the directory says; gpt and directories only
 };
 
 struct TrainSettings {
@@ -38,14 +43,17 @@ struct TrainSettings {
   bool shard = false;  ///< each holds its part of parameters, gradients and optimizer state
 
   int64_t steps = 100;
-  int64_t batch = 8;  ///< of all processes together
+  int64_t batch = 8;                  ///< of all processes together
+  int64_t accumulate = 1;             ///< micro-batches that it is split into, whose gradients are added up
+  std::string precision = "float32";  ///< or "bf16": forward passes run under autocast
   double lr = 1e-3;
   uint64_t seed = 0;
 
   std::string checkpoint;        ///< empty: none
   int64_t checkpoint_every = 0;  ///< steps; 0: only at the end
   bool resume = false;
-  std::string json;  ///< empty: none
+  std::string save_model;  ///< a directory for the trained model; empty: none
+  std::string json;        ///< empty: none
 
   std::string command_line;  ///< as typed, to say how to resume
 };
@@ -77,7 +85,15 @@ nlohmann::json decisive(const TrainSettings& settings);
 /// "40%", "1500MB", as typed; "device limit".
 std::string budget_text(const std::string& budget);
 
-/// Tokens that one step trains on: every position of a GPT has a prediction, a window of an MLP has one.
+/// "gpt: 8 layers of width 512", or the directory that the model is read from.
+std::string model_text(const ModelSettings& settings);
+
+/// Does the model predict the token after every position, or the one after its window?
+inline bool predicts_every_token(const ModelSettings& settings) {
+  return !settings.directory.empty() || settings.kind == "gpt";
+}
+
+/// Tokens that one step trains on.
 int64_t tokens_per_step(const TrainSettings& settings);
 
 /// "layers 4 (here 8), seed 1 (here 0)": how `theirs` differs from `ours`, empty where it does not.

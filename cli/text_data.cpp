@@ -22,18 +22,25 @@ uint64_t mix(uint64_t x) {
 
 }  // namespace
 
-TextData::TextData(const std::string& path, int64_t seq, uint64_t seed)
-    : text_(read_input(path, {"data", "give a text file"})), seq_(seq), seed_(seed) {
-  if (bytes() < seq + 1) {
-    throw Error("[data] '" + path + "' has " + std::to_string(bytes()) + " bytes, one example needs " +
-                std::to_string(seq + 1) + "; give a longer text or a smaller --seq");
+TextData::TextData(const std::string& path, int64_t seq, uint64_t seed, const Encode& encode)
+    : text_(read_input(path, {"data", "give a text file"})), encoded_(encode != nullptr), seq_(seq), seed_(seed) {
+  if (encoded_) {
+    for (const int64_t token : encode(text_)) tokens_.push_back(static_cast<int32_t>(token));
+  }
+  if (tokens() < seq + 1) {
+    throw Error("[data] '" + path + "' has " + std::to_string(tokens()) + (encoded_ ? " tokens" : " bytes") +
+                ", one example needs " + std::to_string(seq + 1) + "; give a longer text or a smaller --seq");
   }
 }
 
-std::string_view TextData::example(int64_t step, int64_t row) const {
-  const auto places = static_cast<uint64_t>(bytes() - seq_);
+std::vector<int64_t> TextData::example(int64_t step, int64_t row) const {
+  const auto places = static_cast<uint64_t>(tokens() - seq_);
   const uint64_t place = mix(mix(mix(seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(row)) % places;
-  return std::string_view(text_).substr(place, static_cast<size_t>(seq_) + 1);
+  std::vector<int64_t> example;
+  for (size_t i = place; i <= place + static_cast<size_t>(seq_); ++i) {
+    example.push_back(encoded_ ? tokens_[i] : static_cast<unsigned char>(text_[i]));
+  }
+  return example;
 }
 
 std::string TextData::fingerprint() const {

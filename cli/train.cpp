@@ -17,6 +17,7 @@
 #include "cli/rank_place.h"
 #include "cli/rank_processes.h"
 #include "cli/table.h"
+#include "cli/train_model.h"
 #include "cli/training_loop.h"
 
 namespace remat::cli {
@@ -78,6 +79,7 @@ std::string how_to_resume(const TrainSettings& settings, const std::string& path
 void check_before_training(const TrainSettings& settings) {
   check_json_path(settings.json);
   check_output_path(settings.save_plan, "save-plan");
+  if (!settings.save_model.empty()) check_model_path(settings.model, settings.save_model);
   if (settings.checkpoint.empty()) return;
   if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
     throw UsageError("[checkpoint] '" + settings.checkpoint +
@@ -161,7 +163,8 @@ std::optional<Budget> budget_of(const TrainSettings& settings) {
 }
 
 void print_header(const TrainSettings& settings, const Training& training) {
-  std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
+  std::printf("%s, %s parameters, %s, %s\n",
+              (settings.model.directory.empty() ? settings.model.kind : settings.model.directory).c_str(),
               format_count(training.parameter_count()).c_str(), settings.data.c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
 }
@@ -169,7 +172,7 @@ void print_header(const TrainSettings& settings, const Training& training) {
 // On several processes: nothing is saved.
 int run_ranks(const TrainSettings& settings) {
   check_json_path(settings.json);
-  const TextData data(settings.data, settings.model.seq, settings.seed);
+  const TextData data = read_text(settings);
   RankProcesses training(settings, data, budget_of(settings));
   print_header(settings, training);
   std::printf("%lld processes, each with %s\n", static_cast<long long>(settings.ranks),
@@ -195,7 +198,7 @@ int run_ranks(const TrainSettings& settings) {
 
 // One of several processes that others have started (torchrun): the first of them reports.
 int run_rank(const TrainSettings& settings, const RankPlace& place) {
-  const TextData data(settings.data, settings.model.seq, settings.seed);
+  const TextData data = read_text(settings);
   Trainer trainer(settings, data, budget_of(settings), place);
   std::vector<StepResult> results;
   if (place.rank > 0) {
@@ -218,7 +221,7 @@ int run_train(const TrainSettings& settings) {
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
   check_before_training(settings);
-  const TextData data(settings.data, settings.model.seq, settings.seed);
+  const TextData data = read_text(settings);
   Trainer trainer(settings, data, budget_of(settings));
   if (settings.resume) resume(settings, data, trainer);
   print_header(settings, trainer);
@@ -268,6 +271,7 @@ int run_train(const TrainSettings& settings) {
   } else {
     print_summary(settings, results);
   }
+  if (!stopped && !settings.save_model.empty()) trainer.save_model(settings.save_model);
   try {  // last: where there is no plan, the training is worth no less
     if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
   } catch (const Error& error) {

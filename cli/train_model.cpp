@@ -1,10 +1,17 @@
 #include "cli/train_model.h"
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
 
+#include <unistd.h>
+
 #include <remat/error.h>
 
+#include "pretrained/model_directory.h"
+#include "tokenizers/tokenizer.h"
 #include "zoo/gpt.h"
 #include "zoo/mlp.h"
 
@@ -23,11 +30,15 @@ zoo::GptConfig gpt(const ModelSettings& settings) {
           .heads = settings.heads,
           .seq = settings.seq,
           .vocab = kBytes,
-          .dropout = settings.dropout};
+          .dropout = settings.dropout.value_or(kUsualDropout)};
 }
 
 zoo::WindowMlpConfig mlp(const ModelSettings& settings) {
   return {.layers = settings.layers, .width = settings.width, .seq = settings.seq, .vocab = kBytes};
+}
+
+pretrained::ModelDirectory open_directory(const ModelSettings& settings) {
+  return {settings.directory, {.task = pretrained::Task::kNextToken, .dropout = settings.dropout}};
 }
 
 [[noreturn]] void refuse(const ModelSettings& settings) {
@@ -37,30 +48,77 @@ zoo::WindowMlpConfig mlp(const ModelSettings& settings) {
 }  // namespace
 
 std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings) {
+  if (!settings.directory.empty()) return open_directory(settings).load();
   if (settings.kind == "gpt") return zoo::make_gpt(gpt(settings));
   if (settings.kind == "mlp") return zoo::make_window_mlp(mlp(settings));
   refuse(settings);
 }
 
 int64_t parameter_count(const ModelSettings& settings) {
+  if (!settings.directory.empty()) return open_directory(settings).parameter_count();
   if (settings.kind == "gpt") return zoo::parameter_count(gpt(settings));
   if (settings.kind == "mlp") return zoo::parameter_count(mlp(settings));
   refuse(settings);
 }
 
+TextData read_text(const TrainSettings& settings) {
+  const ModelSettings& model = settings.model;
+  if (model.directory.empty()) return {settings.data, model.seq, settings.seed};
+  const auto directory = open_directory(model);
+  if (const auto longest = directory.longest(); longest && model.seq > *longest) {
+    throw Error("[train] the model in '" + model.directory + "' knows " + std::to_string(*longest) +
+                " positions, --seq is " + std::to_string(model.seq) + "; lower it");
+  }
+  const auto tokenizer = tokenizers::load_tokenizer(model.directory);
+  const auto encode = [&](std::string_view text) {
+    auto tokens = tokenizer->encode(text);
+    for (const int64_t token : tokens) {
+      if (token < directory.vocabulary()) continue;
+      throw Error("[train] the tokenizer in '" + model.directory + "' gives token " + std::to_string(token) +
+                  ", the model has " + std::to_string(directory.vocabulary()) +
+                  "; get a directory whose files belong together");
+    }
+    return tokens;
+  };
+  return {settings.data, model.seq, settings.seed, encode};
+}
+
+void check_model_path(const ModelSettings& settings, const std::string& to) {
+  std::error_code error;
+  std::filesystem::create_directories(to, error);
+  if (error || !std::filesystem::is_directory(to)) {
+    throw Error("[save-hf] '" + to + "' cannot be a directory (" + (error ? error.message() : "it is a file") +
+                "); give another path");
+  }
+  if (std::filesystem::equivalent(to, settings.directory, error)) {
+    throw Error("[save-hf] '" + to + "' is where the model comes from; give another directory");
+  }
+  if (access(to.c_str(), W_OK) != 0) {
+    throw Error("[save-hf] cannot write to '" + to + "' (" + std::strerror(errno) + "); give another directory");
+  }
+}
+
+void save_model(const ModelSettings& settings, const zoo::Model& model, const std::string& to) {
+  open_directory(settings).save(model, to);
+}
+
 void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards) {
   const int64_t count = parameter_count(settings);
-  const auto model = std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width) + " have " +
-                     std::to_string(count) + " parameters, which need ";
+  const bool given = !settings.directory.empty();
+  const auto model =
+      (given ? "the model in '" + settings.directory + "' has "
+             : std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width) + " have ") +
+      std::to_string(count) + " parameters, which need ";
+  const std::string smaller = given ? "take a smaller model" : "lower --layers or --width";
   const int64_t training = count / shards * kTrainingBytes, step = count / shards * kStepBytes;
   if (training > machine_bytes) {
     throw Error("[train] " + model + format_exact_bytes(training) +
-                " with gradients and optimizer state; the machine has " + format_exact_bytes(machine_bytes) +
-                "; lower --layers or --width");
+                " with gradients and optimizer state; the machine has " + format_exact_bytes(machine_bytes) + "; " +
+                smaller);
   }
   if (budget.kind() == Budget::Kind::kBytes && step > budget.byte_count()) {
     throw BudgetError("[train] " + model + format_exact_bytes(step) + " with gradients; the budget is " +
-                          format_exact_bytes(budget.byte_count()) + "; give a larger one, or lower --layers or --width",
+                          format_exact_bytes(budget.byte_count()) + "; give a larger one, or " + smaller,
                       budget.byte_count(), step, std::nullopt);
   }
 }

@@ -18,14 +18,18 @@ namespace {
 void add_model_options(OptionAdder& add, TrainOptions& options) {
   auto& model = options.settings.model;
   add.group("What to train");
-  add.file("--data", options.settings.data, "Text to learn from, read as bytes");
+  add.file("--data", options.settings.data, "Text to learn from: its bytes, or with --hf the tokens of that tokenizer");
+  add.file("--hf", model.directory,
+           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama), "
+           "model.safetensors, tokenizer")
+      ->type_name("DIR");
   add.choice("--model", model.kind, {"gpt", "mlp"},
              "gpt: predict every next byte. mlp: predict the byte after a window");
   add.count("--layers", model.layers, "Blocks", kMostLayers);
   add.count("--width", model.width, "Numbers per position", kMostWidth);
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)", kMostWidth);
-  add.count("--seq", options.seq, "Bytes of context (gpt: 128, mlp: 32)", kMostSeq);
-  add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt)")
+  add.count("--seq", options.seq, "Tokens of context (128; mlp: 32)", kMostSeq);
+  add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt: 0.1, --hf: as config.json says)")
       ->transform(range(0.0, 0.999))
       ->type_name("P");
 }
@@ -73,7 +77,11 @@ class Contradictions {
 void refuse_contradictions(const TrainOptions& options, const TrainSettings& settings) {
   const Contradictions contradictions(options);
   const auto& model = settings.model;
-  if (model.kind != "gpt") {
+  if (!model.directory.empty()) {
+    for (const auto* option : {"--model", "--layers", "--width", "--heads"}) {
+      contradictions.refuse_ineffective(option, "--hf", "--hf");
+    }
+  } else if (model.kind != "gpt") {
     for (const auto* option : {"--heads", "--dropout"}) {
       contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
     }
@@ -83,9 +91,22 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }
+  if (model.directory.empty() && !settings.save_model.empty()) {
+    throw UsageError(contradictions.where({"--save-hf"}) +
+                     "--save-hf has no effect without --hf; use --checkpoint, or leave it out");
+  }
+  if (settings.accumulate > settings.batch) {
+    throw UsageError(contradictions.where({"--accumulate", "--batch"}) + "--accumulate " +
+                     std::to_string(settings.accumulate) + " is more than --batch " + std::to_string(settings.batch) +
+                     ", and a micro-batch needs an example; change one of them");
+  }
+  if (settings.accumulate > 1) {
+    contradictions.refuse_ineffective("--shard", "--accumulate", "--accumulate yet");
+  }
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
   if (settings.ranks > 1) {
-    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan"}) {
+    for (const auto* option :
+         {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf"}) {
       contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
     }
     if (settings.batch % settings.ranks != 0) {
@@ -97,7 +118,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
   }
   if (settings.data.empty()) throw UsageError("[options] --data is missing; name a text file");
-  if (model.kind == "gpt" && model.width % model.heads != 0) {
+  if (model.directory.empty() && model.kind == "gpt" && model.width % model.heads != 0) {
     throw UsageError(contradictions.where({"--width", "--heads"}) + "--width " + std::to_string(model.width) +
                      " is not a multiple of --heads " + std::to_string(model.heads) + "; change one of them");
   }
@@ -124,7 +145,14 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
-  add.count("--batch", options.batch, "Examples per step (gpt: 8, mlp: 1024)", kMostBatch);
+  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024)", kMostBatch);
+  add.count("--accumulate", settings.accumulate,
+            "Micro-batches that the examples of a step are split into: activations of\none at a time, the gradient of "
+            "all",
+            kMostBatch);
+  add.choice("--precision", settings.precision, {"float32", "bf16"},
+             "Of forward and backward; bf16: matrix products in bfloat16 (autocast), which\nchanges losses; parameters "
+             "stay in float32");
   add.add("--lr", settings.lr, "Learning rate of AdamW")->transform(range(1e-12, 1e3))->type_name("RATE");
   add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")
       ->transform(range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
@@ -156,6 +184,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.add("--checkpoint-every", settings.checkpoint_every, "Save after every N steps; 0: only at the end")
         ->transform(range(int64_t{0}, int64_t{1} << 40))
         ->type_name("N");
+    add.file("--save-hf", settings.save_model,
+             "With --hf: write the trained model to this directory, as transformers loads it")
+        ->type_name("DIR");
     add.flag("--resume", settings.resume, "Continue from the checkpoint; every loss has the bits it would have had");
   }
   add.file("--json", settings.json, "Write settings and every step's results here");
@@ -195,9 +226,9 @@ std::vector<std::string> config_arguments(const std::string& path) {
 
 TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments) {
   auto settings = options.settings;
-  const bool gpt = settings.model.kind == "gpt";
-  settings.batch = options.batch.value_or(gpt ? 8 : 1024);
-  settings.model.seq = options.seq.value_or(gpt ? 128 : 32);
+  const bool sequences = predicts_every_token(settings.model);
+  settings.batch = options.batch.value_or(sequences ? 8 : 1024);
+  settings.model.seq = options.seq.value_or(sequences ? 128 : 32);
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
   refuse_contradictions(options, settings);

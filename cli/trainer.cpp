@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <remat/memory.h>
@@ -24,6 +25,24 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// While it lives, operators of this thread run in bfloat16 where autocast lets them.
+class Autocast {
+ public:
+  explicit Autocast(bool on) : before_(at::autocast::is_autocast_enabled(at::kCPU)) {
+    at::autocast::set_autocast_enabled(at::kCPU, on);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, before_);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace
 
 struct Trainer::Impl {
@@ -40,38 +59,56 @@ struct Trainer::Impl {
   Impl(TrainSettings asked, const TextData& text, const std::optional<RankPlace>& own)
       : settings(std::move(asked)), data(text), place(own) {}
 
-  // (batch, seq + 1) bytes as numbers: inputs and targets are views of it. Of several processes each has its rows.
+  // (batch, seq + 1) tokens: inputs and targets are views of it. Of several processes each has its rows.
   at::Tensor read_batch(int64_t step) const {
     const int64_t rows = place ? settings.batch / place->size : settings.batch;
     const int64_t first = place ? place->rank * rows : 0;
     auto batch = at::empty({rows, settings.model.seq + 1}, at::kLong);
     auto* next = batch.mutable_data_ptr<int64_t>();
     for (int64_t row = first; row < first + rows; ++row) {
-      for (const char c : data.example(step, row)) *next++ = static_cast<unsigned char>(c);
+      next = std::ranges::copy(data.example(step, row), next).out;
     }
     return batch;
   }
 
-  // The GPT predicts every next byte of its sequence, the MLP the one after its window.
   at::Tensor forward(const at::Tensor& batch) {
     const auto logits = model->forward(batch.slice(1, 0, -1).contiguous());
-    const auto target = settings.model.kind == "gpt" ? batch.slice(1, 1) : batch.slice(1, -1);
+    const auto target = predicts_every_token(settings.model) ? batch.slice(1, 1) : batch.slice(1, -1);
     return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}));
   }
 
-  // Forward and backward: gradients are there afterwards.
+  // Forward and backward: gradients are there afterwards. Each micro-batch is a step of the session, and counts by its
+  // share of the examples, since the loss is a mean over them.
   float learn(const at::Tensor& batch, StepResult& result) {
+    const int64_t rows = batch.size(0), each = (rows + settings.accumulate - 1) / settings.accumulate;
+    float loss = 0;
+    for (int64_t first = 0; first < rows; first += each) {
+      const int64_t count = std::min(each, rows - first);
+      const double share = static_cast<double>(count) / static_cast<double>(rows);
+      loss += learn_from(batch.narrow(0, first, count), share, /*last=*/first + count == rows, result);
+    }
+    return parallel ? parallel->mean(loss) : loss;
+  }
+
+  float learn_from(const at::Tensor& rows, double share, bool last, StepResult& result) {
     const bool holds = session && session->budget_bytes();
     std::optional<Step> step;
     if (session) step.emplace(session->step());
-    auto loss = parallel ? parallel->run([&] { return forward(batch); }) : forward(batch);
+    at::Tensor loss;
+    {
+      const Autocast autocast(settings.precision == "bf16");
+      loss = parallel ? parallel->run([&] { return forward(rows); }) : forward(rows);
+      if (share != 1) loss = loss * share;
+    }
     loss.backward();
-    if (parallel) parallel->average_gradients();
+    if (parallel && last) parallel->average_gradients();
     const auto value = loss.item<float>();
     loss.reset();
-    if (step) result.report = step->end();
+    if (!step) return value;
+    const StepReport& report = step->end();
+    if (!result.report || report.peak_bytes >= result.report->peak_bytes) result.report = report;
     if (holds) result.budget_bytes = result.report->budget_bytes;
-    return parallel ? parallel->mean(value) : value;
+    return value;
   }
 
   // What the optimizer updates.
@@ -152,6 +189,10 @@ void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
 int64_t Trainer::current_bytes() const { return memory::current(); }
+
+void Trainer::save_model(const std::string& directory) const {
+  cli::save_model(impl_->settings.model, *impl_->model, directory);
+}
 
 std::string Trainer::plan() const {
   try {

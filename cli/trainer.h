@@ -21,10 +21,11 @@ namespace remat::cli {
 struct StepResult {
   int64_t step = 0;  ///< from 1
   float loss = 0;
-  double seconds = 0;                ///< from reading the batch to the updated parameters
-  int64_t baseline_bytes = 0;        ///< alive when the step began
-  int64_t peak_bytes = 0;            ///< at the worst moment, the optimizer's included
-  std::optional<StepReport> report;  ///< nothing in a plain run
+  double seconds = 0;          ///< from reading the batch to the updated parameters
+  int64_t baseline_bytes = 0;  ///< alive when the step began
+  int64_t peak_bytes = 0;      ///< at the worst moment, the optimizer's included
+  std::optional<StepReport>
+      report;  ///< nothing in a plain run; of several micro-batches, the one with the highest peak
   /// In bytes; nothing in a plain run, and in the first step of a percent budget, which measures what it is a share of.
   std::optional<int64_t> budget_bytes;
   std::vector<int64_t> rank_peak_bytes;  ///< of each process, where there are several
@@ -65,6 +66,9 @@ class Trainer final : public Training {
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
+
+  /// Writes the model, which came from a directory, to another of the same form.
+  void save_model(const std::string& directory) const;
 
   /// Everything that the next step depends on: step number, parameters, optimizer, generator.
   void save(const std::function<void(const void* data, size_t size)>& write) const;

@@ -22,11 +22,11 @@ struct BertConfig {
   int64_t hidden = 3072;  ///< of the feed-forward layers
   int64_t seq = 512;      ///< longest input, in tokens
   int64_t vocab = 30522;
-  std::optional<int64_t> padding;  ///< a token whose embedding gets no gradient
-  int64_t types = 2;               ///< of tokens: which of two texts one belongs to
-  int64_t classes = 2;             ///< of a classification
-  double dropout = 0.1;            ///< after embeddings, projections and the pooler; 0 <= dropout < 1
-  double attention_dropout = 0.1;  ///< on attention weights
+  std::optional<int64_t> padding = std::nullopt;  ///< a token whose embedding gets no gradient
+  int64_t types = 2;                              ///< of tokens: which of two texts one belongs to
+  int64_t classes = 2;                            ///< of a classification
+  double dropout = 0.1;                           ///< after embeddings, projections and the pooler; 0 <= dropout < 1
+  double attention_dropout = 0.1;                 ///< on attention weights
   double norm_eps = 1e-12;
   BertHead head = BertHead::kClassify;
 };

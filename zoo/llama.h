@@ -27,10 +27,10 @@ struct LlamaConfig {
   int64_t head_width = 64;
   int64_t hidden = 8192;  ///< of the feed-forward layers
   int64_t vocab = 128256;
-  std::optional<int64_t> padding;  ///< a token whose embedding gets no gradient
+  std::optional<int64_t> padding = std::nullopt;  ///< a token whose embedding gets no gradient
   double norm_eps = 1e-5;
   double rope_theta = 500000;  ///< base of the rotary positions' wavelengths
-  std::optional<RopeScaling> rope_scaling;
+  std::optional<RopeScaling> rope_scaling = std::nullopt;
   bool tied = true;  ///< the output layer is the embedding
 };
 

@@ -120,12 +120,13 @@ TEST_F(TrainerTest, OneMicroBatchAtATimeIsAlive) {
 }
 
 TEST_F(TrainerTest, HalfPrecisionChangesLossesAndRematDoesNot) {
+  settings_.model.layers = 12;  // most bytes are those of blocks, not of the predictions
   const auto exact = train(std::nullopt);
   settings_.precision = "bf16";
   const auto half = train(std::nullopt);
   EXPECT_NE(std::bit_cast<uint32_t>(half[0].loss), std::bit_cast<uint32_t>(exact[0].loss));
   EXPECT_NEAR(half[0].loss, exact[0].loss, 0.05);
-  const auto within = train(Budget::percent(60));
+  const auto within = train(Budget::percent(75));
   for (size_t i = 0; i < half.size(); ++i) {
     EXPECT_EQ(std::bit_cast<uint32_t>(within[i].loss), std::bit_cast<uint32_t>(half[i].loss));
   }

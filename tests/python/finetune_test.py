@@ -1,0 +1,97 @@
+"""`remat train --hf`: models and tokenizers that transformers wrote, trained by the command, and read back."""
+
+import json
+import os
+import subprocess
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+COMMAND = os.environ.get("REMAT_COMMAND")
+if not COMMAND:
+    pytest.skip("REMAT_COMMAND names no command: run these by ctest", allow_module_level=True)
+
+TEXT = "".join(f"In the beginning there were {i * i % 997} words, and nobody counted {i}. " for i in range(600))
+TRAIN = ["--steps", "4", "--batch", "6", "--seq", "48"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("finetune")
+    (path / "text").write_text(TEXT)
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([TEXT], vocab_size=400, special_tokens=["<|endoftext|>"])
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<|endoftext|>")
+    torch.manual_seed(0)
+    models = {
+        "gpt2": transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=len(fast), n_embd=64, n_layer=6, n_head=4, n_positions=64)),
+        "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=len(fast), hidden_size=64, intermediate_size=128, num_hidden_layers=6, num_attention_heads=4,
+            num_key_value_heads=2)),
+    }
+    for name, model in models.items():
+        model.save_pretrained(path / name)
+        fast.save_pretrained(path / name)
+    return path
+
+
+def train(directory, name, *words, out):
+    result = directory / f"{out}.json"
+    done = subprocess.run([COMMAND, "train", "--hf", directory / name, "--data", directory / "text", *TRAIN,
+                           "--json", result, *map(str, words)], capture_output=True, text=True, cwd=directory)
+    steps = json.loads(result.read_text())["steps"] if done.returncode == 0 else []
+    return done, [step["loss_bits"] for step in steps]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_budget_changes_no_bit_and_transformers_loads_the_result(directory, name):
+    plain, losses = train(directory, name, "--plain", "--save-hf", directory / f"{name}-plain", out="plain")
+    assert plain.returncode == 0, plain.stderr
+    within, same = train(directory, name, "--budget", "60%", "--save-hf", directory / f"{name}-within", out="within")
+    assert within.returncode == 0, within.stderr
+    assert losses == same and len(set(losses)) == 4
+    models = [transformers.AutoModelForCausalLM.from_pretrained(directory / f"{name}-{how}")
+              for how in ("plain", "within")]
+    before = transformers.AutoModelForCausalLM.from_pretrained(directory / name)
+    ids = transformers.AutoTokenizer.from_pretrained(directory / f"{name}-within")(TEXT[:200], return_tensors="pt")
+    loss = [model.eval()(**ids, labels=ids["input_ids"]).loss.item() for model in [before, *models]]
+    assert loss[1] == loss[2] < loss[0]
+    for key, tensor in models[0].state_dict().items():
+        assert torch.equal(tensor, models[1].state_dict()[key]), key
+
+
+def test_a_checkpoint_continues_with_the_same_bits(directory):
+    _, whole = train(directory, "gpt2", "--budget", "60%", out="whole")
+    first, _ = train(directory, "gpt2", "--steps", 2, "--checkpoint", "run.ckpt", out="first")
+    assert first.returncode == 0, first.stderr
+    second, rest = train(directory, "gpt2", "--budget", "60%", "--checkpoint", "run.ckpt", "--resume", out="second")
+    assert second.returncode == 0, second.stderr
+    assert rest == whole[2:]
+
+
+def test_micro_batches_and_half_precision(directory):
+    _, whole = train(directory, "llama", out="one")
+    _, parts = train(directory, "llama", "--accumulate", 4, out="accumulate")
+    _, within = train(directory, "llama", "--accumulate", 4, "--budget", "90%", out="accumulate-within")
+    assert parts == within and len(parts) == 4 and parts != whole
+    _, half = train(directory, "llama", "--precision", "bf16", out="half")
+    _, half_within = train(directory, "llama", "--precision", "bf16", "--budget", "90%", out="half-within")
+    assert half == half_within and len(half) == 4 and half != whole
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--seq", "65"], "knows 64 positions, --seq is 65; lower it"),
+    (["--layers", "3"], "--layers has no effect with --hf"),
+    (["--accumulate", "7"], "--accumulate 7 is more than --batch 6"),
+    (["--save-hf", "gpt2"], "is where the model comes from"),
+    (["--save-hf", "text"], "cannot be a directory"),
+    (["--hf", "nowhere"], "cannot read 'nowhere/config.json'"),
+    (["--budget", "1MiB"], "parameters, which need"),
+])
+def test_what_cannot_be_is_refused_before_training(directory, words, message):
+    done, _ = train(directory, "gpt2", *words, out="refused")
+    assert done.returncode in (1, 2, 3) and message in done.stderr, done.stderr
+    assert done.stderr.startswith("remat: [") and done.stderr.count("\n") == 1
