@@ -115,6 +115,7 @@ class Llama : public Model {
     register_module("tokens", tokens_);
     for (int64_t i = 0; i < config.layers; ++i) {
       blocks_.push_back(register_module("block" + std::to_string(i), std::make_shared<LlamaBlock>(config)));
+      add_block_parameters(blocks_.back()->parameters());
     }
     register_module("norm", norm_);
     if (!config.tied) output_ = register_module("output", linear(config.width, config.vocab));

@@ -35,8 +35,10 @@ class Model : public torch::nn::Module {
   at::Tensor run_block(const Block& block, at::Tensor x) const;
   void add_block(Block block, std::vector<at::Tensor> parameters = {}) {
     blocks_.push_back(std::move(block));
-    block_parameters_.push_back(std::move(parameters));
+    add_block_parameters(std::move(parameters));
   }
+  /// Of a block that goes through run_block(), in the order in which blocks run.
+  void add_block_parameters(std::vector<at::Tensor> parameters) { block_parameters_.push_back(std::move(parameters)); }
 
  private:
   std::vector<Block> blocks_;

@@ -82,6 +82,17 @@ def test_micro_batches_and_half_precision(directory):
     assert half == half_within and len(half) == 4 and half != whole
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_processes_share_a_model_from_a_directory(directory, name):
+    copies, losses = train(directory, name, "--ranks", 2, "--dropout", 0, out="copies")
+    if "built without" in copies.stderr:
+        pytest.skip("this build has no --ranks")
+    assert copies.returncode == 0, copies.stderr
+    shards, same = train(directory, name, "--ranks", 2, "--dropout", 0, "--shard", "--budget", "90%", out="shards")
+    assert shards.returncode == 0, shards.stderr
+    assert losses[:1] == same[:1] and len(same) == 4
+
+
 @pytest.mark.parametrize("words, message", [
     (["--seq", "65"], "knows 64 positions, --seq is 65; lower it"),
     (["--layers", "3"], "--layers has no effect with --hf"),
