@@ -46,10 +46,9 @@ class Tokenizer {
 
 /// Reads the tokenizer of a model's directory, by the first of these that is there:
 ///
-///   tokenizer.json          WordPiece, byte-level BPE (GPT-2, Llama 3, Qwen 2), or BPE with bytes as fallback (Llama 2)
-///   vocab.txt               BERT
-///   vocab.json, merges.txt  GPT-2
-///   tokenizer.model         SentencePiece, if remat was built with it
+///   tokenizer.json          WordPiece, byte-level BPE (GPT-2, Llama 3, Qwen 2), or BPE with bytes as fallback (Llama
+///   2) vocab.txt               BERT vocab.json, merges.txt  GPT-2 tokenizer.model         SentencePiece, if remat was
+///   built with it
 ///
 /// and by tokenizer_config.json and special_tokens_map.json beside it, if there. The ids are those of transformers'
 /// fast tokenizers; its truncation and padding are left out. Characters newer than Unicode 14 may be split otherwise,

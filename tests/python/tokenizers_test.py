@@ -5,9 +5,11 @@ No text comes from elsewhere: all are made from seeds.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
+import unicodedata
 
 import pytest
 
@@ -97,8 +99,6 @@ def bert(directory, lower):
 
 def trained_bpe(tokenizer, trainer):
     """The vocabulary and the merges."""
-    import json
-
     model = json.loads(train(tokenizer, trainer).to_str())["model"]
     return model["vocab"], [tuple(merge) for merge in model["merges"]]
 
@@ -286,11 +286,10 @@ def test_bytes_that_are_not_utf_8(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["bert_uncased", "bert_cased", "gpt2", "llama3"], indirect=True)
 def test_every_character_of_unicode(kind, tmp_path):
-    """Between letters, digits and spaces. Characters that only one of the libraries knows are left out."""
-    import unicodedata
-
+    """Between letters, digits and spaces: those of Unicode 14, which Python 3.11 knows."""
     directory, fast = kind
     characters = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Cn")]
+    characters.remove("\U00011938")  # its canonical decomposition is unknown to transformers
     text = "".join(f"a{c}b {c}{c} 1{c}2 '{c}" for c in characters)
     assert_same(text, ours("ids", directory, text, tmp_path), fast(text, add_special_tokens=False)["input_ids"], fast)
 
