@@ -74,9 +74,9 @@ TEST(TokenizerJson, MetaspacePutsItsCharacterBeforeTheFirstPieceAlone) {
 }
 
 TEST(TokenizerJson, IllFormedTextIsReplacedFirst) {
-  const auto tokenizer = load_json(with(kLlama, "\"a\": 6", "\"\uFFFD\": 6"));
+  const auto tokenizer = load_json(with(kLlama, "\"b\": 7", "\"\uFFFD\": 7"));
   EXPECT_EQ(tokenizer->encode("\xE2\x82"), tokenizer->encode("\uFFFD"));
-  EXPECT_EQ(tokenizer->encode("\xFF"), (Ids{5, 6}));
+  EXPECT_EQ(tokenizer->encode("\xFF"), (Ids{5, 7}));
 }
 
 TEST(TokenizerJson, IdsThatNoTokenHasAreNotDecoded) {

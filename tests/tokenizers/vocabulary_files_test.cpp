@@ -71,7 +71,7 @@ TEST_F(VocabularyFiles, DamageIsRefusedByFile) {
 
 TEST_F(VocabularyFiles, MergesAreTwoTokensOnALine) {
   write_gpt2();
-  for (const char* line : {"ab", "a b c", "a  b", "a b ", " "}) {
+  for (const char* line : {"ab", "a b c", "a  b", "a b "}) {
     directory_.write("merges.txt", std::string("#version: 0.2\n") + line + "\n");
     EXPECT_ERROR(load(), "merges.txt': line 2 is") << line;
   }
