@@ -86,6 +86,33 @@ TEST(SentencePiece, WhatIsNoModelIsRefused) {
   EXPECT_ERROR(load_tokenizer(directory.path("")), "tokenizer.model': SentencePiece refuses it");
 }
 
+TEST(SentencePiece, MutatedModelsAreLoadedOrRefused) {
+  const test::TemporaryDirectory directory;
+  std::mt19937 random(5);
+  for (const char* type : {"bpe", "unigram"}) {
+    const std::string model = train(type);
+    int loaded = 0;
+    for (int i = 0; i < 500; ++i) {
+      std::string mutated = model;
+      for (size_t count = random() % 4 + 1; count > 0; --count) {
+        mutated[random() % mutated.size()] = static_cast<char>(random());
+      }
+      if (random() % 4 == 0) mutated.resize(random() % mutated.size());
+      std::filesystem::remove(directory.path("tokenizer.model"));
+      directory.write("tokenizer.model", mutated);
+      try {
+        const auto tokenizer = load_tokenizer(directory.path(""));
+        tokenizer->decode(tokenizer->encode("abc dea 中"));
+        ++loaded;
+      } catch (const Error& error) {
+        EXPECT_TRUE(test::holds(error.what(), "[tokenizer] '" + directory.path("")));
+      }
+    }
+    EXPECT_GT(loaded, 10);
+    EXPECT_LT(loaded, 490);
+  }
+}
+
 #else
 
 TEST(SentencePiece, WithoutItsLibraryItSaysWhatToDo) {
