@@ -51,8 +51,8 @@ class Tokenizer {
 ///   built with it
 ///
 /// and by tokenizer_config.json and special_tokens_map.json beside it, if there. The ids are those of transformers'
-/// fast tokenizers; its truncation and padding are left out. Characters newer than Unicode 14 may be split otherwise,
-/// as libraries differ in their tables.
+/// fast tokenizers; its truncation and padding are left out. The libraries differ in their tables of characters: those
+/// newer than Unicode 14 may be split otherwise, and 73 newer than Unicode 11 have other compatibility forms.
 ///
 /// Files may be damaged or hostile: Error names the file that cannot be read, does not hold together, or asks for what
 /// is not known here. Files above 128 MiB are refused.

@@ -39,7 +39,8 @@ TEST_F(VocabularyFiles, Gpt2) {
   EXPECT_EQ(load()->vocabulary_size(), 6);
   EXPECT_EQ(load()->special_ids().bos, 5);
   directory_.write("tokenizer_config.json", R"({"add_prefix_space": true, "add_bos_token": true,
-    "added_tokens_decoder": {"7": {"content": "<|endoftext|>", "special": true}, "6": {"content": "xx", "normalized": true}}})");
+    "added_tokens_decoder": {"7": {"content": "<|endoftext|>", "special": true},
+                             "6": {"content": "xx", "normalized": true}}})");
   EXPECT_EQ(load()->encode_with_special_tokens("abxxab"), (Ids{7, 4, 6, 4}));
 }
 
