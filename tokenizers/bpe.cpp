@@ -83,8 +83,9 @@ void Bpe::add_merge(std::string_view left, std::string_view right) {
   const int64_t left_id = vocabulary().required_id(left, why);
   const int64_t right_id = vocabulary().required_id(right, why);
   if (!right.starts_with(options_.continuation_prefix)) {
-    refuse_file(vocabulary().file(), "merge " + std::to_string(rank) + " has " + shown(right) + " on its right, which " +
-                                         "does not begin with " + shown(options_.continuation_prefix));
+    refuse_file(vocabulary().file(), "merge " + std::to_string(rank) + " has " + shown(right) +
+                                         " on its right, which " + "does not begin with " +
+                                         shown(options_.continuation_prefix));
   }
   const std::string merged = std::string(left) + std::string(right.substr(options_.continuation_prefix.size()));
   const auto id = static_cast<int32_t>(vocabulary().required_id(merged, why));

@@ -13,12 +13,12 @@
 namespace remat::tokenizers {
 
 struct BpeOptions {
-  std::optional<std::string> unknown_token;  ///< without one, characters that have no token are left out
-  bool fuse_unknown = false;                 ///< neighbouring unknown characters are one unknown token
+  std::optional<std::string> unknown_token = std::nullopt;  ///< without one, characters that have no token are left out
+  bool fuse_unknown = false;                                ///< neighbouring unknown characters are one unknown token
   bool byte_fallback = false;
-  bool ignore_merges = false;        ///< a word that is a token is that token, whatever the merges say
-  std::string continuation_prefix;   ///< of tokens that do not begin a word
-  std::string end_suffix;            ///< of tokens that end a word
+  bool ignore_merges = false;            ///< a word that is a token is that token, whatever the merges say
+  std::string continuation_prefix = "";  ///< of tokens that do not begin a word
+  std::string end_suffix = "";           ///< of tokens that end a word
 };
 
 class Bpe : public Model {

@@ -54,8 +54,8 @@ class WordPieceDecoder : public Decoder {
   /// English without the spaces that splitting has put before punctuation.
   static void clean(std::string& token) {
     constexpr std::pair<std::string_view, std::string_view> changes[] = {
-        {" .", "."},       {" ?", "?"},     {" !", "!"},             {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
-        {" 'm", "'m"},     {" do not", " don't"}, {" 's", "'s"},     {" 've", "'ve"}, {" 're", "'re"}};
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     for (const auto& [from, to] : changes) token = replace_all(token, from, to);
   }
 

@@ -143,8 +143,8 @@ bool JsonNode::flag() const {
 }
 
 int64_t JsonNode::integer(int64_t least, int64_t most) const {
-  const bool fits = value_->is_number_unsigned() ? std::in_range<int64_t>(value_->get<uint64_t>())
-                                                 : value_->is_number_integer();
+  const bool fits =
+      value_->is_number_unsigned() ? std::in_range<int64_t>(value_->get<uint64_t>()) : value_->is_number_integer();
   if (!fits || value_->get<int64_t>() < least || value_->get<int64_t>() > most) {
     refuse("is " + describe(*value_) + ", not an integer between " + std::to_string(least) + " and " +
            std::to_string(most));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tokenizers/bert_characters.h"
 #include "tokenizers/file.h"
 #include "tokenizers/unicode.h"
 
@@ -10,18 +11,6 @@ namespace {
 
 constexpr size_t kMostGrowth = 64;
 constexpr int kMostParts = 64;
-
-bool is_chinese(char32_t c) {
-  // The fifth begins 0x100 late, as in transformers.
-  constexpr char32_t ranges[][2] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
-                                    {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
-  return std::ranges::any_of(ranges, [c](const auto& range) { return c >= range[0] && c <= range[1]; });
-}
-
-bool is_removed_by_cleaning(char32_t c) {
-  if (c == '\t' || c == '\n' || c == '\r') return false;
-  return c == 0 || c == 0xFFFD || is_other(c);
-}
 
 /// `change` appends what becomes of each character.
 template <class Change>
@@ -41,12 +30,12 @@ class BertNormalizer : public Normalizer {
   void apply(std::string& text) const override {
     if (options_.clean_text) {
       rewrite(text, [](std::string& result, char32_t c) {
-        if (!is_removed_by_cleaning(c)) append_character(result, is_space(c) ? U' ' : c);
+        if (!bert::is_removed(c)) append_character(result, is_space(c) ? U' ' : c);
       });
     }
     if (options_.handle_chinese_chars) {
       rewrite(text, [](std::string& result, char32_t c) {
-        const bool chinese = is_chinese(c);
+        const bool chinese = bert::is_chinese(c);
         if (chinese) result += ' ';
         append_character(result, c);
         if (chinese) result += ' ';
@@ -55,7 +44,7 @@ class BertNormalizer : public Normalizer {
     if (options_.strip_accents.value_or(options_.lowercase)) {
       text = normalize(text, NormalForm::kNfd);
       rewrite(text, [](std::string& result, char32_t c) {
-        if (!is_nonspacing_mark(c)) append_character(result, c);
+        if (!bert::is_accent(c)) append_character(result, c);
       });
     }
     if (options_.lowercase) lower(text);
@@ -128,7 +117,8 @@ struct Counts {
 std::unique_ptr<Normalizer> read_replace(const JsonNode& node, Counts& counts) {
   const JsonNode pattern = node.at("pattern");
   const auto string = pattern.find("String");
-  if (!string) pattern.refuse("is " + describe(pattern.value()) + " without String; regular expressions are not known here");
+  if (!string)
+    pattern.refuse("is " + describe(pattern.value()) + " without String; regular expressions are not known here");
   const std::string &from = string->text(), to = node.at("content").text();
   if (from.empty()) string->refuse("is empty");
   counts.growth *= std::max<size_t>(1, (to.size() + from.size() - 1) / from.size());

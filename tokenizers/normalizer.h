@@ -21,7 +21,8 @@ class Normalizer {
 struct BertNormalizerOptions {
   bool clean_text = true;            ///< without control characters; white space is a space
   bool handle_chinese_chars = true;  ///< a space before and behind each of them
-  std::optional<bool> strip_accents;  ///< canonically decomposed, without nonspacing marks; as `lowercase` where not said
+  std::optional<bool>
+      strip_accents;  ///< canonically decomposed, without nonspacing marks; as `lowercase` where not said
   bool lowercase = true;
 };
 std::unique_ptr<Normalizer> make_bert_normalizer(const BertNormalizerOptions& options);

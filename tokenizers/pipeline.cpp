@@ -105,16 +105,15 @@ std::vector<int64_t> Pipeline::encode(std::string_view text) const {
           piece = normalized;
         }
         in_normalized_.split(
-            piece,
-            [&](std::string_view part) { encode_piece(part, first && part.data() == piece.data(), cache, ids); }, add);
+            piece, [&](std::string_view part) { encode_piece(part, first && part.data() == piece.data(), cache, ids); },
+            add);
       },
       add);
   return ids;
 }
 
 void Pipeline::encode_piece(std::string_view piece, bool first, WordCache& cache, std::vector<int64_t>& ids) const {
-  parts_.pre_tokenizer->split(piece, first,
-                              [&](std::string_view word) { cache.append(*parts_.model, word, ids); });
+  parts_.pre_tokenizer->split(piece, first, [&](std::string_view word) { cache.append(*parts_.model, word, ids); });
 }
 
 std::vector<int64_t> Pipeline::encode_with_special_tokens(std::string_view text) const {

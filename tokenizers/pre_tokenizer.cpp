@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tokenizers/bert_characters.h"
 #include "tokenizers/byte_level.h"
 #include "tokenizers/file.h"
 #include "tokenizers/normalizer.h"
@@ -21,7 +22,7 @@ class BertPreTokenizer : public PreTokenizer {
     for (size_t at = 0; at < text.size();) {
       const size_t place = at;
       const char32_t character = next_character(text, at);
-      const bool punctuation = is_punctuation(character);
+      const bool punctuation = bert::is_punctuation(character);
       if (!punctuation && !is_space(character)) continue;
       end_word(place);
       if (punctuation) word(text.substr(place, at - place));
@@ -139,7 +140,8 @@ std::unique_ptr<PreTokenizer> read_metaspace(const JsonNode& node) {
   if (!replacement.empty()) next_character(replacement, end);
   if (end == 0 || end != replacement.size()) node.at("replacement").refuse("is not one character");
   // Older files have a flag.
-  const std::string scheme = node.text_or("prepend_scheme", node.flag_or("add_prefix_space", true) ? "always" : "never");
+  const std::string scheme =
+      node.text_or("prepend_scheme", node.flag_or("add_prefix_space", true) ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never") {
     node.at("prepend_scheme").refuse("is " + shown(scheme) + ", not always, first or never");
   }

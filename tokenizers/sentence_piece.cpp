@@ -105,8 +105,8 @@ class SentencePiece : public Tokenizer {
     const bool of_model = token.id < pieces_of_model();
     if (of_model && processor_.IdToPiece(static_cast<int>(token.id)) != token.content) {
       refuse_file(file_, "the id " + std::to_string(token.id) + " is that of " +
-                             shown(processor_.IdToPiece(static_cast<int>(token.id))) + ", and " +
-                             shown(token.content) + " is added with it");
+                             shown(processor_.IdToPiece(static_cast<int>(token.id))) + ", and " + shown(token.content) +
+                             " is added with it");
     }
     contents_.emplace(token.id, token.content);
   }

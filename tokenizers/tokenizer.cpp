@@ -19,7 +19,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& directory
   if (has("vocab.txt")) return load_bert(directory, config);
   if (has("vocab.json") && has("merges.txt")) return load_gpt2(directory, config);
   if (has("tokenizer.model")) return load_sentence_piece(directory / "tokenizer.model", config);
-  throw Error("[tokenizer] '" + directory.string() + "' has no tokenizer.json, vocab.txt, vocab.json with merges.txt, " +
+  throw Error("[tokenizer] '" + directory.string() +
+              "' has no tokenizer.json, vocab.txt, vocab.json with merges.txt, " +
               "or tokenizer.model; give the directory of a model from Hugging Face");
 }
 

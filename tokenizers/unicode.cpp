@@ -176,8 +176,9 @@ std::string normalize(std::string_view text, NormalForm form) {
                                   static_cast<utf8proc_ssize_t>(text.size()), &data, options_of(form));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(data, &std::free);
   if (bytes == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  if (bytes < 0) throw Error("[tokenizer] a text of " + std::to_string(text.size()) + " bytes cannot be normalized (" +
-                             utf8proc_errmsg(bytes) + "); give it in pieces");
+  if (bytes < 0)
+    throw Error("[tokenizer] a text of " + std::to_string(text.size()) + " bytes cannot be normalized (" +
+                utf8proc_errmsg(bytes) + "); give it in pieces");
   return {reinterpret_cast<const char*>(data), static_cast<size_t>(bytes)};
 }
 

@@ -24,7 +24,7 @@ CharacterClass class_of(char32_t character);
 
 bool is_space(char32_t character);            ///< White_Space
 bool is_word_character(char32_t character);   ///< \w
-bool is_punctuation(char32_t character);      ///< P, and what ASCII has of S, as BERT splits it
+bool is_punctuation(char32_t character);      ///< P, and what ASCII has of S
 bool is_nonspacing_mark(char32_t character);  ///< Mn
 bool is_other(char32_t character);            ///< Cc, Cf and Co
 

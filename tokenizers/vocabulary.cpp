@@ -21,8 +21,8 @@ void Vocabulary::add(const std::string& token, int64_t id) {
   }
   const auto [entry, inserted] = ids_.emplace(token, id);
   if (!inserted) {
-    refuse_file(file_, "the token " + shown(token) + " is there twice, with the ids " +
-                           std::to_string(entry->second) + " and " + std::to_string(id));
+    refuse_file(file_, "the token " + shown(token) + " is there twice, with the ids " + std::to_string(entry->second) +
+                           " and " + std::to_string(id));
   }
   tokens_[place] = &entry->first;
   longest_ = std::max(longest_, token.size());
@@ -49,8 +49,9 @@ Vocabulary read_vocabulary(const JsonNode& node) {
   if (!node.value().is_object()) node.refuse("is " + describe(node.value()) + ", not an object");
   for (const auto& [token, id] : node.value().get_ref<const nlohmann::json::object_t&>()) {
     const bool fits = id.is_number_unsigned() && id.get<uint64_t>() < kMostIds;
-    if (!fits) node.refuse("says that the id of " + shown(token) + " is " + describe(id) + ", not one from 0 to " +
-                           std::to_string(kMostIds - 1));
+    if (!fits)
+      node.refuse("says that the id of " + shown(token) + " is " + describe(id) + ", not one from 0 to " +
+                  std::to_string(kMostIds - 1));
     vocabulary.add(token, id.get<int64_t>());
   }
   return vocabulary;

@@ -87,8 +87,7 @@ std::unique_ptr<Tokenizer> load_gpt2(const std::filesystem::path& directory, con
   auto model = std::make_unique<Bpe>(std::move(vocabulary), BpeOptions{});
   read_merges(directory / "merges.txt", *model);
   parts.model = std::move(model);
-  parts.pre_tokenizer =
-      make_byte_level_pre_tokenizer(SplitPattern::kGpt2, config.flag_or("add_prefix_space", false));
+  parts.pre_tokenizer = make_byte_level_pre_tokenizer(SplitPattern::kGpt2, config.flag_or("add_prefix_space", false));
   parts.decoder = make_byte_level_decoder();
   if (names.bos && config.flag_or("add_bos_token", false)) {
     parts.surroundings.before = {id_of(parts.added_tokens, *names.bos)};

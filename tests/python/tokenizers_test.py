@@ -5,9 +5,11 @@ No text comes from elsewhere: all are made from seeds.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
+import unicodedata
 
 import pytest
 
@@ -37,20 +39,23 @@ LETTERS = {
 EMOJI = ["😀", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "❤️", "🇩🇪", "1️⃣", "🧑🏿‍🚀", "☃", "✨", "©", "™", "🅰", "Ⓐ"]
 CONTROLS = ["\x00", "\x01", "\x07", "\x1b", "\x7f", "\x85", "\x9f", "\u200b", "\u200e", "\u202e", "\u2060", "\ufeff"]
 CONTROLS += ["\u00ad", "\ufffd", "\ufffe", "\ue000", "\U000f0000", "\u0378", "\U0010ffff", "\u061c"]
-SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u2028", "\u1680", "\x0b", "\x0c"]
-PUNCTUATION = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + ["—", "…", "«", "»", "¿", "。", "、", "「", "」", "؟", "۔", "।", "₹", "€"]
-PUNCTUATION += ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "'ſ", "n't", "’s", "--", "...", "##", "▁", "Ġ", "§", "‿"]
+SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u2028"]
+SPACES += ["\u1680", "\x0b", "\x0c"]
+PUNCTUATION = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+PUNCTUATION += ["—", "…", "«", "»", "¿", "。", "、", "「", "」", "؟", "۔", "।", "₹", "€"]
+PUNCTUATION += ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'LL", "'ſ", "n't", "’s", "--", "..."]
+PUNCTUATION += ["##", "▁", "Ġ", "§", "‿"]
 NUMBERS = ["0", "7", "42", "1234567", "3.14", "1e-9", "½", "²", "Ⅷ", "٣٤", "४२", "五", "①", "੩", "𝟘𝟙"]
-CODE = ["for (int i = 0; i < n; ++i) {\n    x[i] += f(y, z);\n}\n", "def f(x):\n\treturn x**2  # square\n", "<a href=\"#\">&amp;</a>"]
-CODE += ["if(!p||p->q==0x1F){return;}", "\t\t\t}\n\n\n", "https://example.org/a_b?c=d&e=%20f", "<0x0A>", "<s>", "</s>", "[MASK] [CLS][SEP]"]
+CODE = ["for (int i = 0; i < n; ++i) {\n    x[i] += f(y, z);\n}\n", "def f(x):\n\treturn x**2  # square\n"]
+CODE += ["<a href=\"#\">&amp;</a>"]
+CODE += ["if(!p||p->q==0x1F){return;}", "\t\t\t}\n\n\n", "https://example.org/a_b?c=d&e=%20f", "<0x0A>"]
+CODE += ["<s>", "</s>", "[MASK] [CLS][SEP]"]
 CODE += ["<|endoftext|>", "<unk>", "[unk]", "[mask]"]
 
 
 def words_of(rng, count):
     """Words that come again, as in languages."""
-    return [
-        "".join(rng.choice(letters) for _ in range(rng.randint(1, 9))) for letters in LETTERS.values() for _ in range(count)
-    ]
+    return ["".join(rng.choices(letters, k=rng.randint(1, 9))) for letters in LETTERS.values() for _ in range(count)]
 
 
 def make_text(seed, size):
@@ -89,7 +94,8 @@ def bert(directory, lower):
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lower)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    train(tokenizer, tokenizers.trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False))
+    trainers = tokenizers.trainers
+    train(tokenizer, trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False))
     fast = transformers.BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=lower)
     fast.save_pretrained(directory)
     return fast
@@ -97,8 +103,6 @@ def bert(directory, lower):
 
 def trained_bpe(tokenizer, trainer):
     """The vocabulary and the merges."""
-    import json
-
     model = json.loads(train(tokenizer, trainer).to_str())["model"]
     return model["vocab"], [tuple(merge) for merge in model["merges"]]
 
@@ -156,7 +160,8 @@ def by_pattern(directory, digits):
         ]
     )
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|endoftext|>")
-    fast.add_tokens([tokenizers.AddedToken("<tool>", lstrip=True, rstrip=True), tokenizers.AddedToken("ab", single_word=True)])
+    tool = tokenizers.AddedToken("<tool>", lstrip=True, rstrip=True)
+    fast.add_tokens([tool, tokenizers.AddedToken("ab", single_word=True)])
     fast.save_pretrained(directory)
     return fast
 
@@ -228,7 +233,7 @@ def ours(what, directory, text, tmp_path):
     return [int(line) for line in done.stdout.split()]
 
 
-def assert_same(text, ids, wanted, fast):
+def assert_same(ids, wanted, fast):
     if ids == wanted:
         return
     at = next((i for i, (a, b) in enumerate(zip(ids, wanted)) if a != b), min(len(ids), len(wanted)))
@@ -251,7 +256,7 @@ def test_a_megabyte_of_many_languages(kind, tmp_path):
     text = make_text(3, MEGABYTE)
     ids = ours("ids", directory, text, tmp_path)
     assert len(ids) > MEGABYTE / 20
-    assert_same(text, ids, fast(text, add_special_tokens=False)["input_ids"], fast)
+    assert_same(ids, fast(text, add_special_tokens=False)["input_ids"], fast)
 
 
 def test_special_tokens_around_a_text_and_the_text_of_ids(kind, tmp_path):
@@ -259,7 +264,7 @@ def test_special_tokens_around_a_text_and_the_text_of_ids(kind, tmp_path):
     for seed in range(5):
         text = make_text(100 + seed, 20_000)
         ids = ours("special", directory, text, tmp_path)
-        assert_same(text, ids, fast(text)["input_ids"], fast)
+        assert_same(ids, fast(text)["input_ids"], fast)
         file = tmp_path / "ids"
         file.write_text(" ".join(map(str, ids)))
         decoded = run("decode", directory, file).stdout.decode()
@@ -268,9 +273,10 @@ def test_special_tokens_around_a_text_and_the_text_of_ids(kind, tmp_path):
 
 def test_short_texts(kind, tmp_path):
     directory, fast = kind
-    texts = ["", " ", "a", "\n", "\u0301", "[MASK]", " <s>x</s> ", "<|endoftext|><|endoftext|> y", "'", "▁", " <tool>  b", "ab cab"]
+    texts = ["", " ", "a", "\n", "\u0301", "'", "▁"]
+    texts += ["[MASK]", " <s>x</s> ", "<|endoftext|><|endoftext|> y", " <tool>  b", "ab cab"]
     for text in texts:
-        assert_same(text, ours("special", directory, text, tmp_path), fast(text)["input_ids"], fast)
+        assert_same(ours("special", directory, text, tmp_path), fast(text)["input_ids"], fast)
 
 
 def test_bytes_that_are_not_utf_8(kind, tmp_path):
@@ -281,18 +287,18 @@ def test_bytes_that_are_not_utf_8(kind, tmp_path):
         text[rng.randrange(len(text))] = rng.randrange(256)
     replaced = bytes(text).decode("utf-8", errors="replace")
     assert replaced.count("\ufffd") > 1000
-    assert_same(text, ours("ids", directory, bytes(text), tmp_path), fast(replaced, add_special_tokens=False)["input_ids"], fast)
+    wanted = fast(replaced, add_special_tokens=False)["input_ids"]
+    assert_same(ours("ids", directory, bytes(text), tmp_path), wanted, fast)
 
 
 @pytest.mark.parametrize("kind", ["bert_uncased", "bert_cased", "gpt2", "llama3"], indirect=True)
 def test_every_character_of_unicode(kind, tmp_path):
-    """Between letters, digits and spaces. Characters that only one of the libraries knows are left out."""
-    import unicodedata
-
+    """Between letters, digits and spaces: those of Unicode 14, which Python 3.11 knows."""
     directory, fast = kind
     characters = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Cn")]
+    characters.remove("\U00011938")  # its canonical decomposition is unknown to transformers
     text = "".join(f"a{c}b {c}{c} 1{c}2 '{c}" for c in characters)
-    assert_same(text, ours("ids", directory, text, tmp_path), fast(text, add_special_tokens=False)["input_ids"], fast)
+    assert_same(ours("ids", directory, text, tmp_path), fast(text, add_special_tokens=False)["input_ids"], fast)
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -305,7 +311,7 @@ def test_berts_vocabulary_alone(lower, tmp_path):
     (directory / "vocab.txt").write_text("".join(token + "\n" for token, _ in tokens), encoding="utf-8")
     (directory / "tokenizer_config.json").write_text('{"do_lower_case": %s}' % str(lower).lower())
     text = make_text(7, 200_000)
-    assert_same(text, ours("special", directory, text, tmp_path), fast(text)["input_ids"], fast)
+    assert_same(ours("special", directory, text, tmp_path), fast(text)["input_ids"], fast)
 
 
 def test_gpt2s_vocabulary_and_merges_alone(tmp_path):
@@ -313,4 +319,4 @@ def test_gpt2s_vocabulary_and_merges_alone(tmp_path):
     fast = transformers.GPT2Tokenizer(vocab=vocab, merges=merges)
     fast.backend_tokenizer.model.save(str(tmp_path))
     text = make_text(8, 200_000)
-    assert_same(text, ours("special", tmp_path, text, tmp_path), fast(text)["input_ids"], fast)
+    assert_same(ours("special", tmp_path, text, tmp_path), fast(text)["input_ids"], fast)

@@ -1,5 +1,5 @@
-// tests/tokenizers/tokenize_program.cpp -- `tokenize_program ids|special|decode DIRECTORY FILE`: the token ids of a text
-// on lines of their own, or the text of ids.
+// tests/tokenizers/tokenize_program.cpp -- `tokenize_program ids|special|decode DIRECTORY FILE`: the token ids of a
+// text on lines of their own, or the text of ids.
 //
 // The seconds that encoding takes go to standard error.
 #include <chrono>
