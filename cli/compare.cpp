@@ -152,7 +152,7 @@ nlohmann::json run_json(const std::vector<StepResult>& results) {
 
 int run_compare(const TrainSettings& settings) {
   check_json_path(settings.json);
-  const TextData data = read_text(settings);
+  const TextData data = read_text(settings, settings.data);
   const auto asked = Budget::parse(settings.budget);
   std::printf("%s, %lld steps of %lld x %lld %s of %s, seed %llu, budget %s\n", model_text(settings.model).c_str(),
               static_cast<long long>(settings.steps), static_cast<long long>(settings.batch),

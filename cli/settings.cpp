@@ -1,5 +1,9 @@
 #include "cli/settings.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 #include <remat/budget.h>
 
 namespace remat::cli {
@@ -20,8 +24,24 @@ nlohmann::json decisive(const TrainSettings& settings) {
     json["dropout"] = model.dropout.value_or(kUsualDropout);
   }
   if (settings.accumulate != 1) json["accumulate"] = settings.accumulate;
+  const TrainSettings usual;
+  if (settings.warmup != usual.warmup) json["warmup"] = settings.warmup;
+  if (settings.weight_decay != usual.weight_decay) json["weight_decay"] = settings.weight_decay;
+  if (settings.clip != usual.clip) json["clip"] = settings.clip;
+  if (settings.schedule != usual.schedule) {
+    json["schedule"] = settings.schedule;
+    json["steps"] = settings.steps;
+  }
   if (settings.precision != "float32") json["precision"] = settings.precision;
   return json;
+}
+
+double learning_rate(const TrainSettings& settings, int64_t step) {
+  if (step <= settings.warmup) return settings.lr * static_cast<double>(step) / static_cast<double>(settings.warmup);
+  if (settings.schedule != "cosine") return settings.lr;
+  const double left = static_cast<double>(settings.steps - step + 1) /
+                      static_cast<double>(std::max<int64_t>(1, settings.steps - settings.warmup));
+  return settings.lr * 0.5 * (1 - std::cos(std::numbers::pi * std::max(0.0, left)));
 }
 
 std::string budget_text(const std::string& budget) {

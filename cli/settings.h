@@ -33,6 +33,7 @@ struct ModelSettings {
 struct TrainSettings {
   ModelSettings model;
   std::string data;
+  std::string held_out;  ///< a text to be judged by before and after; empty: none
   std::string budget = "device";
   std::string planner = "auto";  ///< or "online", or another of list_planners()
   bool plain = false;            ///< without remat
@@ -46,7 +47,11 @@ struct TrainSettings {
   int64_t batch = 8;                  ///< of all processes together
   int64_t accumulate = 1;             ///< micro-batches that it is split into, whose gradients are added up
   std::string precision = "float32";  ///< or "bf16": forward passes run under autocast
-  double lr = 1e-3;
+  double lr = 1e-3;                   ///< the highest
+  int64_t warmup = 0;                 ///< steps in which the learning rate rises to it
+  std::string schedule = "constant";  ///< what follows; or "cosine": falls to almost 0
+  double weight_decay = 0.01;
+  double clip = 0;  ///< the largest norm of all gradients together; 0: any
   uint64_t seed = 0;
 
   std::string checkpoint;        ///< empty: none
@@ -81,6 +86,9 @@ struct PlanSettings {
 /// The settings that decide the loss of every step: two runs that agree here and in their text give the same bits,
 /// whatever their budgets.
 nlohmann::json decisive(const TrainSettings& settings);
+
+/// That of step `step`, from 1.
+double learning_rate(const TrainSettings& settings, int64_t step);
 
 /// "40%", "1500MB", as typed; "device limit".
 std::string budget_text(const std::string& budget);

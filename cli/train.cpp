@@ -124,6 +124,13 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
   std::fputs(table.to_string().c_str(), stdout);
 }
 
+void print_evaluation(const TrainSettings& settings, const nlohmann::json& evaluation) {
+  const double before = evaluation["before"], after = evaluation["after"];
+  std::printf("%s: loss %s -> %s, perplexity %s -> %s\n", settings.held_out.c_str(), format_number(before, 4).c_str(),
+              format_number(after, 4).c_str(), format_number(std::exp(before), 1).c_str(),
+              format_number(std::exp(after), 1).c_str());
+}
+
 nlohmann::json results_json(const TrainSettings& settings, const Training& training,
                             const std::vector<StepResult>& results) {
   auto steps = nlohmann::json::array();
@@ -172,7 +179,7 @@ void print_header(const TrainSettings& settings, const Training& training) {
 // On several processes: nothing is saved.
 int run_ranks(const TrainSettings& settings) {
   check_json_path(settings.json);
-  const TextData data = read_text(settings);
+  const TextData data = read_text(settings, settings.data);
   RankProcesses training(settings, data, budget_of(settings));
   print_header(settings, training);
   std::printf("%lld processes, each with %s\n", static_cast<long long>(settings.ranks),
@@ -198,7 +205,7 @@ int run_ranks(const TrainSettings& settings) {
 
 // One of several processes that others have started (torchrun): the first of them reports.
 int run_rank(const TrainSettings& settings, const RankPlace& place) {
-  const TextData data = read_text(settings);
+  const TextData data = read_text(settings, settings.data);
   Trainer trainer(settings, data, budget_of(settings), place);
   std::vector<StepResult> results;
   if (place.rank > 0) {
@@ -221,7 +228,7 @@ int run_train(const TrainSettings& settings) {
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
   check_before_training(settings);
-  const TextData data = read_text(settings);
+  const TextData data = read_text(settings, settings.data);
   Trainer trainer(settings, data, budget_of(settings));
   if (settings.resume) resume(settings, data, trainer);
   print_header(settings, trainer);
@@ -230,6 +237,10 @@ int run_train(const TrainSettings& settings) {
     std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
     return 0;
   }
+
+  std::optional<TextData> held_out;
+  std::optional<double> before;
+  if (!settings.held_out.empty()) before = trainer.evaluate(held_out.emplace(read_text(settings, settings.held_out)));
 
   std::optional<PoliteStop> polite(std::in_place);  // from now on there is something to lose
   const auto first_step = trainer.steps_done();
@@ -263,13 +274,16 @@ int run_train(const TrainSettings& settings) {
   if (path.empty() && signal != 0) path = unused_path(lock);
   if (!path.empty()) save(path, settings, data, trainer);
   polite.reset();
-  write_json(settings.json, results_json(settings, trainer, results));
   const bool stopped = signal != 0 && trainer.steps_done() < settings.steps;
+  auto json = results_json(settings, trainer, results);
+  if (before && !stopped) json["evaluation"] = {{"before", *before}, {"after", trainer.evaluate(*held_out)}};
+  write_json(settings.json, json);
   if (stopped) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
                 static_cast<long long>(trainer.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
   } else {
     print_summary(settings, results);
+    if (json.contains("evaluation")) print_evaluation(settings, json["evaluation"]);
   }
   if (!stopped && !settings.save_model.empty()) trainer.save_model(settings.save_model);
   try {  // last: where there is no plan, the training is worth no less

@@ -61,9 +61,9 @@ int64_t parameter_count(const ModelSettings& settings) {
   refuse(settings);
 }
 
-TextData read_text(const TrainSettings& settings) {
+TextData read_text(const TrainSettings& settings, const std::string& path) {
   const ModelSettings& model = settings.model;
-  if (model.directory.empty()) return {settings.data, model.seq, settings.seed};
+  if (model.directory.empty()) return {path, model.seq, settings.seed};
   const auto directory = open_directory(model);
   if (const auto longest = directory.longest(); longest && model.seq > *longest) {
     throw Error("[train] the model in '" + model.directory + "' knows " + std::to_string(*longest) +
@@ -80,7 +80,7 @@ TextData read_text(const TrainSettings& settings) {
     }
     return tokens;
   };
-  return {settings.data, model.seq, settings.seed, encode};
+  return {path, model.seq, settings.seed, encode};
 }
 
 void check_model_path(const ModelSettings& settings, const std::string& to) {

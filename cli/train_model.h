@@ -22,9 +22,9 @@ std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings);
 /// Trainable scalars of that model, which is not built for it.
 int64_t parameter_count(const ModelSettings& settings);
 
-/// What the training reads: bytes, or the tokens of the directory's tokenizer. Throws Error as TextData does, where the
-/// tokenizer cannot be read, does not belong to the model, or the model knows no positions as far as `seq`.
-TextData read_text(const TrainSettings& settings);
+/// A text as the training reads it: bytes, or the tokens of the directory's tokenizer. Throws Error as TextData does,
+/// where the tokenizer cannot be read, does not belong to the model, or the model knows no positions as far as `seq`.
+TextData read_text(const TrainSettings& settings, const std::string& path);
 
 /// Throws Error unless a model of `settings`, which names a directory, could be saved to `to`: called before the work,
 /// not after. Creates the directory.

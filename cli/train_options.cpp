@@ -15,10 +15,14 @@
 namespace remat::cli {
 namespace {
 
-void add_model_options(OptionAdder& add, TrainOptions& options) {
+void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
   add.group("What to train");
   add.file("--data", options.settings.data, "Text to learn from: its bytes, or with --hf the tokens of that tokenizer");
+  if (train) {
+    add.file("--eval", options.settings.held_out,
+             "Text that is not learnt from: its loss before and after the training");
+  }
   add.file("--hf", model.directory,
            "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama), "
            "model.safetensors, tokenizer")
@@ -103,10 +107,11 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.accumulate > 1) {
     contradictions.refuse_ineffective("--shard", "--accumulate", "--accumulate yet");
   }
+  if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
   if (settings.ranks > 1) {
     for (const auto* option :
-         {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf"}) {
+         {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf", "--eval"}) {
       contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
     }
     if (settings.batch % settings.ranks != 0) {
@@ -141,7 +146,7 @@ std::string quote(const std::string& word) {
 void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   auto& settings = options.settings;
   OptionAdder add(app);
-  add_model_options(add, options);
+  add_model_options(add, options, train);
 
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
@@ -154,6 +159,15 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
              "Of forward and backward; bf16: matrix products in bfloat16 (autocast), which\nchanges losses; parameters "
              "stay in float32");
   add.add("--lr", settings.lr, "Learning rate of AdamW")->transform(range(1e-12, 1e3))->type_name("RATE");
+  add.add("--warmup", settings.warmup, "Steps in which the learning rate rises to it")
+      ->transform(range(int64_t{0}, int64_t{1} << 40))
+      ->type_name("N");
+  add.choice("--schedule", settings.schedule, {"constant", "cosine"},
+             "What the learning rate does then; cosine: falls, to almost 0 in the last step");
+  add.add("--weight-decay", settings.weight_decay, "Of AdamW")->transform(range(0.0, 1e3))->type_name("RATE");
+  add.add("--clip", settings.clip, "Scale gradients down to this norm, of all together; 0: never")
+      ->transform(range(0.0, 1e12))
+      ->type_name("NORM");
   add.add("--seed", settings.seed, "Decides parameters, dropout and the order of the data")
       ->transform(range(uint64_t{0}, std::numeric_limits<uint64_t>::max()))
       ->type_name("N");
@@ -233,7 +247,10 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
   refuse_contradictions(options, settings);
   check_different_files(
-      {{"--data", settings.data}, {"--config", options.config}, {"--plan", settings.plan}},
+      {{"--data", settings.data},
+       {"--eval", settings.held_out},
+       {"--config", options.config},
+       {"--plan", settings.plan}},
       {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
   return settings;
 }

@@ -21,6 +21,8 @@ namespace {
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
+constexpr int64_t kEvaluated = 64;  // windows: enough for two digits of a loss
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -59,16 +61,32 @@ struct Trainer::Impl {
   Impl(TrainSettings asked, const TextData& text, const std::optional<RankPlace>& own)
       : settings(std::move(asked)), data(text), place(own) {}
 
-  // (batch, seq + 1) tokens: inputs and targets are views of it. Of several processes each has its rows.
-  at::Tensor read_batch(int64_t step) const {
-    const int64_t rows = place ? settings.batch / place->size : settings.batch;
-    const int64_t first = place ? place->rank * rows : 0;
+  // (rows, seq + 1) tokens: inputs and targets are views of it.
+  at::Tensor read_rows(const TextData& text, int64_t step, int64_t first, int64_t rows) const {
     auto batch = at::empty({rows, settings.model.seq + 1}, at::kLong);
     auto* next = batch.mutable_data_ptr<int64_t>();
     for (int64_t row = first; row < first + rows; ++row) {
-      next = std::ranges::copy(data.example(step, row), next).out;
+      next = std::ranges::copy(text.example(step, row), next).out;
     }
     return batch;
+  }
+
+  // Of several processes each has its rows.
+  at::Tensor read_batch(int64_t step) const {
+    const int64_t rows = place ? settings.batch / place->size : settings.batch;
+    return read_rows(data, step, place ? place->rank * rows : 0, rows);
+  }
+
+  double evaluate(const TextData& text) {
+    const torch::NoGradGuard no_grad;
+    const Autocast autocast(settings.precision == "bf16");
+    model->eval();
+    double sum = 0;
+    for (int64_t row = 0; row < kEvaluated; ++row) {  // step 0 is none of the training's
+      sum += forward(read_rows(text, /*step=*/0, row, /*rows=*/1)).item<double>();
+    }
+    model->train();
+    return sum / static_cast<double>(kEvaluated);
   }
 
   at::Tensor forward(const at::Tensor& batch) {
@@ -119,6 +137,14 @@ struct Trainer::Impl {
     return result;
   }
 
+  // Of all parameters, by the gradients that are there; frees those.
+  void update(int64_t step) {
+    if (settings.clip > 0) torch::nn::utils::clip_grad_norm_(model->parameters(), settings.clip);
+    for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, step));
+    optimizer->step();
+    optimizer->zero_grad(/*set_to_none=*/true);
+  }
+
   StepResult run_step() {
     StepResult result;
     result.step = steps_done + 1;
@@ -142,8 +168,7 @@ struct Trainer::Impl {
     }
     const auto update_start = std::chrono::steady_clock::now();
     memory::reset_peak();
-    optimizer->step();
-    optimizer->zero_grad(/*set_to_none=*/true);
+    update(result.step);
     ++steps_done;
     result.seconds = learned + seconds_since(update_start);
     result.peak_bytes = std::max(learned_peak, memory::peak());
@@ -172,7 +197,8 @@ Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optio
   }
   std::vector<at::Tensor> leaves;
   for (const auto& [name, leaf] : impl_->leaves()) leaves.push_back(leaf);
-  impl_->optimizer = std::make_unique<torch::optim::AdamW>(leaves, torch::optim::AdamWOptions(settings.lr));
+  impl_->optimizer = std::make_unique<torch::optim::AdamW>(
+      leaves, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay));
   if (budget) {
     SessionOptions options{.budget = *budget, .planner = settings.planner};
     if (impl_->parallel) options.ranks = impl_->parallel->ranks();
@@ -189,6 +215,8 @@ void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
 int64_t Trainer::current_bytes() const { return memory::current(); }
+
+double Trainer::evaluate(const TextData& text) { return impl_->evaluate(text); }
 
 void Trainer::save_model(const std::string& directory) const {
   cli::save_model(impl_->settings.model, *impl_->model, directory);

@@ -34,7 +34,7 @@ class TrainerTest : public ::testing::Test {
   }
 
   /// Two steps, each of micro-batches with so many examples; their loss is the sum over its examples by all of them.
-  ByHand by_hand(const std::vector<int64_t>& micro_batches) const {
+  ByHand by_hand(const std::vector<int64_t>& micro_batches, const std::vector<double>& rates = {1e-2, 1e-2}) const {
     torch::manual_seed(settings_.seed);
     const auto model = make_model(settings_.model);
     torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(settings_.lr));
@@ -59,6 +59,8 @@ class TrainerTest : public ::testing::Test {
       for (const auto& item : model->named_parameters()) {
         result.gradients.push_back(fingerprint(item.key(), item.value().grad()));
       }
+      if (settings_.clip > 0) torch::nn::utils::clip_grad_norm_(model->parameters(), settings_.clip);
+      for (auto& group : optimizer.param_groups()) group.options().set_lr(rates.at(static_cast<size_t>(step - 1)));
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -100,6 +102,13 @@ TEST_F(TrainerTest, MicroBatchesAreThoseWrittenByHandAlsoWhereTheLastIsShort) {
   const ByHand hand = by_hand({3, 3, 3, 1});
   expect_same(hand, train(std::nullopt));
   expect_same(hand, train(Budget::percent(80)));
+}
+
+TEST_F(TrainerTest, GradientsAreClippedAndTheLearningRateRises) {
+  settings_.clip = 0.1;
+  settings_.warmup = 4;
+  const ByHand hand = by_hand({10}, {0.25e-2, 0.5e-2});
+  expect_same(hand, train(std::nullopt));
 }
 
 TEST_F(TrainerTest, MicroBatchesGiveTheGradientOfTheWholeBatch) {

@@ -72,6 +72,21 @@ def test_a_checkpoint_continues_with_the_same_bits(directory):
     assert rest == whole[2:]
 
 
+def test_a_text_that_is_not_learnt_from_judges_the_training(directory):
+    (directory / "other").write_text(TEXT[::-1])
+    seen, _ = train(directory, "llama", "--budget", "80%", "--lr", 1e-2, "--eval", "text", "--warmup", 2, "--clip", 1,
+                    "--schedule", "cosine", out="seen")
+    assert seen.returncode == 0, seen.stderr
+    evaluation = json.loads((directory / "seen.json").read_text())["evaluation"]
+    assert evaluation["after"] < evaluation["before"]
+    assert "text: loss" in seen.stdout and "perplexity" in seen.stdout
+    _, without = train(directory, "llama", "--budget", "80%", "--lr", 1e-2, "--warmup", 2, "--clip", 1,
+                       "--schedule", "cosine", out="without")
+    _, judged = train(directory, "llama", "--budget", "80%", "--lr", 1e-2, "--warmup", 2, "--clip", 1,
+                      "--schedule", "cosine", "--eval", "other", out="judged")
+    assert without == judged, "evaluation changes no bit"
+
+
 def test_micro_batches_and_half_precision(directory):
     _, whole = train(directory, "llama", out="one")
     _, parts = train(directory, "llama", "--accumulate", 4, out="accumulate")

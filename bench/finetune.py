@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Measures `remat train --hf` on GPT-2 small beside transformers' Trainer; writes bench/results/<date>-finetune.json.
+
+  bench/finetune.py [--rounds 3] [--steps 8] [--batch 4] [--seq 256] [--share 40] [--layers 12] [--build build/release] [--out bench/results]
+
+The model has GPT-2 small's shape (124 million parameters, its usual dropout) and weights from a seed, in float32. Each
+run is a process of its own that trains on windows of the same text; runs follow each other in turn, round by round, so
+nothing else runs beside one. A run's time is the median of its steps but for the first two (forward, backward and AdamW;
+the Trainer without its clipping), a ratio the median over the rounds. Fewer rounds or layers are a trial.
+"""
+
+import argparse
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from machine import ROOT, describe
+
+WARM_UP = 2
+VARIANTS = {"plain": ["--plain"], "budget": ["--budget", "{share}%"]}
+
+
+def make_directory(path, text, layers):
+    """GPT-2 small, and a tokenizer trained on the text."""
+    import tokenizers
+    import torch
+    import transformers
+
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train([str(text)], vocab_size=8000, special_tokens=["<|endoftext|>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, eos_token="<|endoftext|>").save_pretrained(
+        path
+    )
+    torch.manual_seed(0)
+    transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=layers)).save_pretrained(path)
+
+
+def train_with_transformers(directory, text, steps, batch, seq):
+    """The seconds of each step of transformers' Trainer."""
+    import torch
+    import transformers
+
+    ids = transformers.AutoTokenizer.from_pretrained(directory)(Path(text).read_text(), return_tensors="pt")["input_ids"]
+    windows = ids[0][: len(ids[0]) // seq * seq].view(-1, seq)
+    seconds = []
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_begin(self, *args, **kwargs):
+            self.begin = time.perf_counter()
+
+        def on_step_end(self, *args, **kwargs):
+            seconds.append(time.perf_counter() - self.begin)
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = transformers.TrainingArguments(
+            output_dir=folder,
+            max_steps=steps,
+            per_device_train_batch_size=batch,
+            learning_rate=1e-3,
+            max_grad_norm=0,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        data = [{"input_ids": row, "labels": row} for row in windows]
+        transformers.Trainer(model=model, args=arguments, train_dataset=data, callbacks=[Clock()]).train()
+    return seconds
+
+
+def run(variant, args, directory, text):
+    """The steps of one run: seconds, and what remat's command says of each."""
+    if variant == "transformers":
+        command = [sys.executable, __file__, "--trainer", directory, "--text", text]
+        command += ["--steps", args.steps, "--batch", args.batch, "--seq", args.seq]
+        done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)
+        return [{"seconds": seconds} for seconds in json.loads(done.stdout.splitlines()[-1])]
+    out = Path(directory) / "run.json"
+    command = [args.build / "cli" / "remat", "train", "--hf", directory, "--data", text, "--json", out]
+    command += ["--steps", args.steps, "--batch", args.batch, "--seq", args.seq]
+    command += [word.format(share=args.share) for word in VARIANTS[variant]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"bench: {variant}: {done.stderr}")
+    return json.loads(out.read_text())["steps"]
+
+
+def row_of(variant, runs, reference):
+    """`runs` and `reference` have the steps of each round."""
+
+    def times(rounds):
+        return [statistics.median(step["seconds"] for step in steps[WARM_UP:]) for steps in rounds]
+
+    own, plain = times(runs), times(reference)
+    speeds = [theirs / ours for theirs, ours in zip(plain, own)]
+    row = {
+        "variant": variant,
+        "seconds": statistics.median(own),
+        "speed_ratio": statistics.median(speeds),
+        "speed_range": [min(speeds), max(speeds)],
+    }
+    reports = [step["report"] for step in runs[-1][WARM_UP:] if "report" in step]
+    if reports:
+        row["activation_peak_bytes"] = max(r["peak_bytes"] - r["baseline_bytes"] for r in reports)
+        row["plain_activation_peak_bytes"] = max(r["plain_peak_bytes"] - r["baseline_bytes"] for r in reports)
+    if "loss_bits" in runs[-1][-1]:
+        row["loss_bits"] = [step["loss_bits"] for step in runs[-1]]
+    return row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--seq", type=int, default=256)
+    parser.add_argument("--share", type=int, default=40, help="of the activation peak that the budget leaves, in percent")
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--trainer", help=argparse.SUPPRESS)
+    parser.add_argument("--text", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.trainer:
+        print(json.dumps(train_with_transformers(args.trainer, args.text, args.steps, args.batch, args.seq)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "kjv.txt"
+        directory = Path(folder) / "gpt2"
+        subprocess.run([ROOT / "scripts" / "kjv", text], check=True, capture_output=True)
+        make_directory(directory, text, args.layers)
+        variants = ["transformers", *VARIANTS]
+        rounds = [{variant: run(variant, args, directory, text) for variant in variants} for _ in range(args.rounds)]
+    runs = {variant: [each[variant] for each in rounds] for variant in variants}
+    rows = [row_of(variant, runs[variant], runs["transformers"]) for variant in variants]
+    if rows[1]["loss_bits"] != rows[2]["loss_bits"]:
+        raise SystemExit("bench: the losses within a budget differ; that is a bug, please report it")
+    for row in rows:
+        tokens = args.batch * args.seq / row["seconds"]
+        print(f"{row['variant']}: {tokens:.0f} tokens/s, {row['speed_ratio']:.3f} of transformers' speed")
+    date = datetime.date.today().isoformat()
+    trial = args.rounds < 3 or args.layers < 12
+    rows[2]["share"] = args.share
+    shape = {"batch": args.batch, "seq": args.seq, "layers": args.layers}
+    result = {"figure": "finetune", "date": date, "trial": trial, "versions": describe(), "shape": shape, "rows": rows}
+    out = args.out if not trial else ROOT / "build" / "bench-trial"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{date}-finetune.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
