@@ -18,9 +18,9 @@ constexpr int64_t kExploring = 1000;  // updates in which random actions become 
 constexpr double kLeastRandom = 0.05;
 
 struct Learned {
-  double mean_return = 0;  ///< of 100 episodes that were not trained on, without random actions
-  Outcome outcome;         ///< the weights
-  StepReport report;       ///< of the last step, where there is a session
+  double untrained_return = 0, mean_return = 0;  ///< of 100 other episodes, without random actions
+  Outcome outcome;                               ///< the weights
+  StepReport report;                             ///< of the last step, where there is a session
 };
 
 std::shared_ptr<zoo::Model> make_network() {
@@ -44,6 +44,8 @@ class Learner {
   }
 
   Learned learn() {
+    Learned learned;
+    learned.untrained_return = mean_return();
     observation_ = environment_->reset(episode_);
     for (int64_t i = 0; i < kFirstSteps; ++i) act(1);
     for (int64_t update = 0; update < kUpdates; ++update) {
@@ -52,7 +54,6 @@ class Learner {
       if (update % kCopyEvery == 0) zoo::copy_weights(*online_, *target_);
       train();
     }
-    Learned learned;
     learned.mean_return = mean_return();
     for (const auto& parameter : online_->named_parameters()) learned.outcome.add(parameter.key(), parameter.value());
     if (session_ != nullptr) learned.report = session_->report();
@@ -111,7 +112,8 @@ TEST(DqnLearning, CatchesTheBallAndIsTheSameWithinABudget) {
   at::set_num_threads(1);  // tensors this small gain nothing from more
   torch::manual_seed(4);
   const Learned plain = Learner(nullptr).learn();
-  EXPECT_GT(plain.mean_return, 0.8);  // from about -0.4; 1 is the most
+  EXPECT_LT(plain.untrained_return, 0);  // the least is -1
+  EXPECT_GT(plain.mean_return, 0.5);     // the most is 1; 0.76 to 0.98 with other seeds
 
   torch::manual_seed(4);
   Session session({.budget = "60%"});
