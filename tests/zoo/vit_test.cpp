@@ -30,7 +30,8 @@ TEST(Vit, LooksAtEveryPatchAndKnowsItsPlace) {
       EXPECT_TRUE(changed[1].equal(logits[1])) << row << ", " << column;
     }
   }
-  EXPECT_FALSE(model->forward(image.roll({4}, {3})).equal(logits));
+  const auto moved = model->forward(image.roll({4}, {3}));
+  EXPECT_GT((moved - logits).abs().max().item<float>(), 1e-5);  // another order of sums changes less
 }
 
 TEST(Vit, DropsInTrainingAlone) {
