@@ -6,11 +6,14 @@
 
 #include "zoo/bert.h"
 #include "zoo/deep.h"
+#include "zoo/efficientnet.h"
 #include "zoo/gpt.h"
 #include "zoo/lstm.h"
 #include "zoo/mlp.h"
+#include "zoo/moe.h"
 #include "zoo/resnet.h"
 #include "zoo/unet.h"
+#include "zoo/vit.h"
 
 namespace remat::zoo {
 namespace {
@@ -48,6 +51,12 @@ Task deep_task(int64_t batch, const at::Generator& random) {
   return {"deep", make_deep(config), vectors(), vectors(), mean_squared_error};
 }
 
+Task efficientnet_task(int64_t batch, const at::Generator& random) {
+  const EfficientNetConfig config;
+  return {"efficientnet", make_efficientnet(config), at::randn({batch, 3, 128, 128}, random),
+          at::randint(0, config.classes, {batch}, random, at::kLong), cross_entropy};
+}
+
 Task gpt_task(int64_t batch, const at::Generator& random) {
   const GptConfig config;
   const auto tokens = [&] { return at::randint(0, config.vocab, {batch, config.seq}, random, at::kLong); };
@@ -67,6 +76,12 @@ Task mlp_task(int64_t batch, const at::Generator& random) {
   return {"mlp", make_mlp(config), vectors(), vectors(), mean_squared_error};
 }
 
+Task moe_task(int64_t batch, const at::Generator& random) {
+  const MoeConfig config;
+  const auto tokens = [&] { return at::randint(0, config.vocab, {batch, config.seq}, random, at::kLong); };
+  return {"moe", make_moe(config), tokens(), tokens(), cross_entropy};
+}
+
 Task resnet_task(int64_t batch, const at::Generator& random) {
   const ResNetConfig config;
   return {"resnet", make_resnet(config), at::randn({batch, 3, 128, 128}, random),
@@ -79,6 +94,12 @@ Task unet_task(int64_t batch, const at::Generator& random) {
           at::randint(0, config.classes, {batch, 128, 128}, random, at::kLong), pixel_cross_entropy};
 }
 
+Task vit_task(int64_t batch, const at::Generator& random) {
+  const VitConfig config;
+  return {"vit", make_vit(config), at::randn({batch, 3, config.image, config.image}, random),
+          at::randint(0, config.classes, {batch}, random, at::kLong), cross_entropy};
+}
+
 struct Recipe {
   TaskInfo info;
   Task (*make)(int64_t batch, const at::Generator& random);
@@ -87,11 +108,14 @@ struct Recipe {
 constexpr Recipe kRecipes[] = {
     {{"bert", 8, "BERT-base that classifies texts of 128 tokens, dropout 0.1, also inside attention"}, bert_task},
     {{"deep", 1024, "100 residual blocks of width 256"}, deep_task},
+    {{"efficientnet", 16, "EfficientNet-B0 on 128 x 128 pixels, dropout and stochastic depth 0.2"}, efficientnet_task},
     {{"gpt", 8, "12 layers of width 512, 256 tokens, vocabulary 8192, dropout 0.1"}, gpt_task},
     {{"lstm", 64, "2 layers of width 512, 96 tokens, vocabulary 1024, dropout 0.2"}, lstm_task},
     {{"mlp", 2048, "40 layers of width 1024"}, mlp_task},
+    {{"moe", 8, "6 layers of width 512, each token through 2 of 8 experts, 128 tokens, vocabulary 8192"}, moe_task},
     {{"resnet", 16, "ResNet-50 on 128 x 128 pixels"}, resnet_task},
     {{"unet", 16, "U-Net of width 32, 4 levels, on 128 x 128 pixels"}, unet_task},
+    {{"vit", 8, "ViT-B/16 on 224 x 224 pixels"}, vit_task},
 };
 
 }  // namespace

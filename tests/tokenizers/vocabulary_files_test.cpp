@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/expect_error.h"
+#include "support/expect_error.h"
 #include "tokenizers/samples.h"
 
 namespace remat::tokenizers {

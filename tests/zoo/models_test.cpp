@@ -122,7 +122,8 @@ TEST(Tasks, EachHasALossAndIsTheSameInEveryCall) {
 
 TEST(Tasks, WhatThereIsNot) {
   EXPECT_EQ(error_of([] { make_task("rnn"); }),
-            "[make_task] there is no task 'rnn'; there are bert, deep, gpt, lstm, mlp, resnet, unet");
+            "[make_task] there is no task 'rnn'; there are bert, deep, efficientnet, gpt, lstm, mlp, moe, resnet, "
+            "unet, vit");
   EXPECT_NE(error_of([] { make_task("mlp", -1); }).find("batch is -1"), std::string::npos);
 }
 
