@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/temporary_directory.h"
+#include "support/temporary_directory.h"
 #include "tokenizers/tokenizer.h"
 
 namespace remat::test {
