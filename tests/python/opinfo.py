@@ -63,7 +63,8 @@ class Case:
 
     def own(self, report: remat.Report) -> set[str]:
         """Replayed operators that are not of the chain around it."""
-        return {operator.name.split(".")[0] for operator in report.replayed} - self.chain
+        names = {operator.name.split(".")[0] for operator in report.replayed}
+        return names - self.chain - {"aten::linspace"}  # which makes the weights of the loss
 
 
 def _weighted(tensors: list[torch.Tensor], after: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor | None:
