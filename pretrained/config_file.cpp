@@ -13,7 +13,7 @@ namespace {
 
 constexpr uintmax_t kMostBytes = 16 << 20;
 constexpr uint64_t kMostCount = 1 << 24;
-constexpr int kMostDepth = 32;
+constexpr size_t kMostDepth = 32;
 
 }  // namespace
 

@@ -29,7 +29,7 @@ static_assert(std::endian::native == std::endian::little, "the format's numbers 
 
 constexpr int64_t kMostHeaderBytes = 100'000'000;
 constexpr int64_t kPieceBytes = int64_t{1} << 30;  // one call of read() gives at most 2 GiB
-constexpr int kMostDepth = 3;                      // the header, a tensor, its shape
+constexpr size_t kMostDepth = 3;                      // the header, a tensor, its shape
 constexpr size_t kAlignment = 8;                   // of the bytes behind the header
 constexpr const char* kMetadata = "__metadata__";
 

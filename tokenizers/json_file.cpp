@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tokenizers/file.h"
+#include "util/json_object.h"
 
 namespace remat::tokenizers {
 namespace {
@@ -14,80 +15,26 @@ using nlohmann::json;
 constexpr size_t kMostNested = 32;
 constexpr size_t kMostValues = 10'000'000;  // five times those of the largest vocabulary that is published
 
-/// Builds a document from the parser's events. nlohmann's own builder lets a name that stands twice pass and has no
-/// bounds.
-class Builder : public nlohmann::json_sax<json> {
+class FileReader final : public JsonReader {
  public:
-  explicit Builder(const std::filesystem::path& file) : file_(file) {}
+  explicit FileReader(const std::filesystem::path& file) : JsonReader(kMostNested, kMostValues), file_(file) {}
 
-  json take() { return std::move(root_); }
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(int64_t value) override { return add(value); }
-  bool number_unsigned(uint64_t value) override { return add(value); }
-  bool number_float(double value, const std::string& /*text*/) override { return add(value); }
-  bool string(std::string& value) override { return add(std::move(value)); }
-  bool binary(json::binary_t& value) override { return add(std::move(value)); }
-  bool start_object(size_t /*size*/) override { return open(json::object()); }
-  bool start_array(size_t /*size*/) override { return open(json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool key(std::string& name) override {
-    const auto [place, inserted] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
-    if (!inserted) refuse_file(file_, "has the field " + shown(name) + " twice in one object");
-    field_ = &place->second;
-    return true;
+  void refuse_syntax(size_t byte, const json::exception& /*error*/) override {
+    refuse_file(file_, "is no JSON at byte " + std::to_string(byte));
   }
-
-  bool parse_error(size_t position, const std::string& /*token*/, const json::exception& /*error*/) override {
-    refuse_file(file_, "is no JSON at byte " + std::to_string(position));
+  void refuse_zero_byte(size_t byte) override { refuse_file(file_, "has a zero byte, byte " + std::to_string(byte)); }
+  void refuse_name_twice(const std::string& name) override {
+    refuse_file(file_, "has the field " + shown(name) + " twice in one object");
   }
+  void refuse_nesting() override {
+    refuse_file(file_, "is nested deeper than " + std::to_string(kMostNested) + " levels");
+  }
+  void refuse_count() override { refuse_file(file_, "has more than " + std::to_string(kMostValues) + " values"); }
+  void refuse_root(const json& root) override { refuse_file(file_, "is " + describe(root) + ", not an object"); }
 
  private:
-  json* put(json value) {
-    if (++values_ > kMostValues) refuse_file(file_, "has more than " + std::to_string(kMostValues) + " values");
-    if (open_.empty()) return &(root_ = std::move(value));
-    json& parent = *open_.back();
-    if (parent.is_object()) return &(*field_ = std::move(value));
-    return &parent.get_ref<json::array_t&>().emplace_back(std::move(value));
-  }
-  bool add(json value) {
-    put(std::move(value));
-    return true;
-  }
-  bool open(json value) {
-    if (open_.size() == kMostNested) {
-      refuse_file(file_, "is nested deeper than " + std::to_string(kMostNested) + " levels");
-    }
-    open_.push_back(put(std::move(value)));
-    return true;
-  }
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-
   const std::filesystem::path& file_;
-  json root_;
-  std::vector<json*> open_;  // objects and arrays that have not ended; the last of each parent, so they do not move
-  json* field_ = nullptr;    // for the next value, if it goes into an object
-  size_t values_ = 0;
 };
-
-json parse(const std::filesystem::path& file) {
-  const std::string text = read_file(file);
-  // nlohmann takes a zero byte for the end of the text, and would ignore the text after it.
-  if (const size_t zero = text.find('\0'); zero != std::string::npos) {
-    refuse_file(file, "has a zero byte, byte " + std::to_string(zero + 1));
-  }
-  Builder builder(file);
-  json::sax_parse(text.begin(), text.end(), &builder);
-  json root = builder.take();
-  if (!root.is_object()) refuse_file(file, "is " + describe(root) + ", not an object");
-  return root;
-}
 
 }  // namespace
 
@@ -102,7 +49,8 @@ struct JsonNode::Document {
 };
 
 JsonNode::JsonNode(const std::filesystem::path& file)
-    : document_(std::make_shared<const Document>(Document{file, parse(file)})), value_(&document_->root) {}
+    : document_(std::make_shared<const Document>(Document{file, FileReader(file).read(read_file(file))})),
+      value_(&document_->root) {}
 
 JsonNode::JsonNode(std::shared_ptr<const Document> document, const json& value, std::string place)
     : document_(std::move(document)), value_(&value), place_(std::move(place)) {}

@@ -10,6 +10,8 @@
 
 #include <remat/error.h>
 
+#include "util/json_object.h"
+
 namespace remat {
 namespace {
 
@@ -25,71 +27,36 @@ std::string describe(const json& value) {
   return text.size() <= 40 ? "\"" + text + "\"" : "a string of " + std::to_string(text.size()) + " bytes";
 }
 
-/// Builds a document from the parser's events. nlohmann's own builder lets a name that stands twice in an object pass,
-/// and has no bound on nesting except through a callback that makes it quadratic in the length of lists.
-class Builder : public nlohmann::json_sax<json> {
+class DocumentReader final : public JsonReader {
  public:
-  Builder(std::string_view text, const char* document) : text_(text), document_(document) {}
+  DocumentReader(std::string_view text, const char* document)
+      : JsonReader(kMostNested), text_(text), place_{document} {}
 
-  json take() { return std::move(root_); }
-
-  bool null() override { return add(nullptr); }
-  bool boolean(bool value) override { return add(value); }
-  bool number_integer(int64_t value) override { return add(value); }
-  bool number_unsigned(uint64_t value) override { return add(value); }
-  bool number_float(double value, const std::string& /*text*/) override { return add(value); }
-  bool string(std::string& value) override { return add(std::move(value)); }
-  bool binary(json::binary_t& value) override { return add(std::move(value)); }
-  bool start_object(size_t /*size*/) override { return open(json::object()); }
-  bool start_array(size_t /*size*/) override { return open(json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-
-  bool key(std::string& name) override {
-    const auto [place, inserted] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
-    if (!inserted) refuse_json({document_}, nullptr, "has the field " + describe(name) + " twice in one object");
-    field_ = &place->second;
-    return true;
-  }
-
-  bool parse_error(size_t position, const std::string& /*token*/, const json::exception& error) override {
+  void refuse_syntax(size_t byte, const json::exception& error) override {
     constexpr int beyond_double = 406;
-    const std::string_view before = text_.substr(0, position > 0 ? position - 1 : 0);
+    const std::string_view before = text_.substr(0, byte > 0 ? byte - 1 : 0);
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
     const size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
-    throw Error("[" + std::string(document_) + "] " +
+    throw Error("[" + std::string(place_.document) + "] " +
                 (error.id == beyond_double ? "a number too large for a double" : "no JSON") + " at line " +
-                std::to_string(line) + ", column " + std::to_string(column) + " (byte " + std::to_string(position) +
+                std::to_string(line) + ", column " + std::to_string(column) + " (byte " + std::to_string(byte) +
                 " of " + std::to_string(text_.size()) + "); the text may be damaged or cut off, have it written again");
   }
+  void refuse_zero_byte(size_t byte) override {
+    refuse("has a zero byte, byte " + std::to_string(byte) + " of " + std::to_string(text_.size()));
+  }
+  void refuse_name_twice(const std::string& name) override {
+    refuse("has the field " + describe(name) + " twice in one object");
+  }
+  void refuse_nesting() override { refuse("is nested deeper than " + std::to_string(kMostNested) + " levels"); }
+  void refuse_count() override {}  // any
+  void refuse_root(const json& root) override { refuse("is " + describe(root) + ", not an object"); }
 
  private:
-  json* put(json value) {
-    if (open_.empty()) return &(root_ = std::move(value));
-    json& parent = *open_.back();
-    if (parent.is_object()) return &(*field_ = std::move(value));
-    return &parent.get_ref<json::array_t&>().emplace_back(std::move(value));
-  }
-  bool add(json value) {
-    put(std::move(value));
-    return true;
-  }
-  bool open(json value) {
-    if (open_.size() == kMostNested)
-      refuse_json({document_}, nullptr, "is nested deeper than " + std::to_string(kMostNested) + " levels");
-    open_.push_back(put(std::move(value)));
-    return true;
-  }
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
+  void refuse(const std::string& what) const { refuse_json(place_, nullptr, what); }
 
   std::string_view text_;
-  const char* document_;
-  json root_;
-  std::vector<json*> open_;  // objects and arrays that have not ended; the last of each parent, so they do not move
-  json* field_ = nullptr;    // for the next value, if it goes into an object
+  JsonPlace place_;
 };
 
 }  // namespace
@@ -106,14 +73,7 @@ void refuse_json(const JsonPlace& place, const char* field, const std::string& w
 
 json parse_document(std::string_view text, const char* document, std::string_view format, int version) {
   const JsonPlace place{document};
-  // nlohmann takes a zero byte for the end of the text, and would ignore the text after it.
-  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
-    refuse_json(place, nullptr,
-                "has a zero byte, byte " + std::to_string(zero + 1) + " of " + std::to_string(text.size()));
-  Builder builder(text, document);
-  json::sax_parse(text.begin(), text.end(), &builder);
-  json root = builder.take();
-  if (!root.is_object()) refuse_json(place, nullptr, "is " + describe(root) + ", not an object");
+  json root = DocumentReader(text, document).read(text);
 
   // Of another version nothing else is known: it is told before other fields are missed.
   const auto actual_format = root.find("format");
