@@ -2,6 +2,7 @@
 // other would be raised between what some of them know and others do not.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,16 @@
 namespace remat::python {
 namespace {
 
-/// A backend of c10d, which a child of the process must not destroy: it would wait for threads that are not there.
+/// A backend of c10d, whose destructor waits for its threads. A child of the process must not destroy it: the threads
+/// are not there. Where they are, they may wait for the interpreter's lock: work that is done releases the Python
+/// objects that its caller's thread-local state had.
 std::shared_ptr<c10d::Backend> of_this_process(c10::intrusive_ptr<c10d::Backend> backend) {
   const pid_t owner = getpid();
   return {backend.release(), [owner](c10d::Backend* held) {
-            if (getpid() == owner) c10::intrusive_ptr<c10d::Backend>::reclaim(held);
+            if (getpid() != owner) return;
+            std::optional<py::gil_scoped_release> unlocked;
+            if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) unlocked.emplace();
+            c10::intrusive_ptr<c10d::Backend>::reclaim(held);
           }};
 }
 

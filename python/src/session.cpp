@@ -81,7 +81,9 @@ void bind_session(py::module_& m) {
       .def("to_json", [](const StepReport& report) { return to_json(report); })
       .def("__str__", [](const StepReport& report) { return to_text(report); });
 
-  py::class_<Step>(m, "Step")
+  // Their destructors wait: for other ranks, and for a search.
+  using DestroyedWithoutLock = py::release_gil_before_calling_cpp_dtor;
+  py::class_<Step>(m, "Step", DestroyedWithoutLock())
       .def(
           "end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
       .def("enter_forward",
@@ -92,7 +94,7 @@ void bind_session(py::module_& m) {
       .def("has_ended", &Step::has_ended)
       .def("live_values", &Step::live_values, WithoutLock());
 
-  py::class_<Session>(m, "Session")
+  py::class_<Session>(m, "Session", DestroyedWithoutLock())
       .def(py::init([](const Budget& budget, c10::Device device, std::string planner, std::optional<Plan> plan,
                        bool pack, bool verify, std::string name,
                        std::optional<c10::intrusive_ptr<c10d::Backend>> connections) {

@@ -298,6 +298,17 @@ def a_child(rank):
     step_as_any_other(session)
 
 
+def sessions_that_go(rank):
+    """Connections end while one of their threads is about to release an object of Python."""
+    for _ in range(20):
+        session = remat.Session(process_group=dist.group.WORLD)
+        step = session.step()
+        torch._C._stash_obj_in_tls("remat", object())
+        step.end()
+        torch._C._stash_obj_in_tls("remat", None)  # now the work of the last exchange has the only reference
+        del step, session
+
+
 def other_collectives(rank):
     alone = dist.new_group([0])
     session = remat.Session(process_group=dist.group.WORLD)
@@ -347,6 +358,7 @@ def test_one_is_killed(tmp_path):
         a_slow_rank,
         an_interrupt,
         a_child,
+        sessions_that_go,
         other_collectives,
         an_exception_of_ones_own,
     ],
