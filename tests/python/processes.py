@@ -10,6 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
+#: Imported once, before the processes are forked. Not remat: it is to be new in each of them.
+PRELOADED = ["torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.pipelining"]
+
 
 @contextlib.contextmanager
 def group(rank=0, world_size=1, path=None):
@@ -36,7 +39,8 @@ def work(rank, count, path, queue, body):
 
 def run_on_processes(body, folder, count=2):
     """Calls `body(rank)` on `count` new processes that form a group; fails if one of them does."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
     queue = context.Queue()
     processes = [context.Process(target=work, args=(rank, count, folder / "store", queue, body)) for rank in range(count)]
     for process in processes:
