@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Union
 
 from torch import nn
 
 from remat.errors import Error
 from remat.hooks import add_hooks, check_module, compile_anew, never_compiled, remove_hooks
+from remat.module_paths import by_path
+from remat.policy import operator_name, policy_of
 from remat.progress import begin_region, end_region
 
 # Of Hugging Face's models; PEFT and others wrap such models and hand the calls on.
 _SWITCHES = ("gradient_checkpointing", "activation_checkpointing")
 
 
+Keep = Union[Sequence[Any], str]  #: of a policy
+Policies = dict[nn.Module, Keep]
+
+
+def _dropping(blocks: Iterable[nn.Module]) -> Policies:
+    """All that they save."""
+    return dict.fromkeys(blocks, ())
+
+
 class _Region:
-    """The hooks of one block: its forward runs under ``remat.policy()``."""
+    """The hooks of one block: its forward runs under ``remat.policy(keep)``."""
+
+    def __init__(self, keep: Keep = ()) -> None:
+        self._keep = keep if isinstance(keep, str) else [operator_name(operator) for operator in keep]
+        self._policy = policy_of(self._keep)
+
+    def __getstate__(self) -> Keep:
+        return self._keep
+
+    def __setstate__(self, keep: Keep) -> None:
+        self.__init__(keep)
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
-        begin_region(module)
+        begin_region(module, self._policy)
 
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
@@ -32,22 +53,22 @@ class _Switch:
     """Stands in a Hugging Face model for its own switches. It knows the model and the blocks weakly: as it is in an
     attribute of theirs, they would be freed by the garbage collector alone."""
 
-    def __init__(self, model: nn.Module, blocks: list[nn.Module] | None) -> None:
+    def __init__(self, model: nn.Module, blocks: Policies | None) -> None:
         self.__setstate__((model, blocks))
 
     # A copy of the model, or one from a file, has a switch of its own. It is in the state too: the copy alone holds it.
-    def __getstate__(self) -> tuple[nn.Module | None, list[nn.Module] | None]:
+    def __getstate__(self) -> tuple[nn.Module | None, Policies | None]:
         return self._model(), self._named()
 
-    def __setstate__(self, state: tuple[nn.Module | None, list[nn.Module] | None]) -> None:
+    def __setstate__(self, state: tuple[nn.Module | None, Policies | None]) -> None:
         model, blocks = state
         self._model = (lambda: None) if model is None else weakref.ref(model)
-        self._blocks = None if blocks is None else [weakref.ref(block) for block in blocks]
+        self._blocks = None if blocks is None else [(weakref.ref(block), keep) for block, keep in blocks.items()]
 
-    def _named(self) -> list[nn.Module] | None:
+    def _named(self) -> Policies | None:
         if self._blocks is None:
             return None
-        return [block for block in (reference() for reference in self._blocks) if block is not None]
+        return {block: keep for block, keep in ((reference(), keep) for reference, keep in self._blocks) if block}
 
     def enable(
         self,
@@ -62,8 +83,8 @@ class _Switch:
         if model is not None:
             _remove_regions(model)
             named = self._named()
-            chosen = find_blocks(model) if named is None else named
-            _add_regions(chosen[:: max(1, every_n_layers)])
+            chosen = _dropping(find_blocks(model)) if named is None else named
+            _add_regions(dict(list(chosen.items())[:: max(1, every_n_layers)]))
 
     def disable(self) -> None:
         """As checkpointing that is off may be switched on again, this stays in the switches' place."""
@@ -125,28 +146,41 @@ def _switched_models(model: nn.Module) -> list[nn.Module]:
     return [found for child in model.children() for found in _switched_models(child)]
 
 
-def enable(model: nn.Module, blocks: Iterable[nn.Module] | None = None) -> nn.Module:
+def enable(
+    model: nn.Module, blocks: Iterable[nn.Module] | None = None, *, policies: Mapping[str, Keep] | None = None
+) -> nn.Module:
     """Drops what autograd saves inside each of `blocks` from now on, as checkpointing every block does. Returns
     `model`.
 
     Args:
         blocks: modules of the model; None: its repeated blocks, the members of its outermost lists of like modules.
+        policies: instead of `blocks`, what modules keep, by their paths: ``{"layers.*": (), "layers.*.attention":
+            "all"}`` drops all but what the attention saves. ``*`` stands for any characters but dots, ``**`` for dots
+            too; the values are those of :class:`remat.policy`. Of modules inside of each other the innermost decides,
+            of patterns for one module the last.
 
     For a Hugging Face model, also inside PEFT's, ``gradient_checkpointing_enable()`` and
     ``activation_checkpointing_enable()`` lead here from now on, so that a Trainer may call them; caches of keys and
     values, which those forbid, may stay (``use_cache``). Copies and pickles of the model are enabled too. Enabling
-    twice is enabling once, on the blocks named last. Raises Error if there are no blocks.
+    twice is enabling once, on the blocks named last. Raises Error if there are no blocks, or none at a path.
     """
     check_module("enable", model)
-    chosen = find_blocks(model) if blocks is None else list(blocks)
+    if blocks is not None and policies is not None:
+        raise Error("[enable] blocks and policies both say where; give one of them")
+    named = None
+    if policies is not None:
+        named = by_path("enable", model, policies)
+    elif blocks is not None:
+        named = _dropping(blocks)
+    chosen = _dropping(find_blocks(model)) if named is None else named
     if not chosen:
         raise Error(
             f"[enable] {type(model).__name__} has no repeated blocks to choose from: no list with several modules of "
             "one class; name them: remat.enable(model, blocks=[...])"
         )
-    mine = set(model.modules())
+    modules = set(model.modules())
     for block in chosen:
-        if block not in mine:
+        if block not in modules:
             raise Error(f"[enable] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
     disable(model)
     for switched in _switched_models(model):
@@ -155,8 +189,8 @@ def enable(model: nn.Module, blocks: Iterable[nn.Module] | None = None) -> nn.Mo
     _add_regions(chosen)
     for switched in _switched_models(model):
         inside = set(switched.modules())
-        named = None if blocks is None else [block for block in chosen if block in inside]
-        ours = _Switch(switched, named)
+        mine = None if named is None else {block: keep for block, keep in named.items() if block in inside}
+        ours = _Switch(switched, mine)
         for switch in _SWITCHES:
             if hasattr(type(switched), f"{switch}_enable"):
                 switched.__dict__[f"{switch}_enable"] = ours.enable
@@ -183,9 +217,9 @@ def disable(model: nn.Module) -> nn.Module:
     return model
 
 
-def _add_regions(blocks: Iterable[nn.Module]) -> None:
-    for block in dict.fromkeys(blocks):
-        region = _Region()
+def _add_regions(blocks: Policies) -> None:
+    for block, keep in blocks.items():
+        region = _Region(keep)
         add_hooks(block, region.before, region.after)
     compile_anew()
 

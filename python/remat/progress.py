@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from remat.session import Step
     from remat.wrapped_steps import WrappedSteps
 
-_DROP_ALL = _C.Policy.drop_all()
-
 
 class _Region(NamedTuple):
     """A call of an enabled block."""
@@ -70,12 +68,12 @@ def step_in_progress() -> bool:
     return step is not None and not step.has_ended()
 
 
-def begin_region(module: nn.Module) -> None:
-    """In a forward pre-hook of `module`: what its call saves is dropped."""
+def begin_region(module: nn.Module, policy: _C.Policy) -> None:
+    """In a forward pre-hook of `module`: its call follows the policy."""
     end_interrupted(entering=module)
     scope = None
     if torch.is_grad_enabled():
-        scope = _C.Scope(_DROP_ALL)
+        scope = _C.Scope(policy)
         scope.begin()
     _here.regions.append(_Region(weakref.ref(module), scope))
 

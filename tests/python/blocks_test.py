@@ -226,3 +226,70 @@ def test_low_rank_adapters_over_a_frozen_base():
     remat.wrap(wrapped, budget="60%")
     same_as(plain, wrapped, train_on_ids, steps=4)
     assert remat.session_of(wrapped).report().plan is not None
+
+
+class Block(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.attention = nn.Sequential(nn.Linear(width, width), nn.Softmax(-1))
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU())
+
+    def forward(self, x):
+        return x + self.mlp(x + self.attention(x))
+
+
+def paths():
+    torch.manual_seed(3)
+    return nn.ModuleDict({"layers": nn.Sequential(*(Block() for _ in range(3)))})
+
+
+def train_paths(model):
+    train(model["layers"])
+
+
+def test_policies_by_path():
+    def dropped_by(policies):
+        plain = paths()
+        ours = remat.enable(copy.deepcopy(plain), policies=policies)
+        same_as(plain, ours, train_paths)
+        return dropped(ours, train_paths)
+
+    whole = dropped_by({"layers.*": ()})
+    assert whole >= 9
+    assert dropped_by({"**": ()}) >= whole
+    assert dropped_by({"layers.*": "all"}) == 0
+    first = dropped_by({"layers.0": ()})
+    assert 0 < first < whole / 2
+    assert dropped_by({"layers.*": (), "layers.1": "all", "layers.2": "all"}) <= first, "the last pattern decides"
+    assert dropped_by({"layers.1": "all", "layers.*": ()}) == whole
+    without_attention = dropped_by({"layers.*": (), "layers.*.attention": "all"})
+    assert 0 < without_attention < whole, "the innermost module decides"
+    assert dropped_by({"layers.*": ["aten::softmax", "aten::_softmax"]}) < whole
+
+
+def test_policies_stay_in_copies_files_and_switches(tmp_path):
+    ours = remat.enable(paths(), policies={"layers.*": (), "layers.*.attention": "all"})
+    count = dropped(ours, train_paths)
+    assert dropped(copy.deepcopy(ours), train_paths) == count
+    torch.save(ours, tmp_path / "model")
+    assert dropped(torch.load(tmp_path / "model", weights_only=False), train_paths) == count
+    model = remat.enable(tiny(), policies={"transformer.h.*": (), "transformer.h.*.attn": "all"})
+    count = dropped(model, train_on_ids)
+    assert 0 < count < dropped(remat.enable(tiny()), train_on_ids)
+    model.gradient_checkpointing_disable()
+    assert dropped(model, train_on_ids) == 0
+    model.gradient_checkpointing_enable()
+    assert dropped(model, train_on_ids) == count
+
+
+def test_policies_for_no_module_are_refused():
+    with pytest.raises(remat.Error, match=r'at "layer\.\*", there are layers'):
+        remat.enable(paths(), policies={"layer.*": ()})
+    with pytest.raises(remat.Error, match=r"\[enable\] 3 is no path"):
+        remat.enable(paths(), policies={3: ()})
+    with pytest.raises(remat.Error, match="give one of them"):
+        remat.enable(model := paths(), blocks=[model["layers"][0]], policies={"layers.*": ()})
+    with pytest.raises(remat.Error, match="no path is given"):
+        remat.enable(paths(), policies={})
+    with pytest.raises(remat.Error, match='keep is "most"'):
+        remat.enable(paths(), policies={"layers.*": "most"})
