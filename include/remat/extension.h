@@ -69,6 +69,18 @@ using TensorTaker = std::optional<TensorParts> (*)(const at::Tensor& tensor);
 /// before the first step. Default: none.
 void set_tensor_taker(TensorTaker taker);
 
+// ---- Locks ----
+
+/// How a thread lets go of the interpreter's lock, which what the interpreter owns is destroyed with: threads that wait
+/// for what another one has locked do so without it.
+struct InterpreterLock {
+  /// Releases it where this thread holds it, and returns what `acquire` takes; null where it does not.
+  void* (*release)();
+  void (*acquire)(void* released);
+};
+/// For the rest of the process; call it before the first step. Default: none.
+void set_interpreter_lock(InterpreterLock lock);
+
 // ---- How errors leave operators ----
 
 /// Throws something that stands for `error`. What it throws must have an ErrorInFlight.

@@ -7,6 +7,8 @@
 
 #include <remat/error.h>
 
+#include "memory/interpreter_lock.h"
+
 namespace remat::memory {
 
 /// A call of a reclaimer in progress. Calls of one thread form a stack, so that an allocation inside reclaim() does not
@@ -70,6 +72,7 @@ std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclai
 }
 
 void Enforcements::remove(const std::shared_ptr<Entry>& entry) {
+  const WithoutInterpreterLock unlocked;  // which reclaimers may need
   std::unique_lock lock(mutex_);
   const auto known = entries_.find(entry->key);
   if (known == entries_.end() || known->second != entry) return;  // made in a process that this one was forked from

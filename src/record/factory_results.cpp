@@ -3,6 +3,13 @@
 #include "record/residency.h"
 
 namespace remat {
+namespace {
+
+/// Operators that write to part of what a factory filled, one after another, and are recorded: each time the contents
+/// are read three times over for their checksum.
+constexpr uint8_t kMostWrites = 4;
+
+}  // namespace
 
 void Residency::note_filled(ValueId id, const c10::StorageImpl& storage) {
   Value& value = values_[id];
@@ -22,6 +29,19 @@ bool Residency::accept_filled(ValueId id, const c10::StorageImpl& storage) {
   value.raw = false;
   value.watched = storage.device_type() == c10::kCPU;
   return true;
+}
+
+bool Residency::accept_write(ValueId id, const c10::StorageImpl& storage, bool replaces) {
+  const Value& value = values_[id];
+  if (replaces && (value.raw || value.recomputable())) return true;
+  if (!value.recomputable()) return accept_filled(id, storage);
+  return !value.filled || (value.writes < kMostWrites && !is_overwritten(id, storage));
+}
+
+void Residency::note_written(ValueId before, ValueId after, const c10::StorageImpl& storage) {
+  if (!values_[before].filled || values_[before].writes >= kMostWrites) return;
+  values_[after].writes = values_[before].writes + 1;
+  note_filled(after, storage);
 }
 
 bool Residency::is_overwritten(ValueId id, const c10::StorageImpl& storage) const {

@@ -71,6 +71,18 @@ void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue>
   for (const auto position : info.written) for_each_tensor(inputs[position], visit);
 }
 
+/// Does an operator read `storage`, besides writing to it?
+bool reads(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, const c10::StorageImpl* storage) {
+  bool found = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (info.writes(i)) continue;
+    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
+      found = found || (tensor.defined() && tensor.has_storage() && storage_of(tensor) == storage);
+    });
+  }
+  return found;
+}
+
 /// Is any input a tensor that wraps others (DTensor)? The operators that its class calls for their parts are recorded
 /// then, and this one is not.
 bool has_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
@@ -266,9 +278,9 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     if (!tensor.defined() || is_blank(tensor)) return;
     const ValueId id = is_plain(tensor) ? tape.values.find(storage_of(tensor)) : kNone;
     const bool known = id != kNone && !tape.values[id].written_unseen();
-    const bool fills = known && tape.values[id].raw && info.overwrites && covers_storage(tensor);
-    writes_leaf = writes_leaf || !known ||
-                  !(tape.values[id].recomputable() || fills || tape.values.accept_filled(id, *storage_of(tensor)));
+    const bool replaces =
+        known && info.overwrites && covers_storage(tensor) && !reads(info, inputs, storage_of(tensor));
+    writes_leaf = writes_leaf || !known || !tape.values.accept_write(id, *storage_of(tensor), replaces);
   });
   before_writing_statistics(info, inputs);
 

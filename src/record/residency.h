@@ -91,6 +91,11 @@ class Residency {
   /// A raw value in `storage` is about to be read. Where it has the contents that its factory gave it, it is raw no
   /// more, since a replay can make it; true then.
   bool accept_filled(ValueId id, const c10::StorageImpl& storage);
+  /// May an operator that writes to `storage`, the home of value `id`, be recorded? Not where that is a leaf, or what a
+  /// factory filled and somebody wrote to through a pointer. `replaces`: it overwrites all of it, and reads none.
+  bool accept_write(ValueId id, const c10::StorageImpl& storage, bool replaces);
+  /// A recorded operator has made `after` of `before`, in `storage`: what was filled is so still.
+  void note_written(ValueId before, ValueId after, const c10::StorageImpl& storage);
   /// Has a value that accept_filled() accepted been written to through a pointer since?
   bool is_overwritten(ValueId id, const c10::StorageImpl& storage) const;
   /// No replay makes it any more, so it must stay: the caller makes it kept.

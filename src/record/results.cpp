@@ -175,7 +175,11 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
     if (write.storage->nbytes() == 0) continue;
     const ValueId after = tape.values.supersede(write.before, write.storage);
     tape.values.set_writer(after, producer, static_cast<uint32_t>(i), write.version_counter);
-    if (producer == kNone) tape.hold_leaf(after, write.storage);
+    if (producer == kNone) {
+      tape.hold_leaf(after, write.storage);
+    } else if (write.before != kNone) {
+      tape.values.note_written(write.before, after, *write.storage);
+    }
   }
 }
 

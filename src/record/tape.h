@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "record/program.h"
 #include "record/residency.h"
 #include "record/step_counts.h"
+#include "record/tape_mutex.h"
 
 namespace remat {
 
@@ -45,7 +45,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  std::recursive_timed_mutex mutex;
+  TapeMutex mutex;
   StepCounts counts;
   Program program;
   Residency values{counts};

@@ -76,7 +76,7 @@ void Tapes::after_fork_in_child() {
     tape->closed = true;
     tape->inherited = true;
     tape->values.trace = nullptr;
-    new (&tape->mutex) std::recursive_timed_mutex;  // locked by a thread that this process does not have
+    new (&tape->mutex) TapeMutex;  // locked by a thread that this process does not have
   }
   mutex_.unlock();
 }

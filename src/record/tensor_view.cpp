@@ -56,6 +56,12 @@ at::Tensor TensorView::over(StoragePtr storage) const {
   return tensor;
 }
 
+at::Tensor TensorView::shape_over(StoragePtr storage) const {
+  TensorView shape = *this;
+  shape.keys = keys - DispatchKeySet({DispatchKey::Conjugate, DispatchKey::Negative});
+  return shape.over(std::move(storage));
+}
+
 void choose_plain_tensors(bool meta) { t_meta = meta; }
 
 bool is_plain(const at::TensorBase& tensor) {

@@ -37,6 +37,8 @@ struct TensorView {
 
   /// A tensor without autograd history that looks at `storage` like the original did.
   at::Tensor over(StoragePtr storage) const;
+  /// A tensor of its shape over `storage`, which is not to be read: not conjugated or negated when it is, lazily.
+  at::Tensor shape_over(StoragePtr storage) const;
 };
 
 /// True for tensors that are fully described by a TensorView and a storage with contents: strided, of a plain device,

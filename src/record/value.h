@@ -37,7 +37,8 @@ struct Value {
   OperationId producer = kNone;  ///< kNone: a leaf
   uint32_t result = 0;           ///< which tensor of the producer: a result, or kWritten + index in its written tensors
   bool raw = false;              ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
-  bool filled = false;           ///< its factory gave it the contents whose `checksum` was taken then
+  bool filled = false;           ///< a factory's result or what operators wrote there; `checksum` was taken then
+  uint8_t writes = 0;            ///< recorded operators that have written to what a factory filled
   bool watched = false;          ///< a result without gradient, which people may write to through a pointer
   bool workspace = false;        ///< has padding that no kernel fills: its bits may differ from call to call
   bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded

@@ -24,10 +24,9 @@ constexpr std::chrono::milliseconds kLongestWait{200};
 /// Replays per recorded operator after which nothing more is evicted, so that the step is refused: it would crawl.
 constexpr int64_t kMostReplays = 20;
 
-using TapeLock = std::unique_lock<std::recursive_timed_mutex>;
+using TapeLock = std::unique_lock<TapeMutex>;
 
-/// Another thread's tape may wait for this one's; its values are not worth a deadlock. (By the system's clock, because
-/// ThreadSanitizer of GCC 12 does not know the call that waits by the steady one.)
+/// Another thread's tape may wait for this one's; its values are not worth a deadlock.
 TapeLock lock_for_a_while(Tape& tape) { return {tape.mutex, std::chrono::system_clock::now() + kLongestWait}; }
 
 }  // namespace

@@ -136,7 +136,7 @@ void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {
       while (written_[blanks]->nbytes() > 0) ++blanks;  // those that stand for values come with contents
       return t.view.over(written_[blanks++]);
     }
-    if (t.shape_only) return t.view.over(empty_storage(t.view));
+    if (t.shape_only) return t.view.shape_over(empty_storage(t.view));
     if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : opaque_of(tape, t, *operation_.info);
     const auto entry = rewritten.find(t.value);
     return t.view.over(entry != rewritten.end() ? entry->second : held.at(t.value).storage);

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 
 import pytest
 import torch
 from compare import blocks, run, same_bits
-from scopes import Dropping, loss_of
+from scopes import Dropping, assert_exact_when_dropped, loss_of
 
 import remat
 
@@ -140,3 +141,69 @@ def test_the_doors_are_what_they_were_outside_of_steps():
     assert x.map_(x.clone(), lambda a, b: a + b).tolist() == [2, 4, 6, 8]
     assert torch.from_dlpack(x).tolist() == [2, 4, 6, 8]
     assert torch.Tensor.numpy.__name__ == "numpy"
+
+
+def poke(tensor, contents):
+    """As an extension writes: nothing of PyTorch's is called."""
+    ctypes.memmove(tensor.data_ptr(), contents.contiguous().data_ptr(), contents.numel() * contents.element_size())
+
+
+def padded(x, read_between):
+    """Operators write to a part of what a factory made, a pointer to another."""
+    pad = torch.zeros(16, 64)
+    if read_between:
+        x = x + pad
+    pad[:4] = x.detach()[:4]
+    poke(pad[8:], x.detach()[8:])
+    return x * pad
+
+
+def written_again_and_again(x, read_between):
+    pad = torch.zeros(16, 64)
+    for row in range(8):
+        pad[row] = x.detach()[row]
+        if read_between:
+            x = x + pad
+        poke(pad[8 + row], x.detach()[row])
+    return x * pad
+
+
+@pytest.mark.parametrize("read_between", [False, True])
+@pytest.mark.parametrize("fill", [padded, written_again_and_again])
+def test_what_operators_and_pointers_fill_together(fill, read_between):
+    def program(model):
+        loss_of(model[1](fill(model[0](torch.randn(16, 64)), read_between))).backward()
+
+    try:
+        assert_exact_when_dropped(blocks(2), program, steps=1)
+    except remat.Error as error:
+        assert read_between and "modified in place" in str(error)
+
+
+@pytest.mark.parametrize(
+    "overwrite",
+    [
+        lambda r: torch.cumsum(r, 0, out=r),
+        lambda r: torch.exp(r, out=r),
+        lambda r: r.fill_(r[3, 3]),
+        lambda r: r.bernoulli_(r.abs().clamp(max=1)),
+    ],
+)
+def test_what_overwrites_a_random_tensor_reads_it_too(overwrite):
+    def program(model):
+        x = model[0](torch.randn(8, 64))
+        r = torch.rand(8, 64)
+        overwrite(r)
+        loss_of(model[1](x * r)).backward()
+
+    assert_exact_when_dropped(blocks(2), program, steps=1)
+
+
+@pytest.mark.parametrize("look", [torch.conj, lambda x: x.mH, lambda x: x.conj().imag, torch._neg_view])
+@pytest.mark.parametrize("make", [torch.zeros_like, torch.ones_like, lambda x: x.new_zeros(x.shape)])
+def test_factories_for_tensors_that_are_conjugated_or_negated_lazily(make, look):
+    def program(model):
+        x = model[0](torch.randn(64, 64))
+        loss_of(model[1](x * make(look(torch.complex(x, x.sin()))).real)).backward()
+
+    assert_exact_when_dropped(blocks(2), program, steps=1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from compare import blocks, same_bits
@@ -173,3 +175,34 @@ def test_a_result_that_another_thread_keeps_does_not_switch_the_budget_off(keepe
         second.join()
     assert [str(each.message)[:6] for each in told] == ["[wrap]"]
     assert remat.session_of(model).report().step == 1 + 4
+
+
+def test_arrays_are_freed_in_a_step_while_another_thread_assigns_data():
+    """The memory of arrays is freed with the interpreter's lock, which the other thread has while it asks for the
+    step's record."""
+    model = blocks(3, dropout=0.0)
+    session = remat.Session(budget="3MiB")
+    parameter, other = torch.nn.Parameter(torch.zeros(4)), torch.ones(4)
+    ended = threading.Event()
+
+    def assign():
+        while not ended.wait(1e-5):
+            for _ in range(20):
+                parameter.data = other
+
+    def step():
+        x = sum(torch.from_numpy(np.full((64, 64), k, np.float32)).exp() for k in range(4))
+        loss_of(model(x)).backward()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=assign)
+    thread.start()
+    try:
+        for _ in range(100):
+            with session.step():
+                step()
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval)
