@@ -15,7 +15,7 @@
 namespace remat::cli {
 namespace {
 
-constexpr int64_t kLeastClassifiedSeq = 3;
+constexpr int64_t kLeastClassifiedSeq = 3;  // [CLS], a token, [SEP]
 
 void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
@@ -25,8 +25,8 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
              "picture (--model resnet18 and the like)");
   add.file(
       "--data", options.settings.data,
-      "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify: labelled\ntexts, "
-      "a .csv file with a header or a .jsonl file, or a directory with the files of\nMNIST, CIFAR-10 or CIFAR-100");
+      "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify:\nlabelled texts, a .csv "
+      "file with a header or a .jsonl file, or a directory with the files of\nMNIST, CIFAR-10 or CIFAR-100");
   if (train) {
     add.file("--eval", options.settings.held_out,
              "A file like --data that is not learnt from: its loss before and after the training, and\nthe share of "

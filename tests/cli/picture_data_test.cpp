@@ -70,7 +70,7 @@ TEST(PictureData, LargerPicturesAreRefused) {
   directory.write("train-images-idx3-ubyte",
                   zero(2) + "\x08\x03" + zero(3) + "\x01" + zero(3) + "\x21" + zero(3) + "\x20" + zero(33 * 32));
   directory.write("train-labels-idx1-ubyte", zero(2) + "\x08\x01" + zero(3) + "\x01" + zero(1));
-  EXPECT_ERROR(read_pictures({}, directory.path(""), Split::kTraining), "has pictures of 33 x 32 pixels");
+  EXPECT_ERROR(read_pictures(TrainSettings(), directory.path(""), Split::kTraining), "has pictures of 33 x 32 pixels");
 }
 
 }  // namespace
