@@ -10,7 +10,7 @@
 #include "cli/json_file.h"
 #include "cli/progress.h"
 #include "cli/table.h"
-#include "cli/train_model.h"
+#include "cli/training_data.h"
 #include "cli/training_loop.h"
 #include "cli/training_process.h"
 
@@ -24,7 +24,7 @@ std::string share(int64_t part, int64_t whole) {
 }
 
 std::string speed(const TrainSettings& settings, double seconds) {
-  return format_count(static_cast<int64_t>(static_cast<double>(tokens_per_step(settings)) / seconds));
+  return format_count(static_cast<int64_t>(static_cast<double>(items_per_step(settings)) / seconds));
 }
 
 // A percent budget is a share of what plain takes once the optimizer's state exists: these steps are taken ahead.
@@ -33,7 +33,7 @@ constexpr int64_t kStepsAhead = 2;
 // Both trainings, step by step in turn, so that what else the machine does meets both alike.
 class Turns {
  public:
-  Turns(const TrainSettings& settings, const TextData& data)
+  Turns(const TrainSettings& settings, const TrainingData& data)
       : settings_(settings),
         data_(data),
         plain_process_("the plain training", settings, data, std::nullopt),
@@ -86,7 +86,8 @@ class Turns {
                     .step = result.step,
                     .steps = settings_.steps,
                     .loss = result.loss,
-                    .tokens_per_second = static_cast<double>(tokens_per_step(settings_)) / result.seconds,
+                    .item_name = item_name(settings_),
+                    .items_per_second = static_cast<double>(items_per_step(settings_)) / result.seconds,
                     .times_plain = times_plain,
                     .current_bytes = process.current_bytes(),
                     .peak_bytes = peak_bytes(results),
@@ -95,10 +96,18 @@ class Turns {
   }
 
   const TrainSettings& settings_;
-  const TextData& data_;
+  const TrainingData& data_;
   TrainingProcess plain_process_;
   Progress progress_;
 };
+
+// "8 x 128 bytes".
+std::string batch_text(const TrainSettings& settings) {
+  const auto batch = std::to_string(settings.batch), seq = std::to_string(settings.model.seq);
+  if (learns_pictures(settings)) return batch + " pictures";
+  if (settings.task == kClassify) return batch + " texts of at most " + seq + " tokens";
+  return batch + " x " + seq + (settings.model.directory.empty() ? " bytes" : " tokens");
+}
 
 std::string comparison_table(const TrainSettings& settings, const std::vector<StepResult>& plain,
                              const std::vector<StepResult>& remat, int64_t budget) {
@@ -115,7 +124,7 @@ std::string comparison_table(const TrainSettings& settings, const std::vector<St
   table.add({"budget", "-", budget > 0 ? format_bytes(budget) : "device limit"});
   table.add({"time per step", format_seconds(plain_seconds), format_seconds(remat_seconds),
              format_number(100 * remat_seconds / plain_seconds, 1) + "%"});
-  table.add({"tokens per second", speed(settings, plain_seconds), speed(settings, remat_seconds)});
+  table.add({item_name(settings) + " per second", speed(settings, plain_seconds), speed(settings, remat_seconds)});
   table.add({"loss in the first step", format_number(plain.front().loss, 6), format_number(remat.front().loss, 6)});
   table.add({"loss in the last step", format_number(plain.back().loss, 6), format_number(remat.back().loss, 6)});
   return table.to_string();
@@ -152,16 +161,14 @@ nlohmann::json run_json(const std::vector<StepResult>& results) {
 
 int run_compare(const TrainSettings& settings) {
   check_json_path(settings.json);
-  const TextData data = read_text(settings, settings.data);
+  const auto data = read_training_data(settings);
   const auto asked = Budget::parse(settings.budget);
-  std::printf("%s, %lld steps of %lld x %lld %s of %s, seed %llu, budget %s\n", model_text(settings.model).c_str(),
-              static_cast<long long>(settings.steps), static_cast<long long>(settings.batch),
-              static_cast<long long>(settings.model.seq), settings.model.directory.empty() ? "bytes" : "tokens",
-              settings.data.c_str(), static_cast<unsigned long long>(settings.seed),
-              budget_text(settings.budget).c_str());
+  std::printf("%s, %lld steps of %s of %s, seed %llu, budget %s\n", model_text(settings.model).c_str(),
+              static_cast<long long>(settings.steps), batch_text(settings).c_str(), settings.data.c_str(),
+              static_cast<unsigned long long>(settings.seed), budget_text(settings.budget).c_str());
 
   std::fflush(stdout);
-  Turns turns(settings, data);
+  Turns turns(settings, *data);
   turns.run(asked);
   if (interrupted() != 0) return 128 + interrupted();
   const auto &plain = turns.plain, &remat = turns.remat;

@@ -1,5 +1,7 @@
 #include "cli/fingerprint.h"
 
+#include <cstdio>
+
 #include <torch/torch.h>
 
 #define XXH_INLINE_ALL
@@ -18,6 +20,13 @@ Fingerprint fingerprint(std::string name, const at::Tensor& tensor) {
   XXH3_128bits_update(&state, packed.const_data_ptr(), packed.nbytes());
   const auto digest = XXH3_128bits_digest(&state);
   return {std::move(name), digest.low64, digest.high64};
+}
+
+std::string fingerprint(std::string_view contents) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(contents.data(), contents.size())));
+  return digits;
 }
 
 }  // namespace remat::cli

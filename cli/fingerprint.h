@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace at {
@@ -24,5 +25,8 @@ using Fingerprints = std::vector<Fingerprint>;
 
 /// An undefined tensor (a parameter without gradient) has a fingerprint too.
 Fingerprint fingerprint(std::string name, const at::Tensor& tensor);
+
+/// 64 bits that stand for the contents of a file, in hexadecimal digits.
+std::string fingerprint(std::string_view contents);
 
 }  // namespace remat::cli

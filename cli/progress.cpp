@@ -48,7 +48,7 @@ std::string step_text(const ProgressState& state) {
 
 std::string speed_text(const ProgressState& state) {
   if (state.times_plain) return format_number(*state.times_plain, 2) + " x plain's time";
-  return format_count(std::llround(state.tokens_per_second)) + " tokens/s";
+  return format_count(std::llround(state.items_per_second)) + " " + state.item_name + "/s";
 }
 
 bool is_terminal(std::FILE* out) {

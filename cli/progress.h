@@ -13,7 +13,8 @@ struct ProgressState {
   int64_t step = 0;
   int64_t steps = 0;
   float loss = 0;
-  double tokens_per_second = 0;
+  std::string item_name = "tokens";  ///< what a step trains on
+  double items_per_second = 0;
   std::optional<double> times_plain{};  ///< a step's time, of plain's: shown in place of the speed
   int64_t current_bytes = 0;
   int64_t peak_bytes = 0;                 ///< of the steps in which the budget held; of all where there is none

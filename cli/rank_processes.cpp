@@ -49,7 +49,8 @@ auto of_each(std::vector<std::unique_ptr<TrainingProcess>>& processes, const F& 
 
 }  // namespace
 
-RankProcesses::RankProcesses(const TrainSettings& settings, const TextData& data, const std::optional<Budget>& budget)
+RankProcesses::RankProcesses(const TrainSettings& settings, const TrainingData& data,
+                             const std::optional<Budget>& budget)
     : folder_(new_folder()) {
   const int ranks = static_cast<int>(settings.ranks);
   for (int rank = 0; rank < ranks; ++rank) {

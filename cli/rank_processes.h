@@ -14,7 +14,7 @@ namespace remat::cli {
 class RankProcesses final : public Training {
  public:
   /// Starts `settings.ranks` processes, as TrainingProcess does. Throws what their trainers throw.
-  RankProcesses(const TrainSettings& settings, const TextData& data, const std::optional<Budget>& budget);
+  RankProcesses(const TrainSettings& settings, const TrainingData& data, const std::optional<Budget>& budget);
   ~RankProcesses() override;
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;

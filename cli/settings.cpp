@@ -13,15 +13,24 @@ nlohmann::json decisive(const TrainSettings& settings) {
   nlohmann::json json = {{"seq", model.seq}, {"batch", settings.batch}, {"lr", settings.lr}, {"seed", settings.seed}};
   if (model.directory.empty()) {
     json["model"] = model.kind;
-    json["layers"] = model.layers;
-    json["width"] = model.width;
+    if (has_layers(model)) {
+      json["layers"] = model.layers;
+      json["width"] = model.width;
+    }
   } else {
     json["hf"] = model.directory;
     if (model.dropout) json["dropout"] = *model.dropout;
   }
-  if (model.directory.empty() && model.kind == "gpt") {
+  if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit")) {
     json["heads"] = model.heads;
     json["dropout"] = model.dropout.value_or(kUsualDropout);
+  }
+  if (settings.task == kClassify) {
+    json["task"] = settings.task;
+    if (!learns_pictures(settings)) {
+      json["text-column"] = settings.columns.text;
+      json["label-column"] = settings.columns.label;
+    }
   }
   if (settings.accumulate != 1) json["accumulate"] = settings.accumulate;
   const TrainSettings usual;
@@ -51,12 +60,16 @@ std::string budget_text(const std::string& budget) {
 
 std::string model_text(const ModelSettings& settings) {
   if (!settings.directory.empty()) return settings.directory;
+  if (!has_layers(settings)) return settings.kind;
   return settings.kind + ": " + std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width);
 }
 
-int64_t tokens_per_step(const TrainSettings& settings) {
+int64_t items_per_step(const TrainSettings& settings) {
+  if (settings.task == kClassify) return settings.batch;
   return settings.batch * (predicts_every_token(settings.model) ? settings.model.seq : 1);
 }
+
+std::string item_name(const TrainSettings& settings) { return settings.task == kClassify ? "examples" : "tokens"; }
 
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours) {
   std::string text;

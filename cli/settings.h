@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/labelled_text.h"
+
 namespace remat::cli {
 
 // The most that a training may ask for: far beyond what trains on one machine, and small enough that every product of
@@ -19,21 +21,28 @@ constexpr int64_t kMostRanks = 1024;
 
 constexpr double kUsualDropout = 0.1;
 
+// Tasks.
+constexpr const char* kNextToken = "next-token";
+constexpr const char* kClassify = "classify";
+
 struct ModelSettings {
-  std::string kind = "gpt";    ///< "gpt" or "mlp"
+  /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet56" or "vit".
+  std::string kind = "gpt";
   std::string directory = {};  ///< of Hugging Face's form: the model, its weights and its tokenizer; empty: none
   int64_t layers = 8;
   int64_t width = 512;
-  int64_t heads = 8;  ///< gpt only
+  int64_t heads = 8;  ///< gpt and vit only
   int64_t seq = 128;  ///< bytes of context: the sequence of the GPT, the window of the MLP
   std::optional<double> dropout =
-      std::nullopt;  ///< nothing: kUsualDropout, or what the directory says; gpt and directories only
+      std::nullopt;  ///< nothing: kUsualDropout, or what the directory says; gpt, vit and directories only
 };
 
 struct TrainSettings {
   ModelSettings model;
+  std::string task = kNextToken;  ///< or kClassify
   std::string data;
-  std::string held_out;  ///< a text to be judged by before and after; empty: none
+  data::Columns columns;  ///< of the data, where it is classified
+  std::string held_out;   ///< a file to be judged by before and after; empty: none
   std::string budget = "device";
   std::string planner = "auto";  ///< or "online", or another of list_planners()
   bool plain = false;            ///< without remat
@@ -96,13 +105,23 @@ std::string budget_text(const std::string& budget);
 /// "gpt: 8 layers of width 512", or the directory that the model is read from.
 std::string model_text(const ModelSettings& settings);
 
+/// Has the model the layers and the width that are asked for? Residual networks have their own.
+inline bool has_layers(const ModelSettings& settings) { return !settings.kind.starts_with("resnet"); }
+
+/// Are pictures to be classified, not texts?
+inline bool learns_pictures(const TrainSettings& settings) {
+  return settings.task == kClassify && settings.model.directory.empty();
+}
+
 /// Does the model predict the token after every position, or the one after its window?
 inline bool predicts_every_token(const ModelSettings& settings) {
   return !settings.directory.empty() || settings.kind == "gpt";
 }
 
-/// Tokens that one step trains on.
-int64_t tokens_per_step(const TrainSettings& settings);
+/// What one step trains on: tokens, or the examples of a classification, whose lengths differ.
+int64_t items_per_step(const TrainSettings& settings);
+/// "tokens", "examples".
+std::string item_name(const TrainSettings& settings);
 
 /// "layers 4 (here 8), seed 1 (here 0)": how `theirs` differs from `ours`, empty where it does not.
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours);

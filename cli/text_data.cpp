@@ -1,29 +1,23 @@
 #include "cli/text_data.h"
 
-#include <cstdio>
+#include <algorithm>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include <ATen/ATen.h>
 
 #include <remat/error.h>
 
+#include "cli/fingerprint.h"
 #include "cli/input_file.h"
+#include "data/mix.h"
 
 namespace remat::cli {
-namespace {
 
-// SplitMix64 (Steele et al. 2014): every bit of the result depends on every bit of x.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
-TextData::TextData(const std::string& path, int64_t seq, uint64_t seed, const Encode& encode)
-    : text_(read_input(path, {"data", "give a text file"})), encoded_(encode != nullptr), seq_(seq), seed_(seed) {
+TextData::TextData(const std::string& path, int64_t seq, uint64_t seed, const Encode& encode, bool predicts_every_token)
+    : text_(read_input(path, {"data", "give a text file"})),
+      encoded_(encode != nullptr),
+      seq_(seq),
+      seed_(seed),
+      predicts_every_token_(predicts_every_token) {
   if (encoded_) {
     for (const int64_t token : encode(text_)) tokens_.push_back(static_cast<int32_t>(token));
   }
@@ -35,6 +29,7 @@ TextData::TextData(const std::string& path, int64_t seq, uint64_t seed, const En
 
 std::vector<int64_t> TextData::example(int64_t step, int64_t row) const {
   const auto places = static_cast<uint64_t>(tokens() - seq_);
+  using data::mix;
   const uint64_t place = mix(mix(mix(seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(row)) % places;
   std::vector<int64_t> example;
   for (size_t i = place; i <= place + static_cast<size_t>(seq_); ++i) {
@@ -43,11 +38,18 @@ std::vector<int64_t> TextData::example(int64_t step, int64_t row) const {
   return example;
 }
 
-std::string TextData::fingerprint() const {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(XXH3_64bits(text_.data(), text_.size())));
-  return digits;
+Batch TextData::training_batch(int64_t step, int64_t first, int64_t rows) const {
+  auto tokens = at::empty({rows, seq_ + 1}, at::kLong);
+  auto* next = tokens.mutable_data_ptr<int64_t>();
+  for (int64_t row = first; row < first + rows; ++row) next = std::ranges::copy(example(step, row), next).out;
+  return {.input = tokens.slice(1, 0, -1), .target = tokens.slice(1, predicts_every_token_ ? 1 : -1)};
 }
+
+const data::Labels& TextData::labels() const {
+  static const data::Labels kNone;
+  return kNone;
+}
+
+std::string TextData::fingerprint() const { return cli::fingerprint(text_); }
 
 }  // namespace remat::cli

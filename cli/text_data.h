@@ -1,7 +1,4 @@
 // cli/text_data.h -- a text as training examples: windows of tokens (bytes, or a tokenizer's) at random places.
-//
-// The place of every window is a function of seed, step and row alone. So there is no position to store in a checkpoint
-// beside the step's number, and a resumed run reads exactly what an uninterrupted one would have read.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +7,35 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/training_data.h"
+
 namespace remat::cli {
 
 /// The numbers of the tokens of a text.
 using Encode = std::function<std::vector<int64_t>(std::string_view text)>;
 
-class TextData {
+class TextData final : public TrainingData {
  public:
   /// Reads the file. `seq`: tokens of context in an example. `encode` empty: every byte is a token. Throws Error for a
-  /// file that cannot be read, is a directory or a device, or is too short for one example.
-  TextData(const std::string& path, int64_t seq, uint64_t seed, const Encode& encode = {});
+  /// file that cannot be read, is a directory or a device, or is too short for one example. `predicts_every_token`:
+  /// targets are the tokens after each position, or the one after the context alone.
+  TextData(const std::string& path, int64_t seq, uint64_t seed, const Encode& encode = {},
+           bool predicts_every_token = true);
 
   /// The example in row `row` of step `step`: seq tokens of context and the one after them.
   std::vector<int64_t> example(int64_t step, int64_t row) const;
 
-  int64_t bytes() const { return static_cast<int64_t>(text_.size()); }
+  /// Inputs and targets are views of the same tokens.
+  Batch training_batch(int64_t step, int64_t first, int64_t rows) const override;
+  /// Windows, each a batch of its own: enough for two digits of a loss. They are those of step 0, which no training
+  /// has.
+  int64_t evaluation_batches() const override { return 64; }
+  Batch evaluation_batch(int64_t index) const override { return training_batch(/*step=*/0, index, /*rows=*/1); }
+  const data::Labels& labels() const override;
+
+  int64_t bytes() const override { return static_cast<int64_t>(text_.size()); }
   int64_t tokens() const { return encoded_ ? static_cast<int64_t>(tokens_.size()) : bytes(); }
-  /// 64 bits that stand for the text, in hexadecimal digits.
-  std::string fingerprint() const;
+  std::string fingerprint() const override;
 
  private:
   std::string text_;
@@ -35,6 +43,7 @@ class TextData {
   bool encoded_ = false;  ///< else the text's bytes are the tokens
   int64_t seq_;
   uint64_t seed_;
+  bool predicts_every_token_;
 };
 
 }  // namespace remat::cli

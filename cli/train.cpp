@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "cli/rank_processes.h"
 #include "cli/table.h"
 #include "cli/train_model.h"
+#include "cli/training_data.h"
 #include "cli/training_loop.h"
 
 namespace remat::cli {
@@ -26,19 +28,19 @@ namespace {
 namespace fs = std::filesystem;
 
 // What a checkpoint says of itself: everything that must agree for a resumed run to give the same bits.
-nlohmann::json about(const TrainSettings& settings, const TextData& data, int64_t step) {
+nlohmann::json about(const TrainSettings& settings, const TrainingData& data, int64_t step) {
   return {{"settings", decisive(settings)},
           {"text", {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}}},
           {"step", step}};
 }
 
-void save(const std::string& path, const TrainSettings& settings, const TextData& data, const Trainer& trainer) {
+void save(const std::string& path, const TrainSettings& settings, const TrainingData& data, const Trainer& trainer) {
   CheckpointWriter file(path, about(settings, data, trainer.steps_done()));
   trainer.save([&](const void* bytes, size_t size) { file.append(bytes, size); });
   file.commit();
 }
 
-void resume(const TrainSettings& settings, const TextData& data, Trainer& trainer) {
+void resume(const TrainSettings& settings, const TrainingData& data, Trainer& trainer) {
   const CheckpointReader file(settings.checkpoint);
   const auto& theirs = file.about();
   const auto ours = about(settings, data, 0);
@@ -119,16 +121,30 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
     table.add({"peak memory", format_bytes(peak)});
   }
   table.add({"time per step", format_seconds(seconds)});
-  table.add({"tokens per second",
-             format_count(static_cast<int64_t>(static_cast<double>(tokens_per_step(settings)) / seconds))});
+  table.add({item_name(settings) + " per second",
+             format_count(static_cast<int64_t>(static_cast<double>(items_per_step(settings)) / seconds))});
   std::fputs(table.to_string().c_str(), stdout);
+}
+
+nlohmann::json evaluation_json(const Evaluation& before, const Evaluation& after) {
+  nlohmann::json json = {{"before", before.loss}, {"after", after.loss}};
+  if (before.accuracy) json["accuracy"] = {{"before", *before.accuracy}, {"after", *after.accuracy}};
+  return json;
 }
 
 void print_evaluation(const TrainSettings& settings, const nlohmann::json& evaluation) {
   const double before = evaluation["before"], after = evaluation["after"];
-  std::printf("%s: loss %s -> %s, perplexity %s -> %s\n", settings.held_out.c_str(), format_number(before, 4).c_str(),
-              format_number(after, 4).c_str(), format_number(std::exp(before), 1).c_str(),
-              format_number(std::exp(after), 1).c_str());
+  const auto change = [](const std::string& name, double from, double to, int digits) {
+    return ", " + name + " " + format_number(from, digits) + " -> " + format_number(to, digits);
+  };
+  auto text = change("loss", before, after, 4).substr(2);
+  if (evaluation.contains("accuracy")) {
+    const auto& accuracy = evaluation["accuracy"];
+    text += change("accuracy", accuracy["before"], accuracy["after"], 4);
+  } else {
+    text += change("perplexity", std::exp(before), std::exp(after), 1);
+  }
+  std::printf("%s: %s\n", settings.held_out.c_str(), text.c_str());
 }
 
 nlohmann::json results_json(const TrainSettings& settings, const Training& training,
@@ -179,8 +195,8 @@ void print_header(const TrainSettings& settings, const Training& training) {
 // On several processes: nothing is saved.
 int run_ranks(const TrainSettings& settings) {
   check_json_path(settings.json);
-  const TextData data = read_text(settings, settings.data);
-  RankProcesses training(settings, data, budget_of(settings));
+  const auto data = read_training_data(settings);
+  RankProcesses training(settings, *data, budget_of(settings));
   print_header(settings, training);
   std::printf("%lld processes, each with %s\n", static_cast<long long>(settings.ranks),
               settings.shard ? "its part of the parameters" : "all parameters");
@@ -205,8 +221,8 @@ int run_ranks(const TrainSettings& settings) {
 
 // One of several processes that others have started (torchrun): the first of them reports.
 int run_rank(const TrainSettings& settings, const RankPlace& place) {
-  const TextData data = read_text(settings, settings.data);
-  Trainer trainer(settings, data, budget_of(settings), place);
+  const auto data = read_training_data(settings);
+  Trainer trainer(settings, *data, budget_of(settings), place);
   std::vector<StepResult> results;
   if (place.rank > 0) {
     while (trainer.steps_done() < settings.steps) check_loss(trainer.step());
@@ -228,9 +244,9 @@ int run_train(const TrainSettings& settings) {
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
   check_before_training(settings);
-  const TextData data = read_text(settings, settings.data);
-  Trainer trainer(settings, data, budget_of(settings));
-  if (settings.resume) resume(settings, data, trainer);
+  const auto data = read_training_data(settings);
+  Trainer trainer(settings, *data, budget_of(settings));
+  if (settings.resume) resume(settings, *data, trainer);
   print_header(settings, trainer);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
   if (trainer.steps_done() >= settings.steps) {
@@ -238,9 +254,12 @@ int run_train(const TrainSettings& settings) {
     return 0;
   }
 
-  std::optional<TextData> held_out;
-  std::optional<double> before;
-  if (!settings.held_out.empty()) before = trainer.evaluate(held_out.emplace(read_text(settings, settings.held_out)));
+  std::unique_ptr<TrainingData> held_out;
+  std::optional<Evaluation> before;
+  if (!settings.held_out.empty()) {
+    held_out = read_held_out_data(settings, data->labels());
+    before = trainer.evaluate(*held_out);
+  }
 
   std::optional<PoliteStop> polite(std::in_place);  // from now on there is something to lose
   const auto first_step = trainer.steps_done();
@@ -251,7 +270,7 @@ int run_train(const TrainSettings& settings) {
     if (settings.checkpoint_every == 0 || result.step % settings.checkpoint_every != 0) return;
     if (result.step == settings.steps) return;  // the end saves
     try {
-      save(settings.checkpoint, settings, data, trainer);
+      save(settings.checkpoint, settings, *data, trainer);
     } catch (const Error& error) {
       // A disk can be full for a moment; the training is worth more than this checkpoint. The last one decides.
       std::fprintf(stderr, "\nremat: %s; training goes on\n", error.what());
@@ -263,7 +282,7 @@ int run_train(const TrainSettings& settings) {
     // Not a loss that diverged: that state is worth nothing.
     const bool sound = results.empty() || std::isfinite(results.back().loss);
     if (sound && !settings.checkpoint.empty() && trainer.steps_done() > first_step) {
-      save(settings.checkpoint, settings, data, trainer);
+      save(settings.checkpoint, settings, *data, trainer);
       std::printf("saved step %lld in %s\n", static_cast<long long>(trainer.steps_done()), settings.checkpoint.c_str());
     }
     throw;
@@ -272,11 +291,11 @@ int run_train(const TrainSettings& settings) {
   const int signal = interrupted();
   auto path = settings.checkpoint;
   if (path.empty() && signal != 0) path = unused_path(lock);
-  if (!path.empty()) save(path, settings, data, trainer);
+  if (!path.empty()) save(path, settings, *data, trainer);
   polite.reset();
   const bool stopped = signal != 0 && trainer.steps_done() < settings.steps;
   auto json = results_json(settings, trainer, results);
-  if (before && !stopped) json["evaluation"] = {{"before", *before}, {"after", trainer.evaluate(*held_out)}};
+  if (before && !stopped) json["evaluation"] = evaluation_json(*before, trainer.evaluate(*held_out));
   write_json(settings.json, json);
   if (stopped) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",

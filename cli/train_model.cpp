@@ -10,10 +10,12 @@
 
 #include <remat/error.h>
 
+#include "cli/picture_data.h"
 #include "pretrained/model_directory.h"
-#include "tokenizers/tokenizer.h"
 #include "zoo/gpt.h"
 #include "zoo/mlp.h"
+#include "zoo/resnet.h"
+#include "zoo/vit.h"
 
 namespace remat::cli {
 namespace {
@@ -37,50 +39,67 @@ zoo::WindowMlpConfig mlp(const ModelSettings& settings) {
   return {.layers = settings.layers, .width = settings.width, .seq = settings.seq, .vocab = kBytes};
 }
 
-pretrained::ModelDirectory open_directory(const ModelSettings& settings) {
-  return {settings.directory, {.task = pretrained::Task::kNextToken, .dropout = settings.dropout}};
+pretrained::ModelDirectory open_directory(const ModelSettings& settings, const data::Labels& labels) {
+  pretrained::LoadOptions options{.task = pretrained::Task::kNextToken, .dropout = settings.dropout};
+  if (!labels.empty()) {
+    options.task = pretrained::Task::kClassify;
+    options.labels = labels.names;
+  }
+  return {settings.directory, options};
 }
 
-[[noreturn]] void refuse(const ModelSettings& settings) {
-  throw Error("[train] there is no model '" + settings.kind + "'; use gpt or mlp");
+zoo::VitConfig vit(const ModelSettings& settings, const data::Labels& labels) {
+  return {.image = kPictureSide,
+          .patch = 4,
+          .layers = settings.layers,
+          .width = settings.width,
+          .heads = settings.heads,
+          .hidden = 4 * settings.width,
+          .classes = labels.classes(),
+          .dropout = settings.dropout.value_or(kUsualDropout)};
+}
+
+/// For pictures, which are small; nothing where `settings` ask for another kind of model.
+std::optional<zoo::ResNetConfig> resnet(const ModelSettings& settings, const data::Labels& labels) {
+  if (settings.kind == "resnet20") return zoo::cifar_resnet_config(20, labels.classes());
+  if (settings.kind == "resnet56") return zoo::cifar_resnet_config(56, labels.classes());
+  if (settings.kind != "resnet18") return std::nullopt;
+  auto config = zoo::resnet_config(18);
+  config.classes = labels.classes();
+  config.small_images = true;
+  return config;
+}
+
+[[noreturn]] void refuse(const ModelSettings& settings, const data::Labels& labels) {
+  throw Error("[train] there is no model '" + settings.kind + "' for this task; use " +
+              (labels.empty() ? "gpt or mlp" : "resnet18, resnet20, resnet56 or vit"));
 }
 
 }  // namespace
 
-std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings) {
-  if (!settings.directory.empty()) return open_directory(settings).load();
-  if (settings.kind == "gpt") return zoo::make_gpt(gpt(settings));
-  if (settings.kind == "mlp") return zoo::make_window_mlp(mlp(settings));
-  refuse(settings);
-}
-
-int64_t parameter_count(const ModelSettings& settings) {
-  if (!settings.directory.empty()) return open_directory(settings).parameter_count();
-  if (settings.kind == "gpt") return zoo::parameter_count(gpt(settings));
-  if (settings.kind == "mlp") return zoo::parameter_count(mlp(settings));
-  refuse(settings);
-}
-
-TextData read_text(const TrainSettings& settings, const std::string& path) {
-  const ModelSettings& model = settings.model;
-  if (model.directory.empty()) return {path, model.seq, settings.seed};
-  const auto directory = open_directory(model);
-  if (const auto longest = directory.longest(); longest && model.seq > *longest) {
-    throw Error("[train] the model in '" + model.directory + "' knows " + std::to_string(*longest) +
-                " positions, --seq is " + std::to_string(model.seq) + "; lower it");
+std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings, const data::Labels& labels) {
+  if (!settings.directory.empty()) return open_directory(settings, labels).load();
+  if (labels.empty()) {
+    if (settings.kind == "gpt") return zoo::make_gpt(gpt(settings));
+    if (settings.kind == "mlp") return zoo::make_window_mlp(mlp(settings));
+  } else {
+    if (const auto config = resnet(settings, labels)) return zoo::make_resnet(*config);
+    if (settings.kind == "vit") return zoo::make_vit(vit(settings, labels));
   }
-  const auto tokenizer = tokenizers::load_tokenizer(model.directory);
-  const auto encode = [&](std::string_view text) {
-    auto tokens = tokenizer->encode(text);
-    for (const int64_t token : tokens) {
-      if (token < directory.vocabulary()) continue;
-      throw Error("[train] the tokenizer in '" + model.directory + "' gives token " + std::to_string(token) +
-                  ", the model has " + std::to_string(directory.vocabulary()) +
-                  "; get a directory whose files belong together");
-    }
-    return tokens;
-  };
-  return {path, model.seq, settings.seed, encode};
+  refuse(settings, labels);
+}
+
+int64_t parameter_count(const ModelSettings& settings, const data::Labels& labels) {
+  if (!settings.directory.empty()) return open_directory(settings, labels).parameter_count();
+  if (labels.empty()) {
+    if (settings.kind == "gpt") return zoo::parameter_count(gpt(settings));
+    if (settings.kind == "mlp") return zoo::parameter_count(mlp(settings));
+  } else {
+    // Of one size each, and small enough to be built for it.
+    if (const auto config = resnet(settings, labels)) return zoo::make_resnet(*config)->parameter_count();
+    if (settings.kind == "vit") return zoo::parameter_count(vit(settings, labels));
+  }
+  refuse(settings, labels);
 }
 
 void check_model_path(const ModelSettings& settings, const std::string& to) {
@@ -98,18 +117,21 @@ void check_model_path(const ModelSettings& settings, const std::string& to) {
   }
 }
 
-void save_model(const ModelSettings& settings, const zoo::Model& model, const std::string& to) {
-  open_directory(settings).save(model, to);
+void save_model(const ModelSettings& settings, const data::Labels& labels, const zoo::Model& model,
+                const std::string& to) {
+  open_directory(settings, labels).save(model, to);
 }
 
-void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards) {
-  const int64_t count = parameter_count(settings);
-  const bool given = !settings.directory.empty();
+void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards,
+                      const data::Labels& labels) {
+  const int64_t count = parameter_count(settings, labels);
+  const bool given = !settings.directory.empty(), sized = !given && has_layers(settings);
   const auto model =
-      (given ? "the model in '" + settings.directory + "' has "
-             : std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width) + " have ") +
+      (given    ? "the model in '" + settings.directory + "' has "
+       : !sized ? settings.kind + " has "
+                : std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width) + " have ") +
       std::to_string(count) + " parameters, which need ";
-  const std::string smaller = given ? "take a smaller model" : "lower --layers or --width";
+  const std::string smaller = sized ? "lower --layers or --width" : "take a smaller model";
   const int64_t training = count / shards * kTrainingBytes, step = count / shards * kStepBytes;
   if (training > machine_bytes) {
     throw Error("[train] " + model + format_exact_bytes(training) +

@@ -15,25 +15,38 @@
 namespace remat::cli {
 namespace {
 
+constexpr int64_t kLeastClassifiedSeq = 3;  // [CLS], a token, [SEP]
+
 void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
   add.group("What to train");
-  add.file("--data", options.settings.data, "Text to learn from: its bytes, or with --hf the tokens of that tokenizer");
+  add.choice("--task", options.settings.task, {kNextToken, kClassify},
+             "next-token: predict every next token of a text. classify: tell the label of every text\n(--hf) or "
+             "picture (--model resnet18 and the like)");
+  add.file(
+      "--data", options.settings.data,
+      "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify:\nlabelled texts, a .csv "
+      "file with a header or a .jsonl file, or a directory with the files of\nMNIST, CIFAR-10 or CIFAR-100");
   if (train) {
     add.file("--eval", options.settings.held_out,
-             "Text that is not learnt from: its loss before and after the training");
+             "A file like --data that is not learnt from: its loss before and after the training, and\nthe share of "
+             "labels told right");
   }
+  add.add("--text-column", options.settings.columns.text, "Column of the texts (classify)")->type_name("NAME");
+  add.add("--label-column", options.settings.columns.label, "Column of the labels (classify)")->type_name("NAME");
   add.file("--hf", model.directory,
-           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama), "
-           "model.safetensors, tokenizer")
+           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert to "
+           "classify), model.safetensors, tokenizer")
       ->type_name("DIR");
-  add.choice("--model", model.kind, {"gpt", "mlp"},
-             "gpt: predict every next byte. mlp: predict the byte after a window");
+  add.choice(
+      "--model", model.kind, {"gpt", "mlp", "resnet18", "resnet20", "resnet56", "vit"},
+      "gpt: predict every next byte. mlp: predict the byte after a window. The others classify\npictures of 32 x "
+      "32 pixels");
   add.count("--layers", model.layers, "Blocks", kMostLayers);
   add.count("--width", model.width, "Numbers per position", kMostWidth);
-  add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt)", kMostWidth);
-  add.count("--seq", options.seq, "Tokens of context (128; mlp: 32)", kMostSeq);
-  add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt: 0.1, --hf: as config.json says)")
+  add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt, vit)", kMostWidth);
+  add.count("--seq", options.seq, "Tokens of context (128; mlp: 32); to classify: longer texts are cut", kMostSeq);
+  add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt, vit: 0.1, --hf: as config.json says)")
       ->transform(range(0.0, 0.999))
       ->type_name("P");
 }
@@ -78,6 +91,37 @@ class Contradictions {
   const TrainOptions& options_;
 };
 
+void check_task(const TrainSettings& settings, const Contradictions& contradictions) {
+  const auto& model = settings.model;
+  const bool for_texts = model.kind == "gpt" || model.kind == "mlp";
+  if (model.directory.empty() && for_texts && settings.task == kClassify) {
+    throw UsageError(contradictions.where({"--task", "--model"}) +
+                     "--task classify needs a model that classifies; name one with --hf, for texts, or --model "
+                     "(resnet18, resnet20, resnet56, vit), for pictures");
+  }
+  if (!for_texts && settings.task != kClassify) {
+    throw UsageError(contradictions.where({"--task", "--model"}) + "--model " + model.kind +
+                     " needs --task classify; add it, or take gpt or mlp");
+  }
+  if (settings.task != kClassify) {
+    for (const auto* option : {"--text-column", "--label-column"}) {
+      contradictions.refuse_ineffective(option, "--task", "--task " + settings.task);
+    }
+    return;
+  }
+  if (learns_pictures(settings)) {
+    for (const auto* option : {"--text-column", "--label-column", "--seq"}) {
+      contradictions.refuse_ineffective(option, "--model", "--task classify without --hf");
+    }
+    return;
+  }
+  if (settings.model.seq < kLeastClassifiedSeq) {
+    throw UsageError(contradictions.where({"--seq"}) + "--seq " + std::to_string(settings.model.seq) +
+                     " has no room for a token between [CLS] and [SEP]; give " + std::to_string(kLeastClassifiedSeq) +
+                     " or more");
+  }
+}
+
 void refuse_contradictions(const TrainOptions& options, const TrainSettings& settings) {
   const Contradictions contradictions(options);
   const auto& model = settings.model;
@@ -85,11 +129,15 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
     for (const auto* option : {"--model", "--layers", "--width", "--heads"}) {
       contradictions.refuse_ineffective(option, "--hf", "--hf");
     }
-  } else if (model.kind != "gpt") {
+  } else if (model.kind != "gpt" && model.kind != "vit") {
     for (const auto* option : {"--heads", "--dropout"}) {
       contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
     }
+    for (const auto* option : {"--layers", "--width"}) {
+      if (!has_layers(model)) contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
+    }
   }
+  check_task(settings, contradictions);
   if (settings.plain) {
     for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
       contradictions.refuse_ineffective(option, "--plain", "--plain");
@@ -122,8 +170,8 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
   }
-  if (settings.data.empty()) throw UsageError("[options] --data is missing; name a text file");
-  if (model.directory.empty() && model.kind == "gpt" && model.width % model.heads != 0) {
+  if (settings.data.empty()) throw UsageError("[options] --data is missing; name a file");
+  if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit") && model.width % model.heads != 0) {
     throw UsageError(contradictions.where({"--width", "--heads"}) + "--width " + std::to_string(model.width) +
                      " is not a multiple of --heads " + std::to_string(model.heads) + "; change one of them");
   }
@@ -150,7 +198,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
-  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024)", kMostBatch);
+  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024; pictures: 64)", kMostBatch);
   add.count("--accumulate", settings.accumulate,
             "Micro-batches that the examples of a step are split into: activations of\none at a time, the gradient of "
             "all",
@@ -241,7 +289,8 @@ std::vector<std::string> config_arguments(const std::string& path) {
 TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments) {
   auto settings = options.settings;
   const bool sequences = predicts_every_token(settings.model);
-  settings.batch = options.batch.value_or(sequences ? 8 : 1024);
+  const int64_t usual_batch = sequences ? 8 : learns_pictures(settings) ? 64 : 1024;
+  settings.batch = options.batch.value_or(usual_batch);
   settings.model.seq = options.seq.value_or(sequences ? 128 : 32);
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);

@@ -21,8 +21,6 @@ namespace {
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
-constexpr int64_t kEvaluated = 64;  // windows: enough for two digits of a loss
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -49,7 +47,7 @@ class Autocast {
 
 struct Trainer::Impl {
   TrainSettings settings;
-  const TextData& data;
+  const TrainingData& data;
   std::optional<RankPlace> place;
   std::shared_ptr<zoo::Model> model;
   std::unique_ptr<DataParallel> parallel;  ///< null: this process is alone
@@ -58,64 +56,64 @@ struct Trainer::Impl {
   int64_t steps_done = 0;
   bool fingerprints = false;
 
-  Impl(TrainSettings asked, const TextData& text, const std::optional<RankPlace>& own)
-      : settings(std::move(asked)), data(text), place(own) {}
-
-  // (rows, seq + 1) tokens: inputs and targets are views of it.
-  at::Tensor read_rows(const TextData& text, int64_t step, int64_t first, int64_t rows) const {
-    auto batch = at::empty({rows, settings.model.seq + 1}, at::kLong);
-    auto* next = batch.mutable_data_ptr<int64_t>();
-    for (int64_t row = first; row < first + rows; ++row) {
-      next = std::ranges::copy(text.example(step, row), next).out;
-    }
-    return batch;
-  }
+  Impl(TrainSettings asked, const TrainingData& examples, const std::optional<RankPlace>& own)
+      : settings(std::move(asked)), data(examples), place(own) {}
 
   // Of several processes each has its rows.
-  at::Tensor read_batch(int64_t step) const {
+  Batch read_batch(int64_t step) const {
     const int64_t rows = place ? settings.batch / place->size : settings.batch;
-    return read_rows(data, step, place ? place->rank * rows : 0, rows);
+    return data.training_batch(step, place ? place->rank * rows : 0, rows);
   }
 
-  double evaluate(const TextData& text) {
+  Evaluation evaluate(const TrainingData& examples) {
     const torch::NoGradGuard no_grad;
     const Autocast autocast(settings.precision == "bf16");
     model->eval();
-    double sum = 0;
-    for (int64_t row = 0; row < kEvaluated; ++row) {  // step 0 is none of the training's
-      sum += forward(read_rows(text, /*step=*/0, row, /*rows=*/1)).item<double>();
+    double loss = 0;
+    int64_t right = 0, count = 0;
+    for (int64_t i = 0; i < examples.evaluation_batches(); ++i) {
+      const Batch batch = examples.evaluation_batch(i);
+      const auto logits = forward(batch.input);
+      loss += loss_of(logits, batch.target).item<double>() * static_cast<double>(batch.target.size(0));
+      count += batch.target.size(0);
+      if (!examples.labels().empty()) right += (logits.argmax(-1) == batch.target).sum().item<int64_t>();
     }
     model->train();
-    return sum / static_cast<double>(kEvaluated);
+    const auto all = static_cast<double>(count);
+    Evaluation result{.loss = loss / all, .accuracy = std::nullopt};
+    if (!examples.labels().empty()) result.accuracy = static_cast<double>(right) / all;
+    return result;
   }
 
-  at::Tensor forward(const at::Tensor& batch) {
-    const auto logits = model->forward(batch.slice(1, 0, -1).contiguous());
-    const auto target = predicts_every_token(settings.model) ? batch.slice(1, 1) : batch.slice(1, -1);
+  at::Tensor forward(const at::Tensor& input) { return model->forward(input.contiguous()); }
+
+  static at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target) {
     return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}));
   }
 
   // Forward and backward: gradients are there afterwards. Each micro-batch is a step of the session, and counts by its
   // share of the examples, since the loss is a mean over them.
-  float learn(const at::Tensor& batch, StepResult& result) {
-    const int64_t rows = batch.size(0), each = (rows + settings.accumulate - 1) / settings.accumulate;
+  float learn(const Batch& batch, StepResult& result) {
+    const int64_t rows = batch.target.size(0), each = (rows + settings.accumulate - 1) / settings.accumulate;
     float loss = 0;
     for (int64_t first = 0; first < rows; first += each) {
       const int64_t count = std::min(each, rows - first);
       const double share = static_cast<double>(count) / static_cast<double>(rows);
-      loss += learn_from(batch.narrow(0, first, count), share, /*last=*/first + count == rows, result);
+      const Batch part{batch.input.narrow(0, first, count), batch.target.narrow(0, first, count)};
+      loss += learn_from(part, share, /*last=*/first + count == rows, result);
     }
     return parallel ? parallel->mean(loss) : loss;
   }
 
-  float learn_from(const at::Tensor& rows, double share, bool last, StepResult& result) {
+  float learn_from(const Batch& part, double share, bool last, StepResult& result) {
     const bool holds = session && session->budget_bytes();
     std::optional<Step> step;
     if (session) step.emplace(session->step());
     at::Tensor loss;
     {
       const Autocast autocast(settings.precision == "bf16");
-      loss = parallel ? parallel->run([&] { return forward(rows); }) : forward(rows);
+      const auto pass = [&] { return loss_of(forward(part.input), part.target); };
+      loss = parallel ? parallel->run(pass) : pass();
       if (share != 1) loss = loss * share;
     }
     loss.backward();
@@ -182,14 +180,14 @@ struct Trainer::Impl {
   }
 };
 
-Trainer::Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
+Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::optional<Budget> budget,
                  const std::optional<RankPlace>& place)
     : impl_(std::make_unique<Impl>(settings, data, place)) {
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
   const int64_t shards = place && settings.shard ? place->size : 1;
-  check_model_fits(settings.model, budget.value_or(Budget()), memory::limit(), shards);
-  impl_->model = make_model(settings.model);
+  check_model_fits(settings.model, budget.value_or(Budget()), memory::limit(), shards, data.labels());
+  impl_->model = make_model(settings.model, data.labels());
   impl_->model->train();
   if (place) {
     impl_->parallel = DataParallel::join(*impl_->model, *place, settings.shard);
@@ -216,10 +214,10 @@ int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
 int64_t Trainer::current_bytes() const { return memory::current(); }
 
-double Trainer::evaluate(const TextData& text) { return impl_->evaluate(text); }
+Evaluation Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
 
 void Trainer::save_model(const std::string& directory) const {
-  cli::save_model(impl_->settings.model, *impl_->model, directory);
+  cli::save_model(impl_->settings.model, impl_->data.labels(), *impl_->model, directory);
 }
 
 std::string Trainer::plan() const {

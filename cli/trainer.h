@@ -1,4 +1,4 @@
-// cli/trainer.h -- a model learning to predict the next byte of a text, step by step, plain or within a budget.
+// cli/trainer.h -- a model learning from examples, step by step, plain or within a budget.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "cli/fingerprint.h"
 #include "cli/rank_place.h"
 #include "cli/settings.h"
-#include "cli/text_data.h"
+#include "cli/training_data.h"
 
 namespace remat::cli {
 
@@ -33,6 +33,12 @@ struct StepResult {
   Fingerprints parameters;               ///< after the update; buffers too
 };
 
+/// How well a model does on examples.
+struct Evaluation {
+  double loss = 0;                 ///< the mean
+  std::optional<double> accuracy;  ///< the share of examples whose class has the largest logit; of a classification
+};
+
 /// A training that takes one step after another, here or in other processes.
 class Training {
  public:
@@ -50,7 +56,7 @@ class Trainer final : public Training {
   /// `budget` nullopt: plain, without remat. `data` must outlive the trainer. Parameters, dropout and data depend on
   /// the settings alone: the default generator is seeded here. `place`: this is one of several processes, and trains on
   /// its rows of each batch. Throws Error for a model or budget that cannot be, and as check_model_fits() does.
-  Trainer(const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
+  Trainer(const TrainSettings& settings, const TrainingData& data, std::optional<Budget> budget,
           const std::optional<RankPlace>& place = std::nullopt);
   ~Trainer() override;
   Trainer(Trainer&&) noexcept;
@@ -67,9 +73,8 @@ class Trainer final : public Training {
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
 
-  /// The mean loss on windows of a text, without dropout. Learns nothing; the budget, which is that of steps, does not
-  /// hold.
-  double evaluate(const TextData& text);
+  /// Without dropout. Learns nothing; the budget, which is that of steps, does not hold.
+  Evaluation evaluate(const TrainingData& data);
 
   /// Writes the model, which came from a directory, to another of the same form.
   void save_model(const std::string& directory) const;

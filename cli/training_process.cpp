@@ -44,8 +44,8 @@ bool receive_order(int file) {
 
 // The process's life: one answer when the trainer is there, and one for each order. It ends with the orders, or with
 // an error, which is its last answer.
-void serve(int orders_and_answers, const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
-           const std::optional<RankPlace>& place, bool fingerprints) {
+void serve(int orders_and_answers, const TrainSettings& settings, const TrainingData& data,
+           std::optional<Budget> budget, const std::optional<RankPlace>& place, bool fingerprints) {
   const auto answer = [&](const std::string& line) { return send_all(orders_and_answers, line + "\n"); };
   try {
     Trainer trainer(settings, data, std::move(budget), place);
@@ -70,7 +70,7 @@ void become_dependent(pid_t parent) {
 
 }  // namespace
 
-TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings, const TextData& data,
+TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings, const TrainingData& data,
                                  std::optional<Budget> budget, const std::optional<RankPlace>& place, bool fingerprints)
     : what_(std::move(what)) {
   int ends[2];

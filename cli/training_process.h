@@ -17,8 +17,9 @@ class TrainingProcess {
   /// Starts the process, a copy of this one, which builds the model there. `what` names it in messages: "the plain
   /// training". `data` is read there too. `place`: the process is one of several that train together. To be made while
   /// this process has one thread, and has computed nothing with torch. Throws Error where the system refuses.
-  TrainingProcess(std::string what, const TrainSettings& settings, const TextData& data, std::optional<Budget> budget,
-                  const std::optional<RankPlace>& place = std::nullopt, bool fingerprints = true);
+  TrainingProcess(std::string what, const TrainSettings& settings, const TrainingData& data,
+                  std::optional<Budget> budget, const std::optional<RankPlace>& place = std::nullopt,
+                  bool fingerprints = true);
   /// Ends the process, also in the middle of a step.
   ~TrainingProcess();
   TrainingProcess(const TrainingProcess&) = delete;

@@ -73,9 +73,16 @@ ConfigFile ConfigFile::object(const std::string& name) const {
   return {path_, json_.at(name)};
 }
 
-int64_t ConfigFile::labels() const {
-  constexpr int64_t kUsual = 2;
-  return has("id2label") ? static_cast<int64_t>(json_.at("id2label").size()) : kUsual;
+std::vector<std::string> ConfigFile::labels() const {
+  std::vector<std::string> names;
+  if (!has("id2label") || !json_.at("id2label").is_object()) return {};
+  const auto& given = json_.at("id2label");
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto name = given.find(std::to_string(i));
+    if (name == given.end() || !name->is_string()) return {};
+    names.push_back(name->get<std::string>());
+  }
+  return names;
 }
 
 void ConfigFile::expect(const std::string& name, std::initializer_list<nlohmann::json> known) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -30,8 +31,8 @@ class ConfigFile {
   bool flag(const std::string& name, bool otherwise) const;
   /// The object of that name, with which messages name the same file.
   ConfigFile object(const std::string& name) const;
-  /// Classes that "id2label" names; 2 where it is missing, as in transformers.
-  int64_t labels() const;
+  /// Names of classes, in the order of their numbers; empty where "id2label" is missing or names no classes from 0 on.
+  std::vector<std::string> labels() const;
   /// Throws Error unless `name` is missing or one of `known`: remat's model computes nothing else.
   void expect(const std::string& name, std::initializer_list<nlohmann::json> known) const;
   [[noreturn]] void refuse(const std::string& problem) const;

@@ -6,6 +6,7 @@
 #include "zoo/bert.h"
 #include "zoo/gpt.h"
 #include "zoo/llama.h"
+#include "zoo/vit.h"
 
 namespace remat::pretrained {
 namespace {
@@ -141,6 +142,7 @@ Description describe_bert(const ConfigFile& config, const LoadOptions& options) 
   config.expect("add_cross_attention", {false});
   config.expect("position_embedding_type", {"absolute"});
   config.expect("tie_word_embeddings", {true});
+  if (options.task == Task::kClassify) config.expect("problem_type", {"single_label_classification"});
   const double dropout = config.number("hidden_dropout_prob", 0.1);
   const zoo::BertConfig bert = {
       .layers = config.count("num_hidden_layers", 12),
@@ -151,7 +153,7 @@ Description describe_bert(const ConfigFile& config, const LoadOptions& options) 
       .vocab = config.count("vocab_size", 30522),
       .padding = config.token("pad_token_id", 0),
       .types = config.count("type_vocab_size", 2),
-      .classes = options.classes,
+      .classes = options.classes(),
       .dropout = options.dropout.value_or(dropout),
       .attention_dropout = options.dropout.value_or(config.number("attention_probs_dropout_prob", 0.1)),
       .norm_eps = config.number("layer_norm_eps", 1e-12),
@@ -163,6 +165,46 @@ Description describe_bert(const ConfigFile& config, const LoadOptions& options) 
           .longest = bert.seq};
 }
 
+// ---- ViT ----
+
+constexpr std::array<Renaming, 13> kVitNames = {{{"class_token", "vit.embeddings.cls_token"},
+                                                 {"positions", "vit.embeddings.position_embeddings"},
+                                                 {"patches", "vit.embeddings.patch_embeddings.projection"},
+                                                 {"norm", "vit.layernorm"},
+                                                 {"block*.norm1", "vit.encoder.layer.*.layernorm_before"},
+                                                 {"block*.query", "vit.encoder.layer.*.attention.attention.query"},
+                                                 {"block*.key", "vit.encoder.layer.*.attention.attention.key"},
+                                                 {"block*.value", "vit.encoder.layer.*.attention.attention.value"},
+                                                 {"block*.proj", "vit.encoder.layer.*.attention.output.dense"},
+                                                 {"block*.norm2", "vit.encoder.layer.*.layernorm_after"},
+                                                 {"block*.up", "vit.encoder.layer.*.intermediate.dense"},
+                                                 {"block*.down", "vit.encoder.layer.*.output.dense"},
+                                                 {"classify", "classifier"}}};
+
+Description describe_vit(const ConfigFile& config, const LoadOptions& options) {
+  expect_task(config, options, {Task::kClassify});
+  config.expect("problem_type", {"single_label_classification"});
+  config.expect("hidden_act", {"gelu"});
+  config.expect("qkv_bias", {true});
+  config.expect("num_channels", {3});
+  config.expect("layer_norm_eps", {1e-12});
+  config.expect("attention_probs_dropout_prob", {0, 0.0});
+  const zoo::VitConfig vit = {.image = config.count("image_size", 224),
+                              .patch = config.count("patch_size", 16),
+                              .layers = config.count("num_hidden_layers", 12),
+                              .width = config.count("hidden_size", 768),
+                              .heads = config.count("num_attention_heads", 12),
+                              .hidden = config.count("intermediate_size", 3072),
+                              .classes = options.classes(),
+                              .dropout = options.dropout.value_or(config.number("hidden_dropout_prob", 0))};
+  return {.make = [vit] { return zoo::make_vit(vit); },
+          .parameters = zoo::parameter_count(vit),
+          .layers = vit.layers,
+          .vocabulary = 0,
+          .longest = std::nullopt};
+}
+
+constexpr std::array<const char*, 2> kVitClassifier = {"classify.weight", "classify.bias"};
 constexpr std::array<const char*, 4> kBertClassifier = {"pool.weight", "pool.bias", "classify.weight", "classify.bias"};
 constexpr std::array<const char*, 5> kBertPredictor = {
     "predict.bias", "predict.transform.weight", "predict.transform.bias", "predict.norm.weight", "predict.norm.bias"};
@@ -173,10 +215,13 @@ std::span<const char* const> bert_head(Task task) {
   return kBertPredictor;
 }
 
-constexpr std::array<Family, 3> kFamilies = {
+std::span<const char* const> vit_head(Task /*task*/) { return kVitClassifier; }
+
+constexpr std::array<Family, 4> kFamilies = {
     {{"gpt2", describe_gpt2, kGpt2Names, "transformer.", "GPT2LMHeadModel", "", no_head},
      {"llama", describe_llama, kLlamaNames, "model.", "LlamaForCausalLM", "", no_head},
-     {"bert", describe_bert, kBertNames, "bert.", "BertForMaskedLM", "BertForSequenceClassification", bert_head}}};
+     {"bert", describe_bert, kBertNames, "bert.", "BertForMaskedLM", "BertForSequenceClassification", bert_head},
+     {"vit", describe_vit, kVitNames, "vit.", "", "ViTForImageClassification", vit_head}}};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "pretrained/config_file.h"
 #include "pretrained/names.h"
@@ -19,13 +20,15 @@ namespace remat::pretrained {
 enum class Task {
   kNextToken,     ///< gpt2, llama
   kMaskedTokens,  ///< bert
-  kClassify,      ///< bert
+  kClassify,      ///< bert, vit
 };
 
 struct LoadOptions {
   Task task = Task::kNextToken;
-  int64_t classes = 2;            ///< of a classification
+  std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};  ///< names of the classes of a classification
   std::optional<double> dropout;  ///< nothing: as config.json says; also of attention weights
+
+  int64_t classes() const { return static_cast<int64_t>(labels.size()); }
 };
 
 /// A model that config.json describes, not yet built.
@@ -33,7 +36,7 @@ struct Description {
   std::function<std::shared_ptr<zoo::Model>()> make;
   int64_t parameters = 0;
   int64_t layers = 0;
-  int64_t vocabulary = 0;
+  int64_t vocabulary = 0;  ///< 0: it sees pictures
   std::optional<int64_t> longest;
 };
 
@@ -50,7 +53,7 @@ struct Family {
 
 /// Null where there is none.
 const Family* find_family(std::string_view kind);
-/// "gpt2, llama, bert".
+/// "gpt2, llama, bert, vit".
 std::string list_families();
 
 }  // namespace remat::pretrained

@@ -93,6 +93,13 @@ std::optional<std::string> ModelDirectory::find_entry(const std::string& name) c
   return found == names.end() ? std::nullopt : std::optional(*found);
 }
 
+std::optional<int64_t> ModelDirectory::classifier_classes() const {
+  const auto theirs = find_name(family_.renamings, "classify.weight");
+  const auto entry = theirs ? find_entry(theirs->name) : std::nullopt;
+  if (!entry || weights_.entries().at(*entry).shape.empty()) return std::nullopt;
+  return weights_.entries().at(*entry).shape.front();
+}
+
 std::vector<std::string> ModelDirectory::missing() const {
   std::vector<std::string> names;
   for (const auto* const head : family_.head_of(options_.task)) {
@@ -124,13 +131,12 @@ nlohmann::json ModelDirectory::saved_config() const {
   config.erase("torch_dtype");
   config["dtype"] = "float32";
   config["architectures"] = {classifies ? family_.classifying : family_.predicting};
-  if (!classifies || config_.labels() == options_.classes) return config;
+  if (!classifies) return config;
   auto& labels = config["id2label"] = nlohmann::json::object();
   auto& numbers = config["label2id"] = nlohmann::json::object();
-  for (int64_t i = 0; i < options_.classes; ++i) {
-    const auto label = "LABEL_" + std::to_string(i);
-    labels[std::to_string(i)] = label;
-    numbers[label] = i;
+  for (size_t i = 0; i < options_.labels.size(); ++i) {
+    labels[std::to_string(i)] = options_.labels[i];
+    numbers[options_.labels[i]] = i;
   }
   return config;
 }

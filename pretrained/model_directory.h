@@ -15,7 +15,7 @@
 
 namespace remat::pretrained {
 
-/// A GPT-2, a Llama or a BERT (config.json's "model_type"), to be trained for a task. Not thread-safe.
+/// A GPT-2, a Llama, a BERT or a ViT (config.json's "model_type"), to be trained for a task. Not thread-safe.
 class ModelDirectory {
  public:
   /// Reads config.json and the headers of the weights. Throws Error for other models, for settings that remat's models
@@ -26,10 +26,14 @@ class ModelDirectory {
   std::string kind() const { return std::string(family_.kind); }
   /// Trainable scalars.
   int64_t parameter_count() const { return description_.parameters; }
-  /// Token numbers are below it.
+  /// Token numbers are below it; 0 for a model that sees pictures.
   int64_t vocabulary() const { return description_.vocabulary; }
   /// The longest input in tokens, where positions are learned.
   std::optional<int64_t> longest() const { return description_.longest; }
+  /// Names of classes in config.json, by number; empty where there are none.
+  std::vector<std::string> labels() const { return config_.labels(); }
+  /// How many classes the weights of the classifier tell apart; nothing where there are no such weights.
+  std::optional<int64_t> classifier_classes() const;
   /// Parameters of a head that the directory has no weights for, as transformers calls them.
   std::vector<std::string> missing() const;
 

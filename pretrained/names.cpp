@@ -25,6 +25,7 @@ std::optional<TheirName> find_name(std::span<const Renaming> renamings, std::str
   const std::string_view module = ours.substr(0, dot == std::string_view::npos ? 0 : dot);
   const std::string_view leaf = dot == std::string_view::npos ? ours : ours.substr(dot + 1);
   for (const Renaming& renaming : renamings) {
+    if (ours == renaming.ours) return TheirName{std::string(renaming.theirs), renaming.transposed};
     const auto number = match(renaming.ours, module);
     if (!number) continue;
     std::string name(renaming.theirs);

@@ -8,7 +8,7 @@
 
 namespace remat::pretrained {
 
-/// A module here and there. A '*' stands for the number of a layer.
+/// A module, or a parameter that is in none, here and there. A '*' stands for the number of a layer.
 struct Renaming {
   std::string_view ours, theirs;
   bool transposed = false;  ///< their matrix is (in, out): GPT-2's
@@ -19,7 +19,8 @@ struct TheirName {
   bool transposed = false;
 };
 
-/// What `ours`, "block3.proj.weight", is called by the first renaming that its module fits; nothing where none does.
+/// What `ours`, "block3.proj.weight", is called by the first renaming that it or its module fits; nothing where none
+/// does.
 /// Only matrices are transposed: weights, not biases.
 std::optional<TheirName> find_name(std::span<const Renaming> renamings, std::string_view ours);
 

@@ -124,4 +124,12 @@ std::shared_ptr<Model> make_vit(const VitConfig& config) {
   return std::make_shared<Vit>(config);
 }
 
+int64_t parameter_count(const VitConfig& config) {
+  const int64_t width = config.width, norm = 2 * width, square = width * width + width;
+  const int64_t side = config.image / config.patch;
+  const int64_t embedding = width + (side * side + 1) * width + 3 * config.patch * config.patch * width + width;
+  const int64_t block = 4 * square + 2 * width * config.hidden + config.hidden + width + 2 * norm;
+  return embedding + config.layers * block + norm + width * config.classes + config.classes;
+}
+
 }  // namespace remat::zoo

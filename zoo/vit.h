@@ -24,4 +24,7 @@ struct VitConfig {
 /// be.
 std::shared_ptr<Model> make_vit(const VitConfig& config);
 
+/// Trainable scalars of that model, which is not built for it.
+int64_t parameter_count(const VitConfig& config);
+
 }  // namespace remat::zoo

@@ -14,7 +14,7 @@ ProgressState state() {
           .step = 12,
           .steps = 50,
           .loss = 2.34567F,
-          .tokens_per_second = 3120.4,
+          .items_per_second = 3120.4,
           .current_bytes = int64_t{512} << 20,
           .peak_bytes = int64_t{1} << 30,
           .budget_bytes = int64_t{2} << 30,

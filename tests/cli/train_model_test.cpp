@@ -1,5 +1,6 @@
 #include "cli/train_model.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <remat/error.h>
@@ -17,6 +18,22 @@ TEST(TrainModelTest, ParametersAreCountedWithoutBuilding) {
           ModelSettings{.kind = kind, .layers = 3, .width = 24, .heads = 4, .seq = 7}}) {
       EXPECT_EQ(parameter_count(settings), make_model(settings)->parameter_count()) << kind << settings.layers;
     }
+  }
+}
+
+data::Labels labels(int64_t count) {
+  data::Labels labels;
+  for (int64_t i = 0; i < count; ++i) labels.names.push_back(std::to_string(i));
+  return labels;
+}
+
+TEST(TrainModelTest, ModelsForPicturesHaveAClassForEachLabel) {
+  const auto image = at::zeros({2, 3, 32, 32});
+  for (const auto* kind : {"vit", "resnet18", "resnet20"}) {
+    const ModelSettings settings{.kind = kind, .layers = 2, .width = 24, .heads = 4};
+    const auto model = make_model(settings, labels(7));
+    EXPECT_EQ(parameter_count(settings, labels(7)), model->parameter_count()) << kind;
+    EXPECT_EQ(model->forward(image).sizes(), (at::IntArrayRef{2, 7})) << kind;
   }
 }
 
@@ -48,7 +65,8 @@ TEST(TrainModelTest, TheLargestModelsAreCounted) {
 
 TEST(TrainModelTest, OtherModelsAreRefused) {
   EXPECT_ERROR(make_model({.kind = "rnn"}), "there is no model 'rnn'");
-  EXPECT_ERROR(parameter_count({.kind = "rnn"}), "there is no model 'rnn'");
+  EXPECT_ERROR(parameter_count({.kind = "rnn"}), "there is no model 'rnn' for this task; use gpt or mlp");
+  EXPECT_ERROR(make_model({.kind = "gpt"}, labels(2)), "there is no model 'gpt' for this task; use resnet18,");
 }
 
 }  // namespace

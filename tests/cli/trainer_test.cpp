@@ -8,6 +8,7 @@
 
 #include <remat/memory.h>
 
+#include "cli/text_data.h"
 #include "cli/train_model.h"
 #include "support/temporary_directory.h"
 #include "zoo/model.h"

@@ -7,7 +7,8 @@
 namespace remat::pretrained {
 namespace {
 
-constexpr std::array<Renaming, 4> kRenamings = {{{"tokens", "wte"},
+constexpr std::array<Renaming, 5> kRenamings = {{{"tokens", "wte"},
+                                                 {"class_token", "embeddings.cls_token"},
                                                  {"block*.proj", "h.*.attn.c_proj", /*transposed=*/true},
                                                  {"predict", "cls.predictions"},
                                                  {"predict.norm", "cls.norm"}}};
@@ -21,6 +22,7 @@ TEST(Names, AreFoundByModule) {
   EXPECT_EQ(name_of("tokens.weight"), "wte.weight");
   EXPECT_EQ(name_of("block12.proj.weight"), "h.12.attn.c_proj.weight transposed");
   EXPECT_EQ(name_of("block12.proj.bias"), "h.12.attn.c_proj.bias");
+  EXPECT_EQ(name_of("class_token"), "embeddings.cls_token");
   EXPECT_EQ(name_of("predict.bias"), "cls.predictions.bias");
   EXPECT_EQ(name_of("predict.norm.weight"), "cls.norm.weight");
 }

@@ -19,7 +19,7 @@ int main(int argc, char** argv) try {
   LoadOptions options = {.task = task == "classify" ? Task::kClassify
                                  : task == "mlm"    ? Task::kMaskedTokens
                                                     : Task::kNextToken,
-                         .classes = 3,
+                         .labels = {"LABEL_0", "LABEL_1", "LABEL_2"},
                          .dropout = 0};
   const ModelDirectory directory(argv[1], options);
   const auto model = directory.load();

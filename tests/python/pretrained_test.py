@@ -41,6 +41,11 @@ MODELS = {
 }
 
 
+VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=16, patch_size=4,
+           num_labels=3)
+MODELS["vit"] = ("classify", lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**VIT)))
+
+
 def make(name):
     task, build = MODELS[name]
     torch.manual_seed(7)
@@ -51,8 +56,12 @@ def make(name):
     return task, model
 
 
-def inputs(task):
+def inputs(name):
+    task = MODELS[name][0]
     generator = torch.Generator().manual_seed(3)
+    if name == "vit":
+        images = torch.randn(BATCH, 3, 16, 16, generator=generator)
+        return {"input": images, "target": torch.tensor([0, 2, 1])}, dict(pixel_values=images)
     tokens = torch.randint(0, VOCABULARY, (BATCH, SEQ), generator=generator)
     if task == "lm":
         return {"input": tokens, "target": tokens.roll(1)}, dict(input_ids=tokens)
@@ -76,7 +85,7 @@ def test_computes_what_transformers_computes(name, sharded, tmp_path):
     task, model = make(name)
     model.save_pretrained(tmp_path / "model", max_shard_size="20KB" if sharded else "1GB")
     assert (tmp_path / "model" / "model.safetensors.index.json").exists() == sharded
-    tensors, named = inputs(task)
+    tensors, named = inputs(name)
     logits = model(**named).logits
     torch.nn.functional.cross_entropy(logits.flatten(0, -2), tensors["target"].flatten()).backward()
 
@@ -86,13 +95,18 @@ def test_computes_what_transformers_computes(name, sharded, tmp_path):
     ours = load_file(tmp_path / "out.safetensors")["logits"]
     torch.testing.assert_close(ours, logits.detach(), rtol=1e-4, atol=1e-5)
     gradients = load_file(tmp_path / "gradients" / "model.safetensors")
-    theirs = {key: parameter.grad for key, parameter in model.named_parameters()}
+    # The names of files are not always those of modules.
+    for parameter in model.parameters():
+        parameter.data = parameter.grad
+    model.save_pretrained(tmp_path / "theirs")
+    theirs = load_file(tmp_path / "theirs" / "model.safetensors")
     assert set(gradients) == set(theirs)
     for key, gradient in theirs.items():
         torch.testing.assert_close(gradients[key], gradient, rtol=1e-3, atol=1e-5 * float(gradient.abs().max()) + 1e-7,
                                    msg=lambda text: f"{key}: {text}")
 
     again = type(model).from_pretrained(tmp_path / "saved")
+    model = type(model).from_pretrained(tmp_path / "model")
     for key, tensor in model.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[key]), key
 
@@ -100,7 +114,7 @@ def test_computes_what_transformers_computes(name, sharded, tmp_path):
 def test_weights_of_a_base_model_get_a_new_head(tmp_path):
     torch.manual_seed(7)
     transformers.BertModel(transformers.BertConfig(**BERT)).save_pretrained(tmp_path / "model")
-    done = run(tmp_path / "model", "classify", inputs("classify")[0], tmp_path)
+    done = run(tmp_path / "model", "classify", inputs("bert that classifies")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["classifier.weight", "classifier.bias"]
     saved = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "saved")
@@ -110,7 +124,7 @@ def test_weights_of_a_base_model_get_a_new_head(tmp_path):
 def test_half_precision_weights_are_trained_in_float32(tmp_path):
     task, model = make("gpt2")
     model.to(torch.bfloat16).save_pretrained(tmp_path / "model")
-    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "saved")
     assert again.dtype == torch.float32
@@ -118,7 +132,7 @@ def test_half_precision_weights_are_trained_in_float32(tmp_path):
 
 
 REFUSED = {
-    "no such kind": (dict(model_type="mamba"), "describes a mamba; there are gpt2, llama, bert"),
+    "no such kind": (dict(model_type="mamba"), "describes a mamba; there are gpt2, llama, bert, vit"),
     "another activation": (dict(activation_function="relu"), '"relu" for "activation_function"'),
     "more layers than weights": (dict(n_layer=5), "have no tensor 'transformer.h.3.ln_1.weight'"),
     "more layers than any machine holds": (dict(n_layer=16000000), "describes"),
@@ -135,6 +149,6 @@ def test_configurations_that_do_not_fit_are_refused(case, tmp_path):
     model.save_pretrained(tmp_path / "model")
     path = tmp_path / "model" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
-    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("[pretrained] ") and message in done.stderr, done.stderr

@@ -43,7 +43,7 @@ class Includes(unittest.TestCase):
 
 class Files(unittest.TestCase):
     def test_none_is_too_long(self):
-        folders = ("include", "src", "cli", "zoo", "pretrained", "tokenizers", "python", "bench", "tests", "examples")
+        folders = ("include", "src", "cli", "zoo", "pretrained", "tokenizers", "data", "python", "bench", "tests", "examples")
         for folder in folders:
             for path in sorted((ROOT / folder).rglob("*")):
                 if path.suffix not in (".cpp", ".h", ".py"):

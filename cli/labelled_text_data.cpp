@@ -1,0 +1,56 @@
+#include "cli/labelled_text_data.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "cli/fingerprint.h"
+
+namespace remat::cli {
+
+LabelledTextData::LabelledTextData(LabelledTokens tokens, data::Labels labels, const std::string& contents,
+                                   int64_t batch, uint64_t seed)
+    : tokens_(std::move(tokens)),
+      labels_(std::move(labels)),
+      batch_(batch),
+      order_(std::ssize(tokens_.texts), seed),
+      bytes_(std::ssize(contents)),
+      fingerprint_(cli::fingerprint(contents)) {}
+
+Batch LabelledTextData::training_batch(int64_t step, int64_t first, int64_t rows) const {
+  std::vector<int64_t> which;
+  for (int64_t row = 0; row < batch_; ++row) which.push_back(order_.at((step - 1) * batch_ + row));
+  return make_batch(which, first, rows);
+}
+
+int64_t LabelledTextData::evaluation_batches() const { return (std::ssize(tokens_.texts) + batch_ - 1) / batch_; }
+
+Batch LabelledTextData::evaluation_batch(int64_t index) const {
+  const int64_t first = index * batch_;
+  std::vector<int64_t> which(static_cast<size_t>(std::min(batch_, std::ssize(tokens_.texts) - first)));
+  std::iota(which.begin(), which.end(), first);
+  return make_batch(which, 0, std::ssize(which));
+}
+
+Batch LabelledTextData::make_batch(const std::vector<int64_t>& which, int64_t first, int64_t rows) const {
+  const auto text = [&](int64_t i) -> const auto& { return tokens_.texts[static_cast<size_t>(i)]; };
+  int64_t longest = 0;
+  for (const int64_t i : which) longest = std::max<int64_t>(longest, std::ssize(text(i)));
+  Batch batch{.input = at::zeros({rows, 3, longest}, at::kLong), .target = at::empty({rows}, at::kLong)};
+  batch.input.select(1, 0).fill_(tokens_.padding);
+  auto inputs = batch.input.accessor<int64_t, 3>();
+  auto targets = batch.target.accessor<int64_t, 1>();
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t i = which[static_cast<size_t>(first + row)];
+    for (int64_t place = 0; place < std::ssize(text(i)); ++place) {
+      inputs[row][0][place] = text(i)[static_cast<size_t>(place)];
+      inputs[row][2][place] = 1;
+    }
+    targets[row] = tokens_.classes[static_cast<size_t>(i)];
+  }
+  return batch;
+}
+
+}  // namespace remat::cli

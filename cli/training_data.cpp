@@ -1,0 +1,126 @@
+#include "cli/training_data.h"
+
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remat/error.h>
+
+#include "cli/input_file.h"
+#include "cli/labelled_text_data.h"
+#include "cli/picture_data.h"
+#include "cli/text_data.h"
+#include "data/file_error.h"
+#include "data/labelled_text.h"
+#include "pretrained/model_directory.h"
+#include "tokenizers/tokenizer.h"
+
+namespace remat::cli {
+namespace {
+
+/// The tokenizer of a model's directory, whose tokens the model is known to have.
+class ModelTokenizer {
+ public:
+  explicit ModelTokenizer(const pretrained::ModelDirectory& model)
+      : directory_(model.path().string()),
+        vocabulary_(model.vocabulary()),
+        tokenizer_(tokenizers::load_tokenizer(directory_)) {}
+
+  std::vector<int64_t> encode(std::string_view text) const { return checked(tokenizer_->encode(text)); }
+
+  /// With the special tokens around it, of which the last is kept where the text is cut to `most` tokens.
+  std::vector<int64_t> encode_example(std::string_view text, int64_t most) const {
+    auto tokens = tokenizer_->encode_with_special_tokens(text);
+    if (std::ssize(tokens) > most) {
+      const int64_t last = tokens.back();
+      tokens.resize(static_cast<size_t>(most));
+      if (last == tokenizer_->special_ids().sep) tokens.back() = last;
+    }
+    return checked(std::move(tokens));
+  }
+
+  int64_t padding() const { return tokenizer_->special_ids().pad.value_or(0); }
+
+ private:
+  std::vector<int64_t> checked(std::vector<int64_t> tokens) const {
+    for (const int64_t token : tokens) {
+      if (token < vocabulary_) continue;
+      throw Error("[train] the tokenizer in '" + directory_ + "' gives token " + std::to_string(token) +
+                  ", the model has " + std::to_string(vocabulary_) + "; get a directory whose files belong together");
+    }
+    return tokens;
+  }
+
+  std::string directory_;
+  int64_t vocabulary_;
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+};
+
+void check_positions(const pretrained::ModelDirectory& model, int64_t seq) {
+  const auto longest = model.longest();
+  if (!longest || seq <= *longest) return;
+  throw Error("[train] the model in '" + model.path().string() + "' knows " + std::to_string(*longest) +
+              " positions, --seq is " + std::to_string(seq) + "; lower it");
+}
+
+void check_classifier(const pretrained::ModelDirectory& model, const std::string& path, const data::Labels& labels) {
+  const auto classes = model.classifier_classes();
+  if (!classes || *classes == labels.classes()) return;
+  data::refuse_file(path, "has " + std::to_string(labels.classes()) + " labels, " + data::list_names(labels.names) +
+                              ", and the classifier in '" + model.path().string() + "' knows " +
+                              std::to_string(*classes) +
+                              " classes; give data with the labels of its config.json, or a model whose weights have "
+                              "no classifier: it gets a new one");
+}
+
+std::unique_ptr<TrainingData> read_text(const TrainSettings& settings, const std::string& path) {
+  const int64_t seq = settings.model.seq;
+  if (settings.model.directory.empty()) {
+    return std::make_unique<TextData>(path, seq, settings.seed, Encode(), predicts_every_token(settings.model));
+  }
+  const pretrained::ModelDirectory model(settings.model.directory,
+                                         {.task = pretrained::Task::kNextToken, .dropout = settings.model.dropout});
+  check_positions(model, seq);
+  const ModelTokenizer tokenizer(model);
+  return std::make_unique<TextData>(path, seq, settings.seed,
+                                    [&](std::string_view text) { return tokenizer.encode(text); });
+}
+
+std::unique_ptr<TrainingData> read_labelled_text(const TrainSettings& settings, const std::string& path,
+                                                 const data::Labels& given) {
+  const int64_t seq = settings.model.seq;
+  const pretrained::ModelDirectory model(settings.model.directory,
+                                         {.task = pretrained::Task::kClassify, .dropout = settings.model.dropout});
+  if (model.vocabulary() == 0) {
+    throw Error("[train] the model in '" + settings.model.directory +
+                "' sees pictures, and --hf classifies texts alone; give a bert, or leave --hf out");
+  }
+  check_positions(model, seq);
+  const auto contents = read_input(path, {"data", "give a .csv or .jsonl file"});
+  const auto examples = data::read_labelled_texts(path, contents, settings.columns);
+  auto labels = given.empty() ? data::find_labels(path, examples, model.labels()) : given;
+  check_classifier(model, path, labels);
+  LabelledTokens tokens{.texts = {}, .classes = data::classes_of(path, examples, labels)};
+  const ModelTokenizer tokenizer(model);
+  tokens.padding = tokenizer.padding();
+  for (const auto& example : examples) tokens.texts.push_back(tokenizer.encode_example(example.text, seq));
+  return std::make_unique<LabelledTextData>(std::move(tokens), std::move(labels), contents, settings.batch,
+                                            settings.seed);
+}
+
+}  // namespace
+
+std::unique_ptr<TrainingData> read_training_data(const TrainSettings& settings) {
+  if (settings.task != kClassify) return read_text(settings, settings.data);
+  if (learns_pictures(settings)) return read_pictures(settings, settings.data, Split::kTraining);
+  return read_labelled_text(settings, settings.data, {});
+}
+
+std::unique_ptr<TrainingData> read_held_out_data(const TrainSettings& settings, const data::Labels& labels) {
+  if (settings.task != kClassify) return read_text(settings, settings.held_out);
+  if (learns_pictures(settings)) return read_pictures(settings, settings.held_out, Split::kTest, labels);
+  return read_labelled_text(settings, settings.held_out, labels);
+}
+
+}  // namespace remat::cli
