@@ -37,7 +37,8 @@ struct StepResult {
 class Training {
  public:
   virtual ~Training() = default;
-  /// Trains on the next batch. When it throws (BudgetError), the training is as it was after the step before.
+  /// Trains on the next batch. When it throws (BudgetError), the training is as it was after the step before, but see
+  /// Trainer::is_between_steps().
   virtual StepResult step() = 0;
   virtual int64_t steps_done() const = 0;
   virtual int64_t parameter_count() const = 0;
@@ -57,7 +58,8 @@ class Trainer final : public Training {
 
   StepResult step() override;
 
-  /// Fingerprint gradients and parameters in every step from now on (outside the measured time and peak).
+  /// Fingerprint gradients (where they are there after backward) and parameters in every step from now on (outside the
+  /// measured time and peak).
   void record_fingerprints();
 
   int64_t steps_done() const override;
@@ -66,6 +68,10 @@ class Trainer final : public Training {
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
+
+  /// Has a step failed when it had updated some parameters in backward, and others not? The state is worth nothing
+  /// then.
+  bool is_between_steps() const;
 
   /// The mean loss on windows of a text, without dropout. Learns nothing; the budget, which is that of steps, does not
   /// hold.
