@@ -53,12 +53,13 @@ struct TrainSettings {
   bool shard = false;  ///< each holds its part of parameters, gradients and optimizer state
 
   int64_t steps = 100;
-  int64_t batch = 8;                  ///< of all processes together
-  int64_t accumulate = 1;             ///< micro-batches that it is split into, whose gradients are added up
-  std::string precision = "float32";  ///< or "bf16": forward passes run under autocast
-  double lr = 1e-3;                   ///< the highest
-  int64_t warmup = 0;                 ///< steps in which the learning rate rises to it
-  std::string schedule = "constant";  ///< what follows; or "cosine": falls to almost 0
+  int64_t batch = 8;                   ///< of all processes together
+  int64_t accumulate = 1;              ///< micro-batches that it is split into, whose gradients are added up
+  bool optimizer_in_backward = false;  ///< each parameter is updated as soon as its gradient is complete
+  std::string precision = "float32";   ///< or "bf16": forward passes run under autocast
+  double lr = 1e-3;                    ///< the highest
+  int64_t warmup = 0;                  ///< steps in which the learning rate rises to it
+  std::string schedule = "constant";   ///< what follows; or "cosine": falls to almost 0
   double weight_decay = 0.01;
   double clip = 0;  ///< the largest norm of all gradients together; 0: any
   uint64_t seed = 0;

@@ -239,7 +239,12 @@ int run_rank(const TrainSettings& settings, const RankPlace& place) {
 }  // namespace
 
 int run_train(const TrainSettings& settings) {
-  if (const auto place = place_from_environment()) return run_rank(settings, *place);
+  if (const auto place = place_from_environment()) {
+    if (settings.optimizer_in_backward) {
+      throw UsageError("[options] --optimizer-in-backward has no effect with several processes yet; leave it out");
+    }
+    return run_rank(settings, *place);
+  }
   if (settings.ranks > 1) return run_ranks(settings);
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
@@ -279,8 +284,8 @@ int run_train(const TrainSettings& settings) {
   try {
     run_steps(trainer, settings, "train", results, after_step);
   } catch (const Error&) {
-    // Not a loss that diverged: that state is worth nothing.
-    const bool sound = results.empty() || std::isfinite(results.back().loss);
+    // Not a loss that diverged, or parameters of which some were updated: that state is worth nothing.
+    const bool sound = !trainer.is_between_steps() && (results.empty() || std::isfinite(results.back().loss));
     if (sound && !settings.checkpoint.empty() && trainer.steps_done() > first_step) {
       save(settings.checkpoint, settings, *data, trainer);
       std::printf("saved step %lld in %s\n", static_cast<long long>(trainer.steps_done()), settings.checkpoint.c_str());

@@ -167,6 +167,17 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                        " is not a multiple of --ranks " + std::to_string(settings.ranks) + "; change one of them");
     }
   }
+  if (settings.optimizer_in_backward) {
+    if (settings.clip > 0) {
+      throw UsageError(contradictions.where({"--clip", "--optimizer-in-backward"}) +
+                       "--clip needs all gradients at once, and --optimizer-in-backward frees each as soon as it is "
+                       "complete; leave one of them out");
+    }
+    if (settings.ranks > 1) {
+      contradictions.refuse_ineffective("--optimizer-in-backward", "--ranks",
+                                        "--ranks " + std::to_string(settings.ranks) + " yet");
+    }
+  }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
   }
@@ -231,6 +242,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--save-plan", settings.save_plan, "Write the plan that the last step followed here, as JSON");
   }
   if (train) {
+    add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
+             "Update each parameter as soon as its gradient is complete, and free the\ngradient: the same bits, and "
+             "gradients are never all in memory");
     add.count("--ranks", settings.ranks, "Processes that train together, each on its part of every batch (c10d, Gloo)",
               kMostRanks);
     add.flag(

@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include <remat/memory.h>
+#include <remat/optimizer_in_backward.h>
 #include <remat/session.h>
 
 #include "cli/data_parallel.h"
@@ -52,6 +53,7 @@ struct Trainer::Impl {
   std::shared_ptr<zoo::Model> model;
   std::unique_ptr<DataParallel> parallel;  ///< null: this process is alone
   std::unique_ptr<torch::optim::AdamW> optimizer;
+  std::optional<OptimizerInBackward> updates;  ///< nothing: all parameters are updated after backward
   std::optional<Session> session;
   int64_t steps_done = 0;
   bool fingerprints = false;
@@ -91,10 +93,18 @@ struct Trainer::Impl {
     return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}));
   }
 
-  // Forward and backward: gradients are there afterwards. Each micro-batch is a step of the session, and counts by its
-  // share of the examples, since the loss is a mean over them.
+  // Its examples; the last one may have fewer.
+  int64_t micro_batch(int64_t rows) const { return (rows + settings.accumulate - 1) / settings.accumulate; }
+
+  void update_in_backward() {
+    const int64_t each = micro_batch(settings.batch);
+    updates.emplace(*optimizer, /*accumulate=*/(settings.batch + each - 1) / each);
+  }
+
+  // Forward and backward: gradients are there afterwards, but where updates come in backward. Each micro-batch is a
+  // step of the session, and counts by its share of the examples, since the loss is a mean over them.
   float learn(const Batch& batch, StepResult& result) {
-    const int64_t rows = batch.target.size(0), each = (rows + settings.accumulate - 1) / settings.accumulate;
+    const int64_t rows = batch.target.size(0), each = micro_batch(rows);
     float loss = 0;
     for (int64_t first = 0; first < rows; first += each) {
       const int64_t count = std::min(each, rows - first);
@@ -136,9 +146,8 @@ struct Trainer::Impl {
   }
 
   // Of all parameters, by the gradients that are there; frees those.
-  void update(int64_t step) {
+  void update() {
     if (settings.clip > 0) torch::nn::utils::clip_grad_norm_(model->parameters(), settings.clip);
-    for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, step));
     optimizer->step();
     optimizer->zero_grad(/*set_to_none=*/true);
   }
@@ -150,23 +159,25 @@ struct Trainer::Impl {
     const auto generator = default_generator().get_state();
     memory::reset_peak();
     result.baseline_bytes = memory::current();
+    for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, result.step));
     try {
       result.loss = learn(read_batch(result.step), result);
     } catch (...) {
-      // As if the step had never begun: it can be tried again, or the state saved.
+      // As if the step had never begun: it can be tried again, or the state saved. But not where is_between_steps().
       if (parallel) parallel->reset();
+      if (updates && !updates->is_between_steps()) updates->reset();
       optimizer->zero_grad(/*set_to_none=*/true);
       default_generator().set_state(generator);
       throw;
     }
     const double learned = seconds_since(start);
     const int64_t learned_peak = memory::peak();
-    if (fingerprints) {
+    if (fingerprints && !updates) {
       for (const auto& [name, leaf] : leaves()) result.gradients.push_back(fingerprint(name, leaf.grad()));
     }
     const auto update_start = std::chrono::steady_clock::now();
     memory::reset_peak();
-    update(result.step);
+    update();
     ++steps_done;
     result.seconds = learned + seconds_since(update_start);
     result.peak_bytes = std::max(learned_peak, memory::peak());
@@ -197,6 +208,7 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
   for (const auto& [name, leaf] : impl_->leaves()) leaves.push_back(leaf);
   impl_->optimizer = std::make_unique<torch::optim::AdamW>(
       leaves, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay));
+  if (settings.optimizer_in_backward && !place) impl_->update_in_backward();
   if (budget) {
     SessionOptions options{.budget = *budget, .planner = settings.planner};
     if (impl_->parallel) options.ranks = impl_->parallel->ranks();
@@ -213,6 +225,8 @@ void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
 int64_t Trainer::current_bytes() const { return memory::current(); }
+
+bool Trainer::is_between_steps() const { return impl_->updates && impl_->updates->is_between_steps(); }
 
 Evaluation Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
 

@@ -43,7 +43,8 @@ struct Evaluation {
 class Training {
  public:
   virtual ~Training() = default;
-  /// Trains on the next batch. When it throws (BudgetError), the training is as it was after the step before.
+  /// Trains on the next batch. When it throws (BudgetError), the training is as it was after the step before, but see
+  /// Trainer::is_between_steps().
   virtual StepResult step() = 0;
   virtual int64_t steps_done() const = 0;
   virtual int64_t parameter_count() const = 0;
@@ -63,7 +64,8 @@ class Trainer final : public Training {
 
   StepResult step() override;
 
-  /// Fingerprint gradients and parameters in every step from now on (outside the measured time and peak).
+  /// Fingerprint gradients (where they are there after backward) and parameters in every step from now on (outside the
+  /// measured time and peak).
   void record_fingerprints();
 
   int64_t steps_done() const override;
@@ -72,6 +74,10 @@ class Trainer final : public Training {
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
+
+  /// Has a step failed when it had updated some parameters in backward, and others not? The state is worth nothing
+  /// then.
+  bool is_between_steps() const;
 
   /// Without dropout. Learns nothing; the budget, which is that of steps, does not hold.
   Evaluation evaluate(const TrainingData& data);

@@ -1,15 +1,16 @@
 // remat/remat.h -- everything.
 #pragma once
 
-#include <remat/budget.h>      // how many bytes
-#include <remat/checkpoint.h>  // checkpoint(fn, inputs...), checkpoint_sequential
-#include <remat/error.h>       // Error, BudgetError, InternalError
-#include <remat/graph.h>       // a recorded step as plain data
-#include <remat/memory.h>      // current, peak, limit
-#include <remat/operators.h>   // which of your own operators may run again
-#include <remat/plan.h>        // what becomes of each saved value
-#include <remat/planner.h>     // from a graph and a budget to a plan
-#include <remat/policy.h>      // scopes, keep(tensor)
-#include <remat/ranks.h>       // processes that run their steps together
-#include <remat/report.h>      // what a step cost
-#include <remat/session.h>     // Session, Step
+#include <remat/budget.h>                 // how many bytes
+#include <remat/checkpoint.h>             // checkpoint(fn, inputs...), checkpoint_sequential
+#include <remat/error.h>                  // Error, BudgetError, InternalError
+#include <remat/graph.h>                  // a recorded step as plain data
+#include <remat/memory.h>                 // current, peak, limit
+#include <remat/operators.h>              // which of your own operators may run again
+#include <remat/optimizer_in_backward.h>  // update parameters while backward runs
+#include <remat/plan.h>                   // what becomes of each saved value
+#include <remat/planner.h>                // from a graph and a budget to a plan
+#include <remat/policy.h>                 // scopes, keep(tensor)
+#include <remat/ranks.h>                  // processes that run their steps together
+#include <remat/report.h>                 // what a step cost
+#include <remat/session.h>                // Session, Step

@@ -19,6 +19,7 @@ from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.errors import BudgetError, Error, InternalError
 from remat.operators import not_repeatable, repeatable
+from remat.optimizer_in_backward import OptimizerInBackward, optimizer_in_backward
 from remat.plan import Plan
 from remat.planning import Graph, make_plan, plan_curve
 from remat.policy import keep, policy
@@ -32,6 +33,7 @@ __all__ = [
     "Error",
     "Graph",
     "InternalError",
+    "OptimizerInBackward",
     "Plan",
     "ReplayedOperator",
     "Report",
@@ -47,6 +49,7 @@ __all__ = [
     "make_plan",
     "memory",
     "not_repeatable",
+    "optimizer_in_backward",
     "plan_curve",
     "policy",
     "repeatable",

@@ -1,7 +1,9 @@
 #include <memory>
+#include <optional>
 
 #include <remat/error.h>
 #include <remat/extension.h>
+#include <remat/optimizer_in_backward.h>
 #include <remat/policy.h>
 
 #include "module.h"
@@ -24,6 +26,15 @@ class Scope {
   std::unique_ptr<PolicyScope> scope_;
 };
 
+/// A ParameterUpdate that ends when it is told to.
+class Update {
+ public:
+  void end() { update_.reset(); }
+
+ private:
+  std::optional<ParameterUpdate> update_{std::in_place};
+};
+
 }  // namespace
 
 void bind_scopes(py::module_& m) {
@@ -36,6 +47,7 @@ void bind_scopes(py::module_& m) {
       .def(py::init<Policy>())
       .def("begin", &Scope::begin, py::call_guard<py::gil_scoped_release>())
       .def("end", &Scope::end, py::call_guard<py::gil_scoped_release>());
+  py::class_<Update>(m, "ParameterUpdate").def(py::init<>()).def("end", &Update::end);
   m.def("keep", &keep);
   py::class_<extension::OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &extension::OpaqueRegion::end);
   m.def("is_recording", &extension::is_recording);

@@ -18,14 +18,31 @@ void Trace::kernel_ends() {
   if (--kernels_ == 0) change(std::exchange(withheld_, 0));
 }
 
+void Trace::update_begins() {
+  const std::lock_guard lock(mutex_);
+  update_.emplace();
+}
+
+void Trace::update_ends() {
+  const std::lock_guard lock(mutex_);
+  if (!update_) return;  // it began before the step
+  const GraphEvent update = *std::exchange(update_, std::nullopt);
+  const int64_t came = std::max<int64_t>(0, update.delta);
+  came_to_stay_ += came;
+  const int64_t rise = std::max<int64_t>(0, update.rise - came);
+  change(rise);
+  change(update.delta - came - rise);
+}
+
 void Trace::change(int64_t bytes) {
   if (kernels_ > 0) {
     withheld_ += bytes;
     return;
   }
-  GraphEvent& event = graph_.events.back();
+  GraphEvent& event = update_ ? *update_ : graph_.events.back();
   event.delta += bytes;
   event.rise = std::max(event.rise, event.delta);
+  if (update_) return;
   level_ += bytes;
   for (Window& window : windows_) window.peak = std::max(window.peak, level_);
 }
@@ -177,7 +194,7 @@ void Trace::superseded(ValueId value) {
 
 Graph Trace::take(int64_t baseline_bytes, double step_seconds) {
   memory::stop_observing(*this);
-  graph_.baseline_bytes = baseline_bytes;
+  graph_.baseline_bytes = baseline_bytes + came_to_stay_;
   graph_.step_seconds = step_seconds;
   return std::move(graph_);
 }

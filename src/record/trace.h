@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <c10/util/flat_hash_map.h>
@@ -49,6 +50,10 @@ class Trace final : public memory::AllocationObserver {
   void kernel_ends();
   /// `value` was written over: saved tensors see the new contents of its storage.
   void superseded(ValueId value);
+  /// A parameter is updated in the middle of backward; it has been. What came and stays, an optimizer's state, is there
+  /// before later steps begin: it counts as part of the baseline.
+  void update_begins();
+  void update_ends();
   /// Takes back a free that only the account knows: Ledger::forget_plain().
   void forgotten(ValueId value, int64_t bytes);
 
@@ -74,7 +79,9 @@ class Trace final : public memory::AllocationObserver {
   std::vector<Window> windows_;
   int64_t level_ = 0;
   int kernels_ = 0;
-  int64_t withheld_ = 0;  ///< changes since the outermost of them began
+  int64_t withheld_ = 0;              ///< changes since the outermost of them began
+  std::optional<GraphEvent> update_;  ///< changes since an update began
+  int64_t came_to_stay_ = 0;          ///< in updates
 };
 
 }  // namespace remat

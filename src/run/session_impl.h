@@ -26,6 +26,9 @@
 
 namespace remat {
 
+/// Bytes that a step which drops nothing adds.
+int64_t plain_activations(const Graph& graph);
+
 struct Session::Impl {
   explicit Impl(SessionOptions given)
       : options(std::move(given)),
@@ -159,7 +162,8 @@ struct Step::Impl {
   void report_plan(const Graph* traced);
   void stop_recording();
   void report_measurements();
-  void learn_peaks();
+  void learn_peaks(const Graph* graph);
+  int64_t plain_activation_peak(const Graph* graph) const;
   /// Returns the bytes to plan for: room(), or the least of all ranks'.
   int64_t tell_ranks(Graph* graph);
   /// Bytes that the budget leaves above the baseline.

@@ -74,7 +74,13 @@ void Step::Impl::report_measurements() {
   report.replayed = replayed_operators(*tape);
 }
 
-void Step::Impl::learn_peaks() {
+/// Of the graph, where updates in backward made an optimizer's state, which is no activation.
+int64_t Step::Impl::plain_activation_peak(const Graph* graph) const {
+  const bool has_state = graph != nullptr && graph->baseline_bytes > report.baseline_bytes;
+  return has_state ? plain_activations(*graph) : report.plain_activation_peak_bytes();
+}
+
+void Step::Impl::learn_peaks(const Graph* graph) {
   using Outgrown = OnlineEviction::Outgrown;
   Outgrown& outgrown = session->outgrown;
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
@@ -84,7 +90,7 @@ void Step::Impl::learn_peaks() {
     const int64_t measured = report.peak_bytes - report.baseline_bytes;
     if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->counts.gradient_bytes};
     // A step that did nothing is no measure, and a short batch none for the long ones after it.
-    if (const int64_t peak = report.plain_activation_peak_bytes(); peak > session->plain_activation_peak.value_or(0)) {
+    if (const int64_t peak = plain_activation_peak(graph); peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
       outgrown = Outgrown::kNo;
     }

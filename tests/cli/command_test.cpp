@@ -55,6 +55,16 @@ TEST_F(CommandTest, ABudgetDoesNotChangeTheLosses) {
   EXPECT_EQ(losses("plain.json"), losses("remat.json"));
 }
 
+TEST_F(CommandTest, UpdatesInBackwardChangeNoLossAndLeaveNoGradients) {
+  EXPECT_EQ(train({"--steps", "5", "--json", "after.json"}).code, 0);
+  EXPECT_EQ(train({"--steps", "5", "--optimizer-in-backward", "--json", "inside.json"}).code, 0);
+  EXPECT_EQ(losses("after.json"), losses("inside.json"));
+  const auto end = [&](const std::string& name) {
+    return json(name).at("steps").back().at("report").at("end_bytes").get<int64_t>();
+  };
+  EXPECT_LT(end("inside.json"), end("after.json"));
+}
+
 TEST_F(CommandTest, ThePlannerAskedForDecides) {
   const Words budget = {"--steps", "3", "--budget", "60%", "--json", "run.json", "--planner"};
   for (const auto& [planner, plans] : {std::pair{"online", false}, std::pair{"auto", true}}) {

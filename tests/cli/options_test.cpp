@@ -248,9 +248,23 @@ TEST(OptionsTest, OptionsWithoutEffectAreErrors) {
   EXPECT_TRUE(
       holds(train({"--planner", "online", "--save-plan", "p"}), "--save-plan has no effect with --planner online"));
   EXPECT_EQ(train({"--planner", "online", "--save-plan", "p", "--plan", "q"}), "(no usage error)");
+  EXPECT_TRUE(holds(train({"--optimizer-in-backward", "--ranks", "2"}),
+                    "[options] --optimizer-in-backward has no effect with --ranks 2 yet"));
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--refine", "--planner", "rotor"}),
                     "[options] --refine has no effect with --planner rotor"));
   EXPECT_EQ(usage_error_of({"plan", "g", "--refine", "--all", "--planner", "rotor"}), "(no usage error)");
+}
+
+TEST(OptionsTest, ANormOfAllGradientsIsRefusedWhereTheyAreNeverAllThere) {
+  EXPECT_TRUE(settings_of({"--optimizer-in-backward", "--clip", "0"}).optimizer_in_backward);
+  const test::TemporaryDirectory directory;
+  const auto config = directory.write("run.json", R"({"clip": 1})");
+  const std::vector<std::vector<std::string>> clips = {{"--clip", "1"}, {"--config", config}};
+  for (const auto& clip : clips) {
+    std::vector<std::string> words = {"train", "--data", "t", "--optimizer-in-backward"};
+    words.insert(words.end(), clip.begin(), clip.end());
+    EXPECT_TRUE(test::holds(usage_error_of(words), "--clip needs all gradients at once"));
+  }
 }
 
 // A file for several runs: what one of them has no use for may stay in it.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <remat/error.h>
 #include <remat/memory.h>
 
 #include "cli/text_data.h"
@@ -127,6 +128,38 @@ TEST_F(TrainerTest, OneMicroBatchAtATimeIsAlive) {
   const int64_t whole = peak();
   settings_.accumulate = 8;
   EXPECT_LT(peak(), whole / 4);
+}
+
+TEST_F(TrainerTest, UpdatesInBackwardGiveTheParametersOfThoseAfterIt) {
+  settings_.accumulate = 4;
+  settings_.warmup = 4;
+  ByHand hand = by_hand({3, 3, 3, 1}, {0.25e-2, 0.5e-2});
+  hand.gradients.clear();  // they are freed when they are used
+  settings_.optimizer_in_backward = true;
+  expect_same(hand, train(std::nullopt));
+  expect_same(hand, train(Budget::percent(80)));
+}
+
+TEST_F(TrainerTest, AStepThatFailsInTheMiddleOfItsUpdatesSaysSoAndIsNotTriedAgain) {
+  settings_.optimizer_in_backward = true;
+  settings_.batch = 1;  // the optimizer's state takes more than activations
+  int64_t failed_before = 0, failed_between = 0;
+  for (int64_t budget = 90'000; failed_between == 0 && budget < 400'000; budget += 500) {
+    Trainer trainer(settings_, *data_, Budget::bytes(budget));
+    try {
+      trainer.step();
+    } catch (const BudgetError&) {
+      if (!trainer.is_between_steps()) {
+        ++failed_before;
+        continue;
+      }
+      ++failed_between;
+      EXPECT_THROW(trainer.step(), Error);
+      EXPECT_TRUE(trainer.is_between_steps());
+    }
+  }
+  EXPECT_GT(failed_before, 0);
+  EXPECT_EQ(failed_between, 1);
 }
 
 TEST_F(TrainerTest, HalfPrecisionChangesLossesAndRematDoesNot) {

@@ -63,8 +63,10 @@ def assert_exact(
     model: nn.Module, program: Program, scope: Callable[[], AbstractContextManager[Any]], steps: int = 1
 ) -> None:
     """`program(model)` does a forward and a backward pass, and returns tensors. `scope`: what remat adds around it."""
-    plain = run(model, program, contextlib.nullcontext, steps)
-    ours = run(model, program, scope, steps)
+    assert_same(run(model, program, contextlib.nullcontext, steps), run(model, program, scope, steps))
+
+
+def assert_same(plain: list[torch.Tensor | None], ours: list[torch.Tensor | None]) -> None:
     assert len(plain) == len(ours)
     different = [i for i, (a, b) in enumerate(zip(plain, ours)) if not same_bits(a, b)]
     assert not different, f"{len(different)} of {len(plain)} tensors differ, the first is number {different[0]}"

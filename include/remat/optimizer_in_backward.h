@@ -1,0 +1,65 @@
+// remat/optimizer_in_backward.h -- updates of parameters while backward runs, so that their gradients are never all
+// alive.
+//
+//   torch::optim::AdamW optimizer(model->parameters());
+//   remat::OptimizerInBackward updates(optimizer);
+//   for (...) {
+//     auto step = session.step();
+//     loss_of(model->forward(x)).backward();  // no optimizer.step(), no zero_grad()
+//   }
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace remat {
+
+/// While it lives, backward updates each of the optimizer's parameters as soon as its gradient is complete, and frees
+/// the gradient at once. Parameters and the optimizer's state have the bits that they would have after backward(),
+/// step() and zero_grad(): step() finds no gradients any more. Learning rates are those of the parameter groups when
+/// backward runs.
+///
+/// Nobody sees all gradients: clip_grad_norm_() after backward has nothing to clip. Where gradients of several
+/// processes are averaged after backward, updates would come before that.
+class OptimizerInBackward {
+ public:
+  /// `optimizer`, which must outlive this: SGD, Adam, AdamW, RMSprop or Adagrad, whose updates of a parameter depend on
+  /// its own gradient and state alone. Parameters that are frozen now and trained later are updated at the end of
+  /// backward. `accumulate`: backward passes per step; gradients add up, and the last of them updates. Throws Error for
+  /// another optimizer, and for parameters that have a hook of this kind.
+  ///
+  /// Backward throws Error with create_graph, and after a backward pass that failed when some parameters had been
+  /// updated: see reset().
+  explicit OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate = 1);
+  OptimizerInBackward(OptimizerInBackward&&) noexcept;
+  OptimizerInBackward& operator=(OptimizerInBackward&&) noexcept;
+  /// From now on step() updates again. Between steps.
+  ~OptimizerInBackward();
+
+  /// Has a backward pass failed when some parameters had been updated, and others had not?
+  bool is_between_steps() const;
+  /// The next backward pass is the first of a step. To be called where a step ends after fewer passes, by step() or
+  /// with its gradients cleared, and after a pass that failed. Where is_between_steps(), load model and optimizer from
+  /// a checkpoint before.
+  void reset();
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// For bindings of other languages: while it lives, this thread updates a parameter in the middle of backward. What
+/// comes meanwhile and stays is the optimizer's state, which is alive before later steps begin: plans count it so.
+class ParameterUpdate {
+ public:
+  ParameterUpdate();
+  ~ParameterUpdate();
+  ParameterUpdate(const ParameterUpdate&) = delete;
+  ParameterUpdate& operator=(const ParameterUpdate&) = delete;
+};
+
+}  // namespace remat

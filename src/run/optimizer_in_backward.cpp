@@ -1,0 +1,203 @@
+#include <remat/optimizer_in_backward.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <remat/error.h>
+
+#include "record/recorder.h"
+#include "record/trace.h"
+
+namespace remat {
+namespace {
+
+/// Of the step that this thread records, if it is traced.
+void tell_trace(void (Trace::*event)()) {
+  const Recorder* const recorder = Recorder::current();
+  if (recorder == nullptr) return;
+  const auto tape = recorder->tape();
+  const std::lock_guard lock(tape->mutex);
+  if (tape->values.trace != nullptr) (tape->values.trace->*event)();
+}
+
+constexpr int kNoPass = -1;  // as autograd numbers the absence of one
+
+bool updates_one_by_one(const torch::optim::Optimizer& optimizer) {
+  const auto& type = typeid(optimizer);  // not of derived classes, which may do anything
+  return type == typeid(torch::optim::SGD) || type == typeid(torch::optim::Adam) ||
+         type == typeid(torch::optim::AdamW) || type == typeid(torch::optim::RMSprop) ||
+         type == typeid(torch::optim::Adagrad);
+}
+
+/// While it lives, `parameter` is all that the optimizer has.
+class Alone {
+ public:
+  Alone(torch::optim::Optimizer& optimizer, size_t group, const at::Tensor& parameter)
+      : groups_(optimizer.param_groups()) {
+    for (auto& each : groups_) all_.push_back(std::exchange(each.params(), {}));
+    groups_[group].params().push_back(parameter);
+  }
+  ~Alone() {
+    for (size_t g = 0; g < groups_.size(); ++g) groups_[g].params() = std::move(all_[g]);
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  std::vector<torch::optim::OptimizerParamGroup>& groups_;
+  std::vector<std::vector<at::Tensor>> all_;
+};
+
+struct GradientHook final : torch::autograd::PostAccumulateGradHook {
+  explicit GradientHook(std::function<void(const at::Tensor&)> is_complete) : is_complete_(std::move(is_complete)) {}
+  void operator()(const at::Tensor& parameter) override { is_complete_(parameter); }
+
+ private:
+  std::function<void(const at::Tensor&)> is_complete_;
+};
+
+}  // namespace
+
+struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
+  Impl(torch::optim::Optimizer& given, int64_t passes_per_step) : optimizer(given), accumulate(passes_per_step) {}
+
+  torch::optim::Optimizer& optimizer;
+  const int64_t accumulate;
+  int64_t passes = 0;   ///< that have ended since the last update
+  int pass = kNoPass;   ///< in progress, or failed
+  int64_t updated = 0;  ///< parameters, in that pass
+  std::vector<at::Tensor> watched;
+  bool removed = false;  ///< a pass may be in progress still
+
+  void watch(const at::Tensor& parameter, size_t group) {
+    if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
+      throw Error("[optimizer in backward] a parameter of shape " + c10::str(parameter.sizes()) +
+                  " has a hook that runs after its gradient is complete; one at a time can have such hooks");
+    }
+    auto hook = [weak = weak_from_this(), group](const at::Tensor& complete) {
+      if (const auto ours = weak.lock()) ours->gradient_is_complete(complete, group);
+    };
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<GradientHook>(std::move(hook)));
+    watched.push_back(parameter);
+  }
+  void remove() {
+    removed = true;
+    for (const auto& parameter : watched) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  }
+
+  void gradient_is_complete(const at::Tensor& parameter, size_t group) {
+    begin_pass();
+    if (passes + 1 == accumulate) update(parameter, group);
+  }
+
+  void begin_pass() {
+    const int current = torch::autograd::get_current_graph_task_id();
+    if (current == pass) return;
+    if (updated > 0) {
+      throw Error("[optimizer in backward] a backward pass failed after " + std::to_string(updated) +
+                  " parameters were updated, and others were not; load model and optimizer from a checkpoint, clear "
+                  "gradients, then reset()");
+    }
+    if (pass != kNoPass && accumulate > 1) {
+      throw Error("[optimizer in backward] backward pass " + std::to_string(passes + 1) + " of " +
+                  std::to_string(accumulate) + " of a step failed; clear gradients, reset(), and begin the step again");
+    }
+    if (c10::GradMode::is_enabled()) {
+      throw Error(
+          "[optimizer in backward] backward with create_graph needs parameters and gradients as they are; "
+          "leave it out");
+    }
+    pass = current;
+    torch::autograd::Engine::get_default_engine().queue_callback([ours = shared_from_this()] { ours->end_pass(); });
+  }
+
+  /// Called when the pass has come to its end, but not when it has failed.
+  void end_pass() {
+    if (!removed && ++passes == accumulate) {
+      // What got its gradient in an earlier pass alone, or came to the optimizer later.
+      auto& groups = optimizer.param_groups();
+      for (size_t g = 0; g < groups.size(); ++g) {
+        const auto parameters = groups[g].params();
+        for (const auto& parameter : parameters) {
+          if (parameter.grad().defined()) update(parameter, g);
+        }
+      }
+      passes = 0;
+    }
+    pass = kNoPass;
+    updated = 0;
+  }
+
+  void update(const at::Tensor& parameter, size_t group) {
+    ++updated;
+    {
+      const ParameterUpdate state_is_no_activation;
+      const Alone alone(optimizer, group, parameter);
+      optimizer.step();
+    }
+    parameter.mutable_grad().reset();
+  }
+};
+
+OptimizerInBackward::OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate)
+    : impl_(std::make_shared<Impl>(optimizer, accumulate)) {
+  if (!updates_one_by_one(optimizer)) {
+    throw Error(
+        "[optimizer in backward] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, "
+        "RMSprop or Adagrad");
+  }
+  if (accumulate < 1) {
+    throw Error("[optimizer in backward] accumulate is " + std::to_string(accumulate) +
+                "; use the backward passes per step, 1 or more");
+  }
+  try {
+    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      for (const auto& parameter : optimizer.param_groups()[g].params()) {
+        if (parameter.requires_grad()) impl_->watch(parameter, g);
+      }
+    }
+  } catch (...) {
+    impl_->remove();
+    throw;
+  }
+}
+
+OptimizerInBackward::OptimizerInBackward(OptimizerInBackward&&) noexcept = default;
+OptimizerInBackward& OptimizerInBackward::operator=(OptimizerInBackward&& other) noexcept {
+  if (this != &other) {
+    if (impl_) impl_->remove();
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+OptimizerInBackward::~OptimizerInBackward() {
+  if (impl_) impl_->remove();
+}
+
+bool OptimizerInBackward::is_between_steps() const { return impl_->updated > 0; }
+
+void OptimizerInBackward::reset() {
+  impl_->passes = 0;
+  impl_->pass = kNoPass;
+  impl_->updated = 0;
+}
+
+ParameterUpdate::ParameterUpdate() { tell_trace(&Trace::update_begins); }
+ParameterUpdate::~ParameterUpdate() { tell_trace(&Trace::update_ends); }
+
+}  // namespace remat

@@ -1,0 +1,182 @@
+"""Where updates in backward end, fail or cannot be."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import pytest
+import torch
+from compare import assert_same, blocks, same_bits
+from scopes import loss_of
+from torch.utils.checkpoint import checkpoint
+
+import remat
+
+
+def test_nothing_keeps_an_optimizer_that_nobody_needs():
+    model = blocks(1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    remat.optimizer_in_backward(optimizer)
+    loss_of(model(torch.randn(8, 64))).backward()
+    alive = weakref.ref(optimizer), weakref.ref(model[0][0].weight)
+    del optimizer
+    gc.collect()
+    with pytest.raises(remat.Error, match="optimizer is gone"):
+        loss_of(model(torch.randn(8, 64))).backward()
+    with remat.optimizer_in_backward(torch.optim.SGD(model.parameters(), lr=0.1)):  # in its place
+        pass
+    del model
+    torch.ones((), requires_grad=True).backward()  # lets go of what the failed pass left in autograd's queue
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
+
+
+def test_removal():
+    model = blocks(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = copy.deepcopy(list(model.parameters()))
+    updates = remat.optimizer_in_backward(optimizer)
+    with pytest.raises(remat.Error, match="already"):
+        remat.optimizer_in_backward(torch.optim.SGD(model[0][0].parameters(), lr=0.1))
+    updates.remove()
+    loss_of(model(torch.randn(8, 64))).backward()
+    assert_same(before, list(model.parameters()))
+    assert all(p.grad is not None for p in model.parameters())
+    with remat.optimizer_in_backward(optimizer):
+        pass
+    with remat.optimizer_in_backward(optimizer):
+        loss_of(model(torch.randn(8, 64))).backward()
+    assert all(p.grad is None for p in model.parameters())
+    assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise ValueError("on purpose")
+
+
+fails = Fails.apply
+
+
+def test_after_a_pass_that_failed_in_the_middle_nothing_is_updated_twice():
+    first, second = blocks(1), blocks(1)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+    updates = remat.optimizer_in_backward(optimizer)
+    with pytest.raises(ValueError, match="on purpose"):
+        loss_of(second(fails(first(torch.randn(8, 64))))).backward()
+    before = copy.deepcopy(list(second.parameters()))
+    with pytest.raises(remat.Error, match="failed after 4 parameters were updated"):
+        loss_of(second(first(torch.randn(8, 64)))).backward()
+    assert_same(before, list(second.parameters()))
+    optimizer.zero_grad()
+    updates.reset()
+    loss_of(second(first(torch.randn(8, 64)))).backward()
+    assert not any(same_bits(a, b) for a, b in zip(before, second.parameters()))
+    # One that failed before any update can be tried again.
+    with pytest.raises(ValueError, match="on purpose"):
+        loss_of(fails(first(torch.randn(8, 64)))).backward()
+    loss_of(second(first(torch.randn(8, 64)))).backward()
+
+
+def test_a_step_of_several_passes_begins_again_where_one_failed():
+    model = blocks(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    updates = remat.optimizer_in_backward(optimizer, accumulate=3)
+    before = copy.deepcopy(list(model.parameters()))
+    loss_of(model(torch.randn(8, 64))).backward()
+    with pytest.raises(ValueError, match="on purpose"):
+        loss_of(model[0][0](fails(model[0][3](torch.randn(8, 256))))).backward()
+    with pytest.raises(remat.Error, match="pass 2 of 3 of a step failed"):
+        loss_of(model(torch.randn(8, 64))).backward()
+    optimizer.zero_grad()
+    updates.reset()
+    for _ in range(2):
+        loss_of(model(torch.randn(8, 64))).backward()
+    assert_same(before, list(model.parameters()))
+    loss_of(model(torch.randn(8, 64))).backward()
+    assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+class Own(torch.optim.SGD):
+    pass
+
+
+Own.__module__ = "mine"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: "adam", "no torch.optim.Optimizer"),
+        (torch.optim.LBFGS, "LBFGS needs all gradients"),
+        (Own, "per_parameter=True"),
+        (lambda p: torch.optim.Adam(p, differentiable=True), "differentiable=True"),
+    ],
+)
+def test_refused_optimizers(make, message):
+    with pytest.raises(remat.Error, match=message):
+        remat.optimizer_in_backward(make(blocks(1).parameters()))
+
+
+def test_an_optimizer_that_is_said_to_be_of_the_kind():
+    model = blocks(1)
+    optimizer = Own(model.parameters(), lr=0.1)
+    before = copy.deepcopy(list(model.parameters()))
+    remat.optimizer_in_backward(optimizer, per_parameter=True)
+    loss_of(model(torch.randn(8, 64))).backward()
+    assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+@pytest.mark.parametrize("accumulate", [0, True, "2"])
+def test_refused_numbers_of_passes(accumulate):
+    with pytest.raises(remat.Error, match="accumulate is"):
+        remat.optimizer_in_backward(torch.optim.SGD(blocks(1).parameters(), lr=0.1), accumulate=accumulate)
+
+
+def test_refused_backward_passes():
+    model = blocks(2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    remat.optimizer_in_backward(optimizer)
+    before = copy.deepcopy(list(model.parameters()))
+    x = torch.randn(8, 64, requires_grad=True)
+    with pytest.raises(remat.Error, match="create_graph=True"):
+        loss_of(model(x)).backward(create_graph=True)
+    with pytest.raises(remat.Error, match="use_reentrant=True"):
+        loss_of(checkpoint(model, x, use_reentrant=True)).backward()
+    assert_same(before, list(model.parameters()))
+    loss_of(checkpoint(model, x, use_reentrant=False)).backward()
+    assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+def test_processes_that_train_together_are_refused():
+    model = blocks(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    updates = remat.optimizer_in_backward(optimizer)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(remat.Error, match="torch.distributed is in use"):
+            loss_of(model(torch.randn(8, 64))).backward()
+        updates.remove()
+        with pytest.raises(remat.Error, match="torch.distributed is in use"):
+            remat.optimizer_in_backward(optimizer)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_gradient_scaler_raises(fused):
+    model = blocks(1)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    remat.optimizer_in_backward(optimizer)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss_of(model(torch.randn(8, 64)))).backward()
+    with pytest.raises(AssertionError, match="No inf checks were recorded"):
+        scaler.step(optimizer)
+        scaler.update()
