@@ -173,10 +173,21 @@ std::span<const char* const> bert_head(Task task) {
   return kBertPredictor;
 }
 
+constexpr std::array<std::string_view, 8> kGpt2Ignored = {
+    "*.attn.bias", "*.attn.masked_bias", "*.crossattention.bias", "*position_ids",
+    "score.",      "classifier.",        "qa_outputs.",           "multiple_choice_head."};
+constexpr std::array<std::string_view, 4> kLlamaIgnored = {"*rotary_emb.inv_freq", "*position_ids", "score.",
+                                                           "qa_outputs."};
+constexpr std::array<std::string_view, 6> kBertIgnored = {"*position_ids", "cls.",         "classifier.",
+                                                          "qa_outputs.",   "bert.pooler.", "pooler."};
+
 constexpr std::array<Family, 3> kFamilies = {
-    {{"gpt2", describe_gpt2, kGpt2Names, "transformer.", "GPT2LMHeadModel", "", no_head},
-     {"llama", describe_llama, kLlamaNames, "model.", "LlamaForCausalLM", "", no_head},
-     {"bert", describe_bert, kBertNames, "bert.", "BertForMaskedLM", "BertForSequenceClassification", bert_head}}};
+    {{"gpt2", describe_gpt2, kGpt2Names, "transformer.", "GPT2LMHeadModel", "", no_head, kGpt2Ignored, "lm_head.weight",
+      "transformer.wte.weight"},
+     {"llama", describe_llama, kLlamaNames, "model.", "LlamaForCausalLM", "", no_head, kLlamaIgnored, "lm_head.weight",
+      "model.embed_tokens.weight"},
+     {"bert", describe_bert, kBertNames, "bert.", "BertForMaskedLM", "BertForSequenceClassification", bert_head,
+      kBertIgnored, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"}}};
 
 }  // namespace
 
