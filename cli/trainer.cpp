@@ -12,6 +12,7 @@
 #include <remat/session.h>
 
 #include "cli/data_parallel.h"
+#include "cli/interrupt.h"
 #include "cli/planning.h"
 #include "cli/train_model.h"
 #include "zoo/model.h"
@@ -77,16 +78,17 @@ struct Trainer::Impl {
     return read_rows(data, step, place ? place->rank * rows : 0, rows);
   }
 
-  double evaluate(const TextData& text) {
+  std::optional<double> evaluate(const TextData& text) {
     const torch::NoGradGuard no_grad;
     const Autocast autocast(settings.precision == "bf16");
     model->eval();
     double sum = 0;
-    for (int64_t row = 0; row < kEvaluated; ++row) {  // step 0 is none of the training's
+    int64_t row = 0;
+    for (; row < kEvaluated && interrupted() == 0; ++row) {  // step 0 is none of the training's
       sum += forward(read_rows(text, /*step=*/0, row, /*rows=*/1)).item<double>();
     }
     model->train();
-    return sum / static_cast<double>(kEvaluated);
+    return row == kEvaluated ? std::optional(sum / static_cast<double>(kEvaluated)) : std::nullopt;
   }
 
   at::Tensor forward(const at::Tensor& batch) {
@@ -216,7 +218,7 @@ int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
 int64_t Trainer::current_bytes() const { return memory::current(); }
 
-double Trainer::evaluate(const TextData& text) { return impl_->evaluate(text); }
+std::optional<double> Trainer::evaluate(const TextData& text) { return impl_->evaluate(text); }
 
 void Trainer::save_model(const std::string& directory) const {
   cli::save_model(impl_->settings.model, *impl_->model, directory);

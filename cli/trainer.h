@@ -67,9 +67,9 @@ class Trainer final : public Training {
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
 
-  /// The mean loss on windows of a text, without dropout. Learns nothing; the budget, which is that of steps, does not
-  /// hold.
-  double evaluate(const TextData& text);
+  /// The mean loss on windows of a text, without dropout; nothing where a signal was noted before its end. Learns
+  /// nothing; the budget, which is that of steps, does not hold.
+  std::optional<double> evaluate(const TextData& text);
 
   /// Writes the model, which came from a directory, to another of the same form.
   void save_model(const std::string& directory) const;
