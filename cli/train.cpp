@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <numeric>
@@ -76,6 +77,12 @@ std::string how_to_resume(const TrainSettings& settings, const std::string& path
   if (settings.checkpoint.empty()) command += " --checkpoint " + path;
   if (!settings.resume) command += " --resume";
   return command;
+}
+
+void check_results(const TrainSettings& settings) {
+  check_no_model_file(settings, settings.json, "--json");
+  check_no_model_file(settings, settings.checkpoint, "--checkpoint");
+  check_no_model_file(settings, settings.save_plan, "--save-plan");
 }
 
 void check_before_training(const TrainSettings& settings) {
@@ -239,6 +246,7 @@ int run_rank(const TrainSettings& settings, const RankPlace& place) {
 }  // namespace
 
 int run_train(const TrainSettings& settings) {
+  check_results(settings);
   if (const auto place = place_from_environment()) {
     if (settings.optimizer_in_backward) {
       throw UsageError("[options] --optimizer-in-backward has no effect with several processes yet; leave it out");
@@ -254,7 +262,8 @@ int run_train(const TrainSettings& settings) {
   if (settings.resume) resume(settings, *data, trainer);
   print_header(settings, trainer);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
-  if (trainer.steps_done() >= settings.steps) {
+  // What follows the last step may be wanted still: that of a run that was interrupted there.
+  if (trainer.steps_done() >= settings.steps && settings.save_model.empty() && settings.held_out.empty()) {
     std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
     return 0;
   }
@@ -293,27 +302,58 @@ int run_train(const TrainSettings& settings) {
     throw;
   }
 
-  const int signal = interrupted();
+  bool stopped = trainer.steps_done() < settings.steps;
   auto path = settings.checkpoint;
-  if (path.empty() && signal != 0) path = unused_path(lock);
-  if (!path.empty()) save(path, settings, *data, trainer);
+  bool saved = settings.resume && results.empty();  // by the run before
+  std::exception_ptr failure;
+  const auto attempt = [&](const auto& work) {
+    try {
+      work();
+    } catch (...) {
+      if (failure) return;  // the first one is reported
+      failure = std::current_exception();
+    }
+  };
+  const auto save_state = [&] {
+    save(path, settings, *data, trainer);
+    saved = true;
+  };
+  if (!path.empty() && !saved) attempt(save_state);
+  const bool state_failed = failure != nullptr;
+  std::optional<Evaluation> after;
+  if (!stopped && before) {
+    attempt([&] { after = results.empty() ? before : trainer.evaluate(*held_out); });
+    stopped = !after && !failure;  // a signal
+  }
+  if (!stopped && !settings.save_model.empty()) attempt([&] { trainer.save_model(settings.save_model); });
+  const bool keep = stopped || (failure && !settings.save_model.empty());
+  if (keep && !saved && !state_failed) {  // what a checkpoint holds is worth more than the reason why it is needed
+    attempt([&] {
+      if (path.empty()) path = unused_path(lock);
+      save_state();
+    });
+  }
+  const int signal = interrupted();
   polite.reset();
-  const bool stopped = signal != 0 && trainer.steps_done() < settings.steps;
   auto json = results_json(settings, trainer, results);
-  if (before && !stopped) json["evaluation"] = evaluation_json(*before, trainer.evaluate(*held_out));
-  write_json(settings.json, json);
-  if (stopped) {
+  if (before && after) json["evaluation"] = evaluation_json(*before, *after);
+  attempt([&] { write_json(settings.json, json); });
+  if (stopped && saved) {
     std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
                 static_cast<long long>(trainer.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
   } else {
     print_summary(settings, results);
     if (json.contains("evaluation")) print_evaluation(settings, json["evaluation"]);
+    if (keep && saved) {
+      std::printf("step %lld is saved in %s; continue with:\n  %s\n", static_cast<long long>(trainer.steps_done()),
+                  path.c_str(), how_to_resume(settings, path).c_str());
+    }
   }
-  if (!stopped && !settings.save_model.empty()) trainer.save_model(settings.save_model);
+  if (failure) std::rethrow_exception(failure);
   try {  // last: where there is no plan, the training is worth no less
     if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
   } catch (const Error& error) {
-    if (!stopped) throw;
+    if (!stopped && !results.empty()) throw;
     std::fprintf(stderr, "remat: %s\n", error.what());
   }
   return stopped ? 128 + signal : 0;

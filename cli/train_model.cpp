@@ -10,7 +10,10 @@
 
 #include <remat/error.h>
 
+#include "cli/interrupt.h"
+#include "cli/options.h"
 #include "cli/picture_data.h"
+#include "cli/special_file.h"
 #include "pretrained/model_directory.h"
 #include "zoo/gpt.h"
 #include "zoo/mlp.h"
@@ -19,6 +22,8 @@
 
 namespace remat::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int64_t kBytes = 256;  // the vocabulary: every byte is a token
 
@@ -104,22 +109,54 @@ int64_t parameter_count(const ModelSettings& settings, const data::Labels& label
 
 void check_model_path(const ModelSettings& settings, const std::string& to) {
   std::error_code error;
-  std::filesystem::create_directories(to, error);
-  if (error || !std::filesystem::is_directory(to)) {
-    throw Error("[save-hf] '" + to + "' cannot be a directory (" + (error ? error.message() : "it is a file") +
-                "); give another path");
-  }
-  if (std::filesystem::equivalent(to, settings.directory, error)) {
+  if (fs::equivalent(to, settings.directory, error)) {
     throw Error("[save-hf] '" + to + "' is where the model comes from; give another directory");
   }
-  if (access(to.c_str(), W_OK) != 0) {
+  // Nothing is created: a training that is refused leaves nothing behind.
+  auto existing = fs::absolute(to).lexically_normal();
+  while (!fs::exists(fs::symlink_status(existing, error)) && existing.has_relative_path()) {
+    existing = existing.parent_path();
+  }
+  if (!fs::is_directory(existing, error)) {
+    throw Error("[save-hf] '" + to + "' cannot be a directory ('" + existing.string() +
+                "' is a file); give another path");
+  }
+  if (access(existing.c_str(), W_OK | X_OK) != 0) {
     throw Error("[save-hf] cannot write to '" + to + "' (" + std::strerror(errno) + "); give another directory");
+  }
+}
+
+void check_no_model_file(const TrainSettings& settings, const std::string& path, const std::string& option) {
+  if (path.empty() || settings.model.directory.empty() || is_special_file(path)) return;
+  std::error_code error;
+  const auto real = [&](const fs::path& file) { return fs::weakly_canonical(fs::absolute(file), error); };
+  const auto refuse = [&] {
+    throw UsageError("[options] " + option + " '" + path + "' is a file of the model's directory; give another path");
+  };
+  const fs::path source = settings.model.directory, file = follow_links(path);
+  const auto is_model_file = [&](const std::string& name) {
+    return name == "config.json" || name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+           pretrained::is_copied(source / name);
+  };
+  for (const fs::path& directory : {source, fs::path(settings.save_model)}) {
+    if (directory.empty()) continue;
+    for (const fs::path& written : {fs::path(path), file}) {
+      const auto parent = fs::absolute(written).parent_path();
+      const bool within = fs::equivalent(parent, directory, error) || real(parent) == real(directory);
+      if (within && is_model_file(written.filename().string())) refuse();
+    }
+  }
+  for (const auto& entry : fs::directory_iterator(source, error)) {  // one that a link in the directory leads to
+    if (is_model_file(entry.path().filename().string()) && real(entry.path()) == real(file)) refuse();
   }
 }
 
 void save_model(const ModelSettings& settings, const data::Labels& labels, const zoo::Model& model,
                 const std::string& to) {
-  open_directory(settings, labels).save(model, to);
+  struct NotKept {
+    ~NotKept() { keep_when_interrupted(); }
+  } const until_it_is_saved;
+  open_directory(settings, labels).save(model, to, remove_when_interrupted);
 }
 
 void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards,

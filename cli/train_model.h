@@ -25,8 +25,12 @@ std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings, const data
 int64_t parameter_count(const ModelSettings& settings, const data::Labels& labels = {});
 
 /// Throws Error unless a model of `settings`, which names a directory, could be saved to `to`: called before the work,
-/// not after. Creates the directory.
+/// not after. Creates nothing.
 void check_model_path(const ModelSettings& settings, const std::string& to);
+
+/// Throws UsageError where `path`, which `option` names for a result, is a file of the model's directory, or one that
+/// the directory of the trained model gets.
+void check_no_model_file(const TrainSettings& settings, const std::string& path, const std::string& option);
 
 /// Writes `model`, which make_model() made of a directory and training has changed, to another.
 void save_model(const ModelSettings& settings, const data::Labels& labels, const zoo::Model& model,

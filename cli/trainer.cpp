@@ -13,6 +13,7 @@
 #include <remat/session.h>
 
 #include "cli/data_parallel.h"
+#include "cli/interrupt.h"
 #include "cli/planning.h"
 #include "cli/train_model.h"
 #include "zoo/model.h"
@@ -67,13 +68,15 @@ struct Trainer::Impl {
     return data.training_batch(step, place ? place->rank * rows : 0, rows);
   }
 
-  Evaluation evaluate(const TrainingData& examples) {
+  std::optional<Evaluation> evaluate(const TrainingData& examples) {
     const torch::NoGradGuard no_grad;
     const Autocast autocast(settings.precision == "bf16");
     model->eval();
     double loss = 0;
     int64_t right = 0, count = 0;
-    for (int64_t i = 0; i < examples.evaluation_batches(); ++i) {
+    const int64_t batches = examples.evaluation_batches();
+    int64_t i = 0;
+    for (; i < batches && interrupted() == 0; ++i) {
       const Batch batch = examples.evaluation_batch(i);
       const auto logits = forward(batch.input);
       loss += loss_of(logits, batch.target).item<double>() * static_cast<double>(batch.target.size(0));
@@ -81,6 +84,7 @@ struct Trainer::Impl {
       if (!examples.labels().empty()) right += (logits.argmax(-1) == batch.target).sum().item<int64_t>();
     }
     model->train();
+    if (i < batches) return std::nullopt;
     const auto all = static_cast<double>(count);
     Evaluation result{.loss = loss / all, .accuracy = std::nullopt};
     if (!examples.labels().empty()) result.accuracy = static_cast<double>(right) / all;
@@ -228,7 +232,7 @@ int64_t Trainer::current_bytes() const { return memory::current(); }
 
 bool Trainer::is_between_steps() const { return impl_->updates && impl_->updates->is_between_steps(); }
 
-Evaluation Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
+std::optional<Evaluation> Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
 
 void Trainer::save_model(const std::string& directory) const {
   cli::save_model(impl_->settings.model, impl_->data.labels(), *impl_->model, directory);

@@ -79,8 +79,9 @@ class Trainer final : public Training {
   /// then.
   bool is_between_steps() const;
 
-  /// Without dropout. Learns nothing; the budget, which is that of steps, does not hold.
-  Evaluation evaluate(const TrainingData& data);
+  /// Without dropout; nothing where a signal was noted before its end. Learns nothing; the budget, which is that of
+  /// steps, does not hold.
+  std::optional<Evaluation> evaluate(const TrainingData& data);
 
   /// Writes the model, which came from a directory, to another of the same form.
   void save_model(const std::string& directory) const;

@@ -7,21 +7,15 @@
 #include "pretrained/config_file.h"
 
 namespace remat::pretrained {
-namespace {
-
-constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
-
-}  // namespace
 
 Checkpoint::Checkpoint(const std::filesystem::path& directory) {
-  if (!std::filesystem::exists(directory / kIndex)) {
-    if (!std::filesystem::exists(directory / kWeights)) {
-      throw Error("[pretrained] '" + directory.string() + "' has neither " + kWeights + " nor " + kIndex +
-                  "; save the model in that format (transformers: save_pretrained())");
-    }
+  if (std::filesystem::exists(directory / kWeights)) {  // where there are both, transformers reads this one
     add(directory / kWeights);
     return;
+  }
+  if (!std::filesystem::exists(directory / kIndex)) {
+    throw Error("[pretrained] '" + directory.string() + "' has neither " + kWeights + " nor " + kIndex +
+                "; save the model in that format (transformers: save_pretrained())");
   }
   const ConfigFile index(directory / kIndex);
   if (!index.has("weight_map") || !index.json().at("weight_map").is_object()) index.refuse("has no \"weight_map\"");

@@ -11,11 +11,14 @@
 
 namespace remat::pretrained {
 
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
 /// Not thread-safe.
 class Checkpoint {
  public:
-  /// Opens model.safetensors, or the files beside it that model.safetensors.index.json names. Throws Error where they
-  /// are missing or damaged, or the index names a tensor that its file does not have.
+  /// Opens model.safetensors, or, where there is none, the files that model.safetensors.index.json names. Throws Error
+  /// where they are missing or damaged, or the index names a tensor that its file does not have.
   explicit Checkpoint(const std::filesystem::path& directory);
 
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }

@@ -217,11 +217,24 @@ std::span<const char* const> bert_head(Task task) {
 
 std::span<const char* const> vit_head(Task /*task*/) { return kVitClassifier; }
 
+constexpr std::array<std::string_view, 8> kGpt2Ignored = {
+    "*.attn.bias", "*.attn.masked_bias", "*.crossattention.bias", "*position_ids",
+    "score.",      "classifier.",        "qa_outputs.",           "multiple_choice_head."};
+constexpr std::array<std::string_view, 4> kLlamaIgnored = {"*rotary_emb.inv_freq", "*position_ids", "score.",
+                                                           "qa_outputs."};
+constexpr std::array<std::string_view, 6> kBertIgnored = {"*position_ids", "cls.",         "classifier.",
+                                                          "qa_outputs.",   "bert.pooler.", "pooler."};
+
+constexpr std::array<std::string_view, 3> kVitIgnored = {"classifier.", "vit.pooler.", "pooler."};
+
 constexpr std::array<Family, 4> kFamilies = {
-    {{"gpt2", describe_gpt2, kGpt2Names, "transformer.", "GPT2LMHeadModel", "", no_head},
-     {"llama", describe_llama, kLlamaNames, "model.", "LlamaForCausalLM", "", no_head},
-     {"bert", describe_bert, kBertNames, "bert.", "BertForMaskedLM", "BertForSequenceClassification", bert_head},
-     {"vit", describe_vit, kVitNames, "vit.", "", "ViTForImageClassification", vit_head}}};
+    {{"gpt2", describe_gpt2, kGpt2Names, "transformer.", "GPT2LMHeadModel", "", no_head, kGpt2Ignored, "lm_head.weight",
+      "transformer.wte.weight"},
+     {"llama", describe_llama, kLlamaNames, "model.", "LlamaForCausalLM", "", no_head, kLlamaIgnored, "lm_head.weight",
+      "model.embed_tokens.weight"},
+     {"bert", describe_bert, kBertNames, "bert.", "BertForMaskedLM", "BertForSequenceClassification", bert_head,
+      kBertIgnored, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+     {"vit", describe_vit, kVitNames, "vit.", "", "ViTForImageClassification", vit_head, kVitIgnored, "", ""}}};
 
 }  // namespace
 

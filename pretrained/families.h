@@ -49,6 +49,11 @@ struct Family {
   std::string_view classifying;  ///< of the one that classifies texts
   /// Parameters, as the zoo calls them, that weights may lack: those of a head that was not trained before.
   std::span<const char* const> (*head_of)(Task task);
+  /// Tensors of weights that are no parameters: buffers of old versions, heads that a task does not use. A name's
+  /// begin, or after '*' its end.
+  std::span<const std::string_view> ignored;
+  std::string_view tied;       ///< an output layer's matrix, which some weights have once more
+  std::string_view embedding;  ///< the matrix that it must be the same as
 };
 
 /// Null where there is none.

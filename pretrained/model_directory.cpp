@@ -1,21 +1,27 @@
 #include "pretrained/model_directory.h"
 
 #include <algorithm>
-#include <fstream>
+#include <array>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include <torch/torch.h>
 
 #include <remat/error.h>
 
+#include "pretrained/staged_files.h"
+
 namespace remat::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMostCopiedBytes = 256
-                                       << 20;  // of one file: vocabularies are smaller, weights in other forms larger
+// Of one file that is copied: vocabularies are smaller, weights in other forms larger.
+constexpr uintmax_t kMostCopiedBytes = 256 << 20;
+constexpr uintmax_t kMostTextBytes = 16 << 20;  // of a license, a README
+constexpr const char* kChatTemplates = "additional_chat_templates";
+constexpr size_t kMostNamed = 3;  // of the tensors that have no place
 
 bool replace_end(std::string& text, std::string_view end, std::string_view by) {
   if (!text.ends_with(end)) return false;
@@ -29,10 +35,15 @@ const Family& family_of(const ConfigFile& config) {
   config.refuse("describes a " + kind + "; there are " + list_families());
 }
 
+struct Source {
+  std::string entry;
+  bool transposed = false;
+};
+
 void copy(const Checkpoint& weights, const std::string& entry, bool transposed, at::Tensor parameter) {
   at::Tensor theirs = weights.read(entry);
   if (transposed && theirs.dim() == 2) theirs = theirs.t();
-  if (theirs.sizes() != parameter.sizes() || !(theirs.is_floating_point())) {
+  if (theirs.sizes() != parameter.sizes()) {
     std::ostringstream message;
     message << "[pretrained] tensor '" << entry << "' is of type " << theirs.scalar_type() << " and shape "
             << theirs.sizes() << ", config.json says " << parameter.sizes()
@@ -42,19 +53,51 @@ void copy(const Checkpoint& weights, const std::string& entry, bool transposed, 
   parameter.copy_(theirs);
 }
 
-/// The tokenizer's files and the like: everything small that is not written anew, nor weights in any form.
-void copy_small_files(const fs::path& from, const fs::path& to) {
+void stage_copies(const fs::path& from, StagedFiles& staged) {
   for (const auto& file : fs::directory_iterator(from)) {
     const auto name = file.path().filename().string();
-    const auto ending = file.path().extension();
-    const bool other = ending == ".json" || ending == ".txt" || ending == ".model" || ending == ".jinja";
-    if (!file.is_regular_file() || !other || file.file_size() > kMostCopiedBytes) continue;
-    if (name == "config.json" || name.ends_with(".index.json")) continue;
-    fs::copy_file(file.path(), to / name, fs::copy_options::overwrite_existing);
+    if (is_copied(file.path())) staged.add_copy(name, file.path());
+    if (name != kChatTemplates || !file.is_directory()) continue;
+    for (const auto& chat : fs::directory_iterator(file.path())) {
+      if (!is_copied(chat.path())) continue;
+      staged.add_copy(std::string(kChatTemplates) + "/" + chat.path().filename().string(), chat.path());
+    }
+  }
+}
+
+/// Weights that an older save left in several files: whoever reads the index first would get those.
+void remove_stale_shards(const fs::path& directory) {
+  const fs::path index = directory / kIndex;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(index, error))) return;
+  std::set<std::string> shards;
+  try {
+    const ConfigFile old(index);
+    for (const auto& file : old.json().at("weight_map")) shards.insert(file.get<std::string>());
+  } catch (const std::exception&) {  // it is no index: only it goes
+  }
+  fs::remove(index, error);
+  for (const auto& shard : shards) {
+    const bool beside = fs::path(shard).filename() == shard && shard.ends_with(".safetensors");
+    if (beside && shard != kWeights) fs::remove(directory / shard, error);
   }
 }
 
 }  // namespace
+
+bool is_copied(const fs::path& file) {
+  const auto name = file.filename().string();
+  const auto ending = file.extension();
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || name == "config.json" || name.ends_with(".index.json")) return false;
+  const auto bytes = fs::file_size(file, error);
+  if (error) return false;
+  if (ending == ".json" || ending == ".txt" || ending == ".model" || ending == ".jinja")
+    return bytes <= kMostCopiedBytes;
+  constexpr std::array<std::string_view, 4> kTexts = {"LICENSE", "NOTICE", "USE_POLICY", "README.md"};
+  return ending != ".py" && bytes <= kMostTextBytes &&
+         std::ranges::any_of(kTexts, [&](std::string_view text) { return name.starts_with(text); });
+}
 
 ModelDirectory::ModelDirectory(fs::path path, const LoadOptions& options)
     : path_(std::move(path)),
@@ -63,6 +106,12 @@ ModelDirectory::ModelDirectory(fs::path path, const LoadOptions& options)
       family_(family_of(config_)),
       description_(family_.describe(config_, options_)),
       weights_(path_) {
+  if (config_.has("quantization_config")) {
+    throw Error(
+        "[pretrained] '" + (path_ / "config.json").string() +
+        "' has a \"quantization_config\", and remat trains weights in float32, float16 or bfloat16; give the model "
+        "as it was before it was quantized, or convert it (transformers: model.dequantize(), save_pretrained())");
+  }
   check_size();
 }
 
@@ -108,19 +157,72 @@ std::vector<std::string> ModelDirectory::missing() const {
   return names;
 }
 
+void ModelDirectory::check_types(const std::vector<std::string>& used) const {
+  for (const auto& name : used) {
+    const auto type = weights_.entries().at(name).type;
+    if (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) continue;
+    throw Error("[pretrained] tensor '" + name + "' in '" + path_.string() + "' is of type " + c10::toString(type) +
+                ", and remat reads float32, float16 and bfloat16; give the model as it was before it was quantized, or "
+                "convert it (transformers: model.dequantize(), model.float(), save_pretrained())");
+  }
+}
+
+bool ModelDirectory::is_ignored(const std::string& name) const {
+  return std::ranges::any_of(family_.ignored, [&](std::string_view pattern) {
+    return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name.starts_with(pattern);
+  });
+}
+
+/// transformers ties nothing that the weights say is different.
+void ModelDirectory::check_tied(const std::string& name, const std::string& to) const {
+  if (!weights_.read(name).equal(weights_.read(to))) {
+    config_.refuse("ties '" + name + "' to '" + to + "', and the weights beside it have other numbers for them");
+  }
+}
+
+void ModelDirectory::check_places(const std::vector<std::string>& used) const {
+  std::set<std::string> without_place;
+  for (const auto& [name, entry] : weights_.entries()) {
+    if (std::ranges::binary_search(used, name)) continue;
+    const auto tied = find_entry(std::string(family_.embedding));
+    if (options_.task != Task::kClassify && tied && name == family_.tied) {
+      check_tied(name, *tied);
+    } else if (!is_ignored(name)) {
+      without_place.insert(name);
+    }
+  }
+  if (without_place.empty()) return;
+  std::string names;
+  size_t count = 0;
+  for (const auto& name : without_place) {
+    if (++count <= kMostNamed) names += (count > 1 ? ", '" : "'") + name + "'";
+  }
+  if (count > kMostNamed) names += ", ...";
+  throw Error("[pretrained] the weights in '" + path_.string() + "' have " + std::to_string(count) +
+              " tensors that the model of config.json has no place for (" + names +
+              "); get a directory whose files belong together, and merge adapters before");
+}
+
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
   const auto model = description_.make();
   const auto may_be_missing = missing();
-  const torch::NoGradGuard no_grad;
+  std::vector<std::string> used;
+  std::vector<std::pair<Source, at::Tensor>> copies;
   for (const auto& item : model->named_parameters()) {
     const TheirName theirs = name_of(item.key());
     if (const auto entry = find_entry(theirs.name)) {
-      copy(weights_, *entry, theirs.transposed, item.value());
+      used.push_back(*entry);
+      copies.emplace_back(Source{*entry, theirs.transposed}, item.value());
     } else if (std::ranges::find(may_be_missing, theirs.name) == may_be_missing.end()) {
       throw Error("[pretrained] the weights in '" + path_.string() + "' have no tensor '" + theirs.name +
                   "', which config.json calls for; get a directory whose files belong together");
     }
   }
+  check_types(used);
+  std::ranges::sort(used);
+  check_places(used);
+  const torch::NoGradGuard no_grad;
+  for (const auto& [source, parameter] : copies) copy(weights_, source.entry, source.transposed, parameter);
   model->train();
   return model;
 }
@@ -141,7 +243,8 @@ nlohmann::json ModelDirectory::saved_config() const {
   return config;
 }
 
-void ModelDirectory::save(const zoo::Model& model, const fs::path& to) const {
+void ModelDirectory::save(const zoo::Model& model, const fs::path& to,
+                          const std::function<void(const std::string& part)>& on_part) const {
   std::error_code error;
   if (fs::equivalent(path_, to, error)) {
     throw Error("[pretrained] '" + to.string() + "' is where the model came from; give another directory");
@@ -152,18 +255,20 @@ void ModelDirectory::save(const zoo::Model& model, const fs::path& to) const {
     const bool transposed = theirs.transposed && item.value().dim() == 2;
     tensors.emplace_back(theirs.name, transposed ? item.value().t() : item.value());
   }
+  StagedFiles staged(to);
+  staged.add(kWeights, [&](ReplacementFile& file) {  // first: what needs the space
+    if (on_part) on_part(file.part());
+    return write_safetensors(file, tensors);
+  });
+  staged.add_text("config.json", saved_config().dump(2) + '\n');
   try {
-    fs::create_directories(to);
-    copy_small_files(path_, to);
-    std::ofstream file(to / "config.json");
-    file << saved_config().dump(2) << '\n';
-    file.close();
-    if (!file) throw Error("[pretrained] cannot write '" + (to / "config.json").string() + "'; check the disk");
+    stage_copies(path_, staged);
   } catch (const fs::filesystem_error& problem) {
-    throw Error("[pretrained] cannot write to '" + to.string() + "' (" + problem.code().message() +
-                "); give another directory");
+    throw Error("[pretrained] cannot read '" + path_.string() + "' (" + problem.code().message() +
+                "), whose other files belong to the model; check the path");
   }
-  write_safetensors((to / "model.safetensors").string(), tensors);
+  staged.commit();
+  remove_stale_shards(to);
 }
 
 }  // namespace remat::pretrained

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,10 @@
 #include "zoo/model.h"
 
 namespace remat::pretrained {
+
+/// A file beside the weights that belongs to the model, and is small: a tokenizer's, a license and the like; not
+/// config.json, nor weights in any form.
+bool is_copied(const std::filesystem::path& file);
 
 /// A GPT-2, a Llama, a BERT or a ViT (config.json's "model_type"), to be trained for a task. Not thread-safe.
 class ModelDirectory {
@@ -38,11 +43,15 @@ class ModelDirectory {
   std::vector<std::string> missing() const;
 
   /// A new model in training mode with these weights, in float32. What is missing is drawn from the default generator.
+  /// Throws Error for tensors that the model has no place for, but those that transformers ignores, and for types other
+  /// than float32, float16 and bfloat16.
   std::shared_ptr<zoo::Model> load() const;
   /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, config.json
-  /// and the other small files from here (a tokenizer's). `to` is created; files of it that are not written stay.
-  /// Throws Error where that fails, and where `to` is the directory itself.
-  void save(const zoo::Model& model, const std::filesystem::path& to) const;
+  /// and the other small files from here (a tokenizer's). `to` is created; files of it that are not written stay,
+  /// except weights in several files and their index. Throws Error where `to` is the directory itself, and where
+  /// writing fails: then nothing of `to` has changed. `on_part`: gets the path at which the weights are written first.
+  void save(const zoo::Model& model, const std::filesystem::path& to,
+            const std::function<void(const std::string& part)>& on_part = {}) const;
 
  private:
   /// What parameter `ours` is called in transformers.
@@ -50,6 +59,11 @@ class ModelDirectory {
   /// What `name` is called in these weights; nothing where they have no such tensor.
   std::optional<std::string> find_entry(const std::string& name) const;
   void check_size() const;
+  void check_types(const std::vector<std::string>& used) const;
+  /// `used`: names of tensors, sorted.
+  void check_places(const std::vector<std::string>& used) const;
+  void check_tied(const std::string& name, const std::string& to) const;
+  bool is_ignored(const std::string& name) const;
   nlohmann::json saved_config() const;
 
   std::filesystem::path path_;

@@ -29,7 +29,7 @@ static_assert(std::endian::native == std::endian::little, "the format's numbers 
 
 constexpr int64_t kMostHeaderBytes = 100'000'000;
 constexpr int64_t kPieceBytes = int64_t{1} << 30;  // one call of read() gives at most 2 GiB
-constexpr size_t kMostDepth = 3;                      // the header, a tensor, its shape
+constexpr size_t kMostDepth = 3;                   // the header, a tensor, its shape
 constexpr size_t kAlignment = 8;                   // of the bytes behind the header
 constexpr const char* kMetadata = "__metadata__";
 
@@ -182,7 +182,7 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
   return tensor;
 }
 
-void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+bool write_safetensors(ReplacementFile& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   nlohmann::ordered_json header = {{kMetadata, {{"format", "pt"}}}};
   int64_t end = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -199,13 +199,17 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
   const uint64_t size = text.size();
 
-  ReplacementFile file;
-  bool good = file.open(path) && file.write(&size, sizeof size) && file.write(text.data(), text.size());
+  if (!file.write(&size, sizeof size) || !file.write(text.data(), text.size())) return false;
   for (const auto& [name, tensor] : tensors) {
     const at::Tensor host = tensor.detach().cpu().contiguous();
-    good = good && file.write(host.const_data_ptr(), host.nbytes());
+    if (!file.write(host.const_data_ptr(), host.nbytes())) return false;  // at once: errno says why
   }
-  if (good && file.commit()) return;
+  return true;
+}
+
+void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  ReplacementFile file;
+  if (file.open(path) && write_safetensors(file, tensors) && file.commit()) return;
   throw Error("[safetensors] cannot write '" + path + "' (" + std::strerror(errno) +
               "); what was there before is unchanged");
 }

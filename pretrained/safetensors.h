@@ -15,6 +15,10 @@
 
 #include <ATen/core/Tensor.h>
 
+namespace remat {
+class ReplacementFile;
+}
+
 namespace remat::pretrained {
 
 /// Where a tensor is in its file.
@@ -49,5 +53,8 @@ class SafetensorsFile {
 /// asks for. What was at `path` is replaced when all is written, and stays where that fails: then Error is thrown, as
 /// it is for a type that the format does not have.
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+
+/// The same to an open file, which is not put in its place. False with the reason in errno where the system refuses.
+bool write_safetensors(ReplacementFile& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 }  // namespace remat::pretrained

@@ -38,10 +38,12 @@ bool ReplacementFile::open(const std::string& path) {
     if (file_ < 0 && errno != EEXIST) return false;
   }
   exists_ = true;
+  synced_ = false;
   return true;
 }
 
 bool ReplacementFile::write(const void* data, size_t size) {
+  synced_ = false;
   for (auto next = static_cast<const char*>(data); size > 0;) {
     const auto written = ::write(file_, next, size);
     if (written < 0 && errno == EINTR) continue;
@@ -52,8 +54,13 @@ bool ReplacementFile::write(const void* data, size_t size) {
   return true;
 }
 
+bool ReplacementFile::sync() {
+  synced_ = synced_ || fsync(file_) == 0;
+  return synced_;
+}
+
 bool ReplacementFile::commit() {
-  if (fsync(file_) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) return false;
+  if (!sync() || std::rename(part_.c_str(), path_.c_str()) != 0) return false;
   exists_ = false;
   sync_directory_of(path_);
   return true;

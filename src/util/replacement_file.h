@@ -20,16 +20,20 @@ class ReplacementFile {
   /// `path` is replaced itself.
   bool open(const std::string& path);
   bool write(const void* data, size_t size);
+  /// Returns when all of the new file is on the disk: commit() needs no more space.
+  bool sync();
   /// Returns when the file is at `path` and on the disk.
   bool commit();
 
   /// The file beside `path`.
   const std::string& part() const { return part_; }
+  const std::string& path() const { return path_; }
 
  private:
   std::string path_, part_;
   int file_ = -1;
   bool exists_ = false;
+  bool synced_ = false;
 };
 
 }  // namespace remat

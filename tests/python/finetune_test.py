@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -121,3 +122,56 @@ def test_what_cannot_be_is_refused_before_training(directory, words, message):
     done, _ = train(directory, "gpt2", *words, out="refused")
     assert done.returncode in (1, 2, 3) and message in done.stderr, done.stderr
     assert done.stderr.startswith("remat: [") and done.stderr.count("\n") == 1
+
+
+def test_a_training_that_is_finished_is_saved_and_judged_when_it_is_resumed(directory):
+    first, _ = train(directory, "gpt2", "--checkpoint", "done.ckpt", out="done")
+    assert first.returncode == 0, first.stderr
+    again, steps = train(directory, "gpt2", "--checkpoint", "done.ckpt", "--resume", "--save-hf", "done-hf", "--eval",
+                         "text", out="done-again")
+    assert again.returncode == 0, again.stderr
+    assert steps == [] and "perplexity" in again.stdout
+    transformers.AutoModelForCausalLM.from_pretrained(directory / "done-hf")
+
+
+def test_a_save_that_fails_keeps_the_training(directory, tmp_path):
+    (tmp_path / "to" / "config.json").mkdir(parents=True)
+    done = subprocess.run([COMMAND, "train", "--hf", directory / "gpt2", "--data", directory / "text", *TRAIN,
+                           "--save-hf", "to"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "it is a directory" in done.stderr, done.stderr
+    assert "--checkpoint remat-interrupted.ckpt --resume" in done.stdout, done.stdout
+    (tmp_path / "to" / "config.json").rmdir()
+    words = done.stdout.splitlines()[-1].split()
+    again = subprocess.run([COMMAND, *words[1:]], capture_output=True, text=True, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "to" / "model.safetensors").exists()
+
+
+def test_a_signal_in_the_last_evaluation_keeps_the_training(directory, tmp_path):
+    command = [COMMAND, "train", "--hf", directory / "gpt2", "--data", directory / "text", "--steps", "2", "--seq",
+               "48", "--batch", "2", "--eval", directory / "text", "--save-hf", "to"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    seen = b""
+    while b"1/2" not in seen:
+        piece = os.read(process.stdout.fileno(), 4096)
+        assert piece, process.stderr.read()
+        seen += piece
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate()
+    assert process.returncode == 130 and b"--checkpoint remat-interrupted.ckpt --resume" in seen + out, seen + out
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["remat-interrupted.ckpt"]
+
+
+@pytest.mark.parametrize("words", [["--json", "gpt2/config.json"], ["--checkpoint", "gpt2/model.safetensors"],
+                                   ["--save-hf", "fresh", "--json", "fresh/tokenizer.json"]])
+def test_results_in_the_place_of_the_models_files_are_refused(directory, words):
+    before = (directory / "gpt2" / "config.json").read_bytes()
+    done = subprocess.run([COMMAND, "train", "--hf", "gpt2", "--data", "text", *TRAIN, *words], capture_output=True,
+                          text=True, cwd=directory)
+    assert done.returncode == 2 and "is a file of the model's directory" in done.stderr, done.stderr
+    assert (directory / "gpt2" / "config.json").read_bytes() == before
+
+
+def test_a_refused_training_leaves_no_directory(directory):
+    done, _ = train(directory, "gpt2", "--save-hf", "empty/within", "--seq", 65, out="refused")
+    assert done.returncode == 1 and not (directory / "empty").exists()

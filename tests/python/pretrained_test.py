@@ -137,6 +137,7 @@ REFUSED = {
     "more layers than weights": (dict(n_layer=5), "have no tensor 'transformer.h.3.ln_1.weight'"),
     "more layers than any machine holds": (dict(n_layer=16000000), "describes"),
     "a wider model": (dict(n_embd=64), "config.json says [61, 64]"),
+    "quantized": (dict(quantization_config={"quant_method": "fp8"}), "as it was before it was quantized"),
     "no number": (dict(n_head="four"), '"four" for "n_head", which is no number'),
 }
 
@@ -152,3 +153,117 @@ def test_configurations_that_do_not_fit_are_refused(case, tmp_path):
     done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("[pretrained] ") and message in done.stderr, done.stderr
+
+
+def saved_gpt2(path):
+    task, model = make("gpt2")
+    model.save_pretrained(path)
+    return task, model
+
+
+def files_of(path):
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_save_that_fails_leaves_the_directory_as_it_was(tmp_path):
+    task, _ = saved_gpt2(tmp_path / "model")
+    (tmp_path / "saved").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "saved" / name).write_text("older")
+    (tmp_path / "model" / "vocabulary.txt").write_text("x" * 400_000)  # after the weights, beyond the limit of 200 KiB
+    save_file(inputs(task)[0], tmp_path / "in.safetensors")
+    command = [PROGRAM, tmp_path / "model", task, tmp_path / "in.safetensors", tmp_path / "out.safetensors",
+               tmp_path / "gradients", tmp_path / "saved"]
+    limited = ["bash", "-c", 'trap "" XFSZ; ulimit -f 200; exec "$@"', "bash", *command]
+    done = subprocess.run(limited, capture_output=True, text=True)
+    assert done.returncode == 1 and "File too large" in done.stderr, done.stderr
+    assert files_of(tmp_path / "saved") == {"config.json": b"older", "model.safetensors": b"older"}
+    limited[-1] = tmp_path / "made" / "within"
+    assert subprocess.run(limited, capture_output=True).returncode == 1
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_save_follows_no_link_and_takes_no_mode(tmp_path):
+    task, _ = saved_gpt2(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    for file in (tmp_path / "model").iterdir():
+        file.chmod(0o444)
+    before = files_of(tmp_path / "model")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "config.json").symlink_to(tmp_path / "model" / "config.json")
+    (tmp_path / "saved" / "model.safetensors").symlink_to(tmp_path / "model" / "model.safetensors")
+    os.link(tmp_path / "model" / "tokenizer.json", tmp_path / "saved" / "tokenizer.json")
+    for _ in range(2):
+        done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert files_of(tmp_path / "model") == before
+    for file in (tmp_path / "saved").iterdir():
+        assert not file.is_symlink() and file.stat().st_mode & 0o200 and file.stat().st_nlink == 1, file
+
+
+def test_of_weights_in_one_file_and_in_several_the_one_is_read_and_an_old_index_goes(tmp_path):
+    task, model = make("gpt2")
+    model.save_pretrained(tmp_path / "saved", max_shard_size="20KB")
+    with torch.no_grad():
+        model.transformer.wte.weight.add_(1.0)
+    model.save_pretrained(tmp_path / "model")
+    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [file.name for file in (tmp_path / "saved").glob("*.safetensors*")] == ["model.safetensors"]
+    os.rename(tmp_path / "saved", tmp_path / "first")
+    _, older = make("gpt2")
+    older.save_pretrained(tmp_path / "first", max_shard_size="20KB")
+    if not (tmp_path / "first" / "model.safetensors").exists():  # transformers removes it
+        model.save_pretrained(tmp_path / "one")
+        os.rename(tmp_path / "one" / "model.safetensors", tmp_path / "first" / "model.safetensors")
+    done = run(tmp_path / "first", task, inputs(task)[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert torch.equal(load_file(tmp_path / "saved" / "model.safetensors")["transformer.wte.weight"],
+                       model.transformer.wte.weight)
+
+
+def change_weights(path, change):
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+WTE = "transformer.wte.weight"
+REFUSED_WEIGHTS = {
+    "eight bits": (lambda t: t.update({WTE: t[WTE].to(torch.float8_e4m3fn)}), "remat reads float32"),
+    "integers": (lambda t: t.update({WTE: t[WTE].to(torch.int8)}), "remat reads float32"),
+    "an adapter": (lambda t: t.update({f"lora.{i}": torch.ones(2) for i in range(5)}),
+                   "have 5 tensors that the model of config.json has no place for ('lora.0', 'lora.1', 'lora.2', ...)"),
+    "an output layer of its own": (lambda t: t.update({"lm_head.weight": t[WTE] + 1}), "other numbers"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_WEIGHTS)
+def test_weights_that_would_be_lost_are_refused(case, tmp_path):
+    change, message = REFUSED_WEIGHTS[case]
+    task, _ = saved_gpt2(tmp_path / "model")
+    change_weights(tmp_path / "model", change)
+    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    assert done.returncode == 1 and message in done.stderr, done.stderr
+
+
+def test_what_transformers_ignores_is_no_reason_to_refuse(tmp_path):
+    task, _ = saved_gpt2(tmp_path / "model")
+    change_weights(tmp_path / "model", lambda t: t.update({
+        "transformer.h.0.attn.bias": torch.ones(4), "transformer.h.0.attn.masked_bias": torch.ones(1),
+        "lm_head.weight": t[WTE].clone(), "score.weight": torch.ones(2, 32)}))
+    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_licenses_and_chat_templates_are_kept_and_programs_are_not(tmp_path):
+    task, _ = saved_gpt2(tmp_path / "model")
+    (tmp_path / "model" / "additional_chat_templates").mkdir()
+    names = ["LICENSE", "NOTICE.md", "USE_POLICY.md", "README.md", "additional_chat_templates/tools.jinja"]
+    for name in [*names, "modeling.py", "LICENSE.py"]:
+        (tmp_path / "model" / name).write_text(name)
+    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    assert done.returncode == 0, done.stderr
+    saved = files_of(tmp_path / "saved")
+    assert [saved.get(name) for name in names] == [name.encode() for name in names]
+    assert not [name for name in saved if name.endswith(".py")]
