@@ -80,6 +80,7 @@ class WrappedSteps:
         self.guest_of: Step | None = None  # that step
         self.thread = 0
         self.depth = 0
+        self.called: Callable[[], bool] = bool  # whether the outermost call goes on
         self.calls: list[weakref.ref[Call]] = []
         self.made = 0  # calls so far
         self.live_before = 0  # values that autograd may ask for, when the present call began
@@ -141,11 +142,13 @@ class WrappedSteps:
                 self._enter_others(module)
                 return
             self.thread = here
-            self.step = self.session.of(module).step_of_call(partial(_goes_on, weakref.ref(module)))
+            self.called = partial(_goes_on, weakref.ref(module))
             note_wrapped(self)
+            self.step = self.session.of(module).step_of_call(self.called)
         elif self.thread == here and self.depth == 0:
             self.live_before = self.step.live_values()
-            self.step.enter_forward(partial(_goes_on, weakref.ref(module)))
+            self.called = partial(_goes_on, weakref.ref(module))
+            self.step.enter_forward(self.called)
         if self.thread == here:
             self.depth += 1
 
@@ -294,9 +297,12 @@ class WrappedSteps:
     def end_waiting(self) -> None:
         """The user begins a step: what waits for backward is part of no other one."""
         with self.lock:
-            waits = self.step is not None and self.depth == 0 and not _in_backward()
-            if waits and self.thread == threading.get_ident():
+            if self.step is None or self.thread != threading.get_ident() or _in_backward():
+                return
+            if self.depth == 0:
                 self.end(self._outcome())
+            elif not self.called():  # an interrupt has ended the call
+                self.end(completed=False)
 
     def _backward_done(self, step: Step) -> None:
         with self.lock:

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from torch import nn
 from compare import blocks, run, same_bits
 from scopes import Dropping, doing_in_backward, loss_of
 
@@ -184,3 +185,19 @@ def test_a_step_that_is_forgotten_ends():
     session.step()
     with session.step():
         pass
+
+
+def test_a_session_after_a_wrapped_call_that_was_interrupted():
+    class Interrupted(nn.Module):
+        def forward(self, x):
+            raise KeyboardInterrupt
+
+    model = remat.wrap(nn.Sequential(nn.Linear(64, 64), Interrupted()), budget="60%")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.randn(8, 64))
+        with remat.Session().step():
+            pass
+    del model[1]
+    loss_of(model(torch.randn(8, 64))).backward()
+    assert remat.session_of(model).report().completed
