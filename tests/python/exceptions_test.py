@@ -9,9 +9,9 @@ import threading
 
 import pytest
 import torch
-from torch import nn
 from compare import blocks, run, same_bits
 from scopes import Dropping, doing_in_backward, loss_of
+from torch import nn
 
 import remat
 
