@@ -171,7 +171,7 @@ def test_a_save_that_fails_leaves_the_directory_as_it_was(tmp_path):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "saved" / name).write_text("older")
     (tmp_path / "model" / "vocabulary.txt").write_text("x" * 400_000)  # after the weights, beyond the limit of 200 KiB
-    save_file(inputs(task)[0], tmp_path / "in.safetensors")
+    save_file(inputs("gpt2")[0], tmp_path / "in.safetensors")
     command = [PROGRAM, tmp_path / "model", task, tmp_path / "in.safetensors", tmp_path / "out.safetensors",
                tmp_path / "gradients", tmp_path / "saved"]
     limited = ["bash", "-c", 'trap "" XFSZ; ulimit -f 200; exec "$@"', "bash", *command]
@@ -194,7 +194,7 @@ def test_a_save_follows_no_link_and_takes_no_mode(tmp_path):
     (tmp_path / "saved" / "model.safetensors").symlink_to(tmp_path / "model" / "model.safetensors")
     os.link(tmp_path / "model" / "tokenizer.json", tmp_path / "saved" / "tokenizer.json")
     for _ in range(2):
-        done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+        done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
         assert done.returncode == 0, done.stderr
     assert files_of(tmp_path / "model") == before
     for file in (tmp_path / "saved").iterdir():
@@ -207,7 +207,7 @@ def test_of_weights_in_one_file_and_in_several_the_one_is_read_and_an_old_index_
     with torch.no_grad():
         model.transformer.wte.weight.add_(1.0)
     model.save_pretrained(tmp_path / "model")
-    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert [file.name for file in (tmp_path / "saved").glob("*.safetensors*")] == ["model.safetensors"]
     os.rename(tmp_path / "saved", tmp_path / "first")
@@ -216,7 +216,7 @@ def test_of_weights_in_one_file_and_in_several_the_one_is_read_and_an_old_index_
     if not (tmp_path / "first" / "model.safetensors").exists():  # transformers removes it
         model.save_pretrained(tmp_path / "one")
         os.rename(tmp_path / "one" / "model.safetensors", tmp_path / "first" / "model.safetensors")
-    done = run(tmp_path / "first", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "first", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert torch.equal(load_file(tmp_path / "saved" / "model.safetensors")["transformer.wte.weight"],
                        model.transformer.wte.weight)
@@ -243,7 +243,7 @@ def test_weights_that_would_be_lost_are_refused(case, tmp_path):
     change, message = REFUSED_WEIGHTS[case]
     task, _ = saved_gpt2(tmp_path / "model")
     change_weights(tmp_path / "model", change)
-    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 1 and message in done.stderr, done.stderr
 
 
@@ -252,7 +252,7 @@ def test_what_transformers_ignores_is_no_reason_to_refuse(tmp_path):
     change_weights(tmp_path / "model", lambda t: t.update({
         "transformer.h.0.attn.bias": torch.ones(4), "transformer.h.0.attn.masked_bias": torch.ones(1),
         "lm_head.weight": t[WTE].clone(), "score.weight": torch.ones(2, 32)}))
-    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -262,7 +262,7 @@ def test_licenses_and_chat_templates_are_kept_and_programs_are_not(tmp_path):
     names = ["LICENSE", "NOTICE.md", "USE_POLICY.md", "README.md", "additional_chat_templates/tools.jinja"]
     for name in [*names, "modeling.py", "LICENSE.py"]:
         (tmp_path / "model" / name).write_text(name)
-    done = run(tmp_path / "model", task, inputs(task)[0], tmp_path)
+    done = run(tmp_path / "model", task, inputs("gpt2")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     saved = files_of(tmp_path / "saved")
     assert [saved.get(name) for name in names] == [name.encode() for name in names]
