@@ -6,8 +6,8 @@
 //         evicted.
 // Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers,
 //         which nobody sees. Operators that overwrite all of it are recorded. Where it is read as it is, it can be
-//         recomputed if its factory gave it these contents, and otherwise becomes a leaf. A checksum tells, on the CPU; it is taken again
-//         when an operator has written to a part.
+//         recomputed if its factory gave it these contents, and otherwise becomes a leaf. A checksum tells, on the CPU;
+//         it is taken again when an operator has written to a part.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Tape::before_write), any other loses its home.
 //
