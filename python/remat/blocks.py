@@ -30,7 +30,7 @@ def _dropping(blocks: Iterable[nn.Module]) -> Policies:
 class _Region:
     """The hooks of one block: its forward runs under ``remat.policy(keep)``."""
 
-    def __init__(self, keep: Keep = ()) -> None:
+    def __init__(self, keep: Keep) -> None:
         self._keep = keep if isinstance(keep, str) else [operator_name(operator) for operator in keep]
         self._policy = policy_of(self._keep)
 
@@ -68,7 +68,8 @@ class _Switch:
     def _named(self) -> Policies | None:
         if self._blocks is None:
             return None
-        return {block: keep for block, keep in ((reference(), keep) for reference, keep in self._blocks) if block}
+        named = ((reference(), keep) for reference, keep in self._blocks)
+        return {block: keep for block, keep in named if block is not None}
 
     def enable(
         self,

@@ -293,3 +293,13 @@ def test_policies_for_no_module_are_refused():
         remat.enable(paths(), policies={})
     with pytest.raises(remat.Error, match='keep is "most"'):
         remat.enable(paths(), policies={"layers.*": "most"})
+
+
+def test_an_empty_block_stays_named():
+    """Which is false, as a list without members is."""
+    model = tiny()
+    model.transformer.register_module("none", nn.Sequential())
+    remat.enable(model, blocks=[model.transformer.none])
+    model.gradient_checkpointing_disable()
+    model.gradient_checkpointing_enable()
+    assert len(model.transformer.none._forward_hooks) == 1
