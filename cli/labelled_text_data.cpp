@@ -1,7 +1,6 @@
 #include "cli/labelled_text_data.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -14,23 +13,18 @@ LabelledTextData::LabelledTextData(LabelledTokens tokens, data::Labels labels, c
                                    int64_t batch, uint64_t seed)
     : tokens_(std::move(tokens)),
       labels_(std::move(labels)),
-      batch_(batch),
-      order_(std::ssize(tokens_.texts), seed),
+      batches_(std::ssize(tokens_.texts), batch, seed),
       bytes_(std::ssize(contents)),
       fingerprint_(cli::fingerprint(contents)) {}
 
 Batch LabelledTextData::training_batch(int64_t step, int64_t first, int64_t rows) const {
-  std::vector<int64_t> which;
-  for (int64_t row = 0; row < batch_; ++row) which.push_back(order_.at((step - 1) * batch_ + row));
-  return make_batch(which, first, rows);
+  return make_batch(batches_.of_step(step), first, rows);
 }
 
-int64_t LabelledTextData::evaluation_batches() const { return (std::ssize(tokens_.texts) + batch_ - 1) / batch_; }
+int64_t LabelledTextData::evaluation_batches() const { return batches_.count(); }
 
 Batch LabelledTextData::evaluation_batch(int64_t index) const {
-  const int64_t first = index * batch_;
-  std::vector<int64_t> which(static_cast<size_t>(std::min(batch_, std::ssize(tokens_.texts) - first)));
-  std::iota(which.begin(), which.end(), first);
+  const auto which = batches_.in_order(index);
   return make_batch(which, 0, std::ssize(which));
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/training_data.h"
-#include "data/epoch_order.h"
+#include "data/batches.h"
 
 namespace remat::cli {
 
@@ -40,8 +40,7 @@ class LabelledTextData final : public TrainingData {
 
   LabelledTokens tokens_;
   data::Labels labels_;
-  int64_t batch_;
-  mutable data::EpochOrder order_;
+  mutable data::Batches batches_;
   int64_t bytes_;
   std::string fingerprint_;
 };

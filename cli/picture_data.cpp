@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -78,8 +77,7 @@ Collection read_collection(const fs::path& directory, Split split) {
 PictureData::PictureData(data::Pictures pictures, int64_t classes, int64_t batch, uint64_t seed)
     : pictures_(std::move(pictures)),
       labels_(numbered_labels(classes)),
-      batch_(batch),
-      order_(std::ssize(pictures_.classes), seed) {
+      batches_(std::ssize(pictures_.classes), batch, seed) {
   const auto bytes_of = [](const auto& numbers) {
     return std::string_view(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof numbers[0]);
   };
@@ -87,23 +85,17 @@ PictureData::PictureData(data::Pictures pictures, int64_t classes, int64_t batch
 }
 
 Batch PictureData::training_batch(int64_t step, int64_t first, int64_t rows) const {
-  std::vector<int64_t> which;
-  for (int64_t row = first; row < first + rows; ++row) which.push_back(order_.at((step - 1) * batch_ + row));
-  return make_batch(which);
+  const auto which = batches_.of_step(step);
+  return make_batch(std::span(which).subspan(static_cast<size_t>(first), static_cast<size_t>(rows)));
 }
 
-int64_t PictureData::evaluation_batches() const { return (std::ssize(pictures_.classes) + batch_ - 1) / batch_; }
+int64_t PictureData::evaluation_batches() const { return batches_.count(); }
 
-Batch PictureData::evaluation_batch(int64_t index) const {
-  const int64_t first = index * batch_;
-  std::vector<int64_t> which(static_cast<size_t>(std::min(batch_, std::ssize(pictures_.classes) - first)));
-  std::iota(which.begin(), which.end(), first);
-  return make_batch(which);
-}
+Batch PictureData::evaluation_batch(int64_t index) const { return make_batch(batches_.in_order(index)); }
 
 int64_t PictureData::bytes() const { return std::ssize(pictures_.pixels); }
 
-Batch PictureData::make_batch(const std::vector<int64_t>& which) const {
+Batch PictureData::make_batch(std::span<const int64_t> which) const {
   const auto& [channels, height, width, pixels, classes] = pictures_;
   const int64_t rows = std::ssize(which), size = channels * height * width;
   auto bytes = at::empty({rows, channels, height, width}, at::kByte);

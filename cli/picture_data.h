@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/training_data.h"
-#include "data/epoch_order.h"
+#include "data/batches.h"
 #include "data/pictures.h"
 
 namespace remat::cli {
@@ -32,12 +33,11 @@ class PictureData final : public TrainingData {
   std::string fingerprint() const override { return fingerprint_; }
 
  private:
-  Batch make_batch(const std::vector<int64_t>& which) const;
+  Batch make_batch(std::span<const int64_t> which) const;
 
   data::Pictures pictures_;
   data::Labels labels_;
-  int64_t batch_;
-  mutable data::EpochOrder order_;
+  mutable data::Batches batches_;
   std::string fingerprint_;
 };
 

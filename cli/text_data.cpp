@@ -8,7 +8,7 @@
 
 #include "cli/fingerprint.h"
 #include "cli/input_file.h"
-#include "data/mix.h"
+#include "util/mix.h"
 
 namespace remat::cli {
 
@@ -29,7 +29,6 @@ TextData::TextData(const std::string& path, int64_t seq, uint64_t seed, const En
 
 std::vector<int64_t> TextData::example(int64_t step, int64_t row) const {
   const auto places = static_cast<uint64_t>(tokens() - seq_);
-  using data::mix;
   const uint64_t place = mix(mix(mix(seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(row)) % places;
   std::vector<int64_t> example;
   for (size_t i = place; i <= place + static_cast<size_t>(seq_); ++i) {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "data/mix.h"
+#include "util/mix.h"
 
 namespace remat::data {
 

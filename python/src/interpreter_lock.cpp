@@ -4,17 +4,14 @@
 #include "module.h"
 
 namespace remat::python {
-namespace {
 
-void* release() {
+void* release_lock() {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return nullptr;
   return PyEval_SaveThread();
 }
 
-void acquire(void* released) { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); }
+void acquire_lock(void* released) { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); }
 
-}  // namespace
-
-void bind_interpreter_lock() { extension::set_interpreter_lock({.release = release, .acquire = acquire}); }
+void bind_interpreter_lock() { extension::set_interpreter_lock({.release = release_lock, .acquire = acquire_lock}); }
 
 }  // namespace remat::python

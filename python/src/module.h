@@ -20,6 +20,11 @@ void bind_scopes(py::module_& m);
 void bind_session(py::module_& m);
 void bind_wrappers(py::module_& m);
 
+/// Releases the interpreter's lock where this thread holds it, and returns what acquire_lock() takes; null where it
+/// does not.
+void* release_lock();
+void acquire_lock(void* released);
+
 /// See remat.Session's process_group: by all-reductions over `connections`, which nothing else uses.
 Ranks ranks_of(c10::intrusive_ptr<c10d::Backend> connections);
 

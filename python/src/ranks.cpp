@@ -2,7 +2,6 @@
 // other would be raised between what some of them know and others do not.
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,9 +22,9 @@ std::shared_ptr<c10d::Backend> of_this_process(c10::intrusive_ptr<c10d::Backend>
   const pid_t owner = getpid();
   return {backend.release(), [owner](c10d::Backend* held) {
             if (getpid() != owner) return;
-            std::optional<py::gil_scoped_release> unlocked;
-            if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) unlocked.emplace();
+            void* const released = release_lock();
             c10::intrusive_ptr<c10d::Backend>::reclaim(held);
+            if (released != nullptr) acquire_lock(released);
           }};
 }
 

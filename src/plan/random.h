@@ -3,18 +3,19 @@
 
 #include <cstdint>
 
+#include "util/mix.h"
+
 namespace remat::planners {
 
-/// SplitMix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+/// SplitMix64: see mix().
 class SplitMix {
  public:
   explicit SplitMix(uint64_t seed = 1) : state_(seed) {}
 
   uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31U);
+    const uint64_t result = mix(state_);
+    state_ += kSplitMixStep;
+    return result;
   }
   /// From 0 to below `bound`, which is not 0.
   uint64_t below(uint64_t bound) { return next() % bound; }

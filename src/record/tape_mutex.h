@@ -8,8 +8,8 @@
 
 namespace remat {
 
-/// Recursive. Who waits for it does so without the interpreter's lock: its owner may need that to
-/// destroy what Python owns.
+/// Recursive. Who waits for it does so without the interpreter's lock: its owner may need that to destroy what
+/// Python owns.
 class TapeMutex {
  public:
   void lock() {
