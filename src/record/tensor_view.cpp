@@ -57,9 +57,9 @@ at::Tensor TensorView::over(StoragePtr storage) const {
 }
 
 at::Tensor TensorView::shape_over(StoragePtr storage) const {
-  TensorView shape = *this;
-  shape.keys = keys - DispatchKeySet({DispatchKey::Conjugate, DispatchKey::Negative});
-  return shape.over(std::move(storage));
+  TensorView plain = *this;
+  plain.keys = keys - DispatchKeySet({DispatchKey::Conjugate, DispatchKey::Negative});
+  return plain.over(std::move(storage));
 }
 
 void choose_plain_tensors(bool meta) { t_meta = meta; }
