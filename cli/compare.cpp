@@ -105,7 +105,7 @@ class Turns {
 std::string batch_text(const TrainSettings& settings) {
   const auto batch = std::to_string(settings.batch), seq = std::to_string(settings.model.seq);
   if (learns_pictures(settings)) return batch + " pictures";
-  if (settings.task == kClassify) return batch + " texts of at most " + seq + " tokens";
+  if (settings.model.task == kClassify) return batch + " texts of at most " + seq + " tokens";
   return batch + " x " + seq + (settings.model.directory.empty() ? " bytes" : " tokens");
 }
 

@@ -25,12 +25,10 @@ nlohmann::json decisive(const TrainSettings& settings) {
     json["heads"] = model.heads;
     json["dropout"] = model.dropout.value_or(kUsualDropout);
   }
-  if (settings.task == kClassify) {
-    json["task"] = settings.task;
-    if (!learns_pictures(settings)) {
-      json["text-column"] = settings.columns.text;
-      json["label-column"] = settings.columns.label;
-    }
+  if (model.task != kNextToken) json["task"] = model.task;
+  if (model.task == kClassify && !learns_pictures(settings)) {
+    json["text-column"] = settings.columns.text;
+    json["label-column"] = settings.columns.label;
   }
   if (settings.accumulate != 1) json["accumulate"] = settings.accumulate;
   const TrainSettings usual;
@@ -65,11 +63,13 @@ std::string model_text(const ModelSettings& settings) {
 }
 
 int64_t items_per_step(const TrainSettings& settings) {
-  if (settings.task == kClassify) return settings.batch;
+  if (settings.model.task == kClassify) return settings.batch;
   return settings.batch * (predicts_every_token(settings.model) ? settings.model.seq : 1);
 }
 
-std::string item_name(const TrainSettings& settings) { return settings.task == kClassify ? "examples" : "tokens"; }
+std::string item_name(const TrainSettings& settings) {
+  return settings.model.task == kClassify ? "examples" : "tokens";
+}
 
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours) {
   std::string text;

@@ -24,8 +24,10 @@ constexpr double kUsualDropout = 0.1;
 // Tasks.
 constexpr const char* kNextToken = "next-token";
 constexpr const char* kClassify = "classify";
+constexpr const char* kMaskedTokens = "mlm";
 
 struct ModelSettings {
+  std::string task = kNextToken;  ///< or one of the others above
   /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet56" or "vit".
   std::string kind = "gpt";
   std::string directory = {};  ///< of Hugging Face's form: the model, its weights and its tokenizer; empty: none
@@ -39,7 +41,6 @@ struct ModelSettings {
 
 struct TrainSettings {
   ModelSettings model;
-  std::string task = kNextToken;  ///< or kClassify
   std::string data;
   data::Columns columns;  ///< of the data, where it is classified
   std::string held_out;   ///< a file to be judged by before and after; empty: none
@@ -111,7 +112,7 @@ inline bool has_layers(const ModelSettings& settings) { return !settings.kind.st
 
 /// Are pictures to be classified, not texts?
 inline bool learns_pictures(const TrainSettings& settings) {
-  return settings.task == kClassify && settings.model.directory.empty();
+  return settings.model.task == kClassify && settings.model.directory.empty();
 }
 
 /// Does the model predict the token after every position, or the one after its window?

@@ -46,6 +46,7 @@ zoo::WindowMlpConfig mlp(const ModelSettings& settings) {
 
 pretrained::ModelDirectory open_directory(const ModelSettings& settings, const data::Labels& labels) {
   pretrained::LoadOptions options{.task = pretrained::Task::kNextToken, .dropout = settings.dropout};
+  if (settings.task == kMaskedTokens) options.task = pretrained::Task::kMaskedTokens;
   if (!labels.empty()) {
     options.task = pretrained::Task::kClassify;
     options.labels = labels.names;

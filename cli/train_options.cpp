@@ -15,14 +15,15 @@
 namespace remat::cli {
 namespace {
 
-constexpr int64_t kLeastClassifiedSeq = 3;  // [CLS], a token, [SEP]
+constexpr int64_t kLeastBertSeq = 3;  // [CLS], a token, [SEP]
 
 void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
   add.group("What to train");
-  add.choice("--task", options.settings.task, {kNextToken, kClassify},
-             "next-token: predict every next token of a text. classify: tell the label of every text\n(--hf) or "
-             "picture (--model resnet18 and the like)");
+  add.choice("--task", model.task, {kNextToken, kMaskedTokens, kClassify},
+             "next-token: predict every next token of a text. mlm: predict tokens of a text that are hidden\n(--hf "
+             "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model\nresnet18 "
+             "and the like)");
   add.file(
       "--data", options.settings.data,
       "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify:\nlabelled texts, a .csv "
@@ -35,8 +36,8 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.add("--text-column", options.settings.columns.text, "Column of the texts (classify)")->type_name("NAME");
   add.add("--label-column", options.settings.columns.label, "Column of the labels (classify)")->type_name("NAME");
   add.file("--hf", model.directory,
-           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert to "
-           "classify), model.safetensors, tokenizer")
+           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert for "
+           "mlm and classify), model.safetensors, tokenizer")
       ->type_name("DIR");
   add.choice(
       "--model", model.kind, {"gpt", "mlp", "resnet18", "resnet20", "resnet56", "vit"},
@@ -94,30 +95,32 @@ class Contradictions {
 void check_task(const TrainSettings& settings, const Contradictions& contradictions) {
   const auto& model = settings.model;
   const bool for_texts = model.kind == "gpt" || model.kind == "mlp";
-  if (model.directory.empty() && for_texts && settings.task == kClassify) {
+  if (model.directory.empty() && for_texts && model.task == kClassify) {
     throw UsageError(contradictions.where({"--task", "--model"}) +
                      "--task classify needs a model that classifies; name one with --hf, for texts, or --model "
                      "(resnet18, resnet20, resnet56, vit), for pictures");
   }
-  if (!for_texts && settings.task != kClassify) {
+  if (!for_texts && model.task != kClassify) {
     throw UsageError(contradictions.where({"--task", "--model"}) + "--model " + model.kind +
                      " needs --task classify; add it, or take gpt or mlp");
   }
-  if (settings.task != kClassify) {
-    for (const auto* option : {"--text-column", "--label-column"}) {
-      contradictions.refuse_ineffective(option, "--task", "--task " + settings.task);
-    }
-    return;
+  if (model.task == kMaskedTokens && model.directory.empty()) {
+    throw UsageError(contradictions.where({"--task"}) +
+                     "--task mlm needs a model that sees both sides of a hidden token; name a bert with --hf");
   }
-  if (learns_pictures(settings)) {
+  if (model.task != kClassify) {
+    for (const auto* option : {"--text-column", "--label-column"}) {
+      contradictions.refuse_ineffective(option, "--task", "--task " + model.task);
+    }
+  } else if (learns_pictures(settings)) {
     for (const auto* option : {"--text-column", "--label-column", "--seq"}) {
       contradictions.refuse_ineffective(option, "--model", "--task classify without --hf");
     }
     return;
   }
-  if (settings.model.seq < kLeastClassifiedSeq) {
-    throw UsageError(contradictions.where({"--seq"}) + "--seq " + std::to_string(settings.model.seq) +
-                     " has no room for a token between [CLS] and [SEP]; give " + std::to_string(kLeastClassifiedSeq) +
+  if (model.task != kNextToken && model.seq < kLeastBertSeq) {
+    throw UsageError(contradictions.where({"--seq"}) + "--seq " + std::to_string(model.seq) +
+                     " has no room for a token between [CLS] and [SEP]; give " + std::to_string(kLeastBertSeq) +
                      " or more");
   }
 }
@@ -189,6 +192,16 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
     throw UsageError(contradictions.where({"--resume", "--checkpoint-every"}) +
                      "--resume and --checkpoint-every need a file; name it with --checkpoint");
+  }
+}
+
+/// The file, or where pictures are in a directory those of its files that are data.
+void add_files_of(const NamedPath& data, std::vector<NamedPath>& files) {
+  files.push_back(data);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(data.path, error)) {
+    const auto name = entry.path().filename().string();
+    if (name.ends_with("-ubyte") || name.ends_with(".bin")) files.push_back({data.name, entry.path().string()});
   }
 }
 
@@ -309,12 +322,11 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
   refuse_contradictions(options, settings);
+  std::vector<NamedPath> read = {{"--config", options.config}, {"--plan", settings.plan}};
+  add_files_of({"--data", settings.data}, read);
+  add_files_of({"--eval", settings.held_out}, read);
   check_different_files(
-      {{"--data", settings.data},
-       {"--eval", settings.held_out},
-       {"--config", options.config},
-       {"--plan", settings.plan}},
-      {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
+      read, {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
   return settings;
 }
 

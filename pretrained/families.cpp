@@ -11,11 +11,19 @@
 namespace remat::pretrained {
 namespace {
 
+std::string name_of(Task task) {
+  if (task == Task::kNextToken) return "next-token";
+  return task == Task::kMaskedTokens ? "mlm" : "classify";
+}
+
 void expect_task(const ConfigFile& config, const LoadOptions& options, std::initializer_list<Task> known) {
+  std::string names;
   for (const Task task : known) {
     if (task == options.task) return;
+    names += (names.empty() ? "" : " or ") + name_of(task);
   }
-  config.refuse("describes a " + config.text("model_type") + ", which remat does not train for this task");
+  config.refuse("describes a " + config.text("model_type") + ", which remat trains for the task " + names + ", not " +
+                name_of(options.task));
 }
 
 // ---- GPT-2 ----
@@ -156,6 +164,7 @@ Description describe_bert(const ConfigFile& config, const LoadOptions& options) 
       .classes = options.classes(),
       .dropout = options.dropout.value_or(dropout),
       .attention_dropout = options.dropout.value_or(config.number("attention_probs_dropout_prob", 0.1)),
+      .classifier_dropout = options.dropout.value_or(config.number("classifier_dropout", dropout)),
       .norm_eps = config.number("layer_norm_eps", 1e-12),
       .head = options.task == Task::kClassify ? zoo::BertHead::kClassify : zoo::BertHead::kMaskedTokens};
   return {.make = [bert] { return zoo::make_bert(bert); },

@@ -86,6 +86,7 @@ class Bert : public Model {
  public:
   explicit Bert(const BertConfig& config)
       : dropout_(config.dropout),
+        classifier_dropout_(config.classifier_dropout),
         tokens_(torch::nn::EmbeddingOptions(config.vocab, config.width).padding_idx(config.padding)),
         positions_(config.seq, config.width),
         types_(config.types, config.width),
@@ -96,6 +97,7 @@ class Bert : public Model {
     register_module("norm", norm_);
     for (int64_t i = 0; i < config.layers; ++i) {
       layers_.push_back(register_module("layer" + std::to_string(i), std::make_shared<EncoderLayer>(config)));
+      add_block_parameters(layers_.back()->parameters());
     }
     if (config.head == BertHead::kClassify) {
       pool_ = register_module("pool", torch::nn::Linear(config.width, config.width));
@@ -120,13 +122,14 @@ class Bert : public Model {
       x = run_block([layer, bias](const at::Tensor& h) { return layer->forward(h, bias); }, std::move(x));
     }
     if (predict_ != nullptr) return predict_->forward(x, tokens_->weight);
-    return classify_(drop(at::tanh(pool_(x.select(1, 0)))));
+    const auto pooled = at::tanh(pool_(x.select(1, 0)));
+    return classify_(at::dropout(pooled, classifier_dropout_, is_training()));
   }
 
  private:
   at::Tensor drop(const at::Tensor& x) const { return at::dropout(x, dropout_, is_training()); }
 
-  double dropout_;
+  double dropout_, classifier_dropout_;
   torch::nn::Embedding tokens_, positions_, types_;
   torch::nn::LayerNorm norm_;
   std::vector<std::shared_ptr<EncoderLayer>> layers_;
@@ -151,7 +154,7 @@ void check(const BertConfig& config) {
     throw Error("[bert] width " + std::to_string(config.width) + " is not a multiple of heads " +
                 std::to_string(config.heads) + "; change one of them");
   }
-  for (const double dropout : {config.dropout, config.attention_dropout}) {
+  for (const double dropout : {config.dropout, config.attention_dropout, config.classifier_dropout}) {
     if (dropout >= 0 && dropout < 1) continue;
     throw Error("[bert] dropout is " + std::to_string(dropout) + "; give a number from 0 up to, not including, 1");
   }

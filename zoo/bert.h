@@ -25,8 +25,9 @@ struct BertConfig {
   std::optional<int64_t> padding = std::nullopt;  ///< a token whose embedding gets no gradient
   int64_t types = 2;                              ///< of tokens: which of two texts one belongs to
   int64_t classes = 2;                            ///< of a classification
-  double dropout = 0.1;                           ///< after embeddings, projections and the pooler; 0 <= dropout < 1
+  double dropout = 0.1;                           ///< after embeddings and projections; 0 <= dropout < 1
   double attention_dropout = 0.1;                 ///< on attention weights
+  double classifier_dropout = 0.1;                ///< after the pooler
   double norm_eps = 1e-12;
   BertHead head = BertHead::kClassify;
 };
