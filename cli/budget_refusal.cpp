@@ -8,12 +8,8 @@ std::string budget_refusal(const BudgetError& error) {
   const std::string message = error.what();
   if (!message.starts_with("[budget] ")) return message;  // of `remat plan`, or of this command itself
   auto text = message.substr(0, message.find("; "));
-  text += "; give a larger --budget, or lower --batch; no budget below " +
-          format_exact_bytes(error.lower_bound_bytes()) + " can work";
-  if (const auto known = error.smallest_known_bytes()) {
-    text += ", and one of " + format_exact_bytes(*known) + " would have";
-  }
-  return text;
+  return text + "; give --budget " + std::to_string(error.needed_bytes()) + " (" + format_bytes(error.needed_bytes()) +
+         ") or more, or lower --batch; no budget below " + format_exact_bytes(error.lower_bound_bytes()) + " can work";
 }
 
 }  // namespace remat::cli

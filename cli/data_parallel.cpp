@@ -4,6 +4,7 @@
 #include <string>
 
 #include <remat/distributed.h>
+#include <remat/error.h>
 #include <torch/torch.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -83,6 +84,9 @@ class Replicated final : public Connected {
 class Sharded final : public Connected {
  public:
   Sharded(zoo::Model& model, const RankPlace& place) : Connected(place) {
+    if (model.block_parameters().empty()) {
+      throw Error("[train] this model does not say what parameters its blocks have; leave --shard out");
+    }
     std::vector<at::Tensor> rest = model.parameters();
     for (const auto& parameters : model.block_parameters()) {
       for (const at::Tensor& parameter : parameters) {

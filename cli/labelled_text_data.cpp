@@ -38,9 +38,10 @@ Batch LabelledTextData::make_batch(const std::vector<int64_t>& which, int64_t fi
   auto targets = batch.target.accessor<int64_t, 1>();
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t i = which[static_cast<size_t>(first + row)];
+    const int64_t begin = tokens_.pads_left ? longest - std::ssize(text(i)) : 0;
     for (int64_t place = 0; place < std::ssize(text(i)); ++place) {
-      inputs[row][0][place] = text(i)[static_cast<size_t>(place)];
-      inputs[row][2][place] = 1;
+      inputs[row][0][begin + place] = text(i)[static_cast<size_t>(place)];
+      inputs[row][2][begin + place] = 1;
     }
     targets[row] = tokens_.classes[static_cast<size_t>(i)];
   }

@@ -14,7 +14,8 @@ namespace remat::cli {
 struct LabelledTokens {
   std::vector<std::vector<int64_t>> texts;
   std::vector<int64_t> classes;  ///< of each text
-  int64_t padding = 0;           ///< the token that stands where a text has ended
+  int64_t padding = 0;           ///< the token that stands where there is no text
+  bool pads_left = false;        ///< texts end where the longest ends, else they begin together
 };
 
 class LabelledTextData final : public TrainingData {

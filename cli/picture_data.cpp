@@ -54,17 +54,23 @@ struct Collection {
 
 Collection read_collection(const fs::path& directory, Split split) {
   const bool training = split == Split::kTraining;
-  if (fs::exists(directory / "train-images-idx3-ubyte")) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    data::refuse_file(directory.string(), (error ? "cannot be read (" + error.message() + ")" : "is no directory") +
+                                              "; give the one with the files of MNIST, CIFAR-10 or CIFAR-100");
+  }
+  const auto has = [&](const char* name) { return fs::exists(directory / name, error); };
+  if (has("train-images-idx3-ubyte")) {
     return {read_mnist(directory, training ? "train" : "t10k"), 10};
   }
-  if (fs::exists(directory / "data_batch_1.bin")) {
+  if (has("data_batch_1.bin")) {
     std::vector<std::string> names = {"test_batch.bin"};
     if (training) {
       names = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
     }
     return {read_cifar(directory, names, data::Cifar::k10), 10};
   }
-  if (fs::exists(directory / "train.bin")) {
+  if (has("train.bin")) {
     return {read_cifar(directory, {training ? "train.bin" : "test.bin"}, data::Cifar::k100), 100};
   }
   data::refuse_file(directory.string(),

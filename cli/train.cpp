@@ -22,6 +22,7 @@
 #include "cli/train_model.h"
 #include "cli/training_data.h"
 #include "cli/training_loop.h"
+#include "data/file_error.h"
 
 namespace remat::cli {
 namespace {
@@ -30,9 +31,11 @@ namespace fs = std::filesystem;
 
 // What a checkpoint says of itself: everything that must agree for a resumed run to give the same bits.
 nlohmann::json about(const TrainSettings& settings, const TrainingData& data, int64_t step) {
-  return {{"settings", decisive(settings)},
-          {"text", {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}}},
-          {"step", step}};
+  nlohmann::json json = {{"settings", decisive(settings)},
+                         {"text", {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}}},
+                         {"step", step}};
+  if (!data.labels().empty()) json["labels"] = data.labels().names;
+  return json;
 }
 
 void save(const std::string& path, const TrainSettings& settings, const TrainingData& data, const Trainer& trainer) {
@@ -53,6 +56,12 @@ void resume(const TrainSettings& settings, const TrainingData& data, Trainer& tr
     throw Error("[checkpoint] '" + settings.checkpoint + "' was trained on another text (" +
                 theirs.at("text").at("bytes").dump() + " bytes, '" + settings.data + "' has " +
                 std::to_string(data.bytes()) + " or others); give the same --data");
+  }
+  if (const auto labels = ours.find("labels"); labels != ours.end() && theirs.value("labels", *labels) != *labels) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' tells the labels " + theirs.at("labels").dump() +
+                " apart, and these are " + labels->dump() +
+                "; give the same labels in the same order, or start anew "
+                "without --resume");
   }
   trainer.load([&](size_t offset, void* to, size_t size) { return file.read(offset, to, size); }, file.payload_size());
 }
@@ -192,11 +201,14 @@ std::optional<Budget> budget_of(const TrainSettings& settings) {
   return settings.plain ? std::nullopt : std::optional(Budget::parse(settings.budget));
 }
 
-void print_header(const TrainSettings& settings, const Training& training) {
+void print_header(const TrainSettings& settings, const TrainingData& data, const Training& training) {
   std::printf("%s, %s parameters, %s, %s\n",
               (settings.model.directory.empty() ? settings.model.kind : settings.model.directory).c_str(),
               format_count(training.parameter_count()).c_str(), settings.data.c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
+  if (const auto& labels = data.labels(); !labels.empty()) {
+    std::printf("%lld classes: %s\n", static_cast<long long>(labels.classes()), data::list_names(labels.names).c_str());
+  }
 }
 
 // On several processes: nothing is saved.
@@ -204,7 +216,7 @@ int run_ranks(const TrainSettings& settings) {
   check_json_path(settings.json);
   const auto data = read_training_data(settings);
   RankProcesses training(settings, *data, budget_of(settings));
-  print_header(settings, training);
+  print_header(settings, *data, training);
   std::printf("%lld processes, each with %s\n", static_cast<long long>(settings.ranks),
               settings.shard ? "its part of the parameters" : "all parameters");
   std::optional<PoliteStop> polite(std::in_place);
@@ -236,7 +248,7 @@ int run_rank(const TrainSettings& settings, const RankPlace& place) {
     return 0;
   }
   check_json_path(settings.json);
-  print_header(settings, trainer);
+  print_header(settings, *data, trainer);
   run_steps(trainer, settings, "train", results);
   write_json(settings.json, results_json(settings, trainer, results));
   print_summary(settings, results);
@@ -260,7 +272,7 @@ int run_train(const TrainSettings& settings) {
   const auto data = read_training_data(settings);
   Trainer trainer(settings, *data, budget_of(settings));
   if (settings.resume) resume(settings, *data, trainer);
-  print_header(settings, trainer);
+  print_header(settings, *data, trainer);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
   // What follows the last step may be wanted still: that of a run that was interrupted there.
   if (trainer.steps_done() >= settings.steps && settings.save_model.empty() && settings.held_out.empty()) {

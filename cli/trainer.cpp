@@ -77,11 +77,12 @@ struct Trainer::Impl {
     const int64_t batches = examples.evaluation_batches();
     int64_t i = 0;
     for (; i < batches && interrupted() == 0; ++i) {
-      const Batch batch = examples.evaluation_batch(i);
-      const auto logits = forward(batch.input);
-      loss += loss_of(logits, batch.target).item<double>() * static_cast<double>(batch.target.size(0));
-      count += batch.target.size(0);
-      if (!examples.labels().empty()) right += (logits.argmax(-1) == batch.target).sum().item<int64_t>();
+      for (const Batch& part : micro_batches(examples.evaluation_batch(i))) {
+        const auto logits = forward(part.input);
+        loss += loss_of(logits, part.target).item<double>() * static_cast<double>(part.target.size(0));
+        count += part.target.size(0);
+        if (!examples.labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<int64_t>();
+      }
     }
     model->train();
     if (i < batches) return std::nullopt;
@@ -100,6 +101,16 @@ struct Trainer::Impl {
   // Its examples; the last one may have fewer.
   int64_t micro_batch(int64_t rows) const { return (rows + settings.accumulate - 1) / settings.accumulate; }
 
+  std::vector<Batch> micro_batches(const Batch& batch) const {
+    const int64_t rows = batch.target.size(0), each = micro_batch(rows);
+    std::vector<Batch> parts;
+    for (int64_t first = 0; first < rows; first += each) {
+      const int64_t count = std::min(each, rows - first);
+      parts.push_back({batch.input.narrow(0, first, count), batch.target.narrow(0, first, count)});
+    }
+    return parts;
+  }
+
   void update_in_backward() {
     const int64_t each = micro_batch(settings.batch);
     updates.emplace(*optimizer, /*accumulate=*/(settings.batch + each - 1) / each);
@@ -108,13 +119,11 @@ struct Trainer::Impl {
   // Forward and backward: gradients are there afterwards, but where updates come in backward. Each micro-batch is a
   // step of the session, and counts by its share of the examples, since the loss is a mean over them.
   float learn(const Batch& batch, StepResult& result) {
-    const int64_t rows = batch.target.size(0), each = micro_batch(rows);
+    const auto parts = micro_batches(batch);
     float loss = 0;
-    for (int64_t first = 0; first < rows; first += each) {
-      const int64_t count = std::min(each, rows - first);
-      const double share = static_cast<double>(count) / static_cast<double>(rows);
-      const Batch part{batch.input.narrow(0, first, count), batch.target.narrow(0, first, count)};
-      loss += learn_from(part, share, /*last=*/first + count == rows, result);
+    for (const Batch& part : parts) {
+      const double share = static_cast<double>(part.target.size(0)) / static_cast<double>(batch.target.size(0));
+      loss += learn_from(part, share, /*last=*/&part == &parts.back(), result);
     }
     return parallel ? parallel->mean(loss) : loss;
   }
@@ -156,11 +165,34 @@ struct Trainer::Impl {
     optimizer->zero_grad(/*set_to_none=*/true);
   }
 
+  // The running mean and variance of BatchNorm, which a forward pass changes.
+  std::vector<at::Tensor> copy_buffers() const {
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& buffer : model->buffers()) copies.push_back(buffer.clone());
+    return copies;
+  }
+
+  void restore_buffers(const std::vector<at::Tensor>& copies) {
+    const torch::NoGradGuard no_grad;
+    auto buffers = model->buffers();
+    for (size_t i = 0; i < copies.size(); ++i) buffers[i].copy_(copies[i]);
+  }
+
+  // After a refusal: does the session measure the next step anew, since the refused one is larger than those that its
+  // percentage is a share of? Other processes cannot know that of this one's session.
+  bool measures_next_step() const {
+    const bool percent = session && Budget::parse(settings.budget).kind() == Budget::Kind::kPercent;
+    return percent && !place && !session->budget_bytes() && !is_between_steps();
+  }
+
+  bool is_between_steps() const { return updates && updates->is_between_steps(); }
+
   StepResult run_step() {
     StepResult result;
     result.step = steps_done + 1;
     const auto start = std::chrono::steady_clock::now();
     const auto generator = default_generator().get_state();
+    const auto buffers = copy_buffers();
     memory::reset_peak();
     result.baseline_bytes = memory::current();
     for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, result.step));
@@ -169,9 +201,10 @@ struct Trainer::Impl {
     } catch (...) {
       // As if the step had never begun: it can be tried again, or the state saved. But not where is_between_steps().
       if (parallel) parallel->reset();
-      if (updates && !updates->is_between_steps()) updates->reset();
+      if (updates && !is_between_steps()) updates->reset();
       optimizer->zero_grad(/*set_to_none=*/true);
       default_generator().set_state(generator);
+      restore_buffers(buffers);
       throw;
     }
     const double learned = seconds_since(start);
@@ -224,13 +257,21 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
-StepResult Trainer::step() { return impl_->run_step(); }
+StepResult Trainer::step() {
+  try {
+    return impl_->run_step();
+  } catch (const BudgetError&) {
+    if (!impl_->measures_next_step()) throw;
+  }
+  return impl_->run_step();
+}
+
 void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
 int64_t Trainer::current_bytes() const { return memory::current(); }
 
-bool Trainer::is_between_steps() const { return impl_->updates && impl_->updates->is_between_steps(); }
+bool Trainer::is_between_steps() const { return impl_->is_between_steps(); }
 
 std::optional<Evaluation> Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
 

@@ -1,5 +1,6 @@
 #include "cli/training_data.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -9,11 +10,13 @@
 
 #include "cli/input_file.h"
 #include "cli/labelled_text_data.h"
+#include "cli/masked_text_data.h"
 #include "cli/picture_data.h"
 #include "cli/text_data.h"
 #include "data/file_error.h"
 #include "data/labelled_text.h"
 #include "pretrained/model_directory.h"
+#include "tokenizers/config_files.h"
 #include "tokenizers/tokenizer.h"
 
 namespace remat::cli {
@@ -25,22 +28,42 @@ class ModelTokenizer {
   explicit ModelTokenizer(const pretrained::ModelDirectory& model)
       : directory_(model.path().string()),
         vocabulary_(model.vocabulary()),
-        tokenizer_(tokenizers::load_tokenizer(directory_)) {}
+        tokenizer_(tokenizers::load_tokenizer(directory_)) {
+    const tokenizers::ConfigFiles config(directory_);
+    cuts_left_ = config.is_left("truncation_side");
+    pads_left_ = config.is_left("padding_side");
+  }
 
   std::vector<int64_t> encode(std::string_view text) const { return checked(tokenizer_->encode(text)); }
 
-  /// With the special tokens around it, of which the last is kept where the text is cut to `most` tokens.
+  /// With the special tokens around it, which stay where the text is cut to `most` tokens.
   std::vector<int64_t> encode_example(std::string_view text, int64_t most) const {
     auto tokens = tokenizer_->encode_with_special_tokens(text);
-    if (std::ssize(tokens) > most) {
-      const int64_t last = tokens.back();
-      tokens.resize(static_cast<size_t>(most));
-      if (last == tokenizer_->special_ids().sep) tokens.back() = last;
+    if (const auto over = std::ssize(tokens) - most; over > 0) {
+      const auto& special = tokenizer_->special_ids();
+      if (cuts_left_) {
+        const auto first = tokens.begin() + (tokens.front() == special.cls ? 1 : 0);
+        tokens.erase(first, first + over);
+      } else {
+        const auto end = tokens.end() - (tokens.back() == special.sep ? 1 : 0);
+        tokens.erase(end - over, end);
+      }
     }
     return checked(std::move(tokens));
   }
 
   int64_t padding() const { return tokenizer_->special_ids().pad.value_or(0); }
+  bool pads_left() const { return pads_left_; }
+
+  MaskedVocabulary masked_vocabulary() const {
+    const auto& special = tokenizer_->special_ids();
+    if (!special.cls || !special.sep || !special.mask) {
+      throw Error("[train] the tokenizer in '" + directory_ +
+                  "' has no [CLS], [SEP] or [MASK], which --task mlm needs; give the directory of a bert");
+    }
+    checked({*special.cls, *special.sep, *special.mask});
+    return {.first = *special.cls, .last = *special.sep, .mask = *special.mask, .size = vocabulary_};
+  }
 
  private:
   std::vector<int64_t> checked(std::vector<int64_t> tokens) const {
@@ -55,6 +78,7 @@ class ModelTokenizer {
   std::string directory_;
   int64_t vocabulary_;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer_;
+  bool cuts_left_ = false, pads_left_ = false;
 };
 
 void check_positions(const pretrained::ModelDirectory& model, int64_t seq) {
@@ -64,9 +88,22 @@ void check_positions(const pretrained::ModelDirectory& model, int64_t seq) {
               " positions, --seq is " + std::to_string(seq) + "; lower it");
 }
 
+/// Those that transformers makes up where nobody has named the classes.
+bool are_placeholders(const std::vector<std::string>& names) {
+  return std::ranges::all_of(names, [](const auto& name) { return name.starts_with("LABEL_"); });
+}
+
 void check_classifier(const pretrained::ModelDirectory& model, const std::string& path, const data::Labels& labels) {
   const auto classes = model.classifier_classes();
-  if (!classes || *classes == labels.classes()) return;
+  const auto known = model.labels();
+  if (!classes) return;
+  if (*classes == labels.classes()) {
+    if (labels.names == known || are_placeholders(known)) return;
+    data::refuse_file(path, "has the labels " + data::list_names(labels.names) + ", and the classifier in '" +
+                                model.path().string() + "' knows " + data::list_names(known) +
+                                "; give data with these, or a model whose weights have no classifier: it gets a new "
+                                "one");
+  }
   data::refuse_file(path, "has " + std::to_string(labels.classes()) + " labels, " + data::list_names(labels.names) +
                               ", and the classifier in '" + model.path().string() + "' knows " +
                               std::to_string(*classes) +
@@ -79,31 +116,38 @@ std::unique_ptr<TrainingData> read_text(const TrainSettings& settings, const std
   if (settings.model.directory.empty()) {
     return std::make_unique<TextData>(path, seq, settings.seed, Encode(), predicts_every_token(settings.model));
   }
-  const pretrained::ModelDirectory model(settings.model.directory,
-                                         {.task = pretrained::Task::kNextToken, .dropout = settings.model.dropout});
+  const bool masked = settings.model.task == kMaskedTokens;
+  const pretrained::ModelDirectory model(
+      settings.model.directory, {.task = masked ? pretrained::Task::kMaskedTokens : pretrained::Task::kNextToken,
+                                 .dropout = settings.model.dropout});
   check_positions(model, seq);
   const ModelTokenizer tokenizer(model);
-  return std::make_unique<TextData>(path, seq, settings.seed,
-                                    [&](std::string_view text) { return tokenizer.encode(text); });
+  const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
+  if (!masked) return std::make_unique<TextData>(path, seq, settings.seed, encode);
+  return std::make_unique<MaskedTextData>(path, seq, settings.seed, tokenizer.masked_vocabulary(), encode);
 }
 
 std::unique_ptr<TrainingData> read_labelled_text(const TrainSettings& settings, const std::string& path,
                                                  const data::Labels& given) {
-  const int64_t seq = settings.model.seq;
   const pretrained::ModelDirectory model(settings.model.directory,
                                          {.task = pretrained::Task::kClassify, .dropout = settings.model.dropout});
   if (model.vocabulary() == 0) {
     throw Error("[train] the model in '" + settings.model.directory +
                 "' sees pictures, and --hf classifies texts alone; give a bert, or leave --hf out");
   }
-  check_positions(model, seq);
+  const int64_t seq = std::min(settings.model.seq, model.longest().value_or(settings.model.seq));
   const auto contents = read_input(path, {"data", "give a .csv or .jsonl file"});
   const auto examples = data::read_labelled_texts(path, contents, settings.columns);
-  auto labels = given.empty() ? data::find_labels(path, examples, model.labels()) : given;
-  check_classifier(model, path, labels);
+  auto labels = data::find_labels(path, examples, given.empty() ? model.labels() : given.names);
+  if (given.empty()) {
+    check_classifier(model, path, labels);
+  } else if (labels.names != given.names) {
+    labels = given;  // an example has a label that the training has not: the line is named below
+  }
   LabelledTokens tokens{.texts = {}, .classes = data::classes_of(path, examples, labels)};
   const ModelTokenizer tokenizer(model);
   tokens.padding = tokenizer.padding();
+  tokens.pads_left = tokenizer.pads_left();
   for (const auto& example : examples) tokens.texts.push_back(tokenizer.encode_example(example.text, seq));
   return std::make_unique<LabelledTextData>(std::move(tokens), std::move(labels), contents, settings.batch,
                                             settings.seed);
@@ -112,13 +156,13 @@ std::unique_ptr<TrainingData> read_labelled_text(const TrainSettings& settings, 
 }  // namespace
 
 std::unique_ptr<TrainingData> read_training_data(const TrainSettings& settings) {
-  if (settings.task != kClassify) return read_text(settings, settings.data);
+  if (settings.model.task != kClassify) return read_text(settings, settings.data);
   if (learns_pictures(settings)) return read_pictures(settings, settings.data, Split::kTraining);
   return read_labelled_text(settings, settings.data, {});
 }
 
 std::unique_ptr<TrainingData> read_held_out_data(const TrainSettings& settings, const data::Labels& labels) {
-  if (settings.task != kClassify) return read_text(settings, settings.held_out);
+  if (settings.model.task != kClassify) return read_text(settings, settings.held_out);
   if (learns_pictures(settings)) return read_pictures(settings, settings.held_out, Split::kTest, labels);
   return read_labelled_text(settings, settings.held_out, labels);
 }

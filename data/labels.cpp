@@ -33,9 +33,6 @@ Labels find_labels(const std::string& path, const std::vector<LabelledText>& exa
                    const std::vector<std::string>& known) {
   std::set<std::string> distinct;
   for (const auto& example : examples) distinct.insert(example.label);
-  if (distinct.size() == 1) {
-    refuse_file(path, "has the label '" + *distinct.begin() + "' alone; give examples of two classes or more");
-  }
   const auto all_in = [&](const std::map<std::string, int64_t>& numbers) {
     return std::ranges::all_of(distinct, [&](const auto& label) { return numbers.contains(label); });
   };
@@ -47,6 +44,9 @@ Labels find_labels(const std::string& path, const std::vector<LabelledText>& exa
   }
   if (all_in(by_name)) return {.names = known, .numbers = std::move(by_name)};
   if (all_in(by_number)) return {.names = known, .numbers = std::move(by_number)};
+  if (distinct.size() == 1) {
+    refuse_file(path, "has the label '" + *distinct.begin() + "' alone; give examples of two classes or more");
+  }
   Labels labels{.names = in_order(distinct), .numbers = {}};
   for (const auto& name : labels.names) labels.numbers.emplace(name, static_cast<int64_t>(labels.numbers.size()));
   return labels;

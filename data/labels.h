@@ -19,8 +19,7 @@ struct Labels {
 };
 
 /// The classes of `examples`, of file `path`: `known`, where every label is one of these names, or every one is the
-/// number of one; else the distinct labels in order, integers by their value. Throws Error where all examples have the
-/// same label.
+/// number of one; else the distinct labels in order, integers by their value: Error is thrown where there is but one.
 Labels find_labels(const std::string& path, const std::vector<LabelledText>& examples,
                    const std::vector<std::string>& known);
 

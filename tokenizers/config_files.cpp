@@ -28,6 +28,11 @@ std::optional<bool> ConfigFiles::flag(std::string_view field) const {
   return node ? std::optional(node->flag()) : std::nullopt;
 }
 
+bool ConfigFiles::is_left(std::string_view field) const {
+  const auto node = config_ ? config_->find(field) : std::nullopt;
+  return node && node->text() == "left";
+}
+
 bool ConfigFiles::flag_or(std::string_view field, bool otherwise) const { return flag(field).value_or(otherwise); }
 
 std::optional<std::string> ConfigFiles::name(const std::string& role, const std::optional<std::string>& usual) const {

@@ -25,6 +25,8 @@ class ConfigFiles {
 
   bool flag_or(std::string_view field, bool otherwise) const;
   std::optional<bool> flag(std::string_view field) const;
+  /// Of "truncation_side" and "padding_side", which are right where nothing is said.
+  bool is_left(std::string_view field) const;
 
   /// `usual`: for roles that neither file names.
   SpecialNames special_names(const SpecialNames& usual) const;

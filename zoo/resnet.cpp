@@ -136,7 +136,7 @@ class ResNet : public Model {
   template <class Unit>
   int64_t add(const std::string& name, int64_t in, int64_t width, int64_t stride, bool project) {
     auto block = register_module(name, std::make_shared<Unit>(in, width, stride, project));
-    add_block([block](const at::Tensor& x) { return block->forward(x); });
+    add_block([block](const at::Tensor& x) { return block->forward(x); }, block->parameters());
     return Unit::kExpansion * width;
   }
 

@@ -48,7 +48,8 @@ TEST(Labels, KnownNamesThatDoNotFitAreIgnored) {
 
 TEST(Labels, OneClassIsNone) {
   EXPECT_ERROR(find({"a", "a"}), "[data] 'x.csv' has the label 'a' alone; give examples of two classes or more");
-  EXPECT_ERROR(find({"a", "a"}, {"a", "b"}), "has the label 'a' alone");
+  EXPECT_ERROR(find({"a", "a"}, {"b", "c"}), "has the label 'a' alone");
+  EXPECT_EQ(find({"a", "a"}, {"a", "b"}).names, (Names{"a", "b"})) << "the classifier knows another";
 }
 
 TEST(Labels, OthersThanTheTrainingsAreNamed) {

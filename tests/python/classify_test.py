@@ -182,6 +182,112 @@ def test_processes_share_a_batch(directory):
         assert step["loss"] == pytest.approx(other["loss"], rel=1e-3)
 
 
+@pytest.mark.parametrize("model", ["named", "three"])
+def test_processes_may_hold_a_part_of_the_model_each(directory, model):
+    data = "train.csv"
+    if model == "three":
+        data = "three.csv"
+        write_csv(directory / data, [(text, str(i % 3)) for i, (text, _) in enumerate(verses(60, seed=4))])
+    copies, _, losses = train(directory, model, "--ranks", 2, "--dropout", 0, out="copies", data=data)
+    if "built without" in copies.stderr:
+        pytest.skip("this build has no --ranks")
+    shards, _, same = train(directory, model, "--ranks", 2, "--dropout", 0, "--shard", "--budget", "90%", out="shards",
+                            data=data)
+    assert shards.returncode == 0, shards.stderr
+    assert losses[0] == same[0] and len(same) == 8
+
+
+def test_dropout_before_the_classifier_is_that_of_the_configuration(directory):
+    def losses(share):
+        config = json.loads((directory / "named" / "config.json").read_text()) | {"classifier_dropout": share}
+        (directory / "named-dropout").mkdir(exist_ok=True)
+        for file in (directory / "named").iterdir():
+            (directory / "named-dropout" / file.name).write_bytes(file.read_bytes())
+        (directory / "named-dropout" / "config.json").write_text(json.dumps(config))
+        return train(directory, "named-dropout", out="dropout")[2]
+
+    assert losses(None) == losses(0.1) != losses(0.7)
+
+
+@pytest.mark.parametrize("side", ["truncation_side", "padding_side"])
+def test_texts_are_cut_and_padded_where_the_tokenizer_says(directory, side):
+    right = transformers.AutoTokenizer.from_pretrained(directory / "named")
+    setattr(right, side, "left")
+    transformers.AutoModelForSequenceClassification.from_pretrained(directory / "named").save_pretrained(directory / side)
+    right.save_pretrained(directory / side)
+    done, report, _ = train(directory, side, "--steps", 1, "--lr", 1e-12, "--batch", 60, "--eval", "test.csv", out=side)
+    assert done.returncode == 0, done.stderr
+    rows = verses(60, seed=2)
+    logits, _ = predict(directory, side, rows)
+    targets = torch.tensor([["Old", "New"].index(label) for _, label in rows])
+    loss = torch.nn.functional.cross_entropy(logits, targets).item()
+    assert report["evaluation"]["before"] == pytest.approx(loss, rel=1e-5)
+
+
+def test_texts_are_cut_to_the_positions_that_the_model_knows(directory):
+    _, _, known = train(directory, "named", "--seq", 32, out="known")
+    done, _, more = train(directory, "named", "--seq", 128, out="more")
+    assert done.returncode == 0, done.stderr
+    assert known == more and len(more) == 8
+
+
+def test_a_checkpoint_of_other_labels_is_refused(directory):
+    write_csv(directory / "two.csv", [(text, "ab"[i % 2]) for i, (text, _) in enumerate(verses(40, seed=5))])
+    first, _, _ = train(directory, "base", "--steps", 2, "--checkpoint", "labels.ckpt", out="first", data="two.csv")
+    assert first.returncode == 0, first.stderr
+    config = json.loads((directory / "base" / "config.json").read_text())
+    try:
+        renamed = config | {"id2label": {"0": "b", "1": "a"}, "label2id": {"b": 0, "a": 1}}
+        (directory / "base" / "config.json").write_text(json.dumps(renamed))
+        second, _, _ = train(directory, "base", "--steps", 4, "--checkpoint", "labels.ckpt", "--resume", out="second",
+                             data="two.csv")
+    finally:
+        (directory / "base" / "config.json").write_text(json.dumps(config))
+    assert second.returncode == 1 and 'tells the labels ["a","b"] apart, and these are ["b","a"]' in second.stderr
+
+
+def test_held_out_labels_may_be_numbers_of_the_training_s(directory):
+    write_csv(directory / "test-numbers.csv", [(text, ["Old", "New"].index(label)) for text, label in verses(60, seed=2)])
+    _, names, _ = train(directory, "named", "--eval", "test.csv", out="names")
+    done, numbers, _ = train(directory, "named", "--eval", "test-numbers.csv", out="numbers")
+    assert done.returncode == 0, done.stderr
+    assert names["evaluation"] == numbers["evaluation"]
+    assert "2 classes: 'Old', 'New'" in done.stdout
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_a_step_that_outgrows_a_percentage_is_measured_anew(directory, seed):
+    """Texts of other lengths in every batch: some later step is the largest so far."""
+    rng = random.Random(0)
+    rows = [(" ".join(rng.choices(COMMON, k=min(28, 2 + int(rng.expovariate(0.15))))), rng.choice(["Old", "New"]))
+            for _ in range(400)]
+    write_csv(directory / "lengths.csv", rows)
+    words = ["--steps", 16, "--batch", 4, "--seq", 32, "--seed", seed]
+    plain, report, losses = train(directory, "named", *words, "--plain", out="lengths", data="lengths.csv")
+    assert plain.returncode == 0, plain.stderr
+    peaks = [step["peak_bytes"] for step in report["steps"]]
+    assert max(peaks[1:]) > 1.1 * peaks[0], "the steps here do not grow: the test shows nothing"
+    within, _, same = train(directory, "named", *words, "--budget", "40%", out="lengths-within", data="lengths.csv")
+    assert within.returncode == 0, within.stderr
+    assert losses == same
+
+
+def test_the_budget_of_a_refusal_suffices(directory):
+    """By --budget of each error, steps of all lengths are done in the end."""
+    words = ["--steps", 12, "--batch", 4, "--seq", 32]
+    budget, tries = 500_000, 0
+    while True:
+        done, _, _ = train(directory, "named", *words, "--budget", budget, out="refusal")
+        if done.returncode == 0:
+            break
+        assert done.returncode == 3, done.stderr
+        needed = int(done.stderr.split("give --budget ")[1].split()[0])
+        assert needed > budget
+        budget, tries = needed, tries + 1
+        assert tries < 30
+    assert tries > 1
+
+
 REFUSED = {
     "no column": ("sentence,label\na,x\nb,y\n", [], "'bad.csv' line 1: there is no column 'text'"),
     "open quote": ('text,label\na,x\n"b,y\n', [], "'bad.csv' line 3: the quote that begins here does not end"),
@@ -189,7 +295,9 @@ REFUSED = {
     "another head": ("text,label\na,x\nb,y\n", ["--hf", "three"], "has 2 labels, 'x', 'y', and the classifier"),
     "unknown label": ("text,label\na,Old\nb,Newer\n", ["--data", "train.csv", "--eval", "bad.csv"],
                       "'bad.csv' line 3: the label 'Newer' is none of the training's, 'New', 'Old'"),
-    "too long": ("text,label\na,x\nb,y\n", ["--seq", "33"], "knows 32 positions, --seq is 33; lower it"),
+    "one of the classes": ("text,label\na,Old\nb,NEW\n", ["--hf", "named"],
+                           "'bad.csv' has the labels 'NEW', 'Old', and the classifier in 'named' knows 'Old', 'New'"),
+    "bytes of a terminal": ("text,\x1b[31m\na,x\n", [], "'?[31m'"),
     "too short": ("text,label\na,x\nb,y\n", ["--seq", "2"], "--seq 2 has no room"),
     "empty": ("", [], "'bad.csv' is empty"),
 }

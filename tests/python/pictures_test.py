@@ -90,6 +90,38 @@ def test_a_checkpoint_continues_with_the_same_bits(directory):
     assert rest == whole[3:] and len(rest) == 7
 
 
+def test_a_refused_step_leaves_the_running_means_as_they_were(directory):
+    words = ["--model", "resnet20", "--eval", "mnist", "--batch", 12]
+    _, whole, _ = train(directory, "mnist", *words, out="untouched")
+    refused, _, _ = train(directory, "mnist", *words, "--budget", "10%", "--checkpoint", "means.ckpt", out="refused")
+    assert refused.returncode == 3 and "saved step 1 in means.ckpt" in refused.stdout, refused.stderr
+    done, report, _ = train(directory, "mnist", *words, "--checkpoint", "means.ckpt", "--resume", out="resumed")
+    assert done.returncode == 0, done.stderr
+    assert report["evaluation"]["after"] == whole["evaluation"]["after"]
+
+
+@pytest.mark.parametrize("model", [["--model", "resnet20"], VIT])
+def test_processes_may_hold_a_part_of_the_model_each(directory, model):
+    copies, _, losses = train(directory, "mnist", *model, "--ranks", 2, out="copies")
+    if "built without" in copies.stderr:
+        pytest.skip("this build has no --ranks")
+    shards, _, same = train(directory, "mnist", *model, "--ranks", 2, "--shard", "--budget", "90%", out="shards")
+    assert shards.returncode == 0, shards.stderr
+    assert losses[0] == same[0] and len(same) == 4
+
+
+@pytest.mark.parametrize("option", ["--json", "--save-plan", "--checkpoint"])
+def test_no_result_takes_the_place_of_a_picture(directory, option):
+    path = directory / "mnist" / "train-labels-idx1-ubyte"
+    before = path.read_bytes()
+    (directory / "link").unlink(missing_ok=True)
+    (directory / "link").symlink_to(path)
+    for name in ("mnist/train-labels-idx1-ubyte", "link"):
+        done, _, _ = train(directory, "mnist", *VIT, option, name, out="replaced")
+        assert done.returncode == 2 and "are the same file" in done.stderr, done.stderr
+    assert path.read_bytes() == before
+
+
 def test_files_that_are_not_of_the_form_are_refused(directory):
     broken = directory / "broken"
     broken.mkdir()
@@ -102,6 +134,12 @@ def test_files_that_are_not_of_the_form_are_refused(directory):
     assert done.returncode == 1 and "and its beginning says 3936" in done.stderr, done.stderr
     done, _, _ = train(directory, "cifar10", *VIT, "--eval", "cifar100", out="other")
     assert done.returncode == 1 and "'cifar100' has 100 classes, and the training has 10" in done.stderr, done.stderr
+    (directory / "loop").symlink_to("loop")
+    for name, message in [("nowhere", "No such file"), ("loop", "symbolic links"), ("a" * 300, "too long"),
+                          ("none.json", "is no directory")]:
+        (directory / "none.json").touch()
+        done, _, _ = train(directory, name, *VIT, out="unreadable")
+        assert done.returncode == 1 and message in done.stderr and "[internal]" not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("words, message", [
