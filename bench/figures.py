@@ -201,6 +201,42 @@ def changing_round(plain, other, number, steps):
     return tuple(sums)
 
 
+def large(bench):
+    """The largest batch of BERT-base up to 64 in 40 % of its activation peak."""
+    protocol = replace(bench.protocol, pairs=min(5, bench.protocol.pairs), warm_up=4)
+    return [Bench(bench.build, protocol, {"bert": "bert:64"} | bench.models).against_plain("bert", "percent 40")]
+
+
+# What is ten times as deep as what, and how many layers it has.
+DEEPER = {"mlp/40": "mlp/400", "cifar-resnet/56": "cifar-resnet/560"}
+THOUSAND_LAYERS = "cifar-resnet/998:16"
+
+
+def depth(bench):
+    """Networks ten times as deep in the activation bytes that the shallow one has in plain steps: time per layer. And one of
+    a thousand layers in a seventh of its own, a share that its session measures."""
+    protocol = replace(bench.protocol, pairs=min(5, bench.protocol.pairs), warm_up=4)
+    bench = Bench(bench.build, protocol, bench.models)
+    rows = []
+    for shallow, deep in DEEPER.items():
+        row = {"model": deep, "command": f"activations of {shallow}", "layers": int(deep.partition("/")[2])}
+        try:
+            with bench.worker(shallow) as plain, bench.worker(deep) as other:
+                peak = plain.run("plain")["activation_peak_bytes"]
+                expected = other.run("plain")
+                command = f"activations {peak}"
+                pairs = interleave(protocol, lambda: plain.run("plain"), lambda: other.run(command))
+        except StepError as error:
+            rows.append(row | {"error": str(error)})
+            continue
+        deeper = row["layers"] / int(shallow.partition("/")[2])
+        row |= compare(pairs) | peaks(pairs) | {"deeper": deeper}
+        row["gradients_equal"] = all(within["gradients"] == expected["gradients"] for _, within in pairs)
+        row["deep_plain_activation_peak_bytes"] = expected["activation_peak_bytes"]
+        rows.append(row | {"time_per_layer_ratio": row["wall_ratio"] / deeper})
+    return [*rows, bench.against_plain(THOUSAND_LAYERS, f"share {100 / 7:.2f}")]
+
+
 def planning(bench):
     """How long `auto` plans a transformer's step on one core, by its number of operators, and in how much memory."""
     rows = []
@@ -278,5 +314,5 @@ def smallest(bench):
 
 FIGURES = {
     f.__name__: f
-    for f in (recording, operator, allocator, compute, budgets, online, half, packing, changing, planning, planners, gap, smallest)
+    for f in (recording, operator, allocator, compute, budgets, online, half, packing, changing, large, depth, planning, planners, gap, smallest)
 }

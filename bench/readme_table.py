@@ -77,6 +77,11 @@ def other_lines(results):
             f"- {len(missed)} planned steps peaked where their plans said, to {100 * max(missed):.3f} % of plain's "
             "activation peak"
         )
+    for row in results.get("large", {"rows": []})["rows"]:
+        name, _, batch = row["model"].partition(":")
+        shape = MODELS[name].partition(",")[0]
+        yield f"- {shape}, batch {batch} x 128: " + step_text(row)
+    yield from depth_lines(results.get("depth", {"rows": []})["rows"])
     if "planners" in results:
         yield planners_line(results["planners"]["rows"])
     if "finetune" in results:
@@ -89,6 +94,26 @@ def other_lines(results):
         yield (
             f"- `auto` plans a transformer's step, by operators: {'; '.join(planned)} "
             "([plot](docs/planning.svg); one core)"
+        )
+
+
+def step_text(row):
+    if "error" in row:
+        return f"refused ({row['error']})"
+    return f"time x {ratio(row)} in {peak(row)} of plain's activation peak, gradients {exact(row)}"
+
+
+def depth_lines(rows):
+    for row in rows:
+        name = MODELS[row["model"].partition("/")[0] + "/"]
+        if "deeper" not in row:
+            layers = row["model"].partition("/")[2].partition(":")[0]
+            yield f"- {name} of {layers} layers: " + step_text(row)
+            continue
+        yield (
+            f"- {name} of {row['layers']} layers in the activation bytes of {row['layers'] / row['deeper']:.0f} "
+            f"({100 * row['activation_peak_bytes'] / row['deep_plain_activation_peak_bytes']:.1f} % of its own): time for "
+            f"each layer x {row['time_per_layer_ratio']:.3f}, gradients {exact(row)}"
         )
 
 
@@ -189,6 +214,11 @@ def ranks_lines(rows):
         )
 
 
+def pairs_of(result):
+    """Of each row at least; some figures take fewer or more than the protocol says."""
+    return min((row["pairs"] for row in result["rows"] if "pairs" in row), default=result["protocol"]["pairs"])
+
+
 def text(results):
     """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
     peers, sharded, ranks = (results.pop(figure, None) for figure in ("peers", "sharded", "ranks"))
@@ -260,7 +290,7 @@ def text(results):
     latest = max(results.values(), key=lambda result: result["date"])
     versions = latest["versions"]
     each = ", ".join(
-        f"{figure}: {result['versions']['commit']}, {result['protocol']['pairs']} pairs"
+        f"{figure}: {result['versions']['commit']}, {pairs_of(result)} pairs"
         for figure, result in results.items()
     )
     parts.append(

@@ -1,9 +1,11 @@
 // bench/step.cpp -- runs training steps on demand and prints what each one took; bench/run.py drives it.
 //
-//   bench_step MODEL[:BATCH] [stock]      then one line per step on standard input:
+//   bench_step MODEL[/LAYERS][:BATCH] [stock]      then one line per step on standard input:
 //     plain                       a step without remat
 //     record                      a session under the device's limit: everything is recorded, nothing dropped
 //     budget BYTES | percent P    a session under a budget; P of the activation peak that `plain` last measured
+//     activations BYTES           the same for so many bytes beside those that are alive before the step
+//     share P                     a session that measures itself what P is a share of
 //     keep_compute | drop_all     a policy over the whole forward pass
 //     keep_within P               keep_compute in a session under `percent P`
 //     about                       no step: versions and threads
@@ -22,6 +24,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -67,7 +70,8 @@ struct Command {
   explicit Command(const std::string& line) : text(line) {
     std::istringstream words(line);
     words >> variant;
-    if ((variant == "budget" || variant == "percent" || variant == "keep_within") && !(words >> number && number > 0)) {
+    static const std::set<std::string> with_number = {"budget", "percent", "activations", "share", "keep_within"};
+    if (with_number.contains(variant) && !(words >> number && number > 0)) {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
     static const std::map<std::string, bool Command::*> flags = {
@@ -88,7 +92,11 @@ class Worker {
     const auto colon = name.find(':');
     const int64_t batch = colon == std::string::npos ? 0 : std::stoll(name.substr(colon + 1));
     if (!stock_) remat::memory::start_accounting();
-    task_ = remat::zoo::make_task(name.substr(0, colon), batch);
+    const auto model = name.substr(0, colon);
+    const auto slash = model.find('/');
+    task_ = slash == std::string::npos
+                ? remat::zoo::make_task(model, batch)
+                : remat::zoo::make_deep_task(model.substr(0, slash), std::stoll(model.substr(slash + 1)), batch);
   }
 
   nlohmann::json run(const std::string& line) {
@@ -178,6 +186,10 @@ class Worker {
 
   remat::Budget budget_of(const Command& command) {
     if (command.variant == "budget") return remat::Budget::bytes(static_cast<int64_t>(command.number));
+    if (command.variant == "share") return remat::Budget::percent(command.number);
+    if (command.variant == "activations") {
+      return remat::Budget::bytes(remat::memory::current() + static_cast<int64_t>(command.number));
+    }
     if (command.variant == "percent" || command.variant == "keep_within") {
       const int64_t plain = plain_activation_peak_[command.fresh];
       if (plain == 0) throw Error("[bench_step] \"" + command.text + "\" needs plain's peak; run `plain` first");
@@ -215,7 +227,7 @@ class Worker {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::cerr << "usage: bench_step MODEL[:BATCH] [stock]\n";
+    std::cerr << "usage: bench_step MODEL[/LAYERS][:BATCH] [stock]\n";
     return 2;
   }
   try {

@@ -10,6 +10,8 @@ MODELS = {
     "deep": "100 residual blocks of 256, batch 1024",
     "bert-lengths": "BERT-base, batch 8, 24 to 160 tokens",
     "mixture": "Mixture of 8 experts, 6 x 512, batch 8 x 128",
+    "mlp/": "MLP, batch 2048 x 1024,",
+    "cifar-resnet/": "CIFAR ResNet, 32 x 32,",
     "lora": "LoRA of rank 8 on GPT-2 small of transformers and peft, batch 1 x 64",
 }
 

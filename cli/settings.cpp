@@ -2,11 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numbers>
 
 #include <remat/budget.h>
 
 namespace remat::cli {
+
+namespace {
+
+/// "bert" of "./bert/".
+std::string normal_path(const std::filesystem::path& path) {
+  const auto normal = path.lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).string();
+}
+
+}  // namespace
 
 nlohmann::json decisive(const TrainSettings& settings) {
   const auto& model = settings.model;
@@ -18,7 +29,7 @@ nlohmann::json decisive(const TrainSettings& settings) {
       json["width"] = model.width;
     }
   } else {
-    json["hf"] = model.directory;
+    json["hf"] = normal_path(model.directory);
     if (model.dropout) json["dropout"] = *model.dropout;
   }
   if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit")) {

@@ -70,11 +70,12 @@ Task lstm_task(int64_t batch, const at::Generator& random) {
   return {"lstm", make_lstm(config), tokens(), tokens(), cross_entropy};
 }
 
-Task mlp_task(int64_t batch, const at::Generator& random) {
-  const MlpConfig config;
+Task mlp_of(const MlpConfig& config, int64_t batch, const at::Generator& random) {
   const auto vectors = [&] { return at::randn({batch, config.width}, random); };
   return {"mlp", make_mlp(config), vectors(), vectors(), mean_squared_error};
 }
+
+Task mlp_task(int64_t batch, const at::Generator& random) { return mlp_of({}, batch, random); }
 
 Task moe_task(int64_t batch, const at::Generator& random) {
   const MoeConfig config;
@@ -85,6 +86,12 @@ Task moe_task(int64_t batch, const at::Generator& random) {
 Task resnet_task(int64_t batch, const at::Generator& random) {
   const ResNetConfig config;
   return {"resnet", make_resnet(config), at::randn({batch, 3, 128, 128}, random),
+          at::randint(0, config.classes, {batch}, random, at::kLong), cross_entropy};
+}
+
+Task cifar_resnet_of(int64_t layers, int64_t batch, const at::Generator& random) {
+  const auto config = cifar_resnet_config(layers);
+  return {"cifar-resnet", make_resnet(config), at::randn({batch, 3, 32, 32}, random),
           at::randint(0, config.classes, {batch}, random, at::kLong), cross_entropy};
 }
 
@@ -118,6 +125,16 @@ constexpr Recipe kRecipes[] = {
     {{"vit", 8, "ViT-B/16 on 224 x 224 pixels"}, vit_task},
 };
 
+void check_batch(int64_t batch) {
+  if (batch >= 0) return;
+  throw Error("[make_task] batch is " + std::to_string(batch) + "; give 1 or more, or 0 for the usual");
+}
+
+at::Generator seeded() {
+  torch::manual_seed(0);
+  return at::detail::createCPUGenerator(/*seed_val=*/1);
+}
+
 }  // namespace
 
 std::vector<TaskInfo> list_tasks() {
@@ -131,14 +148,19 @@ Task make_task(std::string_view name, int64_t batch) {
   for (const auto& [info, make] : kRecipes) {
     names += (names.empty() ? "" : ", ") + std::string(info.name);
     if (name != info.name) continue;
-    if (batch < 0)
-      throw Error("[make_task] batch is " + std::to_string(batch) + "; give 1 or more, or 0 for the usual");
-    torch::manual_seed(0);
-    auto task = make(batch > 0 ? batch : info.batch, at::detail::createCPUGenerator(/*seed_val=*/1));
+    check_batch(batch);
+    auto task = make(batch > 0 ? batch : info.batch, seeded());
     task.model->train();
     return task;
   }
   throw Error("[make_task] there is no task '" + std::string(name) + "'; there are " + names);
+}
+
+Task make_deep_task(std::string_view name, int64_t layers, int64_t batch) {
+  check_batch(batch);
+  if (name == "mlp") return mlp_of({.layers = layers}, batch > 0 ? batch : 2048, seeded());
+  if (name == "cifar-resnet") return cifar_resnet_of(layers, batch > 0 ? batch : 64, seeded());
+  throw Error("[make_deep_task] there is no task '" + std::string(name) + "'; there are mlp, cifar-resnet");
 }
 
 }  // namespace remat::zoo

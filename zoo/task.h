@@ -35,4 +35,8 @@ std::vector<TaskInfo> list_tasks();
 /// generator is seeded with 0 on the way. Throws remat::Error for a name that is not in the list.
 Task make_task(std::string_view name, int64_t batch = 0);
 
+/// Of another depth: "mlp" with so many blocks, or "cifar-resnet" with 6 n + 2 layers, on 32 x 32 pixels. Otherwise as
+/// make_task(); `batch` 0: 2048 and 64.
+Task make_deep_task(std::string_view name, int64_t layers, int64_t batch = 0);
+
 }  // namespace remat::zoo

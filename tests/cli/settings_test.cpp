@@ -53,5 +53,19 @@ TEST(Decisive, NamesWhatIsNotAsUsual) {
   EXPECT_EQ(decisive(settings)["clip"], 1);
 }
 
+TEST(DecisiveSettings, ADirectoryIsTheSameHoweverItIsWritten) {
+  const auto written = [](const std::string& path) {
+    TrainSettings settings;
+    settings.model.directory = path;
+    return decisive(settings).at("hf").get<std::string>();
+  };
+  for (const auto* const path : {"models/bert", "models/bert/", "./models/bert", "models/x/../bert//"}) {
+    EXPECT_EQ(written(path), "models/bert") << path;
+  }
+  EXPECT_EQ(written("/models/bert/"), "/models/bert");
+  EXPECT_EQ(written("."), written("./"));
+  EXPECT_NE(written("bert"), written("models/bert"));
+}
+
 }  // namespace
 }  // namespace remat::cli

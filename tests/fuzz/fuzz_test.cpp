@@ -96,8 +96,8 @@ void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t
 class Fuzz : public testing::TestWithParam<int> {};
 
 TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 2000, 5); }
-TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 800, 24); }
-TEST_P(Fuzz, SameBitsWhereStepsChange) { run_programs(check_changing_steps, GetParam(), 400, 24); }
+TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 400, 24); }
+TEST_P(Fuzz, SameBitsWhereStepsChange) { run_programs(check_changing_steps, GetParam(), 200, 24); }
 TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 800, 24); }
 
 class FuzzKinds : public testing::TestWithParam<int> {};
@@ -118,7 +118,7 @@ TEST_P(FuzzKinds, SameBitsWhereScriptsChangeTheirLists) {
   run_programs(check_kind, GetParam(), 200, 12, Kind::kScripts);
 }
 TEST_P(FuzzKinds, SameBitsWhereBackwardMakesGraphs) {
-  run_programs(check_kind, GetParam(), 200, 12, Kind::kDoubleBackward);
+  run_programs(check_kind, GetParam(), 100, 12, Kind::kDoubleBackward);
 }
 TEST_P(FuzzKinds, SameBitsOnSeveralThreads) { run_programs(check_threads, GetParam(), 100, 5, Kind::kThreads); }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from compare import blocks
 from torch import nn
 
 import remat
+from remat.__main__ import main
 from remat.estimate import estimate, optimizer_state_bytes
 
 transformers = pytest.importorskip("transformers")
@@ -173,12 +176,17 @@ def test_other_errors_are_handed_on(error):
 
 
 def command(*arguments):
-    return subprocess.run([sys.executable, "-m", "remat", "estimate", *arguments], capture_output=True, text=True)
+    """In this process, which has imported transformers already."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(["estimate", *arguments])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def test_the_command_takes_a_directory(tmp_path):
     transformers.BertConfig(**SMALL, architectures=["BertForSequenceClassification"]).save_pretrained(tmp_path)
-    run = command(str(tmp_path), "--batch", "2", "--seq", "32", "--json")
+    words = [sys.executable, "-m", "remat", "estimate", str(tmp_path), "--batch", "2", "--seq", "32", "--json"]
+    run = subprocess.run(words, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout)
     assert result["min_budget_bytes"] < result["plain_peak_bytes"]

@@ -1,4 +1,6 @@
 // What the models of the zoo compute, and what they refuse.
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -118,6 +120,17 @@ TEST(Tasks, EachHasALossAndIsTheSameInEveryCall) {
     const Task again = make_task(info.name, 1);
     EXPECT_TRUE(loss.equal(again.loss())) << info.name;
   }
+}
+
+TEST(Tasks, ThoseOfAGivenDepthHaveIt) {
+  EXPECT_EQ(make_deep_task("mlp", 3, 2).model->parameter_count(), 3 * (1024 * 1024 + 1024));
+  const auto shallow = make_deep_task("cifar-resnet", 8, 2), deep = make_deep_task("cifar-resnet", 14, 2);
+  EXPECT_GT(deep.model->parameter_count(), shallow.model->parameter_count());
+  EXPECT_TRUE(std::isfinite(deep.loss().item<float>()));
+  EXPECT_EQ(make_deep_task("cifar-resnet", 14, 2).loss().item<float>(), deep.loss().item<float>());
+  EXPECT_NE(error_of([] { make_deep_task("gpt", 3); }).find("there is no task 'gpt'; there are mlp, cifar-resnet"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { make_deep_task("mlp", 3, -1); }).find("batch is -1"), std::string::npos);
 }
 
 TEST(Tasks, WhatThereIsNot) {
