@@ -20,19 +20,21 @@
 
 #include <remat/error.h>
 
+#include "memory/ledger.h"
 #include "record/recorder.h"
 #include "record/trace.h"
 
 namespace remat {
 namespace {
 
-/// Of the step that this thread records, if it is traced.
-void tell_trace(void (Trace::*event)()) {
+/// Of the step that this thread records.
+void tell_accounts(void (memory::Ledger::*event)() noexcept, void (Trace::*traced_event)()) {
   const Recorder* const recorder = Recorder::current();
   if (recorder == nullptr) return;
   const auto tape = recorder->tape();
   const std::lock_guard lock(tape->mutex);
-  if (tape->values.trace != nullptr) (tape->values.trace->*event)();
+  if (tape->values.ledger != nullptr) (tape->values.ledger->*event)();
+  if (tape->values.trace != nullptr) (tape->values.trace->*traced_event)();
 }
 
 constexpr int kNoPass = -1;  // as autograd numbers the absence of one
@@ -197,7 +199,7 @@ void OptimizerInBackward::reset() {
   impl_->updated = 0;
 }
 
-ParameterUpdate::ParameterUpdate() { tell_trace(&Trace::update_begins); }
-ParameterUpdate::~ParameterUpdate() { tell_trace(&Trace::update_ends); }
+ParameterUpdate::ParameterUpdate() { tell_accounts(&memory::Ledger::begin_update, &Trace::update_begins); }
+ParameterUpdate::~ParameterUpdate() { tell_accounts(&memory::Ledger::end_update, &Trace::update_ends); }
 
 }  // namespace remat
