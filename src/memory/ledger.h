@@ -57,6 +57,8 @@ class Ledger {
   /// A parameter is updated in the middle of backward; it has been. What came meanwhile and stayed is state.
   void begin_update() noexcept;
   void end_update() noexcept;
+  /// That have begun since the last begin_step().
+  int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
   /// Plain would have freed now a value that remat has evicted: plain_current -= bytes.
   void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
   /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
@@ -92,15 +94,16 @@ class Ledger {
   void add_plain(int64_t bytes) noexcept {
     const int64_t plain = plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     raise_to(plain_peak_, plain);
-    const bool updates = updates_.load(std::memory_order_relaxed);
-    raise_to(updates ? update_peak_ : peak_without_state_, plain - state_.load(std::memory_order_relaxed));
+    const bool updating = updating_.load(std::memory_order_relaxed);
+    raise_to(updating ? update_peak_ : peak_without_state_, plain - state_.load(std::memory_order_relaxed));
   }
   /// For reset_step(): all that is alive is plain's.
   void reset_step_to(const std::atomic<int64_t>& current) noexcept {
     reset_to(step_peak_, current);
     plain_current_.store(current.load());
     reset_to(plain_peak_, plain_current_);
-    updates_ = false;
+    updating_ = false;
+    updates_ = 0;
     state_ = 0;
     reset_to(peak_without_state_, plain_current_);
   }
@@ -109,10 +112,10 @@ class Ledger {
   virtual void reset_step() = 0;
 
   std::atomic<int64_t> step_peak_{0}, plain_current_{0}, plain_peak_{0};
-  std::atomic<int64_t> state_{0}, peak_without_state_{0};
+  std::atomic<int64_t> updates_{0}, state_{0}, peak_without_state_{0};
   // Of the update in progress: what was alive before it, and its own peak, both without the state that is there
   // already.
-  std::atomic<bool> updates_{false};
+  std::atomic<bool> updating_{false};
   std::atomic<int64_t> before_update_{0}, update_peak_{0};
 };
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from compare import assert_same, blocks, same_bits
 from scopes import loss_of
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import remat
@@ -153,6 +154,17 @@ def test_refused_backward_passes():
     assert_same(before, list(model.parameters()))
     loss_of(checkpoint(model, x, use_reentrant=False)).backward()
     assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+def test_a_refusal_of_memory_says_that_parameters_were_updated():
+    remat.memory.start_accounting()
+    model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    remat.optimizer_in_backward(optimizer)
+    budget = remat.memory.current() + (5 << 20)  # the state of two layers takes 4 MiB
+    with pytest.raises(remat.BudgetError, match=r"this step has updated \d+ parameters in backward: load model"):
+        with remat.Session(budget=budget).step():
+            loss_of(model(torch.randn(8, 512))).backward()
 
 
 def test_processes_that_train_together_are_refused():
