@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import weakref
 
@@ -165,6 +166,23 @@ def test_a_refusal_of_memory_says_that_parameters_were_updated():
     with pytest.raises(remat.BudgetError, match=r"this step has updated \d+ parameters in backward: load model"):
         with remat.Session(budget=budget).step():
             loss_of(model(torch.randn(8, 512))).backward()
+
+
+def test_a_weight_that_is_read_past_autograd_is_named_as_a_cause():
+    model = nn.ModuleDict({name: nn.Linear(64, 64) for name in ("inner", "outer")})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    updates = remat.optimizer_in_backward(optimizer)
+
+    def block(x):
+        return nn.functional.linear(model.inner(x), model.outer.weight.detach()).tanh().exp()
+
+    for call in (block, functools.partial(remat.checkpoint, block)):
+        with pytest.raises(remat.Error, match=r"optimizer_in_backward.* without detach\(\)"):
+            with remat.Session().step():
+                loss_of(model.outer(call(torch.randn(8, 64)))).backward()
+        updates.reset()
+    with pytest.raises(remat.Error, match=r"optimizer_in_backward.* without detach\(\)"):
+        loss_of(model.outer(remat.checkpoint(block, torch.randn(8, 64)))).backward()
 
 
 def test_processes_that_train_together_are_refused():
