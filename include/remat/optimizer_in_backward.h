@@ -23,6 +23,10 @@ namespace remat {
 /// step() and zero_grad(): step() finds no gradients any more. Learning rates are those of the parameter groups when
 /// backward runs.
 ///
+/// Every backward pass updates, also where a loop would have thrown its gradients away, or added those of a second pass
+/// to them: freeze the parameters that a pass is not to train, and say how many passes a step has. What runs again in
+/// backward must not read weights without autograd, since they may have been updated.
+///
 /// Nobody sees all gradients: clip_grad_norm_() after backward has nothing to clip. Where gradients of several
 /// processes are averaged after backward, updates would come before that.
 class OptimizerInBackward {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import weakref
 from collections import OrderedDict
 from types import TracebackType
@@ -104,7 +105,9 @@ class OptimizerInBackward:
                 _updates[parameter] = ours
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._gradient_is_complete))
         if "zero_grad" not in vars(optimizer):  # there is no hook for it; copies and pickles leave it behind
-            optimizer.zero_grad = functools.partial(_zero_grad, ours, self._optimizer)  # type: ignore[method-assign]
+            zero_grad: Any = functools.partial(_zero_grad, ours, self._optimizer)
+            zero_grad.__signature__ = inspect.signature(optimizer.zero_grad)  # accelerate's looks for set_to_none
+            optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
 
     def remove(self) -> None:
         """From now on ``optimizer.step()`` updates again. Between steps; a second call does nothing."""

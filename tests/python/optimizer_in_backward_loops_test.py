@@ -242,5 +242,5 @@ def test_the_optimizer_inside_of_accelerates():
             assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
             after = copy.deepcopy(list(model.parameters()))
             optimizer.step()
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=True)
             assert_same(after, list(model.parameters()))
