@@ -9,7 +9,7 @@ from typing import Any, Union
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import add_hooks, check_module, compile_anew, never_compiled, remove_hooks
+from remat.hooks import add_hooks, check_module, compile_anew, has_forward, never_compiled, remove_hooks
 from remat.module_paths import by_path
 from remat.policy import operator_name, policy_of
 from remat.progress import begin_region, end_region
@@ -196,6 +196,11 @@ def enable(
     for block in chosen:
         if block not in modules:
             raise Error(f"[enable] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
+        if not has_forward(block):
+            raise Error(
+                f"[enable] a {type(block).__name__} has no forward(), so that no call of it would be seen; name the "
+                "modules inside of it: remat.enable(model, blocks=[...])"
+            )
     regions = _regions(chosen)  # bad policies are an error here
     disable(model)
     for switched in _switched_models(model):

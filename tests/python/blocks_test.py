@@ -303,6 +303,15 @@ def test_policies_for_no_module_are_refused():
         remat.enable(inside_itself, policies={"layers.*": ()})
 
 
+def test_blocks_that_are_never_called_are_refused():
+    pair = nn.ModuleList([Block(), nn.Sequential(nn.Linear(64, 64), nn.GELU())])
+    model = nn.ModuleDict({"layers": nn.ModuleList(copy.deepcopy(pair) for _ in range(3))})
+    for blocks_of_it in (None, model["layers"]):
+        with pytest.raises(remat.Error, match="ModuleList has no forward"):
+            remat.enable(model, blocks_of_it)
+    remat.enable(model, [layer[0] for layer in model["layers"]])
+
+
 @pytest.mark.parametrize("keep", ["most", ["aten::nonexistent"], [3], None, 5, remat.policy("all")])
 def test_a_refused_policy_leaves_everything_as_it_was(keep):
     ours = remat.enable(paths(), policies={"layers.*": (), "layers.1": "all"})
