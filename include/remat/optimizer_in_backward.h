@@ -23,17 +23,23 @@ namespace remat {
 /// step() and zero_grad(): step() finds no gradients any more. Learning rates are those of the parameter groups when
 /// backward runs.
 ///
+/// Every backward pass updates, also where a loop would have thrown its gradients away, or added those of a second pass
+/// to them: freeze the parameters that a pass is not to train, and say how many passes a step has. What runs again in
+/// backward must not read weights without autograd, since they may have been updated.
+///
 /// Nobody sees all gradients: clip_grad_norm_() after backward has nothing to clip. Where gradients of several
 /// processes are averaged after backward, updates would come before that.
 class OptimizerInBackward {
  public:
   /// `optimizer`, which must outlive this: SGD, Adam, AdamW, RMSprop or Adagrad, whose updates of a parameter depend on
-  /// its own gradient and state alone. Parameters that are frozen now and trained later are updated at the end of
-  /// backward. `accumulate`: backward passes per step; gradients add up, and the last of them updates. Throws Error for
-  /// another optimizer, and for parameters that have a hook of this kind.
+  /// its own gradient and state alone. Each parameter has the options of the group that it is in when its update comes;
+  /// one that is in no group any more is left alone. Parameters that are frozen now and trained later are updated at
+  /// the end of backward. `accumulate`: backward passes per step; gradients add up, and the last of them updates.
+  /// Throws Error for another optimizer, for a parameter that is in the groups twice, and for parameters that have a
+  /// hook of this kind.
   ///
-  /// Backward throws Error with create_graph, and after a backward pass that failed when some parameters had been
-  /// updated: see reset().
+  /// Backward throws Error with create_graph, where a backward pass inside of another one completes a gradient, and
+  /// after a backward pass that failed when some parameters had been updated: see reset().
   explicit OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate = 1);
   OptimizerInBackward(OptimizerInBackward&&) noexcept;
   OptimizerInBackward& operator=(OptimizerInBackward&&) noexcept;
@@ -60,6 +66,9 @@ class ParameterUpdate {
   ~ParameterUpdate();
   ParameterUpdate(const ParameterUpdate&) = delete;
   ParameterUpdate& operator=(const ParameterUpdate&) = delete;
+
+  /// Does this thread run a backward pass inside of another one? There gradients may be complete more than once.
+  static bool is_in_nested_backward();
 };
 
 }  // namespace remat

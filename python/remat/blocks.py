@@ -9,7 +9,7 @@ from typing import Any, Union
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import add_hooks, check_module, compile_anew, never_compiled, remove_hooks
+from remat.hooks import add_hooks, check_module, compile_anew, has_forward, never_compiled, remove_hooks
 from remat.module_paths import by_path
 from remat.policy import operator_name, policy_of
 from remat.progress import begin_region, end_region
@@ -27,12 +27,21 @@ def _dropping(blocks: Iterable[nn.Module]) -> Policies:
     return dict.fromkeys(blocks, ())
 
 
+def _listed(keep: Any) -> Keep:
+    """By names, which any number of modules can share and a pickle can hold."""
+    if isinstance(keep, str):
+        return keep
+    if not isinstance(keep, Iterable):
+        raise Error(f'[enable] {keep!r} is not what a module can keep; use "all", "compute" or a list of operators')
+    return [operator_name(operator, where="enable") for operator in keep]
+
+
 class _Region:
     """The hooks of one block: its forward runs under ``remat.policy(keep)``."""
 
     def __init__(self, keep: Keep) -> None:
-        self._keep = keep if isinstance(keep, str) else [operator_name(operator) for operator in keep]
-        self._policy = policy_of(self._keep)
+        self._keep = keep
+        self._policy = policy_of(keep)
 
     def __getstate__(self) -> Keep:
         return self._keep
@@ -82,10 +91,11 @@ class _Switch:
         hold for an offload."""
         model = self._model()
         if model is not None:
-            _remove_regions(model)
             named = self._named()
             chosen = _dropping(find_blocks(model)) if named is None else named
-            _add_regions(dict(list(chosen.items())[:: max(1, every_n_layers)]))
+            regions = _regions(chosen if every_n_layers <= 1 else _every(every_n_layers, chosen))
+            _remove_regions(model)
+            _add_regions(regions)
 
     def disable(self) -> None:
         """As checkpointing that is off may be switched on again, this stays in the switches' place."""
@@ -163,14 +173,17 @@ def enable(
     For a Hugging Face model, also inside PEFT's, ``gradient_checkpointing_enable()`` and
     ``activation_checkpointing_enable()`` lead here from now on, so that a Trainer may call them; caches of keys and
     values, which those forbid, may stay (``use_cache``). Copies and pickles of the model are enabled too. Enabling
-    twice is enabling once, on the blocks named last. Raises Error if there are no blocks, or none at a path.
+    twice is enabling once, on the blocks named last. Raises Error if there are no blocks, or none that can be called at a
+    path, and for what is no policy; all stays as it was then.
     """
     check_module("enable", model)
     if blocks is not None and policies is not None:
         raise Error("[enable] blocks and policies both say where; give one of them")
     named = None
     if policies is not None:
-        named = by_path("enable", model, policies)
+        if not isinstance(policies, Mapping):
+            raise Error(f'[enable] policies is a {type(policies).__name__}; use a dict by paths, as {{"layers.*": ()}}')
+        named = by_path("enable", model, {path: _listed(keep) for path, keep in policies.items()})
     elif blocks is not None:
         named = _dropping(blocks)
     chosen = _dropping(find_blocks(model)) if named is None else named
@@ -183,11 +196,17 @@ def enable(
     for block in chosen:
         if block not in modules:
             raise Error(f"[enable] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
+        if not has_forward(block):
+            raise Error(
+                f"[enable] a {type(block).__name__} has no forward(), so that no call of it would be seen; name the "
+                "modules inside of it: remat.enable(model, blocks=[...])"
+            )
+    regions = _regions(chosen)  # bad policies are an error here
     disable(model)
     for switched in _switched_models(model):
         if any(getattr(module, "gradient_checkpointing", False) for module in switched.modules()):
             _call_switch(switched, "disable")  # both would be once too many
-    _add_regions(chosen)
+    _add_regions(regions)
     for switched in _switched_models(model):
         inside = set(switched.modules())
         mine = None if named is None else {block: keep for block, keep in named.items() if block in inside}
@@ -218,9 +237,20 @@ def disable(model: nn.Module) -> nn.Module:
     return model
 
 
-def _add_regions(blocks: Policies) -> None:
-    for block, keep in blocks.items():
-        region = _Region(keep)
+def _every(n: int, blocks: Policies) -> Policies:
+    """Of the outermost of `blocks` each n-th, with those that are inside of it."""
+    inside = {block: set(block.modules()) - {block} for block in blocks}
+    outermost = [block for block in blocks if not any(block in members for members in inside.values())]
+    chosen = {member for block in outermost[::n] for member in (block, *inside[block])}
+    return {block: keep for block, keep in blocks.items() if block in chosen}
+
+
+def _regions(blocks: Policies) -> dict[nn.Module, _Region]:
+    return {block: _Region(keep) for block, keep in blocks.items()}
+
+
+def _add_regions(regions: dict[nn.Module, _Region]) -> None:
+    for block, region in regions.items():
         add_hooks(block, region.before, region.after)
     compile_anew()
 

@@ -58,6 +58,11 @@ def check_module(where: str, model: Any) -> None:
         )
 
 
+def has_forward(module: nn.Module) -> bool:
+    """Not so ModuleList and ModuleDict, which are never called: nor are hooks on them."""
+    return type(module).forward is not nn.Module.forward or "forward" in vars(module)
+
+
 def add_hooks(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> None:
     """Has `before` called before each call of `module`, and `after` after it, whether it fails or not. After the last,
     call compile_anew()."""

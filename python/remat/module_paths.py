@@ -10,6 +10,7 @@ from typing import TypeVar
 from torch import nn
 
 from remat.errors import Error
+from remat.hooks import has_forward
 
 T = TypeVar("T")
 
@@ -22,11 +23,17 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def by_path(where: str, model: nn.Module, patterns: Mapping[str, T]) -> dict[nn.Module, T]:
-    """What `patterns` have for the modules whose paths they match; of several, the last. A module that stands in several
-    places has several paths. Raises Error for a pattern that matches none."""
+    """What `patterns` have for the modules whose paths they match and which can be called; of several, the last. A module
+    that stands in several places has several paths. Raises Error for a pattern that matches none."""
     if not patterns:
         raise Error(f"[{where}] no path is given; use those of model.named_modules(), and * for a part of one")
-    paths = list(model.named_modules(remove_duplicate=False))
+    try:
+        paths = list(model.named_modules(remove_duplicate=False))
+    except RecursionError:
+        raise Error(
+            f"[{where}] a module of this {type(model).__name__} is inside itself, and has no end of paths; name modules "
+            "by themselves: blocks=[...]"
+        ) from None
     found: dict[nn.Module, T] = {}
     for pattern, value in patterns.items():
         if not isinstance(pattern, str):
@@ -40,6 +47,12 @@ def by_path(where: str, model: nn.Module, patterns: Mapping[str, T]) -> dict[nn.
                 f'[{where}] no module of this {type(model).__name__} is at "{pattern}", {known}; use paths of '
                 "model.named_modules(), and * for a part of one"
             )
-        for module in matching:
+        called = [module for module in matching if has_forward(module)]
+        if not called:
+            raise Error(
+                f'[{where}] the {type(matching[0]).__name__} at "{pattern}" has no forward(), so that no call of it would '
+                f'be seen; use what is inside of it: "{pattern}.*"'
+            )
+        for module in called:
             found[module] = value
     return found

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
-from remat.hooks import add_hooks, check_module, compile_anew
+from remat.hooks import add_hooks, check_module, compile_anew, has_forward
 from remat.session import Session
 from remat.wrapped_steps import WrappedSteps
 
@@ -47,7 +47,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     :func:`remat.unwrap` takes the hooks away.
     """
     check_module("wrap", model)
-    if type(model).forward is nn.Module.forward and "forward" not in vars(model):
+    if not has_forward(model):
         raise Error(
             f"[wrap] {type(model).__name__} has no forward(), so that no call of it would begin a step; wrap the modules "
             "that are called, or put a session's step around them: with remat.Session(budget=...).step()"

@@ -48,6 +48,7 @@ void bind_scopes(py::module_& m) {
       .def("begin", &Scope::begin, py::call_guard<py::gil_scoped_release>())
       .def("end", &Scope::end, py::call_guard<py::gil_scoped_release>());
   py::class_<Update>(m, "ParameterUpdate").def(py::init<>()).def("end", &Update::end);
+  m.def("is_in_nested_backward", &ParameterUpdate::is_in_nested_backward);
   m.def("keep", &keep);
   py::class_<extension::OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &extension::OpaqueRegion::end);
   m.def("is_recording", &extension::is_recording);

@@ -46,11 +46,19 @@ class Ledger {
   int64_t step_peak() const { return step_peak_.load(std::memory_order_relaxed); }
   int64_t plain_current() const { return plain_current_.load(std::memory_order_relaxed); }
   int64_t plain_peak() const { return plain_peak_.load(std::memory_order_relaxed); }
-  /// step_peak, plain_current and plain_peak become what is alive. While another step is in progress, which would lose
-  /// its own, they go on as they are.
+  /// The largest that plain_current has been without the optimizer's state that updates in backward have made since the
+  /// last begin_step(): later steps begin with that state.
+  int64_t plain_peak_without_state() const { return peak_without_state_.load(std::memory_order_relaxed); }
+  /// step_peak, plain_current and what is derived from it become what is alive. While another step is in progress,
+  /// which would lose its own, they go on as they are.
   void begin_step() {
     if (enforced_limit() == INT64_MAX) reset_step();
   }
+  /// A parameter is updated in the middle of backward; it has been. What came meanwhile and stayed is state.
+  void begin_update() noexcept;
+  void end_update() noexcept;
+  /// That have begun since the last begin_step().
+  int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
   /// Plain would have freed now a value that remat has evicted: plain_current -= bytes.
   void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
   /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
@@ -84,19 +92,31 @@ class Ledger {
   void raise_step_peak(int64_t alive) noexcept { raise_to(step_peak_, alive); }
   /// Plain would have `bytes` more from now on.
   void add_plain(int64_t bytes) noexcept {
-    raise_to(plain_peak_, plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+    const int64_t plain = plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    raise_to(plain_peak_, plain);
+    const bool updating = updating_.load(std::memory_order_relaxed);
+    raise_to(updating ? update_peak_ : peak_without_state_, plain - state_.load(std::memory_order_relaxed));
   }
   /// For reset_step(): all that is alive is plain's.
   void reset_step_to(const std::atomic<int64_t>& current) noexcept {
     reset_to(step_peak_, current);
     plain_current_.store(current.load());
     reset_to(plain_peak_, plain_current_);
+    updating_ = false;
+    updates_ = 0;
+    state_ = 0;
+    reset_to(peak_without_state_, plain_current_);
   }
 
  private:
   virtual void reset_step() = 0;
 
   std::atomic<int64_t> step_peak_{0}, plain_current_{0}, plain_peak_{0};
+  std::atomic<int64_t> updates_{0}, state_{0}, peak_without_state_{0};
+  // Of the update in progress: what was alive before it, and its own peak, both without the state that is there
+  // already.
+  std::atomic<bool> updating_{false};
+  std::atomic<int64_t> before_update_{0}, update_peak_{0};
 };
 
 /// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.

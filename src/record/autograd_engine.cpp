@@ -1,11 +1,13 @@
 #include "record/autograd_engine.h"
 
+#include <cstddef>
 #include <mutex>
 #include <type_traits>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
 #include "record/recorder.h"
@@ -102,6 +104,19 @@ void release_abandoned_gradients() noexcept {
 }
 
 void on_end_of_backward(std::function<void()> callback) { g_engine->previous().queue_callback(std::move(callback)); }
+
+bool in_nested_backward() {
+  // Autograd counts the passes around each, but hands out only this member of the same object.
+  const auto* const exec_info = torch::autograd::get_current_graph_task_exec_info();
+  if (exec_info == nullptr) return false;
+  using torch::autograd::GraphTask;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  constexpr size_t kOffset = offsetof(GraphTask, exec_info_);
+#pragma GCC diagnostic pop
+  const char* const task = reinterpret_cast<const char*>(exec_info) - kOffset;
+  return reinterpret_cast<const GraphTask*>(task)->reentrant_depth_ > 0;
+}
 
 void install_autograd_engine(MakeSavedTensor make) {
   static std::once_flag once;

@@ -26,4 +26,8 @@ void release_abandoned_gradients() noexcept;
 /// the last of the pass in any case.
 void on_end_of_backward(std::function<void()> callback);
 
+/// Does this thread run a backward pass that began inside of another one (torch.utils.checkpoint with use_reentrant, a
+/// function or a hook that calls backward)?
+bool in_nested_backward();
+
 }  // namespace remat

@@ -247,7 +247,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "budget, then min_budget_bytes() says what it takes";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
-  const int64_t plain = plain_with(request) - baseline;
+  const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();
   if (share_of && (plain > *share_of || earlier.larger || earlier.unlike)) {
     outgrew_share = plain > *share_of || earlier.larger ? Outgrown::kYes : Outgrown::kMaybe;
     message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
@@ -255,7 +255,11 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                (plain > *share_of ? "would take " + format_exact_bytes(plain) + " already"
                 : earlier.larger  ? "is larger"
                                   : "is like none of them") +
-               ": try it again, the next step is measured anew as a first one is";
+               (updates == 0 ? ": try it again, the" : ": the") + " next step is measured anew as a first one is";
+  }
+  if (updates > 0) {
+    message += "; this step has updated " + std::to_string(updates) +
+               " parameters in backward: load model and optimizer from a checkpoint before the next";
   }
   {
     const std::lock_guard refusals_lock(mutex_);

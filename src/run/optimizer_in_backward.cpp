@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 #include <typeinfo>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,19 +21,22 @@
 
 #include <remat/error.h>
 
+#include "memory/ledger.h"
+#include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/trace.h"
 
 namespace remat {
 namespace {
 
-/// Of the step that this thread records, if it is traced.
-void tell_trace(void (Trace::*event)()) {
+/// Of the step that this thread records.
+void tell_accounts(void (memory::Ledger::*event)() noexcept, void (Trace::*traced_event)()) {
   const Recorder* const recorder = Recorder::current();
   if (recorder == nullptr) return;
   const auto tape = recorder->tape();
   const std::lock_guard lock(tape->mutex);
-  if (tape->values.trace != nullptr) (tape->values.trace->*event)();
+  if (tape->values.ledger != nullptr) (tape->values.ledger->*event)();
+  if (tape->values.trace != nullptr) (tape->values.trace->*traced_event)();
 }
 
 constexpr int kNoPass = -1;  // as autograd numbers the absence of one
@@ -42,6 +46,21 @@ bool updates_one_by_one(const torch::optim::Optimizer& optimizer) {
   return type == typeid(torch::optim::SGD) || type == typeid(torch::optim::Adam) ||
          type == typeid(torch::optim::AdamW) || type == typeid(torch::optim::RMSprop) ||
          type == typeid(torch::optim::Adagrad);
+}
+
+/// The group that each parameter is in.
+using Groups = std::unordered_map<const at::TensorImpl*, size_t>;
+
+Groups groups_of(torch::optim::Optimizer& optimizer) {
+  Groups groups;
+  for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    for (const auto& parameter : optimizer.param_groups()[g].params()) {
+      if (groups.emplace(parameter.unsafeGetTensorImpl(), g).second) continue;
+      throw Error("[optimizer in backward] a parameter of shape " + c10::str(parameter.sizes()) +
+                  " is in the optimizer's groups twice; give each once");
+    }
+  }
+  return groups;
 }
 
 /// While it lives, `parameter` is all that the optimizer has.
@@ -81,16 +100,17 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
   int64_t passes = 0;   ///< that have ended since the last update
   int pass = kNoPass;   ///< in progress, or failed
   int64_t updated = 0;  ///< parameters, in that pass
+  Groups groups;        ///< when that pass began
   std::vector<at::Tensor> watched;
   bool removed = false;  ///< a pass may be in progress still
 
-  void watch(const at::Tensor& parameter, size_t group) {
+  void watch(const at::Tensor& parameter) {
     if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
       throw Error("[optimizer in backward] a parameter of shape " + c10::str(parameter.sizes()) +
                   " has a hook that runs after its gradient is complete; one at a time can have such hooks");
     }
-    auto hook = [weak = weak_from_this(), group](const at::Tensor& complete) {
-      if (const auto ours = weak.lock()) ours->gradient_is_complete(complete, group);
+    auto hook = [weak = weak_from_this()](const at::Tensor& complete) {
+      if (const auto ours = weak.lock()) ours->gradient_is_complete(complete);
     };
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<GradientHook>(std::move(hook)));
     watched.push_back(parameter);
@@ -100,14 +120,22 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
     for (const auto& parameter : watched) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
 
-  void gradient_is_complete(const at::Tensor& parameter, size_t group) {
+  void gradient_is_complete(const at::Tensor& parameter) {
     begin_pass();
-    if (passes + 1 == accumulate) update(parameter, group);
+    if (passes + 1 < accumulate) return;
+    const auto group = groups.find(parameter.unsafeGetTensorImpl());
+    if (group != groups.end()) update(parameter, group->second);
   }
 
   void begin_pass() {
     const int current = torch::autograd::get_current_graph_task_id();
     if (current == pass) return;
+    if (in_nested_backward()) {
+      throw Error(
+          "[optimizer in backward] this backward pass runs inside of another one, as reentrant checkpoints do, "
+          "so that gradients may be complete more than once; use checkpoints that run none" +
+          after_updates());
+    }
     if (updated > 0) {
       throw Error("[optimizer in backward] a backward pass failed after " + std::to_string(updated) +
                   " parameters were updated, and others were not; load model and optimizer from a checkpoint, clear "
@@ -122,17 +150,23 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
           "[optimizer in backward] backward with create_graph needs parameters and gradients as they are; "
           "leave it out");
     }
+    groups = groups_of(optimizer);
     pass = current;
     torch::autograd::Engine::get_default_engine().queue_callback([ours = shared_from_this()] { ours->end_pass(); });
+  }
+
+  std::string after_updates() const {
+    if (updated == 0) return {};
+    return ". " + std::to_string(updated) +
+           " parameters were updated before: load model and optimizer from a checkpoint";
   }
 
   /// Called when the pass has come to its end, but not when it has failed.
   void end_pass() {
     if (!removed && ++passes == accumulate) {
       // What got its gradient in an earlier pass alone, or came to the optimizer later.
-      auto& groups = optimizer.param_groups();
-      for (size_t g = 0; g < groups.size(); ++g) {
-        const auto parameters = groups[g].params();
+      for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+        const auto parameters = optimizer.param_groups()[g].params();
         for (const auto& parameter : parameters) {
           if (parameter.grad().defined()) update(parameter, g);
         }
@@ -165,10 +199,11 @@ OptimizerInBackward::OptimizerInBackward(torch::optim::Optimizer& optimizer, int
     throw Error("[optimizer in backward] accumulate is " + std::to_string(accumulate) +
                 "; use the backward passes per step, 1 or more");
   }
+  groups_of(optimizer);
   try {
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      for (const auto& parameter : optimizer.param_groups()[g].params()) {
-        if (parameter.requires_grad()) impl_->watch(parameter, g);
+    for (const auto& group : optimizer.param_groups()) {
+      for (const auto& parameter : group.params()) {
+        if (parameter.requires_grad()) impl_->watch(parameter);
       }
     }
   } catch (...) {
@@ -197,7 +232,8 @@ void OptimizerInBackward::reset() {
   impl_->updated = 0;
 }
 
-ParameterUpdate::ParameterUpdate() { tell_trace(&Trace::update_begins); }
-ParameterUpdate::~ParameterUpdate() { tell_trace(&Trace::update_ends); }
+ParameterUpdate::ParameterUpdate() { tell_accounts(&memory::Ledger::begin_update, &Trace::update_begins); }
+bool ParameterUpdate::is_in_nested_backward() { return in_nested_backward(); }
+ParameterUpdate::~ParameterUpdate() { tell_accounts(&memory::Ledger::end_update, &Trace::update_ends); }
 
 }  // namespace remat

@@ -60,7 +60,8 @@ void check_input(const Tape& tape, const TensorArgument& argument, const Storage
                              std::to_string(value.version_counter.current_version())
                        : "through a pointer or .data") +
               "); modify it after backward, or inside the step by an operator that remat sees" +
-              (counted ? "" : "; or what made it gives other bits at every call: declare_not_repeatable()")));
+              (counted ? "; use a parameter that backward updates (optimizer_in_backward) without detach()"
+                       : "; or what made it gives other bits at every call: declare_not_repeatable()")));
 }
 
 void check_opaque(const at::Tensor& tensor, const TensorArgument& argument, const OperatorInfo& reader) {

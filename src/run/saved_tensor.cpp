@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/raise.h"
 #include "record/recorder.h"
@@ -117,6 +118,10 @@ void SavedTensor::check_version() const {
   message << "[backward] " << description() << " has been modified by an in-place operation: it is at version "
           << version_counter_.current_version() << ", it was saved at version " << version_
           << "; use the operation that is not in-place, or clone the tensor before it";
+  const auto* const ledger = tape_->values.ledger;
+  if (ledger != nullptr && ledger->updates() > 0) {
+    message << "; backward has updated parameters (optimizer_in_backward): use these without detach()";
+  }
   raise(Error(message.str()));
 }
 

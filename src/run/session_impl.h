@@ -26,9 +26,6 @@
 
 namespace remat {
 
-/// Bytes that a step which drops nothing adds.
-int64_t plain_activations(const Graph& graph);
-
 struct Session::Impl {
   explicit Impl(SessionOptions given)
       : options(std::move(given)),
@@ -152,7 +149,8 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   std::atomic<bool> ended = false;
-  bool follows_plain = false;  ///< the limit is a share of what plain has taken so far
+  bool follows_plain = false;            ///< the limit is a share of what plain has taken so far
+  int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
   const int forks = remat::forks();
 
   void end(bool completed);
@@ -162,8 +160,7 @@ struct Step::Impl {
   void report_plan(const Graph* traced);
   void stop_recording();
   void report_measurements();
-  void learn_peaks(const Graph* graph);
-  int64_t plain_activation_peak(const Graph* graph) const;
+  void learn_peaks();
   /// Returns the bytes to plan for: room(), or the least of all ranks'.
   int64_t tell_ranks(Graph* graph);
   /// Bytes that the budget leaves above the baseline.

@@ -16,12 +16,13 @@ namespace {
 /// second step of a small MLP took more than a 16th, and none of 720 more than a 12th.)
 constexpr int64_t kPartForTimes = 8;
 
-}  // namespace
-
+/// Bytes that a step which drops nothing adds.
 int64_t plain_activations(const Graph& graph) {
   const std::vector<Action> keep_all(graph.values.size(), Action::kKeep);
   return Simulator(graph).run(keep_all).peak_bytes - graph.baseline_bytes;
 }
+
+}  // namespace
 
 int64_t Session::Impl::gradients_now() const {
   int64_t bytes = 0;

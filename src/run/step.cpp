@@ -23,7 +23,7 @@ void Step::Impl::end(bool completed) {
   {
     const std::lock_guard lock(tape->mutex);
     graph = stop(completed);
-    learn_peaks(graph ? &*graph : nullptr);
+    learn_peaks();
   }
   const int64_t room_of_all = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);

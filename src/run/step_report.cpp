@@ -56,6 +56,7 @@ void Step::Impl::report_measurements() {
   if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
   report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
+  plain_peak_without_state = ledger.plain_peak_without_state();
   enforcement.reset();  // now a step of another thread may begin to count anew
   report.end_bytes = ledger.current();
   session->note_gradients_of(*tape);
@@ -74,13 +75,7 @@ void Step::Impl::report_measurements() {
   report.replayed = replayed_operators(*tape);
 }
 
-/// Of the graph, where updates in backward made an optimizer's state, which is no activation.
-int64_t Step::Impl::plain_activation_peak(const Graph* graph) const {
-  const bool has_state = graph != nullptr && graph->baseline_bytes > report.baseline_bytes;
-  return has_state ? plain_activations(*graph) : report.plain_activation_peak_bytes();
-}
-
-void Step::Impl::learn_peaks(const Graph* graph) {
+void Step::Impl::learn_peaks() {
   using Outgrown = OnlineEviction::Outgrown;
   Outgrown& outgrown = session->outgrown;
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
@@ -89,8 +84,10 @@ void Step::Impl::learn_peaks(const Graph* graph) {
     auto& smallest = session->smallest_step;
     const int64_t measured = report.peak_bytes - report.baseline_bytes;
     if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->counts.gradient_bytes};
-    // A step that did nothing is no measure, and a short batch none for the long ones after it.
-    if (const int64_t peak = plain_activation_peak(graph); peak > session->plain_activation_peak.value_or(0)) {
+    // A step that did nothing is no measure, and a short batch none for the long ones after it. State that updates in
+    // backward made is no activation.
+    if (const int64_t peak = plain_peak_without_state - report.baseline_bytes;
+        peak > session->plain_activation_peak.value_or(0)) {
       session->plain_activation_peak = peak;
       outgrown = Outgrown::kNo;
     }

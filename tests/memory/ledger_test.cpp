@@ -56,6 +56,29 @@ TEST_F(LedgerTest, AStepThatBeginsInAnothersTakesNothingFromIt) {
   EXPECT_EQ(ledger_.plain_peak(), base_ + 5000);
 }
 
+TEST_F(LedgerTest, StateOfAnOptimizerIsLeftOutOfOnePeak) {
+  auto activation = bytes(1000);
+  ledger_.begin_update();
+  auto state = bytes(2000);
+  bytes(500);  // scratch
+  ledger_.end_update();
+  EXPECT_EQ(ledger_.plain_peak(), base_ + 3500);
+  EXPECT_EQ(ledger_.plain_peak_without_state(), base_ + 1500);
+  ledger_.begin_update();  // has its state, and frees something
+  activation.reset();
+  ledger_.end_update();
+  bytes(1600);
+  EXPECT_EQ(ledger_.plain_peak(), base_ + 3600);
+  EXPECT_EQ(ledger_.plain_peak_without_state(), base_ + 1600);
+  EXPECT_EQ(ledger_.updates(), 2);
+  ledger_.begin_update();
+  ledger_.begin_step();
+  bytes(100);
+  ledger_.end_update();  // it began before the step
+  EXPECT_EQ(ledger_.updates(), 0);
+  EXPECT_EQ(ledger_.plain_peak_without_state(), base_ + 2100);
+}
+
 TEST_F(LedgerTest, FrozenPlainLeavesOutWhatItsThreadDoes) {
   auto dropped = bytes(1000);
   at::Tensor replayed;

@@ -293,6 +293,53 @@ def test_policies_for_no_module_are_refused():
         remat.enable(paths(), policies={})
     with pytest.raises(remat.Error, match='keep is "most"'):
         remat.enable(paths(), policies={"layers.*": "most"})
+    with pytest.raises(remat.Error, match=r"policies is a list; use a dict"):
+        remat.enable(paths(), policies=["layers.*"])
+    with pytest.raises(remat.Error, match='ModuleList at "layers" has no forward'):
+        remat.enable(nn.ModuleDict({"layers": nn.ModuleList(paths()["layers"])}), policies={"layers": ()})
+    inside_itself = paths()
+    inside_itself["layers"][0].whole = inside_itself
+    with pytest.raises(remat.Error, match="inside itself"):
+        remat.enable(inside_itself, policies={"layers.*": ()})
+
+
+def test_blocks_that_are_never_called_are_refused():
+    pair = nn.ModuleList([Block(), nn.Sequential(nn.Linear(64, 64), nn.GELU())])
+    model = nn.ModuleDict({"layers": nn.ModuleList(copy.deepcopy(pair) for _ in range(3))})
+    for blocks_of_it in (None, model["layers"]):
+        with pytest.raises(remat.Error, match="ModuleList has no forward"):
+            remat.enable(model, blocks_of_it)
+    remat.enable(model, [layer[0] for layer in model["layers"]])
+
+
+@pytest.mark.parametrize("keep", ["most", ["aten::nonexistent"], [3], None, 5, remat.policy("all")])
+def test_a_refused_policy_leaves_everything_as_it_was(keep):
+    ours = remat.enable(paths(), policies={"layers.*": (), "layers.1": "all"})
+    count = dropped(ours, train_paths)
+    with pytest.raises(remat.Error):
+        remat.enable(ours, policies={"layers.0": (), "layers.1": keep})
+    assert dropped(ours, train_paths) == count
+    model = tiny()
+    model.gradient_checkpointing_enable()
+    with pytest.raises(remat.Error):
+        remat.enable(model, policies={"transformer.h.*": keep})
+    assert model.is_gradient_checkpointing
+
+
+def test_a_policy_that_can_be_read_once_is_for_all_modules():
+    once = remat.enable(paths(), policies={"layers.*": (name for name in ["aten::softmax", "aten::_softmax"])})
+    listed = remat.enable(paths(), policies={"layers.*": ["aten::softmax", "aten::_softmax"]})
+    assert dropped(once, train_paths) == dropped(listed, train_paths)
+
+
+def test_of_policies_every_nth_layer_counts_the_outermost_modules():
+    model = remat.enable(tiny(), policies={"transformer.h.*": (), "transformer.h.*.attn": "all"})
+    model.activation_checkpointing_enable(every_n_layers=2)
+    count = dropped(model, train_on_ids)
+    each_second = {f"transformer.h.{i}": () for i in range(0, len(model.transformer.h), 2)}
+    assert count == dropped(
+        remat.enable(tiny(), policies={**each_second, **{f"{path}.attn": "all" for path in each_second}}), train_on_ids
+    )
 
 
 def test_an_empty_block_stays_named():

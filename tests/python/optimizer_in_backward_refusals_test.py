@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import weakref
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from compare import assert_same, blocks, same_bits
 from scopes import loss_of
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import remat
@@ -108,7 +110,13 @@ class Own(torch.optim.SGD):
     pass
 
 
-Own.__module__ = "mine"
+class Wrapper(torch.optim.SGD):
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1)
+
+
+Own.__module__ = Wrapper.__module__ = "mine"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +125,7 @@ Own.__module__ = "mine"
         (lambda p: "adam", "no torch.optim.Optimizer"),
         (torch.optim.LBFGS, "LBFGS needs all gradients"),
         (Own, "per_parameter=True"),
+        (Wrapper, "Wrapper wraps a SGD"),
         (lambda p: torch.optim.Adam(p, differentiable=True), "differentiable=True"),
     ],
 )
@@ -140,6 +149,24 @@ def test_refused_numbers_of_passes(accumulate):
         remat.optimizer_in_backward(torch.optim.SGD(blocks(1).parameters(), lr=0.1), accumulate=accumulate)
 
 
+class Reentrant(torch.autograd.Function):
+    """A checkpoint as many libraries have one."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.function(x)
+        torch.autograd.backward(y, gradient)
+        return None, x.grad
+
+
 def test_refused_backward_passes():
     model = blocks(2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -148,11 +175,110 @@ def test_refused_backward_passes():
     x = torch.randn(8, 64, requires_grad=True)
     with pytest.raises(remat.Error, match="create_graph=True"):
         loss_of(model(x)).backward(create_graph=True)
-    with pytest.raises(remat.Error, match="use_reentrant=True"):
-        loss_of(checkpoint(model, x, use_reentrant=True)).backward()
+    for nested in (functools.partial(checkpoint, model, use_reentrant=True), functools.partial(Reentrant.apply, model)):
+        with pytest.raises(remat.Error, match="inside of another one"):
+            loss_of(nested(x)).backward()
+    x.register_hook(torch.enable_grad()(lambda _: loss_of(model(torch.randn(8, 64))).backward()))
+    with pytest.raises(remat.Error, match="inside of another one"):
+        x.sum().backward()
+    x = x.detach()
     assert_same(before, list(model.parameters()))
     loss_of(checkpoint(model, x, use_reentrant=False)).backward()
     assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+def test_a_pass_inside_of_one_that_has_updated_says_so():
+    model, head = blocks(2), blocks(1)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    updates = remat.optimizer_in_backward(optimizer)
+    x = torch.randn(8, 64, requires_grad=True)
+    before = copy.deepcopy(list(model.parameters()))
+    with pytest.raises(remat.Error, match=r"inside of another one.* 4 parameters were updated before"):
+        loss_of(head(Reentrant.apply(model, x))).backward()
+    assert_same(before, list(model.parameters()))
+    optimizer.zero_grad()
+    with pytest.raises(remat.Error, match="failed after 4 parameters were updated"):
+        loss_of(head(model(x))).backward()
+    updates.reset()
+    loss_of(head(model(x))).backward()
+
+
+def test_passes_inside_of_others_that_complete_no_gradient_are_fine():
+    model, fixed = blocks(1), blocks(1).requires_grad_(False)
+
+    def program(in_backward):
+        torch.manual_seed(3)
+        ours = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(ours.parameters(), lr=0.1)
+        if in_backward:
+            remat.optimizer_in_backward(optimizer)
+        for _ in range(2):
+            loss_of(ours(Reentrant.apply(fixed, torch.randn(8, 64, requires_grad=True)))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return list(ours.parameters())
+
+    assert_same(program(False), program(True))
+
+
+def test_an_installation_that_is_refused_leaves_nothing_behind(monkeypatch):
+    model = nn.Sequential(nn.Linear(64, 64), nn.LazyLinear(64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(remat.Error, match="is lazy and has no shape yet"):
+        remat.optimizer_in_backward(optimizer)
+    model(torch.randn(8, 64))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model[1].weight), "register_post_accumulate_grad_hook", failing_after(2))
+        with pytest.raises(ValueError, match="on purpose"):
+            remat.optimizer_in_backward(optimizer)
+    before = copy.deepcopy(list(model.parameters()))
+    loss_of(model(torch.randn(8, 64))).backward()
+    assert_same(before, list(model.parameters()))
+    optimizer.zero_grad()
+    remat.optimizer_in_backward(optimizer)
+    loss_of(model(torch.randn(8, 64))).backward()
+    assert not any(same_bits(a, b) for a, b in zip(before, model.parameters()))
+
+
+def failing_after(calls):
+    register = torch.Tensor.register_post_accumulate_grad_hook
+    counted = []
+
+    def register_or_fail(parameter, hook):
+        counted.append(None)
+        if len(counted) > calls:
+            raise ValueError("on purpose")
+        return register(parameter, hook)
+
+    return register_or_fail
+
+
+def test_a_refusal_of_memory_says_that_parameters_were_updated():
+    remat.memory.start_accounting()
+    model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    remat.optimizer_in_backward(optimizer)
+    budget = remat.memory.current() + (5 << 20)  # the state of two layers takes 4 MiB
+    with pytest.raises(remat.BudgetError, match=r"this step has updated \d+ parameters in backward: load model"):
+        with remat.Session(budget=budget).step():
+            loss_of(model(torch.randn(8, 512))).backward()
+
+
+def test_a_weight_that_is_read_past_autograd_is_named_as_a_cause():
+    model = nn.ModuleDict({name: nn.Linear(64, 64) for name in ("inner", "outer")})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    updates = remat.optimizer_in_backward(optimizer)
+
+    def block(x):
+        return nn.functional.linear(model.inner(x), model.outer.weight.detach()).tanh().exp()
+
+    for call in (block, functools.partial(remat.checkpoint, block)):
+        with pytest.raises(remat.Error, match=r"optimizer_in_backward.* without detach\(\)"):
+            with remat.Session().step():
+                loss_of(model.outer(call(torch.randn(8, 64)))).backward()
+        updates.reset()
+    with pytest.raises(remat.Error, match=r"optimizer_in_backward.* without detach\(\)"):
+        loss_of(model.outer(remat.checkpoint(block, torch.randn(8, 64)))).backward()
 
 
 def test_processes_that_train_together_are_refused():

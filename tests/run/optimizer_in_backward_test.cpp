@@ -214,6 +214,80 @@ TEST(OptimizerInBackward, UpdatesNothingTwiceAfterAPassThatFailedInTheMiddle) {
   EXPECT_FALSE(torch::equal(second->weight, before));
 }
 
+/// Two layers in a group each, of which the first learns faster.
+torch::optim::SGD sgd_of(const nn::Linear& first, const nn::Linear& second) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(first->parameters());
+  groups.emplace_back(second->parameters());
+  torch::optim::SGD optimizer(groups, 0.25);
+  optimizer.param_groups()[0].options().set_lr(0.5);
+  return optimizer;
+}
+
+TEST(OptimizerInBackward, TakesGroupsAsTheyAreAtTheTimeOfTheUpdate) {
+  nn::Linear first(4, 4), second(4, 4);
+  auto optimizer = sgd_of(first, second);
+  const OptimizerInBackward updates(optimizer);
+  auto& groups = optimizer.param_groups();
+  std::swap(groups[0].params(), groups[1].params());
+  const auto x = torch::ones({2, 4});
+  const auto first_before = first->weight.detach().clone(), second_before = second->weight.detach().clone();
+  (first->forward(x) + second->forward(x)).sum().backward();
+  EXPECT_TRUE(torch::equal(first->weight, first_before - 0.5));
+  EXPECT_TRUE(torch::equal(second->weight, second_before - 1));
+
+  groups[1].params().clear();  // the first layer is trained no longer
+  first->forward(x).sum().backward();
+  EXPECT_TRUE(torch::equal(first->weight, first_before - 0.5));
+  EXPECT_TRUE(first->weight.grad().defined());
+  groups.erase(groups.begin() + 1);
+  (first->forward(x) + second->forward(x)).sum().backward();
+  EXPECT_TRUE(torch::equal(first->weight, first_before - 0.5));
+  EXPECT_TRUE(torch::equal(second->weight, second_before - 2));
+
+  groups[0].params().push_back(groups[0].params()[0]);
+  EXPECT_THROW(second->forward(x).sum().backward(), Error) << "a parameter is in the groups twice";
+  EXPECT_TRUE(torch::equal(second->weight, second_before - 2));
+}
+
+/// A checkpoint of one layer whose backward runs a backward pass.
+struct Reentrant : torch::autograd::Function<Reentrant> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, nn::Linear layer) {
+    context->save_for_backward({x});
+    layer_of_backward() = layer;
+    return layer->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    const torch::AutoGradMode enabled(true);
+    layer_of_backward()->forward(x).backward(gradients[0]);
+    return {x.grad(), at::Tensor()};
+  }
+  static nn::Linear& layer_of_backward() {
+    static nn::Linear layer{nullptr};
+    return layer;
+  }
+};
+
+TEST(OptimizerInBackward, RefusesBackwardPassesInsideOfBackward) {
+  nn::Linear inner(4, 4), outer(4, 4);
+  auto optimizer = sgd_of(inner, outer);
+  OptimizerInBackward updates(optimizer);
+  const auto x = torch::ones({2, 4}).requires_grad_();
+  const auto before = inner->weight.detach().clone();
+  EXPECT_THROW(Reentrant::apply(x, inner).sum().backward(), Error);
+  EXPECT_FALSE(updates.is_between_steps()) << "it was the first to complete a gradient";
+  EXPECT_THROW(outer->forward(Reentrant::apply(x, inner)).sum().backward(), Error);
+  EXPECT_TRUE(updates.is_between_steps()) << "the outer layer was updated";
+  EXPECT_TRUE(torch::equal(inner->weight, before));
+  optimizer.zero_grad();
+  updates.reset();
+  inner->forward(x).sum().backward();
+  EXPECT_FALSE(torch::equal(inner->weight, before));
+  Reentrant::layer_of_backward() = nullptr;
+}
+
 TEST(OptimizerInBackward, RefusesWhatCannotBeExact) {
   nn::Linear layer(4, 4);
   torch::optim::LBFGS all_at_once(layer->parameters());
