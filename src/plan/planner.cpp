@@ -1,5 +1,6 @@
 #include <remat/planner.h>
 
+#include <algorithm>
 #include <array>
 
 #include <remat/budget.h>
@@ -88,6 +89,7 @@ Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view pl
 
 Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, PlannerOptions options) {
   check_sound(graph);
+  budget_bytes = std::max<int64_t>(0, budget_bytes);  // planners subtract it from peaks
   for (const Entry& entry : kPlanners) {
     if (entry.info.name == planner) {
       return finished_plan(graph, budget_bytes, planner, entry.plan(graph, budget_bytes, options));
@@ -98,8 +100,10 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
   throw Error("[plan] there is no planner \"" + std::string(planner) + "\"; there are " + names);
 }
 
-std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options) {
+std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& given, PlannerOptions options) {
   check_sound(graph);
+  std::vector<int64_t> budgets;
+  for (const int64_t budget : given) budgets.push_back(std::max<int64_t>(0, budget));
   const planners::ParetoFront front = planners::plans_of_curve(graph, budgets, options);
   std::vector<Plan> plans;
   for (const int64_t budget : budgets) {
