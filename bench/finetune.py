@@ -148,7 +148,15 @@ def main():
     trial = args.rounds < 3 or args.layers < 12
     rows[2]["share"] = args.share
     shape = {"batch": args.batch, "seq": args.seq, "layers": args.layers}
-    result = {"figure": "finetune", "date": date, "trial": trial, "versions": describe(), "shape": shape, "rows": rows}
+    result = {
+        "figure": "finetune",
+        "date": date,
+        "trial": trial,
+        "versions": describe(),
+        "shape": shape,
+        "protocol": {"pairs": args.rounds},
+        "rows": rows,
+    }
     out = args.out if not trial else ROOT / "build" / "bench-trial"
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{date}-finetune.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -287,7 +287,7 @@ def text(results):
         lines += ranks_lines(ranks["rows"])
     if lines:
         parts.append("\n".join(lines) + "\n")
-    latest = max(results.values(), key=lambda result: result["date"])
+    latest = max((r for r in results.values() if "torch" in r["versions"]), key=lambda result: result["date"])
     versions = latest["versions"]
     each = ", ".join(
         f"{figure}: {result['versions']['commit']}, {pairs_of(result)} pairs"
