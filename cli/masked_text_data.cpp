@@ -16,28 +16,13 @@ constexpr int64_t kAround = 2;  // the first and the last token of an example ar
 /// 15 % of `window`, rounded, and at least one.
 int64_t predictions(int64_t window) { return std::max<int64_t>(1, (15 * window + 50) / 100); }
 
-/// Numbers that depend on what the stream began with.
-class Stream {
- public:
-  explicit Stream(uint64_t state) : state_(state) {}
-
-  /// From 0 up to, not including, `end`. The lower ones are more likely by `end` / 2^64 at most.
-  int64_t below(int64_t end) {
-    const uint64_t number = mix(state_);
-    state_ += kSplitMixStep;
-    return static_cast<int64_t>(number % static_cast<uint64_t>(end));
-  }
-
- private:
-  uint64_t state_;
-};
-
-/// The first `count` places of a window of `size` in an order that `stream` decides.
-std::vector<int64_t> choose(int64_t count, int64_t size, Stream& stream) {
+/// The first `count` places of a window of `size` in an order that `random` decides.
+std::vector<int64_t> choose(int64_t count, int64_t size, SplitMix& random) {
   std::vector<int64_t> places(static_cast<size_t>(size));
   std::iota(places.begin(), places.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
-    std::swap(places[static_cast<size_t>(i)], places[static_cast<size_t>(i + stream.below(size - i))]);
+    std::swap(places[static_cast<size_t>(i)],
+              places[static_cast<size_t>(i) + random.below(static_cast<uint64_t>(size - i))]);
   }
   places.resize(static_cast<size_t>(count));
   return places;
@@ -62,12 +47,12 @@ Batch MaskedTextData::training_batch(int64_t step, int64_t first, int64_t rows) 
     const auto window = text_.example(step, first + row);
     for (int64_t i = 0; i < window_; ++i) tokens[i + 1] = window[static_cast<size_t>(i)];
     // Another hash than that which chose the window.
-    Stream stream(mix(mix(mix(~seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(first + row)));
-    for (const int64_t place : choose(predictions(window_), window_, stream)) {
+    SplitMix random(mix(mix(mix(~seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(first + row)));
+    for (const int64_t place : choose(predictions(window_), window_, random)) {
       targets[row][place + 1] = tokens[place + 1];
-      const int64_t tenth = stream.below(10);
+      const uint64_t tenth = random.below(10);
       if (tenth < 8) tokens[place + 1] = vocabulary_.mask;
-      if (tenth == 8) tokens[place + 1] = stream.below(vocabulary_.size);
+      if (tenth == 8) tokens[place + 1] = static_cast<int64_t>(random.below(static_cast<uint64_t>(vocabulary_.size)));
     }
   }
   return batch;

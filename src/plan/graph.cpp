@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/random.h"
+#include "util/mix.h"
 
 namespace remat {
 namespace {
@@ -267,7 +267,7 @@ std::string timeline_problem(const Graph& graph) { return TimelineCheck(graph).p
 /// are in files, so the hash must not change; a test has a known result.
 class Mixer {
  public:
-  void add(uint64_t word) { state_ = planners::SplitMix(state_ ^ word).next(); }
+  void add(uint64_t word) { state_ = SplitMix(state_ ^ word).next(); }
   void add(const Indexes& indexes) {
     add(indexes.size());
     for (const int32_t index : indexes) add(static_cast<uint64_t>(index));

@@ -17,7 +17,7 @@
 
 #include "plan/incremental.h"
 #include "plan/pareto_front.h"
-#include "plan/random.h"
+#include "util/mix.h"
 
 namespace remat::planners {
 

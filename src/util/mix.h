@@ -17,4 +17,23 @@ inline uint64_t mix(uint64_t x) {
   return x ^ (x >> 31U);
 }
 
+/// These numbers one after another.
+class SplitMix {
+ public:
+  explicit SplitMix(uint64_t seed = 1) : state_(seed) {}
+
+  uint64_t next() {
+    const uint64_t result = mix(state_);
+    state_ += kSplitMixStep;
+    return result;
+  }
+  /// From 0 to below `bound`, which is not 0. The lower ones are more likely by `bound` / 2^64 at most.
+  uint64_t below(uint64_t bound) { return next() % bound; }
+  /// From 0 to below 1.
+  double unit() { return static_cast<double>(next() >> 11U) * 0x1p-53; }
+
+ private:
+  uint64_t state_;
+};
+
 }  // namespace remat

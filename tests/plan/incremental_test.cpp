@@ -5,14 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "bench/generated_graphs.h"
-#include "plan/random.h"
 #include "plan/simulate.h"
 #include "random_graph.h"
+#include "util/mix.h"
 
 namespace remat::test {
 namespace {
-
-using planners::SplitMix;
 
 /// Any action that a plan may have.
 Action random_action(const GraphValue& value, SplitMix& random) {
