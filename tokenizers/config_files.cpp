@@ -23,13 +23,17 @@ ConfigFiles::ConfigFiles(const std::filesystem::path& directory)
     : config_(read_if_there(directory / "tokenizer_config.json")),
       map_(read_if_there(directory / "special_tokens_map.json")) {}
 
+std::optional<JsonNode> ConfigFiles::find(std::string_view field) const {
+  return config_ ? config_->find(field) : std::nullopt;
+}
+
 std::optional<bool> ConfigFiles::flag(std::string_view field) const {
-  const auto node = config_ ? config_->find(field) : std::nullopt;
+  const auto node = find(field);
   return node ? std::optional(node->flag()) : std::nullopt;
 }
 
 bool ConfigFiles::is_left(std::string_view field) const {
-  const auto node = config_ ? config_->find(field) : std::nullopt;
+  const auto node = find(field);
   return node && node->text() == "left";
 }
 
@@ -52,7 +56,7 @@ SpecialNames ConfigFiles::special_names(const SpecialNames& usual) const {
 }
 
 std::vector<AddedToken> ConfigFiles::added_tokens() const {
-  const auto list = config_ ? config_->find("added_tokens_decoder") : std::nullopt;
+  const auto list = find("added_tokens_decoder");
   if (!list) return {};
   if (!list->value().is_object()) list->refuse("is " + describe(list->value()) + ", not an object");
   std::vector<AddedToken> tokens;
@@ -73,7 +77,7 @@ std::vector<AddedToken> ConfigFiles::added_tokens() const {
 }
 
 void ConfigFiles::require_class(std::initializer_list<std::string_view> classes) const {
-  const auto node = config_ ? config_->find("tokenizer_class") : std::nullopt;
+  const auto node = find("tokenizer_class");
   if (!node) return;
   std::string_view name = node->text();
   if (name.ends_with("Fast")) name.remove_suffix(4);

@@ -38,6 +38,8 @@ class ConfigFiles {
   void require_class(std::initializer_list<std::string_view> classes) const;
 
  private:
+  /// Of tokenizer_config.json.
+  std::optional<JsonNode> find(std::string_view field) const;
   std::optional<std::string> name(const std::string& role, const std::optional<std::string>& usual) const;
 
   std::optional<JsonNode> config_, map_;

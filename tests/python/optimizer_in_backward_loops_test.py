@@ -130,58 +130,55 @@ def test_accumulation_that_was_not_said_is_noticed():
         step()
 
 
-def test_losses_of_different_parameters_need_no_step_between():
+def check_loop(count, loop, **options):
+    """`loop(model, optimizer, in_backward)` leaves the same with updates in backward as without."""
+
     def program(in_backward):
         torch.manual_seed(3)
-        model = blocks(2)
+        model = blocks(count)
         optimizer = torch.optim.AdamW(model.parameters())
         if in_backward:
-            remat.optimizer_in_backward(optimizer)
+            remat.optimizer_in_backward(optimizer, **options)
+        losses = loop(model, optimizer, in_backward) or []
+        return [*losses, *left_by(model, optimizer)]
+
+    assert_same(program(False), program(True))
+
+
+def test_losses_of_different_parameters_need_no_step_between():
+    def loop(model, optimizer, in_backward):
         for _ in range(3):
             for each in model:
                 loss_of(each(torch.randn(8, 64))).backward()
             optimizer.step()
             optimizer.zero_grad()
-        return left_by(model, optimizer)
 
-    assert_same(program(False), program(True))
+    check_loop(2, loop)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_loops_without_step_and_zero_grad(accumulate):
-    def program(in_backward):
-        torch.manual_seed(3)
-        model = blocks(1)
-        optimizer = torch.optim.AdamW(model.parameters())
-        if in_backward:
-            remat.optimizer_in_backward(optimizer, accumulate=accumulate)
+    def loop(model, optimizer, in_backward):
         for i in range(6):
             loss_of(model(torch.randn(8, 64))).backward()
             if not in_backward and i % accumulate == accumulate - 1:
                 optimizer.step()
                 optimizer.zero_grad()
-        return left_by(model, optimizer)
 
-    assert_same(program(False), program(True))
+    check_loop(1, loop, accumulate=accumulate)
 
 
 def test_a_closure():
-    def program(in_backward):
-        torch.manual_seed(3)
-        model = blocks(1)
-        optimizer = torch.optim.AdamW(model.parameters())
-        if in_backward:
-            remat.optimizer_in_backward(optimizer)
-
+    def loop(model, optimizer, in_backward):
         def closure():
             optimizer.zero_grad()
             loss = loss_of(model(torch.randn(8, 64)))
             loss.backward()
             return loss
 
-        return [optimizer.step(closure) for _ in range(3)] + left_by(model, optimizer)
+        return [optimizer.step(closure) for _ in range(3)]
 
-    assert_same(program(False), program(True))
+    check_loop(1, loop)
 
 
 def test_copies_and_pickles_of_an_optimizer_are_usual_ones():
