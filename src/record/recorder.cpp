@@ -184,6 +184,32 @@ void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
   for (const auto& value : values) for_each_tensor(value, adopt);
 }
 
+void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
+  offered_ = nullptr;
+  const at::Tensor& gradient = inputs[0].toTensor();
+  if (!is_plain(gradient) || !gradient.is_contiguous() || !covers_storage(gradient) || under_dispatch_mode()) return;
+  if (gradient.scalar_type() != inputs[3].toScalarType()) return;
+  const std::lock_guard lock(tape_->mutex);
+  const c10::StorageImpl* const storage = storage_of(gradient);
+  if (tape_->values.find(storage) != kNone) return;
+  if (!tape_->meta) {
+    offered_ = storage;
+  } else if (gradient.use_count() == 2 && gradient.storage().use_count() == 1) {  // `inputs` has it, too
+    tape_->values.trace->reused(static_cast<int64_t>(storage->nbytes()), storage->data());
+  }
+}
+
+bool Recorder::reuses(const at::Tensor& gradient) {
+  const c10::StorageImpl* const offered = std::exchange(offered_, nullptr);
+  if (offered == nullptr || is_suspended() || storage_of(gradient) != offered) return false;
+  if (gradient.use_count() != 1 || gradient.storage().use_count() != 1) return false;
+  const auto bytes = static_cast<int64_t>(offered->nbytes());
+  const std::lock_guard lock(tape_->mutex);
+  if (tape_->values.ledger != nullptr) tape_->values.ledger->plain_rises(bytes);
+  if (tape_->values.trace != nullptr) tape_->values.trace->reused(bytes, nullptr);
+  return true;
+}
+
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
   if (scopes_.empty()) {
     const std::lock_guard lock(tape_->mutex);
@@ -219,6 +245,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (info->never_recorded || unrecorded) recorder->count(fn.inputs());
   if (info->never_recorded) return nullptr;
   if (unrecorded) {
+    if (in_backward && info->reuses_gradient) recorder->offer_gradient(fn.inputs());
     if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(fn.inputs())) {
       const std::lock_guard lock(recorder->tape_->mutex);
       recorder->before_writes(*info, fn.inputs());
