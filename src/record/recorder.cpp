@@ -1,12 +1,15 @@
 #include "record/recorder.h"
 
+#include <array>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/ledger.h"
@@ -94,6 +97,9 @@ bool has_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
   }
   return found;
 }
+
+/// Nodes of autograd's graph that only call the operator.
+constexpr std::array<std::string_view, 2> kReusingNodes = {"LogSoftmaxBackward0", "SoftmaxBackward0"};
 
 /// Held while a kernel of the meta device runs.
 struct MetaKernel final : at::ObserverContext {};
@@ -189,6 +195,9 @@ void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor& gradient = inputs[0].toTensor();
   if (!is_plain(gradient) || !gradient.is_contiguous() || !covers_storage(gradient) || under_dispatch_mode()) return;
   if (gradient.scalar_type() != inputs[3].toScalarType()) return;
+  // A function of the user's that calls the operator may go on to use the gradient.
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr || std::ranges::find(kReusingNodes, node->name()) == kReusingNodes.end()) return;
   const std::lock_guard lock(tape_->mutex);
   const c10::StorageImpl* const storage = storage_of(gradient);
   if (tape_->values.find(storage) != kNone) return;

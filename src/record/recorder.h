@@ -83,7 +83,7 @@ class Recorder {
   void announce_write(const at::Tensor& tensor);
 
   /// For the kernel of an operator that could write its result over `gradient`, which it is about to read: may it? Only
-  /// where nobody else has the tensor or its memory, and the operator was called by backward itself. Once for each
+  /// where nobody else has the tensor or its memory, and one of autograd's own nodes called the operator. Once for each
   /// call: the caller has to do so, and plain's account has the result from now on.
   bool reuses(const at::Tensor& gradient);
 

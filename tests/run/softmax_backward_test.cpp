@@ -114,6 +114,24 @@ TEST_F(SoftmaxBackward, LeavesGradientsAloneThatBackwardWasGiven) {
   EXPECT_TRUE(same_bits(given, before));
 }
 
+/// Softmax whose backward pass uses the gradient once more, after PyTorch's operator has read it.
+struct OwnSoftmax : torch::autograd::Function<OwnSoftmax> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input) {
+    const at::Tensor result = torch::softmax(input, 1);
+    context->save_for_backward({result});
+    return result;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor result = context->get_saved_variables()[0];
+    return {at::_softmax_backward_data(gradients[0], result, 1, result.scalar_type()) + gradients[0]};
+  }
+};
+
+TEST_F(SoftmaxBackward, LeavesGradientsAloneInFunctionsOfTheUsers) {
+  EXPECT_EQ(run([](const auto& w) { return OwnSoftmax::apply(logits(w)).pow(3).sum(); }).saved_bytes, 0);
+}
+
 /// A replay reads it: it is a value of the step.
 TEST_F(SoftmaxBackward, LeavesValuesAlone) {
   const auto weight = torch::randn({8, 16}).requires_grad_();
