@@ -132,17 +132,19 @@ TEST_F(SoftmaxBackward, LeavesGradientsAloneInFunctionsOfTheUsers) {
   EXPECT_EQ(run([](const auto& w) { return OwnSoftmax::apply(logits(w)).pow(3).sum(); }).saved_bytes, 0);
 }
 
-/// A replay reads it: it is a value of the step.
+/// A hook gives away what a replay is going to read.
 TEST_F(SoftmaxBackward, LeavesValuesAlone) {
   const auto weight = torch::randn({8, 16}).requires_grad_();
   const auto program = [&] {
-    const auto made = weight * 2;
-    auto given = made.detach() + 1;  // nobody has it but the calls below, and the record
-    const auto product = (made * given).pow(2);
-    const auto result = torch::log_softmax(made, 1);
-    std::vector<at::Tensor> gradients{std::move(given)};
-    torch::autograd::grad({result}, {weight}, std::exchange(gradients, {}), /*retain_graph=*/true);
-    product.sum().backward();
+    const at::Tensor made = weight * 2;
+    at::Tensor given = made.detach() + 1;
+    const at::Tensor later = (given * 0.3).exp() * weight;
+    const at::Tensor result = torch::log_softmax(made, 1);
+    result.register_hook([held = std::make_shared<at::Tensor>(std::move(given))](const at::Tensor&) -> at::Tensor {
+      return std::move(*held);
+    });
+    const auto gradient = torch::autograd::grad({result.sum()}, {made}, {}, /*retain_graph=*/true)[0];
+    later.sum().backward();
     return std::exchange(weight.mutable_grad(), at::Tensor());
   };
   const auto plain = program();
