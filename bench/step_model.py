@@ -19,7 +19,12 @@ class Graph:
     def __init__(self, document):
         self.document = document
         self.baseline_bytes, self.step_seconds = document["baseline_bytes"], document["step_seconds"]
-        self.values, self.operators, self.events = document["values"], document["operators"], document["events"]
+        self.values, self.operators = document["values"], document["operators"]
+        self.plain_rises = [event[2] for event in document["events"]]
+        # Of a rise, a step under remat does not take what is reused.
+        self.events = [
+            (kind, index, rise - sum(reused), delta) for kind, index, rise, delta, *reused in document["events"]
+        ]
         count = len(self.values)
         if any(value["dropped"] for value in self.values):
             raise ValueError(
@@ -75,7 +80,7 @@ class Graph:
 
     def plain_peak(self):
         after, _ = self.plain_levels()
-        return max([self.baseline_bytes] + [level + event[2] for level, event in zip(after, self.events)])
+        return max([self.baseline_bytes] + [level + rise for level, rise in zip(after, self.plain_rises)])
 
 
 def share_of_peak(graph, percent):

@@ -41,9 +41,7 @@ Plan read_plan(const std::string& path) {
 }
 
 PlainStep::PlainStep(const Graph& graph)
-    : baseline_bytes(graph.baseline_bytes),
-      peak_bytes(predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes),
-      seconds(graph.step_seconds) {}
+    : baseline_bytes(graph.baseline_bytes), peak_bytes(graph.plain_peak_bytes()), seconds(graph.step_seconds) {}
 
 std::optional<double> PlainStep::activation_percent(int64_t peak) const {
   if (activation_bytes() <= 0) return std::nullopt;

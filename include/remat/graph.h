@@ -56,8 +56,13 @@ struct GraphEvent {
   };
   Kind kind = Kind::kOther;
   int32_t index = -1;
-  int64_t rise = 0;   ///< bytes that plain's memory rose above its level after the event, at most, until the next one
-  int64_t delta = 0;  ///< bytes that it changed by altogether until then; never above `rise`
+  int64_t rise = 0;    ///< bytes that plain's memory rose above its level after the event, at most, until the next one
+  int64_t delta = 0;   ///< bytes that it changed by altogether until then; never above `rise`
+  int64_t reused = 0;  ///< bytes of `rise` that only plain takes, since under remat an operator of the backward pass
+                       ///< writes its result over an input that nobody else has; `rise - reused` is not below `delta`
+
+  /// What memory rises by in a step that keeps every value.
+  int64_t step_rise() const { return rise - reused; }
 
   bool operator==(const GraphEvent&) const = default;
 };
@@ -86,6 +91,9 @@ struct Graph {
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.
   std::string problem() const;
   bool is_valid() const { return problem().empty(); }
+
+  /// The most bytes that plain has alive at once. The graph must be sound.
+  int64_t plain_peak_bytes() const;
 
   /// Tells graphs apart by structure: operators, values and order of events, without times and the bytes between.
   uint64_t fingerprint() const;

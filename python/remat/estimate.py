@@ -144,7 +144,7 @@ def estimate(
 
 def _with_curve(graph: dict[str, Any], **figures: Any) -> Estimate:
     text = json.dumps(graph)
-    plain = _C.make_plan(text, 2**62, "keep-all", False, True).predicted_peak_bytes
+    plain = _C.plain_peak_bytes(text)
     baseline = graph["baseline_bytes"]
     *planned, lowest = _C.plan_curve(text, [baseline + (plain - baseline) * share // 100 for share in SHARES])
     # A session's first step has no plan.

@@ -54,7 +54,7 @@ def _bytes_of(budget: int | str, graph: str) -> int:
         return parsed.byte_count
     if not parsed.share:
         raise Error("[plan] the budget is the device's limit, which is not the plan's to know; name bytes or a share")
-    plain = _C.make_plan(graph, 2**62, "keep-all", False, True).predicted_peak_bytes
+    plain = _C.plain_peak_bytes(graph)
     baseline = int(json.loads(graph)["baseline_bytes"])
     return baseline + int((plain - baseline) * parsed.share / 100)
 

@@ -31,6 +31,7 @@ void bind_plan(py::module_& m) {
         return make_plan(graph_from_json(graph), budget_bytes, planner, {.pack = pack, .refine = refine});
       },
       WithoutLock());
+  m.def("plain_peak_bytes", [](const std::string& graph) { return graph_from_json(graph).plain_peak_bytes(); });
   m.def("check_graph", [](const std::string& graph) { graph_from_json(graph); });
   m.def(
       "plan_curve",

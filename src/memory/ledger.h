@@ -61,6 +61,12 @@ class Ledger {
   int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
   /// Plain would have freed now a value that remat has evicted: plain_current -= bytes.
   void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
+  /// Plain would allocate `bytes` now, and have as many free soon: the result of an operator that remat lets write over
+  /// an input.
+  void plain_rises(int64_t bytes) noexcept {
+    add_plain(bytes);
+    forget_plain(bytes);
+  }
   /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
   /// reclaimer: false, and nothing is counted, where the bytes would pass a limit.
   virtual bool hold(int64_t bytes) noexcept = 0;

@@ -154,8 +154,12 @@ std::string operator_sizes_problem(const GraphOperator& op) {
 
 std::string event_sizes_problem(const GraphEvent& event) {
   if (event.rise < 0) return "has rise " + std::to_string(event.rise);
-  if (event.delta <= event.rise) return {};
-  return "has delta " + std::to_string(event.delta) + ", which is above its rise " + std::to_string(event.rise);
+  if (event.delta > event.rise)
+    return "has delta " + std::to_string(event.delta) + ", which is above its rise " + std::to_string(event.rise);
+  const int64_t most = event.rise - std::max<int64_t>(0, event.delta);
+  if (event.reused >= 0 && event.reused <= most) return {};
+  return "has reused " + std::to_string(event.reused) + ", which its rise " + std::to_string(event.rise) +
+         " and delta " + std::to_string(event.delta) + " allow from 0 to " + std::to_string(most);
 }
 
 std::string sizes_problem(const Graph& graph) {
@@ -289,6 +293,16 @@ std::string Graph::problem() const {
     if (std::string wrong = check(*this); !wrong.empty()) return wrong;
   }
   return {};
+}
+
+int64_t Graph::plain_peak_bytes() const {
+  int64_t level = baseline_bytes, peak = level;
+  for (const GraphEvent& event : events) {
+    if (event.kind == GraphEvent::Kind::kFree) level -= values[static_cast<size_t>(event.index)].bytes;
+    peak = std::max(peak, level + event.rise);
+    level += event.delta;
+  }
+  return peak;
 }
 
 uint64_t Graph::fingerprint() const {

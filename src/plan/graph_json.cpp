@@ -23,7 +23,8 @@ constexpr const char* kGraphFields[] = {"format",          "version",        "ba
 constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable", "dropped"};
 constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
                                            "inputs", "overwritten", "results"};
-constexpr const char* kEventFields[] = {"kind", "index", "rise", "delta"};
+// The last may be left out.
+constexpr const char* kEventFields[] = {"kind", "index", "rise", "delta", "reused"};
 
 // By GraphEvent::Kind.
 constexpr const char* kKindNames[] = {"operator", "idle", "use", "free", "other"};
@@ -58,7 +59,14 @@ GraphEvent read_event(const JsonRecord& record) {
   return {.kind = read_kind(record),
           .index = record.index("index"),
           .rise = record.bytes("rise"),
-          .delta = record.integer("delta", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max())};
+          .delta = record.integer("delta", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()),
+          .reused = record.has("reused") ? record.bytes("reused") : 0};
+}
+
+/// An array may leave the last field out.
+JsonRecord::Fields fields_of(const json& item, JsonRecord::Fields fields, JsonRecord::Form form) {
+  const bool shorter = form == JsonRecord::Form::kArray && item.size() < fields.size();
+  return shorter ? fields.first(fields.size() - 1) : fields;
 }
 
 template <class Item>
@@ -69,7 +77,7 @@ std::vector<Item> read_list(const JsonRecord& graph, const char* name, JsonRecor
   items.reserve(list.size());
   JsonPlace place{kDocument, name, 0};
   for (const json& item : list) {
-    items.push_back(read(JsonRecord(item, place, fields, form)));
+    items.push_back(read(JsonRecord(item, place, fields_of(item, fields, form), form)));
     ++place.index;
   }
   return items;
@@ -100,6 +108,7 @@ void write_event(std::string& out, const GraphEvent& event, const JsonPlace& /*p
   append_json(out, int64_t{event.index});
   append_json(out, ", ", event.rise);
   append_json(out, ", ", event.delta);
+  if (event.reused != 0) append_json(out, ", ", event.reused);
   out += ']';
 }
 

@@ -112,6 +112,10 @@ const json& JsonRecord::operator[](const char* field) const {
   return json_[std::find_if(fields_.begin(), fields_.end(), same) - fields_.begin()];
 }
 
+bool JsonRecord::has(const char* field) const {
+  return std::ranges::any_of(fields_, [field](const char* other) { return std::string_view(field) == other; });
+}
+
 int64_t JsonRecord::integer(const char* field, int64_t least, int64_t most) const {
   const json& value = (*this)[field];
   if (!value.is_number_integer()) refuse(field, "is " + describe(value) + ", not an integer");

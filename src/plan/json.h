@@ -37,6 +37,7 @@ class JsonRecord {
 
   JsonRecord(const nlohmann::json& value, JsonPlace place, Fields fields, Form form = Form::kObject);
 
+  bool has(const char* field) const;  ///< is it among the fields?
   int64_t integer(const char* field, int64_t least, int64_t most) const;
   int64_t bytes(const char* field) const { return integer(field, 0, std::numeric_limits<int64_t>::max()); }
   int32_t index(const char* field) const;  ///< or -1

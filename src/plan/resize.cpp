@@ -13,6 +13,11 @@ constexpr double kExact = 1e-3;         ///< the largest error of an exact predi
 constexpr double kMostWeight = 10;      ///< larger weights would amplify small differences
 constexpr size_t kEnough = 3;           ///< known graphs that tell which bytes grow with the square of a length
 
+/// Predicted bytes are not exact: a sound event's rise has room for what it reuses.
+void limit_reused(GraphEvent& event) {
+  event.reused = std::min(event.reused, event.rise - std::max<int64_t>(0, event.delta));
+}
+
 double median(std::vector<double>& numbers) {
   if (numbers.empty()) return 0;
   const auto middle = numbers.begin() + static_cast<std::ptrdiff_t>(numbers.size() / 2);
@@ -163,6 +168,8 @@ class Resizer {
       GraphEvent& event = graph.events[e];
       event.delta = bytes([e](const Graph& g) { return g.events[e].delta; });
       event.rise = std::max({event.delta, int64_t{0}, bytes([e](const Graph& g) { return g.events[e].rise; })});
+      event.reused = std::max<int64_t>(0, bytes([e](const Graph& g) { return g.events[e].reused; }));
+      limit_reused(event);
     }
     move_differences(graph, predicted);
   }
@@ -183,9 +190,10 @@ class Resizer {
       if (more == 0 || producer < 0 || !freed[v]) continue;
       const size_t event = made[static_cast<size_t>(producer)];
       if (event == 0) continue;
-      graph.events[event - 1].delta += more;
-      graph.events[event - 1].rise =
-          std::max<int64_t>({0, graph.events[event - 1].rise + more, graph.events[event - 1].delta});
+      GraphEvent& before = graph.events[event - 1];
+      before.delta += more;
+      before.rise = std::max<int64_t>({0, before.rise + more, before.delta});
+      limit_reused(before);
     }
   }
 

@@ -54,8 +54,8 @@ OtherBytes other_bytes(const Graph& graph, const Chain& chain) {
       case GraphEvent::Kind::kOther:
         break;
     }
-    if (forward) other.dropped[block] = std::max(other.dropped[block], level + event.rise);
-    other.held[block] = std::max(other.held[block], level + event.rise - made);
+    if (forward) other.dropped[block] = std::max(other.dropped[block], level + event.step_rise());
+    other.held[block] = std::max(other.held[block], level + event.step_rise() - made);
     level += event.delta;
   }
   return other;

@@ -13,12 +13,12 @@ std::vector<StepChange> changes_of(const Graph& graph, ChangesOf events) {
     const bool changes_alive =
         event.kind == GraphEvent::Kind::kFree || ((idle || use) && graph.values[event.index].returns());
     if (changes_alive || events == ChangesOf::kEveryEvent) {
-      changes.push_back({e, event.kind, event.index, 0, event.rise, event.delta});
+      changes.push_back({e, event.kind, event.index, 0, event.step_rise(), event.delta});
       if (idle) became_idle[event.index] = changes.size() - 1;
       if (use) ++changes[became_idle[event.index]].uses;
     } else {
       StepChange& last = changes.back();
-      last.rise = std::max(last.rise, last.delta + event.rise);
+      last.rise = std::max(last.rise, last.delta + event.step_rise());
       last.delta += event.delta;
     }
   }

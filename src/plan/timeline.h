@@ -27,7 +27,7 @@ void for_each_level(const Graph& graph, IsDropped is_dropped, Visit visit) {
       if (!dropped[event.index]) level -= graph.values[event.index].bytes;
       dropped[event.index] = false;
     }
-    visit(e, level + event.rise);
+    visit(e, level + event.step_rise());
     level += event.delta;
   }
 }

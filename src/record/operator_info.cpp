@@ -110,6 +110,10 @@ constexpr std::array<std::string_view, 12> kElementwise = {
     "aten::mul", "aten::mul_", "aten::div",  "aten::div_",     "aten::add",   "aten::add_",
     "aten::sub", "aten::sub_", "aten::rsub", "aten::_to_copy", "aten::clone", "aten::where"};
 
+/// Their kernels read all that they need of a row of the gradient before they write to it, element by element.
+constexpr std::array<std::string_view, 2> kReusingGradient = {"aten::_log_softmax_backward_data",
+                                                              "aten::_softmax_backward_data"};
+
 bool contains(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
 
 bool is_view(const c10::FunctionSchema& schema) {
@@ -168,6 +172,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
   info.fills_result = contains(kFillingFactories, base);
   info.overwrites = contains(kFills, base);
+  info.reuses_gradient = contains(kReusingGradient, base);
   info.two_valued = contains(kTwoValued, base);
   info.elementwise = contains(kElementwise, base);
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);

@@ -19,22 +19,23 @@ struct OperatorInfo {
   explicit OperatorInfo(c10::OperatorHandle op) : handle(std::move(op)) {}
 
   c10::OperatorHandle handle;
-  std::string name;             ///< "aten::add.Tensor"
-  size_t base_length = 0;       ///< length of "aten::add" in it
-  bool never_recorded = false;  ///< views and composites: their parts are seen, or there is nothing to recompute
-  bool reshapes = false;        ///< changes sizes and strides in place; counts as a write, and is none
-  bool random = false;          ///< draws from a generator
-  bool deterministic = true;    ///< gives the same bits for the same input, and is not a function from Python
-  bool compute = false;         ///< matrix product, convolution, attention or recurrent layer
-  bool products = false;        ///< may multiply matrices: oneDNN's precision switches may decide its bits
-  bool foreign = false;         ///< not PyTorch's own: its schema and its tags are not trusted
-  bool own_autograd = false;    ///< may have a kernel of a user's at autograd's keys: a replay calls it there
-  bool collective = false;      ///< communicates with other processes
-  bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
-  bool fills_result = false;    ///< makes a tensor of nothing but its arguments (zeros, randn ...), a draw included
-  bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
-  bool two_valued = false;      ///< its floating-point results hold zeros and ones
-  bool elementwise = false;     ///< with one tensor argument: maps equal elements to equal elements
+  std::string name;              ///< "aten::add.Tensor"
+  size_t base_length = 0;        ///< length of "aten::add" in it
+  bool never_recorded = false;   ///< views and composites: their parts are seen, or there is nothing to recompute
+  bool reshapes = false;         ///< changes sizes and strides in place; counts as a write, and is none
+  bool random = false;           ///< draws from a generator
+  bool deterministic = true;     ///< gives the same bits for the same input, and is not a function from Python
+  bool compute = false;          ///< matrix product, convolution, attention or recurrent layer
+  bool products = false;         ///< may multiply matrices: oneDNN's precision switches may decide its bits
+  bool foreign = false;          ///< not PyTorch's own: its schema and its tags are not trusted
+  bool own_autograd = false;     ///< may have a kernel of a user's at autograd's keys: a replay calls it there
+  bool collective = false;       ///< communicates with other processes
+  bool factory = false;          ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
+  bool fills_result = false;     ///< makes a tensor of nothing but its arguments (zeros, randn ...), a draw included
+  bool reuses_gradient = false;  ///< of backward: may write its result over the first argument (run/softmax_backward.h)
+  bool overwrites = false;       ///< writes every element of what it writes to, and reads none of it
+  bool two_valued = false;       ///< its floating-point results hold zeros and ones
+  bool elementwise = false;      ///< with one tensor argument: maps equal elements to equal elements
   int16_t generator_argument = -1;
   bool races = false;             ///< its threads may write to the same element: the order of the writes decides
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ

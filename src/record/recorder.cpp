@@ -1,12 +1,15 @@
 #include "record/recorder.h"
 
+#include <array>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/ledger.h"
@@ -94,6 +97,9 @@ bool has_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
   }
   return found;
 }
+
+/// Nodes of autograd's graph that only call the operator.
+constexpr std::array<std::string_view, 2> kReusingNodes = {"LogSoftmaxBackward0", "SoftmaxBackward0"};
 
 /// Held while a kernel of the meta device runs.
 struct MetaKernel final : at::ObserverContext {};
@@ -184,6 +190,35 @@ void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
   for (const auto& value : values) for_each_tensor(value, adopt);
 }
 
+void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
+  offered_ = nullptr;
+  const at::Tensor& gradient = inputs[0].toTensor();
+  if (!is_plain(gradient) || !gradient.is_contiguous() || !covers_storage(gradient) || under_dispatch_mode()) return;
+  if (gradient.scalar_type() != inputs[3].toScalarType()) return;
+  // A function of the user's that calls the operator may go on to use the gradient.
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr || std::ranges::find(kReusingNodes, node->name()) == kReusingNodes.end()) return;
+  const std::lock_guard lock(tape_->mutex);
+  const c10::StorageImpl* const storage = storage_of(gradient);
+  if (tape_->values.find(storage) != kNone) return;
+  if (!tape_->meta) {
+    offered_ = storage;
+  } else if (gradient.use_count() == 2 && gradient.storage().use_count() == 1) {  // `inputs` has it, too
+    tape_->values.trace->reused(static_cast<int64_t>(storage->nbytes()), storage->data());
+  }
+}
+
+bool Recorder::reuses(const at::Tensor& gradient) {
+  const c10::StorageImpl* const offered = std::exchange(offered_, nullptr);
+  if (offered == nullptr || is_suspended() || storage_of(gradient) != offered) return false;
+  if (gradient.use_count() != 1 || gradient.storage().use_count() != 1) return false;
+  const auto bytes = static_cast<int64_t>(offered->nbytes());
+  const std::lock_guard lock(tape_->mutex);
+  if (tape_->values.ledger != nullptr) tape_->values.ledger->plain_rises(bytes);
+  if (tape_->values.trace != nullptr) tape_->values.trace->reused(bytes, nullptr);
+  return true;
+}
+
 void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
   if (scopes_.empty()) {
     const std::lock_guard lock(tape_->mutex);
@@ -219,6 +254,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (info->never_recorded || unrecorded) recorder->count(fn.inputs());
   if (info->never_recorded) return nullptr;
   if (unrecorded) {
+    if (in_backward && info->reuses_gradient) recorder->offer_gradient(fn.inputs());
     if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(fn.inputs())) {
       const std::lock_guard lock(recorder->tape_->mutex);
       recorder->before_writes(*info, fn.inputs());

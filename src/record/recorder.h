@@ -82,6 +82,11 @@ class Recorder {
   /// Somebody is about to write to `tensor` in a way that is no operator.
   void announce_write(const at::Tensor& tensor);
 
+  /// For the kernel of an operator that could write its result over `gradient`, which it is about to read: may it? Only
+  /// where nobody else has the tensor or its memory, and one of autograd's own nodes called the operator. Once for each
+  /// call: the caller has to do so, and plain's account has the result from now on.
+  bool reuses(const at::Tensor& gradient);
+
   void push_scope(std::shared_ptr<const Policy::Rules> rules);
   void pop_scope();
 
@@ -145,6 +150,9 @@ class Recorder {
   /// Takes what the tensors among `values` hold into the account, where remat's allocator did not allocate it: of those
   /// that no recorded operator may ever read.
   void count(c10::ArrayRef<const c10::IValue> values);
+  /// Notes the gradient that an operator of backward with `inputs` may write over. On the meta device, whose kernels do
+  /// not, the trace is told that it does.
+  void offer_gradient(c10::ArrayRef<const c10::IValue> inputs);
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info);
@@ -183,6 +191,7 @@ class Recorder {
   std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
   int suspended_ = 0;
   int opaque_ = 0;
+  const c10::StorageImpl* offered_ = nullptr;  ///< the memory of that gradient; compared, never read
   at::CallbackHandle meta_callback_ = 0;
   uint32_t root_scope_ = 0;  ///< of the tape; 0: none
 };

@@ -57,6 +57,10 @@ void Trace::allocated(const void* data, int64_t bytes, bool plain) noexcept {
 
 void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
   const std::lock_guard lock(mutex_);
+  if (data == written_over_) {
+    written_over_ = nullptr;
+    return;
+  }
   const auto home = homes_.find(data);
   if (home == homes_.end()) {
     if (plain) change(-bytes);
@@ -81,6 +85,15 @@ void Trace::forgotten(ValueId value, int64_t bytes) {
   } else {
     change(-bytes);
   }
+}
+
+void Trace::reused(int64_t bytes, const void* input) {
+  const std::lock_guard lock(mutex_);
+  GraphEvent& event = update_ ? *update_ : graph_.events.back();
+  event.reused = std::max(event.reused, event.delta + withheld_ + bytes);  // until take(): plain's rise
+  if (input == nullptr) return;
+  written_over_ = input;
+  change(-bytes);
 }
 
 void Trace::operator_begins() {
@@ -196,6 +209,11 @@ Graph Trace::take(int64_t baseline_bytes, double step_seconds) {
   memory::stop_observing(*this);
   graph_.baseline_bytes = baseline_bytes + came_to_stay_;
   graph_.step_seconds = step_seconds;
+  for (GraphEvent& event : graph_.events) {
+    const int64_t rise = event.rise;
+    event.rise = std::max(rise, event.reused);
+    event.reused = event.rise - rise;
+  }
   return std::move(graph_);
 }
 

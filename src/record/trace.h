@@ -54,6 +54,10 @@ class Trace final : public memory::AllocationObserver {
   /// before later steps begin: it counts as part of the baseline.
   void update_begins();
   void update_ends();
+  /// Plain would have `bytes` more for a moment, and this step has not: see Ledger::plain_rises(). If it has
+  /// them nevertheless, `input` is what would have been written over: its bytes are gone now, and not when they are
+  /// freed.
+  void reused(int64_t bytes, const void* input);
   /// Takes back a free that only the account knows: Ledger::forget_plain().
   void forgotten(ValueId value, int64_t bytes);
 
@@ -81,7 +85,8 @@ class Trace final : public memory::AllocationObserver {
   int kernels_ = 0;
   int64_t withheld_ = 0;              ///< changes since the outermost of them began
   std::optional<GraphEvent> update_;  ///< changes since an update began
-  int64_t came_to_stay_ = 0;          ///< in updates
+  const void* written_over_ = nullptr;
+  int64_t came_to_stay_ = 0;  ///< in updates
 };
 
 }  // namespace remat

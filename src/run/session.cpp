@@ -17,6 +17,7 @@
 #include "run/batch_norm.h"
 #include "run/saved_tensor.h"
 #include "run/session_impl.h"
+#include "run/softmax_backward.h"
 #include "util/replacement_file.h"
 
 namespace remat {
@@ -34,6 +35,7 @@ Session::Session(SessionOptions options) {
   install_autograd_engine(make_saved_tensor);
   install_variable_hooks();
   check_batch_norm();
+  install_softmax_backward();
   impl_ = std::make_shared<Impl>(std::move(options));
 }
 Session::Session(Session&&) noexcept = default;

@@ -124,6 +124,10 @@ TEST(Graph, SizesAndTimesThatAreNone) {
        "operator 1 has replay_seconds inf; a time is finite and not negative"},
       {[](Graph& g) { g.events[5].rise = -128; }, "event 5 has rise -128"},
       {[](Graph& g) { g.events[2].delta = 65; }, "event 2 has delta 65, which is above its rise 64"},
+      {[](Graph& g) { g.events[2].reused = 1; },
+       "event 2 has reused 1, which its rise 64 and delta 64 allow from 0 to 0"},
+      {[](Graph& g) { g.events[2].reused = -1; },
+       "event 2 has reused -1, which its rise 64 and delta 64 allow from 0 to 0"},
   });
 }
 

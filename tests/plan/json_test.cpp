@@ -70,8 +70,8 @@ TEST(Json, RefusesFieldsThatAreMissingUnknownOrTwice) {
   EXPECT_EQ(graph_with(", \"overwritten\": [3]", ""), "[graph] operators[2].overwritten is missing" + kRemedy);
   EXPECT_EQ(graph_with("[\"use\", 4, 64, 64]", "[\"use\", 4, 64]"),
             "[graph] events[7] has 3 elements, not 4" + kRemedy);
-  EXPECT_EQ(graph_with("[\"use\", 4, 64, 64]", "[\"use\", 4, 64, 64, 0]"),
-            "[graph] events[7] has 5 elements, not 4" + kRemedy);
+  EXPECT_EQ(graph_with("[\"use\", 4, 64, 64]", "[\"use\", 4, 64, 64, 0, 0]"),
+            "[graph] events[7] has 6 elements, not 5" + kRemedy);
   EXPECT_EQ(graph_with("\"step_seconds\"", "\"x\": 0, \"step_seconds\""),
             "[graph] the document has the unknown field \"x\"" + kRemedy);
   EXPECT_EQ(graph_with("\"scratch_bytes\": 16", "\"scratch_bytes\": 16, \"" + std::string(50, 'y') + "\": 0"),
@@ -121,6 +121,7 @@ TEST(Json, RefusesNumbersOutOfRange) {
             "[graph] baseline_bytes is 1.8446744073709552e+19, not an integer" + kRemedy);
   EXPECT_EQ(graph_with("\"packed_bytes\": 8", "\"packed_bytes\": -8"), "[graph] values[3].packed_bytes is -8" + range);
   EXPECT_EQ(graph_with("[\"idle\", 2, 0, 0]", "[\"idle\", 2, -5, 0]"), "[graph] events[1].rise is -5" + range);
+  EXPECT_EQ(graph_with("[\"idle\", 2, 0, 0]", "[\"idle\", 2, 7, 0, -5]"), "[graph] events[1].reused is -5" + range);
   EXPECT_EQ(graph_with("[\"idle\", 2, 0, 0]", "[\"idle\", 2, 0, 18446744073709551615]"),
             "[graph] events[1].delta is 18446744073709551615, not between -9223372036854775808 and "
             "9223372036854775807" +

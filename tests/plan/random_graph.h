@@ -38,7 +38,8 @@ class RandomGraph {
   bool chance(int percent) { return below(100) < percent; }
 
   void event(GraphEvent::Kind kind, int32_t index, int64_t scratch, int64_t delta) {
-    graph_.events.push_back({kind, index, std::max<int64_t>(0, delta) + scratch, delta});
+    const int64_t reused = kind == GraphEvent::Kind::kUse ? scratch / 3 : 0;
+    graph_.events.push_back({kind, index, std::max<int64_t>(0, delta) + scratch, delta, reused});
   }
 
   void forward(int o) {

@@ -21,6 +21,7 @@ Graph sized(int64_t batch, int64_t length) {
   step.saved({last}, 1000);
   Graph graph = step.graph();
   graph.events[5].rise += 96 * batch * length + 500;
+  graph.events[5].reused = 48 * batch * length;
   graph.operators[3].scratch_bytes = 32 * batch * length;
   return graph;
 }
@@ -58,6 +59,8 @@ TEST(Resize, ThreeLengthsTellEveryOther) {
     }
     EXPECT_NEAR(static_cast<double>(plain_peak(predicted.graph)), static_cast<double>(plain_peak(truth)),
                 0.002 * static_cast<double>(plain_peak(truth)));
+    EXPECT_NEAR(static_cast<double>(predicted.graph.events[5].reused), static_cast<double>(truth.events[5].reused),
+                1 + 0.002 * static_cast<double>(truth.events[5].reused));
     EXPECT_NEAR(static_cast<double>(predicted.graph.operators[3].scratch_bytes),
                 static_cast<double>(truth.operators[3].scratch_bytes), 4);
   }

@@ -1,0 +1,67 @@
+#include "run/softmax_backward.h"
+
+#include <mutex>
+#include <sstream>
+#include <string>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_log_softmax_backward_data_cpu_dispatch.h>
+#include <ATen/ops/_softmax_backward_data_cpu_dispatch.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include "record/recorder.h"
+
+namespace remat {
+namespace {
+
+using Kernel = at::Tensor (*)(const at::Tensor&, const at::Tensor&, int64_t, at::ScalarType);
+using KernelOut = at::Tensor& (*)(at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t, at::ScalarType);
+
+template <Kernel kernel, KernelOut kernel_out>
+at::Tensor in_place(const at::Tensor& gradient, const at::Tensor& output, int64_t dim, at::ScalarType input_type) {
+  Recorder* const recorder = Recorder::current();
+  if (recorder == nullptr || !recorder->reuses(gradient)) return kernel(gradient, output, dim, input_type);
+  at::Tensor result = gradient;
+  kernel_out(result, gradient, output, dim, input_type);
+  return result;
+}
+
+/// The dispatcher tells in text alone where a kernel comes from.
+bool has_pytorchs_kernel(const char* name) {
+  const auto handle = c10::Dispatcher::singleton().findOp({name, ""});
+  if (!handle) return false;
+  std::istringstream lines(handle->dumpState());
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("CPU: ")) return line.find("RegisterCPU") != std::string::npos;
+  }
+  return false;
+}
+
+/// PyTorch warns of kernels that take the place of others.
+class SilentWarnings final : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+template <Kernel kernel, KernelOut kernel_out>
+void install(torch::Library& library, const char* name) {
+  if (has_pytorchs_kernel(name)) library.impl(name, in_place<kernel, kernel_out>);
+}
+
+}  // namespace
+
+void install_softmax_backward() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    SilentWarnings silent;
+    const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+    // Never destroyed: operators may run until the process ends.
+    auto* const library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+    install<at::cpu::_log_softmax_backward_data, at::cpu::_log_softmax_backward_data_out>(
+        *library, "aten::_log_softmax_backward_data");
+    install<at::cpu::_softmax_backward_data, at::cpu::_softmax_backward_data_out>(*library,
+                                                                                  "aten::_softmax_backward_data");
+  });
+}
+
+}  // namespace remat
