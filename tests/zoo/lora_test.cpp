@@ -82,18 +82,17 @@ TEST(Lora, IsEquationThree) {
 }
 
 TEST(Lora, TheProductCountsAlphaByRank) {
-  const auto output = [](int64_t rank, double alpha) {
+  for (const int64_t rank : {1, 4}) {
     const auto model = small_gpt();
-    add_lora(*model, {.rank = rank, .alpha = alpha});
+    add_lora(*model, {.rank = rank, .alpha = 3});
     const torch::NoGradGuard no_grad;
     for (const auto& [name, layer] : lora_layers(*model)) {
-      at::Tensor(layer->lora_a()).fill_(0.1);
-      at::Tensor(layer->lora_b()).fill_(0.1);
+      at::Tensor(layer->lora_a()).fill_(1);
+      at::Tensor(layer->lora_b()).fill_(1);
+      const auto difference = layer->merged_weight() - layer->weight;
+      EXPECT_TRUE(difference.allclose(torch::full_like(difference, 3), 1e-5)) << rank;
     }
-    return model->forward(torch::arange(8).view({1, 8}));
-  };
-  EXPECT_TRUE(output(1, 2).allclose(output(4, 2), 1e-4, 1e-5)) << "four equal columns, each a quarter";
-  EXPECT_FALSE(output(1, 2).allclose(output(1, 1), 1e-2, 1e-2));
+  }
 }
 
 TEST(Lora, MergedWeightsComputeTheSame) {
