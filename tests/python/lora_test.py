@@ -114,11 +114,11 @@ def train_with_peft(directory, name, adapter):
 @pytest.mark.parametrize("words", [[], ["--lora-alpha", "10", "--lora-targets", "*"]], ids=["usual", "all layers"])
 def test_training_is_that_of_peft(directory, name, words):
     out = f"{name}-{len(words)}"
-    first, _ = train(directory, name, "--steps", 1, "--lr", 1e-12, "--dropout", 0, "--save-adapter", f"{out}-start", *words,
-                     out="start")
+    first, _ = train(directory, name, "--steps", 1, "--lr", 1e-12, "--dropout", 0, "--save-adapter", f"{out}-start",
+                     *words, out="start")
     assert first.returncode == 0, first.stderr
-    done, _ = train(directory, name, "--dropout", 0, "--save-adapter", f"{out}-end", "--save-hf", f"{out}-merged", *words,
-                    out=out)
+    done, _ = train(directory, name, "--dropout", 0, "--save-adapter", f"{out}-end", "--save-hf", f"{out}-merged",
+                    *words, out=out)
     assert done.returncode == 0, done.stderr
     theirs, losses = train_with_peft(directory, name, f"{out}-start")
     ours = losses_of(directory, out)
@@ -204,7 +204,8 @@ def test_a_checkpoint_is_not_continued_beside_other_weights(directory):
 
 
 def test_a_new_head_is_trained_whole(directory):
-    done, _ = train(directory, "headless", "--save-hf", "headed", "--save-adapter", "head", out="headless", task="classify")
+    done, _ = train(directory, "headless", "--save-hf", "headed", "--save-adapter", "head", out="headless",
+                    task="classify")
     assert done.returncode == 0, done.stderr
     names = {key for key in load_file(directory / "head" / "adapter_model.safetensors") if "lora" not in key}
     assert names == {f"base_model.model.{module}.{leaf}" for module in ("classifier", "bert.pooler.dense")
@@ -233,8 +234,8 @@ def test_processes_share_every_batch(directory):
 
 
 def test_the_command_compares_both(directory):
-    done = subprocess.run([COMMAND, "compare", "--hf", "llama", "--lora", "2", "--data", "text", "--steps", "4", "--seq", "24",
-                           "--budget", "60%"], capture_output=True, text=True, cwd=directory)
+    done = subprocess.run([COMMAND, "compare", "--hf", "llama", "--lora", "2", "--data", "text", "--steps", "4", "--seq",
+                           "24", "--budget", "60%"], capture_output=True, text=True, cwd=directory)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "896 gradients and 896 parameters" in done.stdout and "bit-identical: yes" in done.stdout
 
@@ -262,6 +263,15 @@ def test_options_of_factors_need_factors(directory, option):
     done = subprocess.run([COMMAND, "train", "--hf", "gpt2", "--data", "text", option], capture_output=True, text=True,
                           cwd=directory)
     assert done.returncode == 2 and f"{option.split('=')[0]} has no effect without --lora" in done.stderr, done.stderr
+
+
+def test_a_new_model_may_have_factors_where_it_has_layers_for_them(directory):
+    command = [COMMAND, "train", "--data", "text", "--lora", "2", "--steps", "2", "--seq", "16", "--layers", "2",
+               "--width", "16", "--heads", "2"]
+    gpt = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+    assert gpt.returncode == 0 and "LoRA of rank 2 trains 256 of them" in gpt.stdout, gpt.stdout + gpt.stderr
+    mlp = subprocess.run([*command[:-2], "--model", "mlp"], capture_output=True, text=True, cwd=directory)
+    assert mlp.returncode == 1 and "no layers of queries and values; name others: there are hidden.linear*" in mlp.stderr
 
 
 def test_a_model_is_not_saved_where_an_adapter_is(directory):
