@@ -54,7 +54,7 @@ class Turns {
     progress_.finish();
   }
 
-  int64_t parameter_count() { return plain_process_.parameter_count(); }
+  ParameterCount parameter_count() { return plain_process_.parameter_count(); }
 
   std::vector<StepResult> plain, remat;
   int64_t budget = 0;  ///< in bytes; 0: the device's limit
@@ -172,14 +172,15 @@ int run_compare(const TrainSettings& settings) {
   turns.run(asked);
   if (interrupted() != 0) return 128 + interrupted();
   const auto &plain = turns.plain, &remat = turns.remat;
-  const auto budget = turns.budget, parameters = turns.parameter_count();
+  const auto budget = turns.budget;
+  const auto [parameters, trained] = turns.parameter_count();
 
   const auto difference = first_difference(plain, remat);
   const bool within = budget == 0 || peak_bytes(remat) <= budget;
   std::printf("\n%s\n%s\n", comparison_table(settings, plain, remat, budget).c_str(), recomputed_table(remat).c_str());
   if (difference.empty()) {
     std::printf("bit-identical: yes. %zu losses, and in each of %zu steps %s gradients and %s parameters.\n",
-                plain.size(), plain.size(), format_count(parameters).c_str(), format_count(parameters).c_str());
+                plain.size(), plain.size(), format_count(trained).c_str(), format_count(trained).c_str());
   } else {
     std::printf("bit-identical: NO. The first difference is %s.\n", difference.c_str());
   }

@@ -62,7 +62,9 @@ class Replicated final : public Connected {
 
   std::vector<std::pair<std::string, at::Tensor>> leaves() const override {
     std::vector<std::pair<std::string, at::Tensor>> result;
-    for (const auto& item : model_.named_parameters()) result.emplace_back(item.key(), item.value());
+    for (const auto& item : model_.named_parameters()) {
+      if (item.value().requires_grad()) result.emplace_back(item.key(), item.value());
+    }
     return result;
   }
   at::Tensor run(const std::function<at::Tensor()>& forward) override { return forward(); }

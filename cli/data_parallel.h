@@ -23,7 +23,7 @@ class DataParallel {
   static std::unique_ptr<DataParallel> join(zoo::Model& model, const RankPlace& place, bool shard);
   virtual ~DataParallel() = default;
 
-  /// What the optimizer updates, by name: the model's parameters, or shards.
+  /// What the optimizer updates, by name: the model's parameters that are not frozen, or shards.
   virtual std::vector<std::pair<std::string, at::Tensor>> leaves() const = 0;
   /// forward(), a pass through the model, and what must be around it.
   virtual at::Tensor run(const std::function<at::Tensor()>& forward) = 0;

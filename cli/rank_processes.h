@@ -23,14 +23,15 @@ class RankProcesses final : public Training {
   /// process to fail throws: another's BudgetError is told to all, and not thrown where there is the original.
   StepResult step() override;
   int64_t steps_done() const override { return steps_done_; }
-  int64_t parameter_count() const override { return parameter_count_; }
+  ParameterCount parameter_count() const override { return parameter_count_; }
   /// Of all processes together.
   int64_t current_bytes() const override;
 
  private:
   std::string folder_;  ///< where they meet
   std::vector<std::unique_ptr<TrainingProcess>> processes_;
-  int64_t steps_done_ = 0, parameter_count_ = 0;
+  ParameterCount parameter_count_;
+  int64_t steps_done_ = 0;
 };
 
 }  // namespace remat::cli

@@ -41,6 +41,11 @@ nlohmann::json decisive(const TrainSettings& settings) {
     json["text-column"] = settings.columns.text;
     json["label-column"] = settings.columns.label;
   }
+  if (const auto& lora = model.lora; lora.rank > 0) {
+    json["lora"] = lora.rank;
+    json["lora-alpha"] = lora.alpha.value_or(static_cast<double>(lora.rank));
+    if (!lora.targets.empty()) json["lora-targets"] = lora.targets;
+  }
   if (settings.accumulate != 1) json["accumulate"] = settings.accumulate;
   const TrainSettings usual;
   if (settings.warmup != usual.warmup) json["warmup"] = settings.warmup;

@@ -26,6 +26,13 @@ constexpr const char* kNextToken = "next-token";
 constexpr const char* kClassify = "classify";
 constexpr const char* kMaskedTokens = "mlm";
 
+/// Low-rank factors that are trained in place of the model's weights.
+struct LoraSettings {
+  int64_t rank = 0;                            ///< 0: none, all weights are trained
+  std::optional<double> alpha = std::nullopt;  ///< their product counts alpha / rank times; nothing: once
+  std::string targets = {};  ///< patterns of layers with a comma between; empty: attention's queries and values
+};
+
 struct ModelSettings {
   std::string task = kNextToken;  ///< or one of the others above
   /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet56" or "vit".
@@ -37,6 +44,7 @@ struct ModelSettings {
   int64_t seq = 128;  ///< bytes of context: the sequence of the GPT, the window of the MLP
   std::optional<double> dropout =
       std::nullopt;  ///< nothing: kUsualDropout, or what the directory says; gpt, vit and directories only
+  LoraSettings lora = {};
 };
 
 struct TrainSettings {
@@ -68,8 +76,9 @@ struct TrainSettings {
   std::string checkpoint;        ///< empty: none
   int64_t checkpoint_every = 0;  ///< steps; 0: only at the end
   bool resume = false;
-  std::string save_model;  ///< a directory for the trained model; empty: none
-  std::string json;        ///< empty: none
+  std::string save_model;    ///< a directory for the trained model; empty: none
+  std::string save_adapter;  ///< a directory for LoRA's factors; empty: none
+  std::string json;          ///< empty: none
 
   std::string command_line;  ///< as typed, to say how to resume
 };

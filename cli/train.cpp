@@ -88,6 +88,10 @@ std::string how_to_resume(const TrainSettings& settings, const std::string& path
   return command;
 }
 
+bool saves_model(const TrainSettings& settings) {
+  return !settings.save_model.empty() || !settings.save_adapter.empty();
+}
+
 void check_results(const TrainSettings& settings) {
   check_no_model_file(settings, settings.json, "--json");
   check_no_model_file(settings, settings.checkpoint, "--checkpoint");
@@ -97,7 +101,7 @@ void check_results(const TrainSettings& settings) {
 void check_before_training(const TrainSettings& settings) {
   check_json_path(settings.json);
   check_output_path(settings.save_plan, "save-plan");
-  if (!settings.save_model.empty()) check_model_path(settings.model, settings.save_model);
+  check_model_paths(settings);
   if (settings.checkpoint.empty()) return;
   if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
     throw UsageError("[checkpoint] '" + settings.checkpoint +
@@ -168,7 +172,7 @@ nlohmann::json results_json(const TrainSettings& settings, const Training& train
   auto steps = nlohmann::json::array();
   for (const auto& result : results) steps.push_back(to_json(result));
   nlohmann::json json = {{"command", "train"},        {"settings", decisive(settings)},
-                         {"plain", settings.plain},   {"parameters", training.parameter_count()},
+                         {"plain", settings.plain},   {"parameters", training.parameter_count().all},
                          {"steps", std::move(steps)}, {"median_seconds", median_seconds(results)}};
   if (settings.ranks > 1) {
     json["ranks"] = settings.ranks;
@@ -202,10 +206,15 @@ std::optional<Budget> budget_of(const TrainSettings& settings) {
 }
 
 void print_header(const TrainSettings& settings, const TrainingData& data, const Training& training) {
+  const auto count = training.parameter_count();
   std::printf("%s, %s parameters, %s, %s\n",
               (settings.model.directory.empty() ? settings.model.kind : settings.model.directory).c_str(),
-              format_count(training.parameter_count()).c_str(), settings.data.c_str(),
+              format_count(count.all).c_str(), settings.data.c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
+  if (const auto& lora = settings.model.lora; lora.rank > 0) {
+    std::printf("LoRA of rank %lld trains %s of them\n", static_cast<long long>(lora.rank),
+                format_count(count.trained).c_str());
+  }
   if (const auto& labels = data.labels(); !labels.empty()) {
     std::printf("%lld classes: %s\n", static_cast<long long>(labels.classes()), data::list_names(labels.names).c_str());
   }
@@ -275,7 +284,7 @@ int run_train(const TrainSettings& settings) {
   print_header(settings, *data, trainer);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(trainer.steps_done()));
   // What follows the last step may be wanted still: that of a run that was interrupted there.
-  if (trainer.steps_done() >= settings.steps && settings.save_model.empty() && settings.held_out.empty()) {
+  if (trainer.steps_done() >= settings.steps && !saves_model(settings) && settings.held_out.empty()) {
     std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
     return 0;
   }
@@ -338,7 +347,8 @@ int run_train(const TrainSettings& settings) {
     stopped = !after && !failure;  // a signal
   }
   if (!stopped && !settings.save_model.empty()) attempt([&] { trainer.save_model(settings.save_model); });
-  const bool keep = stopped || (failure && !settings.save_model.empty());
+  if (!stopped && !settings.save_adapter.empty()) attempt([&] { trainer.save_adapter(settings.save_adapter); });
+  const bool keep = stopped || (failure && saves_model(settings));
   if (keep && !saved && !state_failed) {  // what a checkpoint holds is worth more than the reason why it is needed
     attempt([&] {
       if (path.empty()) path = unused_path(lock);

@@ -50,6 +50,17 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt, vit: 0.1, --hf: as config.json says)")
       ->transform(range(0.0, 0.999))
       ->type_name("P");
+  add.count("--lora", options.lora,
+            "Freeze the model's weights, and train beside them factors of this rank (LoRA), and the\nlast layer of a "
+            "classifier",
+            kMostWidth);
+  add.add("--lora-alpha", model.lora.alpha, "The factors' product counts alpha / rank times (the rank)")
+      ->transform(range(1e-6, 1e6))
+      ->type_name("ALPHA");
+  add.add("--lora-targets", model.lora.targets,
+          "Linear layers that get factors: names, or ends of them, as transformers has them with --hf,\nwith a comma "
+          "between; * for a part of one (queries and values of attention)")
+      ->type_name("NAMES");
 }
 
 void add_planner_option(OptionAdder& add, TrainSettings& settings) {
@@ -76,6 +87,13 @@ class Contradictions {
     // The command line comes first: what it makes idle in the file may stay there.
     if (!on_line && !(in_config && options_.in_config.contains(cause_name))) return;
     throw UsageError(where({option, cause_name}) + option + " has no effect with " + cause + "; leave one of them out");
+  }
+
+  /// `option` has no effect without `needed`.
+  void refuse_alone(const std::string& option, const std::string& needed) const {
+    if (!options_.on_command_line.contains(option) && !options_.in_config.contains(option)) return;
+    throw UsageError(where({option}) + option + " has no effect without " + needed + "; add it, or leave " + option +
+                     " out");
   }
 
   /// "[options] ", and the file where one of `names` stands in it.
@@ -146,6 +164,14 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }
+  if (model.lora.rank == 0) {
+    for (const auto* option : {"--lora-alpha", "--lora-targets", "--save-adapter"}) {
+      contradictions.refuse_alone(option, "--lora");
+    }
+  } else {
+    contradictions.refuse_ineffective("--shard", "--lora", "--lora yet");
+  }
+  if (model.directory.empty()) contradictions.refuse_alone("--save-adapter", "--hf");
   if (model.directory.empty() && !settings.save_model.empty()) {
     throw UsageError(contradictions.where({"--save-hf"}) +
                      "--save-hf has no effect without --hf; use --checkpoint, or leave it out");
@@ -161,8 +187,8 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
   if (settings.ranks > 1) {
-    for (const auto* option :
-         {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf", "--eval"}) {
+    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf",
+                               "--save-adapter", "--eval"}) {
       contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
     }
     if (settings.batch % settings.ranks != 0) {
@@ -276,6 +302,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--save-hf", settings.save_model,
              "With --hf: write the trained model to this directory, as transformers loads it")
         ->type_name("DIR");
+    add.file("--save-adapter", settings.save_adapter,
+             "With --lora and --hf: write the factors to this directory, as peft loads them")
+        ->type_name("DIR");
     add.flag("--resume", settings.resume, "Continue from the checkpoint; every loss has the bits it would have had");
   }
   add.file("--json", settings.json, "Write settings and every step's results here");
@@ -318,6 +347,7 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   const bool sequences = predicts_every_token(settings.model);
   const int64_t usual_batch = sequences ? 8 : learns_pictures(settings) ? 64 : 1024;
   settings.batch = options.batch.value_or(usual_batch);
+  settings.model.lora.rank = options.lora.value_or(0);
   settings.model.seq = options.seq.value_or(sequences ? 128 : 32);
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
@@ -327,6 +357,11 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   add_files_of({"--eval", settings.held_out}, read);
   check_different_files(
       read, {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
+  if (!settings.save_model.empty() && !settings.save_adapter.empty()) {
+    const auto as_directory = [](const std::filesystem::path& path) { return (path / "").string(); };
+    check_different_files({{"--save-hf", as_directory(settings.save_model)}},
+                          {{"--save-adapter", as_directory(settings.save_adapter)}});
+  }
   return settings;
 }
 

@@ -18,6 +18,7 @@ namespace remat::cli {
 struct TrainOptions {
   TrainSettings settings;
   std::optional<int64_t> batch, seq;  ///< what may be left out and whose default depends on the model
+  std::optional<int64_t> lora;        ///< the rank
   std::string config;
   // Which options were given, and where, as "--layers".
   std::set<std::string> on_command_line, in_config;

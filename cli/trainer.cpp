@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
@@ -150,11 +149,13 @@ struct Trainer::Impl {
     return value;
   }
 
-  // What the optimizer updates.
+  // What the optimizer updates: what is not frozen.
   std::vector<std::pair<std::string, at::Tensor>> leaves() const {
     if (parallel) return parallel->leaves();
     std::vector<std::pair<std::string, at::Tensor>> result;
-    for (const auto& item : model->named_parameters()) result.emplace_back(item.key(), item.value());
+    for (const auto& item : model->named_parameters()) {
+      if (item.value().requires_grad()) result.emplace_back(item.key(), item.value());
+    }
     return result;
   }
 
@@ -268,7 +269,9 @@ StepResult Trainer::step() {
 
 void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
-int64_t Trainer::parameter_count() const { return impl_->model->parameter_count(); }
+ParameterCount Trainer::parameter_count() const {
+  return {.all = impl_->model->parameter_count(), .trained = impl_->model->trained_parameter_count()};
+}
 int64_t Trainer::current_bytes() const { return memory::current(); }
 
 bool Trainer::is_between_steps() const { return impl_->is_between_steps(); }
@@ -277,6 +280,10 @@ std::optional<Evaluation> Trainer::evaluate(const TrainingData& data) { return i
 
 void Trainer::save_model(const std::string& directory) const {
   cli::save_model(impl_->settings.model, impl_->data.labels(), *impl_->model, directory);
+}
+
+void Trainer::save_adapter(const std::string& directory) const {
+  cli::save_adapter(impl_->settings.model, impl_->data.labels(), *impl_->model, directory);
 }
 
 std::string Trainer::plan() const {
@@ -290,40 +297,12 @@ std::string Trainer::plan() const {
       "is followed; give more --steps, a larger --budget or another --planner");
 }
 
-void Trainer::save(const std::function<void(const void* data, size_t size)>& write) const {
-  torch::serialize::OutputArchive archive, model, optimizer;
-  impl_->model->save(model);
-  impl_->optimizer->save(optimizer);
-  archive.write("model", model);
-  archive.write("optimizer", optimizer);
-  archive.write("generator", default_generator().get_state(), /*is_buffer=*/true);
-  archive.write("steps_done", at::tensor(impl_->steps_done, at::kLong), /*is_buffer=*/true);
-  // The archive goes on writing in its destructor, where an exception would end the process: an error waits outside.
-  std::exception_ptr error;
-  archive.save_to([&](const void* data, size_t size) {
-    try {
-      if (!error) write(data, size);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    return size;
-  });
-  if (error) std::rethrow_exception(error);
+void Trainer::save(const WriteBytes& write) const {
+  save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
 }
 
-void Trainer::load(const std::function<size_t(size_t offset, void* data, size_t size)>& read, size_t total_size) {
-  torch::serialize::InputArchive archive, model, optimizer;
-  archive.load_from([&](uint64_t offset, void* data, size_t size) { return read(offset, data, size); },
-                    [&] { return total_size; });
-  archive.read("model", model);
-  archive.read("optimizer", optimizer);
-  impl_->model->load(model);
-  impl_->optimizer->load(optimizer);
-  at::Tensor generator, steps_done;
-  archive.read("generator", generator, /*is_buffer=*/true);
-  archive.read("steps_done", steps_done, /*is_buffer=*/true);
-  default_generator().set_state(generator);
-  impl_->steps_done = steps_done.item<int64_t>();
+void Trainer::load(const ReadBytes& read, size_t total_size) {
+  impl_->steps_done = load_state(*impl_->model, *impl_->optimizer, read, total_size);
 }
 
 }  // namespace remat::cli

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "cli/rank_place.h"
 #include "cli/settings.h"
 #include "cli/training_data.h"
+#include "cli/training_state.h"
 
 namespace remat::cli {
 
@@ -39,6 +39,12 @@ struct Evaluation {
   std::optional<double> accuracy;  ///< the share of examples whose class has the largest logit; of a classification
 };
 
+/// Scalars of a model's parameters.
+struct ParameterCount {
+  int64_t all = 0;
+  int64_t trained = 0;  ///< fewer where some are frozen, as with LoRA
+};
+
 /// A training that takes one step after another, here or in other processes.
 class Training {
  public:
@@ -47,7 +53,7 @@ class Training {
   /// Trainer::is_between_steps().
   virtual StepResult step() = 0;
   virtual int64_t steps_done() const = 0;
-  virtual int64_t parameter_count() const = 0;
+  virtual ParameterCount parameter_count() const = 0;
   /// Tensor bytes alive now.
   virtual int64_t current_bytes() const = 0;
 };
@@ -69,7 +75,7 @@ class Trainer final : public Training {
   void record_fingerprints();
 
   int64_t steps_done() const override;
-  int64_t parameter_count() const override;
+  ParameterCount parameter_count() const override;
   int64_t current_bytes() const override;
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
@@ -85,11 +91,13 @@ class Trainer final : public Training {
 
   /// Writes the model, which came from a directory, to another of the same form.
   void save_model(const std::string& directory) const;
+  /// Writes LoRA's factors, and what is trained beside them, as an adapter of the model in that directory.
+  void save_adapter(const std::string& directory) const;
 
-  /// Everything that the next step depends on: step number, parameters, optimizer, generator.
-  void save(const std::function<void(const void* data, size_t size)>& write) const;
-  /// Continues from what save() wrote. `read` copies `size` bytes from `offset` and returns how many there were.
-  void load(const std::function<size_t(size_t offset, void* data, size_t size)>& read, size_t total_size);
+  /// Everything that the next step depends on, as save_state().
+  void save(const WriteBytes& write) const;
+  /// Continues from what save() wrote, as load_state().
+  void load(const ReadBytes& read, size_t total_size);
 
  private:
   struct Impl;

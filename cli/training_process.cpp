@@ -50,7 +50,8 @@ void serve(int orders_and_answers, const TrainSettings& settings, const Training
   try {
     Trainer trainer(settings, data, std::move(budget), place);
     if (fingerprints) trainer.record_fingerprints();
-    bool heard = answer(nlohmann::json{{"parameters", trainer.parameter_count()}}.dump());
+    const auto count = trainer.parameter_count();
+    bool heard = answer(nlohmann::json{{"parameters", count.all}, {"trained", count.trained}}.dump());
     while (heard && receive_order(orders_and_answers)) {
       const auto result = trainer.step();
       heard = answer(nlohmann::json{{"current_bytes", memory::current()}}.dump()) && answer(step_message(result));
@@ -104,8 +105,11 @@ void TrainingProcess::end() {
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
-int64_t TrainingProcess::parameter_count() {
-  if (!parameter_count_) parameter_count_ = nlohmann::json::parse(read_answer()).at("parameters").get<int64_t>();
+ParameterCount TrainingProcess::parameter_count() {
+  if (!parameter_count_) {
+    const auto counts = nlohmann::json::parse(read_answer());
+    parameter_count_ = {.all = counts.at("parameters"), .trained = counts.at("trained")};
+  }
   return *parameter_count_;
 }
 

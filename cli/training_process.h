@@ -26,7 +26,7 @@ class TrainingProcess {
   TrainingProcess& operator=(const TrainingProcess&) = delete;
 
   /// Waits until the model is there, for the first time. Throws what the trainer throws, in this process.
-  int64_t parameter_count();
+  ParameterCount parameter_count();
   /// Trains on the next batch there. Throws what the step throws there; Error where the process has come to an end.
   StepResult step();
   /// The same in two parts: the first does not wait.
@@ -45,7 +45,7 @@ class TrainingProcess {
   pid_t process_ = -1;
   int socket_ = -1;
   std::string unread_;  ///< what has arrived since the last whole line
-  std::optional<int64_t> parameter_count_;
+  std::optional<ParameterCount> parameter_count_;
   int64_t current_bytes_ = 0;
 };
 

@@ -12,6 +12,7 @@
 
 #include "pretrained/config_file.h"
 #include "pretrained/names.h"
+#include "zoo/lora.h"
 #include "zoo/model.h"
 
 namespace remat::pretrained {
@@ -27,6 +28,8 @@ struct LoadOptions {
   Task task = Task::kNextToken;
   std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};  ///< names of the classes of a classification
   std::optional<double> dropout;  ///< nothing: as config.json says; also of attention weights
+  /// Its patterns name layers as transformers does. Nothing: all parameters are trained.
+  std::optional<zoo::LoraConfig> lora = std::nullopt;
 
   int64_t classes() const { return static_cast<int64_t>(labels.size()); }
 };

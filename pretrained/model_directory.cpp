@@ -130,6 +130,12 @@ TheirName ModelDirectory::name_of(const std::string& ours) const {
   throw InternalError("[pretrained] parameter '" + ours + "' has no name; please report this");
 }
 
+std::string ModelDirectory::layer_name(const std::string& ours) const {
+  auto name = name_of(ours + ".weight").name;
+  replace_end(name, ".weight", "");
+  return name;
+}
+
 std::optional<std::string> ModelDirectory::find_entry(const std::string& name) const {
   std::vector<std::string> names = {name};
   if (name.starts_with(family_.prefix)) names.push_back(name.substr(family_.prefix.size()));  // a model without a head
@@ -206,14 +212,16 @@ void ModelDirectory::check_places(const std::vector<std::string>& used) const {
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
   const auto model = description_.make();
   const auto may_be_missing = missing();
-  std::vector<std::string> used;
+  std::vector<std::string> used, without_weights;
   std::vector<std::pair<Source, at::Tensor>> copies;
   for (const auto& item : model->named_parameters()) {
     const TheirName theirs = name_of(item.key());
     if (const auto entry = find_entry(theirs.name)) {
       used.push_back(*entry);
       copies.emplace_back(Source{*entry, theirs.transposed}, item.value());
-    } else if (std::ranges::find(may_be_missing, theirs.name) == may_be_missing.end()) {
+    } else if (std::ranges::find(may_be_missing, theirs.name) != may_be_missing.end()) {
+      without_weights.push_back(item.key());
+    } else {
       throw Error("[pretrained] the weights in '" + path_.string() + "' have no tensor '" + theirs.name +
                   "', which config.json calls for; get a directory whose files belong together");
     }
@@ -223,6 +231,9 @@ std::shared_ptr<zoo::Model> ModelDirectory::load() const {
   check_places(used);
   const torch::NoGradGuard no_grad;
   for (const auto& [source, parameter] : copies) copy(weights_, source.entry, source.transposed, parameter);
+  if (options_.lora) {
+    zoo::add_lora(*model, *options_.lora, without_weights, [this](const auto& ours) { return layer_name(ours); });
+  }
   model->train();
   return model;
 }
@@ -250,10 +261,10 @@ void ModelDirectory::save(const zoo::Model& model, const fs::path& to,
     throw Error("[pretrained] '" + to.string() + "' is where the model came from; give another directory");
   }
   std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& item : model.named_parameters()) {
-    const TheirName theirs = name_of(item.key());
-    const bool transposed = theirs.transposed && item.value().dim() == 2;
-    tensors.emplace_back(theirs.name, transposed ? item.value().t() : item.value());
+  for (const auto& [name, parameter] : zoo::merged_parameters(model)) {
+    const TheirName theirs = name_of(name);
+    const bool transposed = theirs.transposed && parameter.dim() == 2;
+    tensors.emplace_back(theirs.name, transposed ? parameter.t() : parameter);
   }
   StagedFiles staged(to);
   staged.add(kWeights, [&](ReplacementFile& file) {  // first: what needs the space

@@ -29,7 +29,8 @@ class ModelDirectory {
 
   const std::filesystem::path& path() const { return path_; }
   std::string kind() const { return std::string(family_.kind); }
-  /// Trainable scalars.
+  const LoadOptions& options() const { return options_; }
+  /// Scalars of the weights, without LoRA's factors.
   int64_t parameter_count() const { return description_.parameters; }
   /// Token numbers are below it; 0 for a model that sees pictures.
   int64_t vocabulary() const { return description_.vocabulary; }
@@ -41,21 +42,25 @@ class ModelDirectory {
   std::optional<int64_t> classifier_classes() const;
   /// Parameters of a head that the directory has no weights for, as transformers calls them.
   std::vector<std::string> missing() const;
+  /// What parameter `ours` is called in transformers.
+  TheirName name_of(const std::string& ours) const;
+  /// What the linear layer `ours`, "block3.qkv", is called there.
+  std::string layer_name(const std::string& ours) const;
 
   /// A new model in training mode with these weights, in float32. What is missing is drawn from the default generator.
-  /// Throws Error for tensors that the model has no place for, but those that transformers ignores, and for types other
-  /// than float32, float16 and bfloat16.
+  /// With LoRA factors are added to it, and what is missing is trained beside them. Throws Error for tensors that the
+  /// model has no place for, but those that transformers ignores, for types other than float32, float16 and bfloat16,
+  /// and as zoo::add_lora() does.
   std::shared_ptr<zoo::Model> load() const;
-  /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, config.json
-  /// and the other small files from here (a tokenizer's). `to` is created; files of it that are not written stay,
+  /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, LoRA's factors
+  /// merged into the weights beside them, config.json and the other small files from here (a tokenizer's). `to` is
+  /// created; files of it that are not written stay,
   /// except weights in several files and their index. Throws Error where `to` is the directory itself, and where
   /// writing fails: then nothing of `to` has changed. `on_part`: gets the path at which the weights are written first.
   void save(const zoo::Model& model, const std::filesystem::path& to,
             const std::function<void(const std::string& part)>& on_part = {}) const;
 
  private:
-  /// What parameter `ours` is called in transformers.
-  TheirName name_of(const std::string& ours) const;
   /// What `name` is called in these weights; nothing where they have no such tensor.
   std::optional<std::string> find_entry(const std::string& name) const;
   void check_size() const;

@@ -7,6 +7,8 @@
 
 #include <remat/error.h>
 
+#include "zoo/linear.h"
+
 namespace remat::zoo {
 namespace {
 
@@ -59,7 +61,7 @@ class EncoderLayer : public torch::nn::Module {
   at::Tensor drop(const at::Tensor& x) const { return at::dropout(x, config_.dropout, is_training()); }
 
   BertConfig config_;
-  torch::nn::Linear query_, key_, value_, proj_, up_, down_;
+  Linear query_, key_, value_, proj_, up_, down_;
   torch::nn::LayerNorm norm1_, norm2_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <remat/error.h>
 
+#include "zoo/linear.h"
+
 namespace remat::zoo {
 namespace {
 
@@ -52,7 +54,7 @@ class DecoderBlock : public torch::nn::Module {
 
   GptConfig config_;
   torch::nn::LayerNorm norm1_, norm2_;
-  torch::nn::Linear qkv_, proj_, up_, down_;
+  Linear qkv_, proj_, up_, down_;
 };
 
 class Gpt : public Model {

@@ -6,12 +6,12 @@
 
 #include <remat/error.h>
 
+#include "zoo/linear.h"
+
 namespace remat::zoo {
 namespace {
 
-torch::nn::Linear linear(int64_t in, int64_t out) {
-  return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
-}
+Linear linear(int64_t in, int64_t out) { return Linear(torch::nn::LinearOptions(in, out).bias(false)); }
 
 class RmsNormImpl : public torch::nn::Module {
  public:
@@ -103,7 +103,7 @@ class LlamaBlock : public torch::nn::Module {
 
   LlamaConfig config_;
   RmsNorm norm1_, norm2_;
-  torch::nn::Linear query_, key_, value_, proj_, gate_, up_, down_;
+  Linear query_, key_, value_, proj_, gate_, up_, down_;
 };
 
 class Llama : public Model {
@@ -118,7 +118,10 @@ class Llama : public Model {
       add_block_parameters(blocks_.back()->parameters());
     }
     register_module("norm", norm_);
-    if (!config.tied) output_ = register_module("output", linear(config.width, config.vocab));
+    if (!config.tied) {
+      const auto options = torch::nn::LinearOptions(config.width, config.vocab).bias(false);
+      output_ = register_module("output", torch::nn::Linear(options));
+    }
     const torch::NoGradGuard no_grad;
     for (auto& parameter : parameters()) {
       if (parameter.dim() == 2) torch::nn::init::normal_(parameter, 0.0, 0.02);

@@ -4,6 +4,8 @@
 
 #include <remat/error.h>
 
+#include "zoo/linear.h"
+
 namespace remat::zoo {
 namespace {
 
@@ -11,7 +13,7 @@ class Mlp : public Model {
  public:
   explicit Mlp(const MlpConfig& config) {
     for (int64_t i = 0; i < config.layers; ++i) {
-      torch::nn::Linear linear(config.width, config.width);
+      Linear linear(config.width, config.width);
       register_module("linear" + std::to_string(i), linear);
       add_block([linear](const at::Tensor& x) mutable { return at::gelu(linear(x)); });
     }

@@ -8,6 +8,12 @@ int64_t Model::parameter_count() const {
   return count;
 }
 
+int64_t Model::trained_parameter_count() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters()) count += parameter.requires_grad() ? parameter.numel() : 0;
+  return count;
+}
+
 at::Tensor Model::run_blocks(at::Tensor x) const {
   for (const auto& block : blocks_) x = run_block(block, std::move(x));
   return x;

@@ -24,8 +24,10 @@ class Model : public torch::nn::Module {
   /// Of each block, in the order in which they run; empty for models that do not say.
   const std::vector<std::vector<at::Tensor>>& block_parameters() const { return block_parameters_; }
 
-  /// Trainable scalars.
+  /// Scalars of all parameters.
   int64_t parameter_count() const;
+  /// Of those that are trained: fewer where some are frozen (zoo/lora.h).
+  int64_t trained_parameter_count() const;
 
  protected:
   /// `x` through all blocks, in the order they were added.

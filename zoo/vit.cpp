@@ -4,6 +4,8 @@
 
 #include <remat/error.h>
 
+#include "zoo/linear.h"
+
 namespace remat::zoo {
 namespace {
 
@@ -52,7 +54,7 @@ class EncoderBlock : public torch::nn::Module {
   int64_t heads_;
   double dropout_;
   torch::nn::LayerNorm norm1_, norm2_;
-  torch::nn::Linear query_, key_, value_, proj_, up_, down_;
+  Linear query_, key_, value_, proj_, up_, down_;
 };
 
 class Vit : public Model {

@@ -53,6 +53,15 @@ TEST(Decisive, NamesWhatIsNotAsUsual) {
   EXPECT_EQ(decisive(settings)["clip"], 1);
 }
 
+TEST(DecisiveSettings, OfFactorsAreRankScaleAndLayers) {
+  TrainSettings settings;
+  EXPECT_FALSE(decisive(settings).contains("lora-alpha"));
+  settings.model.lora = {.rank = 8, .targets = "query"};
+  EXPECT_EQ(decisive(settings)["lora"], 8);
+  EXPECT_EQ(decisive(settings)["lora-alpha"], 8.0) << "the rank";
+  EXPECT_EQ(decisive(settings)["lora-targets"], "query");
+}
+
 TEST(DecisiveSettings, ADirectoryIsTheSameHoweverItIsWritten) {
   const auto written = [](const std::string& path) {
     TrainSettings settings;

@@ -55,6 +55,18 @@ TEST(TrainModelTest, ABudgetBelowParametersAndGradientsIsRefused) {
   EXPECT_THROW(check_model_fits(settings, Budget::bytes(least - 1), machine), BudgetError);
 }
 
+TEST(TrainModelTest, FrozenWeightsNeedNoGradientsAndNoOptimizer) {
+  const ModelSettings settings{
+      .kind = "gpt", .layers = 3, .width = 24, .heads = 2, .seq = 7, .lora = {.rank = 2, .targets = "up,down"}};
+  const int64_t weights = parameter_count(settings), need = 4 * weights;
+  check_model_fits(settings, Budget::bytes(need), need);
+  EXPECT_THROW(check_model_fits(settings, Budget::bytes(need - 1), need), BudgetError);
+  EXPECT_ERROR(check_model_fits(settings, {}, need - 1), std::to_string(need) + " bytes); the machine has ");
+  const auto model = make_model(settings);
+  EXPECT_EQ(model->trained_parameter_count(), 3 * 2 * 2 * (24 + 96));
+  EXPECT_EQ(model->parameter_count(), weights + model->trained_parameter_count());
+}
+
 // With every option at its bound the count is still a number.
 TEST(TrainModelTest, TheLargestModelsAreCounted) {
   for (const auto* kind : {"gpt", "mlp"}) {

@@ -8,6 +8,8 @@ import subprocess
 import pytest
 import torch
 
+from batches import masked_batch
+
 transformers = pytest.importorskip("transformers")
 COMMAND = os.environ.get("REMAT_COMMAND")
 if not COMMAND:
@@ -42,53 +44,13 @@ def train(directory, *words, out, model="bert"):
     return done, [step["loss_bits"] for step in steps]
 
 
-def mix(x):
-    """SplitMix64, as src/util/mix.h says it is."""
-    mask = 2**64 - 1
-    x = (x + 0x9E3779B97F4A7C15) & mask
-    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & mask
-    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & mask
-    return x ^ x >> 31
-
-
-def batch_of(ids, step, rows, seed, tokenizer):
-    """The batch that the command takes, made by another program: the text's windows, and what is hidden of them."""
-    size = SEQ - 2
-    inputs, targets = [], []
-    for row in range(rows):
-        place = mix(mix(mix(seed) ^ step) ^ row) % (len(ids) - size + 1)
-        tokens, target = list(ids[place:place + size]), [-100] * size
-        state = mix(mix(mix(seed ^ (2**64 - 1)) ^ step) ^ row)
-
-        def below(end):
-            nonlocal state
-            number, state = mix(state), (state + 0x9E3779B97F4A7C15) % 2**64
-            return number % end
-
-        places = list(range(size))
-        count = round(0.15 * size)
-        for i in range(count):
-            j = i + below(size - i)
-            places[i], places[j] = places[j], places[i]
-        for i in places[:count]:
-            target[i] = tokens[i]
-            tenth = below(10)
-            if tenth < 8:
-                tokens[i] = tokenizer.mask_token_id
-            elif tenth == 8:
-                tokens[i] = below(len(tokenizer))
-        inputs.append([tokenizer.cls_token_id, *tokens, tokenizer.sep_token_id])
-        targets.append([-100, *target, -100])
-    return torch.tensor(inputs), torch.tensor(targets)
-
-
 def test_losses_are_those_of_transformers(directory):
     done, _ = train(directory, "--dropout", 0, "--steps", 1, "--seed", 3, out="one")
     assert done.returncode == 0, done.stderr
     loss = json.loads((directory / "one.json").read_text())["steps"][0]["loss"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory / "bert")
     model = transformers.BertForMaskedLM.from_pretrained(directory / "bert", attn_implementation="eager").eval()
-    inputs, targets = batch_of(tokenizer(TEXT, add_special_tokens=False)["input_ids"], 1, 6, 3, tokenizer)
+    inputs, targets = masked_batch(tokenizer(TEXT, add_special_tokens=False)["input_ids"], SEQ, 1, 6, 3, tokenizer)
     assert loss == pytest.approx(model(input_ids=inputs, labels=targets).loss.item(), rel=1e-5)
 
 

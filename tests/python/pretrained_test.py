@@ -73,10 +73,10 @@ def inputs(name):
     return {"input": torch.stack([tokens, types, mask], 1), "target": target}, named
 
 
-def run(directory, task, tensors, tmp_path):
+def run(directory, task, tensors, tmp_path, *target):
     save_file(tensors, tmp_path / "in.safetensors")
     return subprocess.run([PROGRAM, directory, task, tmp_path / "in.safetensors", tmp_path / "out.safetensors",
-                           tmp_path / "gradients", tmp_path / "saved"], capture_output=True, text=True)
+                           tmp_path / "gradients", tmp_path / "saved", *target], capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -109,6 +109,25 @@ def test_computes_what_transformers_computes(name, sharded, tmp_path):
     model = type(model).from_pretrained(tmp_path / "model")
     for key, tensor in model.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_factors_are_merged_into_the_weights_beside_them(name, tmp_path):
+    task, model = make(name)
+    model.save_pretrained(tmp_path / "model")
+    tensors, named = inputs(name)
+    before = model(**named).logits
+    done = run(tmp_path / "model", task, tensors, tmp_path, "*")
+    assert done.returncode == 0, done.stderr
+    logits = load_file(tmp_path / "out.safetensors")["logits"]
+    merged = type(model).from_pretrained(tmp_path / "saved").eval()
+    torch.testing.assert_close(merged(**named).logits.detach(), logits, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(before, logits, rtol=1e-2, atol=1e-2)
+    if name == "vit":
+        return
+    peft = pytest.importorskip("peft")
+    adapted = peft.PeftModel.from_pretrained(type(model).from_pretrained(tmp_path / "model"), tmp_path / "gradients").eval()
+    torch.testing.assert_close(adapted(**named).logits.detach(), logits, rtol=1e-3, atol=1e-4)
 
 
 def test_weights_of_a_base_model_get_a_new_head(tmp_path):

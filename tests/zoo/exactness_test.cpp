@@ -7,6 +7,7 @@
 #include "zoo/deep.h"
 #include "zoo/efficientnet.h"
 #include "zoo/gpt.h"
+#include "zoo/lora.h"
 #include "zoo/lstm.h"
 #include "zoo/mlp.h"
 #include "zoo/moe.h"
@@ -50,6 +51,16 @@ Example efficientnet_without_dropout() {
 Example gpt() {
   return {zoo::make_gpt({.layers = 6, .width = 64, .heads = 4, .seq = 24, .vocab = 20}), torch::randint(20, {4, 24})};
 }
+
+Example with_factors(Example example) {
+  zoo::add_lora(*example.model, {.rank = 4, .layers = {"*"}});
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, layer] : zoo::lora_layers(*example.model)) at::Tensor(layer->lora_b()).normal_();
+  return example;
+}
+
+Example frozen_bert() { return with_factors(bert()); }
+Example frozen_gpt() { return with_factors(gpt()); }
 
 Example lstm() { return {zoo::make_lstm({.layers = 2, .width = 64, .vocab = 20}), torch::randint(20, {32, 16})}; }
 
@@ -167,15 +178,14 @@ TEST_P(ZooExactness, PeaksWherePlansSay) {
   expect_predicted_peaks([&](Session& session) { train(example, &session); }, GetParam().name);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ZooExactness,
-                         ::testing::Values(Case{"bert", bert}, Case{"deep", deep},
-                                           Case{"efficientnet", efficientnet, 40, false}, Case{"gpt", gpt},
-                                           Case{"efficientnet_without_dropout", efficientnet_without_dropout, 40},
-                                           Case{"lstm", lstm, 40}, Case{"mlp", mlp}, Case{"window_mlp", window_mlp},
-                                           Case{"moe", moe}, Case{"resnet", resnet, 40},
-                                           Case{"cifar_resnet", cifar_resnet, 40}, Case{"unet", unet, 40},
-                                           Case{"vit", vit}),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, ZooExactness,
+    ::testing::Values(Case{"bert", bert}, Case{"deep", deep}, Case{"efficientnet", efficientnet, 40, false},
+                      Case{"frozen_bert", frozen_bert}, Case{"frozen_gpt", frozen_gpt}, Case{"gpt", gpt},
+                      Case{"efficientnet_without_dropout", efficientnet_without_dropout, 40}, Case{"lstm", lstm, 40},
+                      Case{"mlp", mlp}, Case{"window_mlp", window_mlp}, Case{"moe", moe}, Case{"resnet", resnet, 40},
+                      Case{"cifar_resnet", cifar_resnet, 40}, Case{"unet", unet, 40}, Case{"vit", vit}),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace
 }  // namespace remat::test

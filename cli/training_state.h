@@ -1,0 +1,29 @@
+// cli/training_state.h -- what the next step depends on beside settings and data: parameters, the optimizer's state,
+// the default generator, the number of steps. Of a model that is frozen in part the trained parameters alone, and 64
+// bits that stand for the others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace torch::optim {
+class Optimizer;
+}
+namespace remat::zoo {
+class Model;
+}
+
+namespace remat::cli {
+
+using WriteBytes = std::function<void(const void* data, size_t size)>;
+/// Copies `size` bytes from `offset` on and returns how many there were.
+using ReadBytes = std::function<size_t(size_t offset, void* data, size_t size)>;
+
+void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
+                const WriteBytes& write);
+
+/// Restores what save_state() wrote of an equal model and optimizer; returns the number of steps. Throws Error where
+/// the model's frozen parameters are not those that the others were trained beside; nothing has changed then.
+int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const ReadBytes& read, size_t total_size);
+
+}  // namespace remat::cli
