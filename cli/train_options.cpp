@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include <remat/budget.h>
@@ -11,6 +10,7 @@
 #include "cli/different_files.h"
 #include "cli/option_adder.h"
 #include "cli/options.h"
+#include "cli/picture_collection.h"
 
 namespace remat::cli {
 namespace {
@@ -20,15 +20,26 @@ constexpr int64_t kLeastBertSeq = 3;  // [CLS], a token, [SEP]
 void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
   add.group("What to train");
-  add.choice("--task", model.task, {kNextToken, kMaskedTokens, kClassify},
+  std::vector<std::string> tasks = {kNextToken, kMaskedTokens, kClassify};
+  std::vector<std::string> models = {"gpt", "mlp", "resnet18", "resnet20", "resnet50", "resnet56", "vit"};
+  if (train) {
+    tasks.emplace_back(kReinforce);
+    models.emplace_back("dqn");
+  }
+  add.choice("--task", model.task, tasks,
              "next-token: predict every next token of a text. mlm: predict tokens of a text that are hidden\n(--hf "
              "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model\nresnet18 "
-             "and the like)");
+             "and the like, or --hf with a vit)" +
+                 std::string(train ? ". rl: play a game, and learn from experience (--game)" : ""));
   add.file(
       "--data", options.settings.data,
       "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify:\nlabelled texts, a .csv "
-      "file with a header or a .jsonl file, or a directory with the files of\nMNIST, CIFAR-10 or CIFAR-100");
+      "file with a header or a .jsonl file, or a directory with a folder of\nPNG and JPEG files for each class, or "
+      "with "
+      "the files of MNIST, CIFAR-10 or CIFAR-100");
   if (train) {
+    add.choice("--game", options.settings.game, {"cart-pole", "catch"},
+               "What to play (rl). cart-pole: balance a pole, by 4 numbers. catch: a falling ball, by\n24 x 24 pixels");
     add.file("--eval", options.settings.held_out,
              "A file like --data that is not learnt from: its loss before and after the training, and\nthe share of "
              "labels told right");
@@ -39,10 +50,14 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
            "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert for "
            "mlm and classify), model.safetensors, tokenizer")
       ->type_name("DIR");
-  add.choice(
-      "--model", model.kind, {"gpt", "mlp", "resnet18", "resnet20", "resnet56", "vit"},
-      "gpt: predict every next byte. mlp: predict the byte after a window. The others classify\npictures of 32 x "
-      "32 pixels");
+  add.choice("--model", model.kind, models,
+             "gpt: predict every next byte. mlp: predict the byte after a window. The others classify\npictures" +
+                 std::string(train ? "; dqn plays (rl)" : ""));
+  add.count(
+      "--image-size", options.image_size,
+      "Pixels on each side of what these see (224; MNIST, CIFAR: 32): the shorter side is\nresized to it, and the "
+      "middle cut out",
+      kMostImageSize);
   add.count("--layers", model.layers, "Blocks", kMostLayers);
   add.count("--width", model.width, "Numbers per position", kMostWidth);
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt, vit)", kMostWidth);
@@ -92,13 +107,48 @@ class Contradictions {
   const TrainOptions& options_;
 };
 
+void check_game(const TrainSettings& settings, const Contradictions& contradictions) {
+  if (settings.model.kind != "dqn") {
+    throw UsageError(contradictions.where({"--task", "--model"}) + "--task rl needs --model dqn, not " +
+                     settings.model.kind + "; leave --model out");
+  }
+  for (const auto* option : {"--data",
+                             "--eval",
+                             "--hf",
+                             "--layers",
+                             "--width",
+                             "--heads",
+                             "--seq",
+                             "--shard",
+                             "--image-size",
+                             "--dropout",
+                             "--accumulate",
+                             "--text-column",
+                             "--ranks",
+                             "--precision",
+                             "--resume",
+                             "--checkpoint",
+                             "--save-plan",
+                             "--plan",
+                             "--label-column",
+                             "--save-hf",
+                             "--optimizer-in-backward",
+                             "--checkpoint-every"}) {
+    contradictions.refuse_ineffective(option, "--task", "--task rl");
+  }
+}
+
 void check_task(const TrainSettings& settings, const Contradictions& contradictions) {
   const auto& model = settings.model;
   const bool for_texts = model.kind == "gpt" || model.kind == "mlp";
   if (model.directory.empty() && for_texts && model.task == kClassify) {
     throw UsageError(contradictions.where({"--task", "--model"}) +
                      "--task classify needs a model that classifies; name one with --hf, for texts, or --model "
-                     "(resnet18, resnet20, resnet56, vit), for pictures");
+                     "(resnet18, resnet20, resnet50, resnet56, vit), for pictures");
+  }
+  if (model.kind == "dqn") {
+    throw UsageError(contradictions.where({"--task", "--model"}) +
+                     "--model dqn needs --task rl; add it, or take another model");
   }
   if (!for_texts && model.task != kClassify) {
     throw UsageError(contradictions.where({"--task", "--model"}) + "--model " + model.kind +
@@ -108,13 +158,19 @@ void check_task(const TrainSettings& settings, const Contradictions& contradicti
     throw UsageError(contradictions.where({"--task"}) +
                      "--task mlm needs a model that sees both sides of a hidden token; name a bert with --hf");
   }
+  if (!model.directory.empty()) contradictions.refuse_ineffective("--image-size", "--hf", "--hf");
   if (model.task != kClassify) {
-    for (const auto* option : {"--text-column", "--label-column"}) {
+    for (const auto* option : {"--text-column", "--label-column", "--image-size"}) {
       contradictions.refuse_ineffective(option, "--task", "--task " + model.task);
     }
   } else if (learns_pictures(settings)) {
     for (const auto* option : {"--text-column", "--label-column", "--seq"}) {
       contradictions.refuse_ineffective(option, "--model", "--task classify without --hf");
+    }
+    if (model.kind == "vit" && picture_side(model) % patch_side(model) != 0) {
+      throw UsageError(contradictions.where({"--image-size"}) + "--image-size " + std::to_string(model.image_size) +
+                       " is not a multiple of " + std::to_string(patch_side(model)) +
+                       ", the size of a vit's patches; change it");
     }
     return;
   }
@@ -128,6 +184,13 @@ void check_task(const TrainSettings& settings, const Contradictions& contradicti
 void refuse_contradictions(const TrainOptions& options, const TrainSettings& settings) {
   const Contradictions contradictions(options);
   const auto& model = settings.model;
+  if (settings.plain) {
+    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
+      contradictions.refuse_ineffective(option, "--plain", "--plain");
+    }
+  }
+  if (model.task == kReinforce) return check_game(settings, contradictions);
+  contradictions.refuse_ineffective("--game", "--task", "--task " + model.task);
   if (!model.directory.empty()) {
     for (const auto* option : {"--model", "--layers", "--width", "--heads"}) {
       contradictions.refuse_ineffective(option, "--hf", "--hf");
@@ -141,11 +204,6 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
     }
   }
   check_task(settings, contradictions);
-  if (settings.plain) {
-    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
-      contradictions.refuse_ineffective(option, "--plain", "--plain");
-    }
-  }
   if (model.directory.empty() && !settings.save_model.empty()) {
     throw UsageError(contradictions.where({"--save-hf"}) +
                      "--save-hf has no effect without --hf; use --checkpoint, or leave it out");
@@ -222,7 +280,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
-  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024; pictures: 64)", kMostBatch);
+  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024; pictures: 64; rl: the game's)", kMostBatch);
   add.count("--accumulate", settings.accumulate,
             "Micro-batches that the examples of a step are split into: activations of\none at a time, the gradient of "
             "all",
@@ -283,50 +341,29 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
            "Options as JSON, {\"layers\": 12, \"budget\": \"40%\"}; the command line comes first");
 }
 
-std::vector<std::string> config_arguments(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw UsageError("[config] '" + path + "' is a directory; give a file");
-  std::ifstream file(path);
-  if (!file) throw UsageError("[config] cannot read '" + path + "'; check the path");
-  std::set<std::string> names;
-  std::string named_twice;
-  const auto on_event = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& name) {
-    if (event != nlohmann::json::parse_event_t::key || depth != 1) return true;
-    if (!names.insert(name.get<std::string>()).second) named_twice = name.get<std::string>();
-    return true;
-  };
-  const auto json = nlohmann::json::parse(file, on_event, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (!json.is_object()) {
-    throw UsageError("[config] '" + path + "' is not a JSON object, or has a number that is too large; write " +
-                     "{\"layers\": 12, ...}");
-  }
-  if (!named_twice.empty()) {
-    throw UsageError("[config] '" + named_twice + "' stands twice in '" + path + "'; keep one of them");
-  }
-  std::vector<std::string> arguments;
-  for (const auto& [name, value] : json.items()) {
-    if (name == "config") throw UsageError("[config] '" + path + "' names another config file; put its options here");
-    if (value.is_structured() || value.is_null()) {
-      throw UsageError("[config] '" + name + "' in '" + path + "' must be a string, a number, true or false; mend it");
-    }
-    arguments.push_back("--" + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
-  }
-  return arguments;
-}
-
 TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments) {
   auto settings = options.settings;
   const bool sequences = predicts_every_token(settings.model);
   const int64_t usual_batch = sequences ? 8 : learns_pictures(settings) ? 64 : 1024;
-  settings.batch = options.batch.value_or(usual_batch);
+  const bool plays = settings.model.task == kReinforce;
+  settings.batch = options.batch.value_or(plays ? 0 : usual_batch);
+  if (plays && !options.on_command_line.contains("--model") && !options.in_config.contains("--model")) {
+    settings.model.kind = "dqn";
+  }
   settings.model.seq = options.seq.value_or(sequences ? 128 : 32);
+  if (learns_pictures(settings)) {
+    settings.model.image_size = options.image_size.value_or(holds_collection(settings.data) ? 0 : kUsualImageSize);
+  }
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
   refuse_contradictions(options, settings);
   std::vector<NamedPath> read = {{"--config", options.config}, {"--plan", settings.plan}};
   add_files_of({"--data", settings.data}, read);
   add_files_of({"--eval", settings.held_out}, read);
-  check_different_files(
-      read, {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
+  const std::vector<NamedPath> written = {
+      {"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}};
+  check_different_files(read, written);
+  if (settings.model.task == kClassify) check_no_picture(written);
   return settings;
 }
 
