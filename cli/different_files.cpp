@@ -4,6 +4,7 @@
 
 #include "cli/options.h"
 #include "cli/special_file.h"
+#include "data/decode_picture.h"
 
 namespace remat::cli {
 namespace {
@@ -30,6 +31,16 @@ void check_different_files(const std::vector<NamedPath>& read, const std::vector
                        "'; give another path for one of them");
     }
     before.push_back(result);
+  }
+}
+
+void check_no_picture(const std::vector<NamedPath>& written) {
+  for (const auto& result : written) {
+    std::error_code error;
+    const auto file = follow_links(result.path);
+    if (!data::has_picture_name(result.path) && !data::has_picture_name(file)) continue;
+    if (!fs::exists(file, error)) continue;
+    throw UsageError("[options] " + result.name + " '" + result.path + "' is a picture; give another path");
   }
 }
 

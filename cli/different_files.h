@@ -15,4 +15,8 @@ struct NamedPath {
 /// link. Devices and pipes are no files to lose.
 void check_different_files(const std::vector<NamedPath>& read, const std::vector<NamedPath>& written);
 
+/// Throws UsageError where a path of `written` is a picture by its name, or leads to one. A folder may hold a million
+/// of them: they are not compared one by one.
+void check_no_picture(const std::vector<NamedPath>& written);
+
 }  // namespace remat::cli

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/config_arguments.h"
 #include "cli/plan_options.h"
 #include "cli/rank_place.h"
 #include "cli/suggestion.h"

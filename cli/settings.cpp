@@ -21,7 +21,12 @@ std::string normal_path(const std::filesystem::path& path) {
 
 nlohmann::json decisive(const TrainSettings& settings) {
   const auto& model = settings.model;
-  nlohmann::json json = {{"seq", model.seq}, {"batch", settings.batch}, {"lr", settings.lr}, {"seed", settings.seed}};
+  nlohmann::json json = {{"batch", settings.batch}, {"lr", settings.lr}, {"seed", settings.seed}};
+  if (model.task == kReinforce) {
+    json["game"] = settings.game;
+  } else {
+    json["seq"] = model.seq;
+  }
   if (model.directory.empty()) {
     json["model"] = model.kind;
     if (has_layers(model)) {
@@ -37,6 +42,7 @@ nlohmann::json decisive(const TrainSettings& settings) {
     json["dropout"] = model.dropout.value_or(kUsualDropout);
   }
   if (model.task != kNextToken) json["task"] = model.task;
+  if (model.image_size != 0) json["image-size"] = model.image_size;
   if (model.task == kClassify && !learns_pictures(settings)) {
     json["text-column"] = settings.columns.text;
     json["label-column"] = settings.columns.label;
@@ -79,11 +85,12 @@ std::string model_text(const ModelSettings& settings) {
 }
 
 int64_t items_per_step(const TrainSettings& settings) {
-  if (settings.model.task == kClassify) return settings.batch;
+  if (settings.model.task == kClassify || settings.model.task == kReinforce) return settings.batch;
   return settings.batch * (predicts_every_token(settings.model) ? settings.model.seq : 1);
 }
 
 std::string item_name(const TrainSettings& settings) {
+  if (settings.model.task == kReinforce) return "transitions";
   return settings.model.task == kClassify ? "examples" : "tokens";
 }
 

@@ -19,12 +19,18 @@ constexpr int64_t kMostSeq = 1 << 20;
 constexpr int64_t kMostBatch = 1 << 20;
 constexpr int64_t kMostRanks = 1024;
 
+constexpr int64_t kMostImageSize = 4096;
+
 constexpr double kUsualDropout = 0.1;
+
+constexpr int64_t kPictureSide = 32;      // of CIFAR's pictures
+constexpr int64_t kUsualImageSize = 224;  // where pictures are in folders
 
 // Tasks.
 constexpr const char* kNextToken = "next-token";
 constexpr const char* kClassify = "classify";
 constexpr const char* kMaskedTokens = "mlm";
+constexpr const char* kReinforce = "rl";
 
 /// Low-rank factors that are trained in place of the model's weights.
 struct LoraSettings {
@@ -35,13 +41,16 @@ struct LoraSettings {
 
 struct ModelSettings {
   std::string task = kNextToken;  ///< or one of the others above
-  /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet56" or "vit".
+  /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet50", "resnet56" or "vit"; to play "dqn".
   std::string kind = "gpt";
   std::string directory = {};  ///< of Hugging Face's form: the model, its weights and its tokenizer; empty: none
   int64_t layers = 8;
   int64_t width = 512;
   int64_t heads = 8;  ///< gpt and vit only
   int64_t seq = 128;  ///< bytes of context: the sequence of the GPT, the window of the MLP
+  /// Pixels on each side of what a model for pictures sees, but one of a directory; 0: kPictureSide, and smaller
+  /// pictures get a black frame.
+  int64_t image_size = 0;
   std::optional<double> dropout =
       std::nullopt;  ///< nothing: kUsualDropout, or what the directory says; gpt, vit and directories only
   LoraSettings lora = {};
@@ -49,6 +58,7 @@ struct ModelSettings {
 
 struct TrainSettings {
   ModelSettings model;
+  std::string game = "cart-pole";  ///< to learn, of zoo::list_games(); kReinforce only
   std::string data;
   data::Columns columns;  ///< of the data, where it is classified
   std::string held_out;   ///< a file to be judged by before and after; empty: none
@@ -116,10 +126,20 @@ std::string budget_text(const std::string& budget);
 /// "gpt: 8 layers of width 512", or the directory that the model is read from.
 std::string model_text(const ModelSettings& settings);
 
-/// Has the model the layers and the width that are asked for? Residual networks have their own.
-inline bool has_layers(const ModelSettings& settings) { return !settings.kind.starts_with("resnet"); }
+/// Has the model the layers and the width that are asked for? Residual networks and those that play have their own.
+inline bool has_layers(const ModelSettings& settings) {
+  return !settings.kind.starts_with("resnet") && settings.kind != "dqn";
+}
 
-/// Are pictures to be classified, not texts?
+/// Pixels on each side of what a model for pictures sees, but one of a directory.
+inline int64_t picture_side(const ModelSettings& settings) {
+  return settings.image_size == 0 ? kPictureSide : settings.image_size;
+}
+
+/// Those of a patch of a "vit".
+inline int64_t patch_side(const ModelSettings& settings) { return picture_side(settings) < 64 ? 4 : 16; }
+
+/// Are pictures to be classified, not texts, and not by a model of a directory?
 inline bool learns_pictures(const TrainSettings& settings) {
   return settings.model.task == kClassify && settings.model.directory.empty();
 }
@@ -129,9 +149,9 @@ inline bool predicts_every_token(const ModelSettings& settings) {
   return !settings.directory.empty() || settings.kind == "gpt";
 }
 
-/// What one step trains on: tokens, or the examples of a classification, whose lengths differ.
+/// What one step trains on: tokens, the examples of a classification, whose lengths differ, or transitions of a game.
 int64_t items_per_step(const TrainSettings& settings);
-/// "tokens", "examples".
+/// "tokens", "examples", "transitions".
 std::string item_name(const TrainSettings& settings);
 
 /// "layers 4 (here 8), seed 1 (here 0)": how `theirs` differs from `ours`, empty where it does not.

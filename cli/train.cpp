@@ -19,6 +19,7 @@
 #include "cli/rank_place.h"
 #include "cli/rank_processes.h"
 #include "cli/table.h"
+#include "cli/train_game.h"
 #include "cli/train_model.h"
 #include "cli/training_data.h"
 #include "cli/training_loop.h"
@@ -121,6 +122,8 @@ const StepResult* highest_under_budget(const std::vector<StepResult>& results) {
   return highest;
 }
 
+}  // namespace
+
 void print_summary(const TrainSettings& settings, const std::vector<StepResult>& results) {
   if (results.empty()) return;
   int64_t peak = 0;
@@ -146,6 +149,8 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
   std::fputs(table.to_string().c_str(), stdout);
 }
 
+namespace {
+
 nlohmann::json evaluation_json(const Evaluation& before, const Evaluation& after) {
   nlohmann::json json = {{"before", before.loss}, {"after", after.loss}};
   if (before.accuracy) json["accuracy"] = {{"before", *before.accuracy}, {"after", *after.accuracy}};
@@ -167,6 +172,8 @@ void print_evaluation(const TrainSettings& settings, const nlohmann::json& evalu
   std::printf("%s: %s\n", settings.held_out.c_str(), text.c_str());
 }
 
+}  // namespace
+
 nlohmann::json results_json(const TrainSettings& settings, const Training& training,
                             const std::vector<StepResult>& results) {
   auto steps = nlohmann::json::array();
@@ -181,6 +188,8 @@ nlohmann::json results_json(const TrainSettings& settings, const Training& train
   if (!results.empty() && results.back().budget_bytes) json["budget_bytes"] = *results.back().budget_bytes;
   return json;
 }
+
+namespace {
 
 // Says once that the plan given is ignored, and why.
 class IgnoredPlan {
@@ -267,6 +276,7 @@ int run_rank(const TrainSettings& settings, const RankPlace& place) {
 }  // namespace
 
 int run_train(const TrainSettings& settings) {
+  if (settings.model.task == kReinforce) return run_game(settings);
   check_results(settings);
   if (const auto place = place_from_environment()) {
     if (settings.optimizer_in_backward) {

@@ -13,7 +13,6 @@
 
 #include "cli/interrupt.h"
 #include "cli/options.h"
-#include "cli/picture_data.h"
 #include "cli/special_file.h"
 #include "pretrained/adapter.h"
 #include "pretrained/model_directory.h"
@@ -68,8 +67,8 @@ pretrained::ModelDirectory open_directory(const ModelSettings& settings, const d
 }
 
 zoo::VitConfig vit(const ModelSettings& settings, const data::Labels& labels) {
-  return {.image = kPictureSide,
-          .patch = 4,
+  return {.image = picture_side(settings),
+          .patch = patch_side(settings),
           .layers = settings.layers,
           .width = settings.width,
           .heads = settings.heads,
@@ -78,20 +77,21 @@ zoo::VitConfig vit(const ModelSettings& settings, const data::Labels& labels) {
           .dropout = settings.dropout.value_or(kUsualDropout)};
 }
 
-/// For pictures, which are small; nothing where `settings` ask for another kind of model.
+/// Nothing where `settings` ask for another kind of model. Of those for ImageNet, the stem that halves pictures twice
+/// is for large ones.
 std::optional<zoo::ResNetConfig> resnet(const ModelSettings& settings, const data::Labels& labels) {
   if (settings.kind == "resnet20") return zoo::cifar_resnet_config(20, labels.classes());
   if (settings.kind == "resnet56") return zoo::cifar_resnet_config(56, labels.classes());
-  if (settings.kind != "resnet18") return std::nullopt;
-  auto config = zoo::resnet_config(18);
+  if (settings.kind != "resnet18" && settings.kind != "resnet50") return std::nullopt;
+  auto config = zoo::resnet_config(settings.kind == "resnet18" ? 18 : 50);
   config.classes = labels.classes();
-  config.small_images = true;
+  config.small_images = picture_side(settings) < 64;
   return config;
 }
 
 [[noreturn]] void refuse(const ModelSettings& settings, const data::Labels& labels) {
   throw Error("[train] there is no model '" + settings.kind + "' for this task; use " +
-              (labels.empty() ? "gpt or mlp" : "resnet18, resnet20, resnet56 or vit"));
+              (labels.empty() ? "gpt or mlp" : "resnet18, resnet20, resnet50, resnet56 or vit"));
 }
 
 std::shared_ptr<zoo::Model> make_new_model(const ModelSettings& settings, const data::Labels& labels) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include <remat/budget.h>
@@ -11,24 +10,35 @@
 #include "cli/different_files.h"
 #include "cli/option_adder.h"
 #include "cli/options.h"
+#include "cli/picture_collection.h"
+#include "cli/train_contradictions.h"
 
 namespace remat::cli {
 namespace {
 
-constexpr int64_t kLeastBertSeq = 3;  // [CLS], a token, [SEP]
-
 void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
   add.group("What to train");
-  add.choice("--task", model.task, {kNextToken, kMaskedTokens, kClassify},
+  std::vector<std::string> tasks = {kNextToken, kMaskedTokens, kClassify};
+  std::vector<std::string> models = {"gpt", "mlp", "resnet18", "resnet20", "resnet50", "resnet56", "vit"};
+  if (train) {
+    tasks.emplace_back(kReinforce);
+    models.emplace_back("dqn");
+  }
+  add.choice("--task", model.task, tasks,
              "next-token: predict every next token of a text. mlm: predict tokens of a text that are hidden\n(--hf "
              "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model\nresnet18 "
-             "and the like)");
+             "and the like, or --hf with a vit)" +
+                 std::string(train ? ". rl: play a game, and learn from experience (--game)" : ""));
   add.file(
       "--data", options.settings.data,
       "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify:\nlabelled texts, a .csv "
-      "file with a header or a .jsonl file, or a directory with the files of\nMNIST, CIFAR-10 or CIFAR-100");
+      "file with a header or a .jsonl file, or a directory with a folder of\nPNG and JPEG files for each class, or "
+      "with "
+      "the files of MNIST, CIFAR-10 or CIFAR-100");
   if (train) {
+    add.choice("--game", options.settings.game, {"cart-pole", "catch"},
+               "What to play (rl). cart-pole: balance a pole, by 4 numbers. catch: a falling ball, by\n24 x 24 pixels");
     add.file("--eval", options.settings.held_out,
              "A file like --data that is not learnt from: its loss before and after the training, and\nthe share of "
              "labels told right");
@@ -39,10 +49,14 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
            "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert for "
            "mlm and classify), model.safetensors, tokenizer")
       ->type_name("DIR");
-  add.choice(
-      "--model", model.kind, {"gpt", "mlp", "resnet18", "resnet20", "resnet56", "vit"},
-      "gpt: predict every next byte. mlp: predict the byte after a window. The others classify\npictures of 32 x "
-      "32 pixels");
+  add.choice("--model", model.kind, models,
+             "gpt: predict every next byte. mlp: predict the byte after a window. The others classify\npictures" +
+                 std::string(train ? "; dqn plays (rl)" : ""));
+  add.count(
+      "--image-size", options.image_size,
+      "Pixels on each side of what these see (224; MNIST, CIFAR: 32): the shorter side is\nresized to it, and the "
+      "middle cut out",
+      kMostImageSize);
   add.count("--layers", model.layers, "Blocks", kMostLayers);
   add.count("--width", model.width, "Numbers per position", kMostWidth);
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt, vit)", kMostWidth);
@@ -76,151 +90,6 @@ void add_planner_option(OptionAdder& add, TrainSettings& settings) {
   add.choice("--planner", settings.planner, names, text);
 }
 
-// What is wrong with options that were given, and where they stand: both, one or none of them in the config file.
-class Contradictions {
- public:
-  explicit Contradictions(const TrainOptions& options) : options_(options) {}
-
-  /// `option` has no effect beside `cause`, which is the option `cause_name` as given.
-  void refuse_ineffective(const std::string& option, const std::string& cause_name, const std::string& cause) const {
-    const bool on_line = options_.on_command_line.contains(option), in_config = options_.in_config.contains(option);
-    // The command line comes first: what it makes idle in the file may stay there.
-    if (!on_line && !(in_config && options_.in_config.contains(cause_name))) return;
-    throw UsageError(where({option, cause_name}) + option + " has no effect with " + cause + "; leave one of them out");
-  }
-
-  /// `option` has no effect without `needed`.
-  void refuse_alone(const std::string& option, const std::string& needed) const {
-    if (!options_.on_command_line.contains(option) && !options_.in_config.contains(option)) return;
-    throw UsageError(where({option}) + option + " has no effect without " + needed + "; add it, or leave " + option +
-                     " out");
-  }
-
-  /// "[options] ", and the file where one of `names` stands in it.
-  std::string where(const std::vector<std::string>& names) const {
-    const bool in_config = std::ranges::any_of(names, [&](const auto& name) { return from_config(name); });
-    return in_config ? "[config] with '" + options_.config + "', " : "[options] ";
-  }
-
- private:
-  bool from_config(const std::string& name) const {
-    return options_.in_config.contains(name) && !options_.on_command_line.contains(name);
-  }
-
-  const TrainOptions& options_;
-};
-
-void check_task(const TrainSettings& settings, const Contradictions& contradictions) {
-  const auto& model = settings.model;
-  const bool for_texts = model.kind == "gpt" || model.kind == "mlp";
-  if (model.directory.empty() && for_texts && model.task == kClassify) {
-    throw UsageError(contradictions.where({"--task", "--model"}) +
-                     "--task classify needs a model that classifies; name one with --hf, for texts, or --model "
-                     "(resnet18, resnet20, resnet56, vit), for pictures");
-  }
-  if (!for_texts && model.task != kClassify) {
-    throw UsageError(contradictions.where({"--task", "--model"}) + "--model " + model.kind +
-                     " needs --task classify; add it, or take gpt or mlp");
-  }
-  if (model.task == kMaskedTokens && model.directory.empty()) {
-    throw UsageError(contradictions.where({"--task"}) +
-                     "--task mlm needs a model that sees both sides of a hidden token; name a bert with --hf");
-  }
-  if (model.task != kClassify) {
-    for (const auto* option : {"--text-column", "--label-column"}) {
-      contradictions.refuse_ineffective(option, "--task", "--task " + model.task);
-    }
-  } else if (learns_pictures(settings)) {
-    for (const auto* option : {"--text-column", "--label-column", "--seq"}) {
-      contradictions.refuse_ineffective(option, "--model", "--task classify without --hf");
-    }
-    return;
-  }
-  if (model.task != kNextToken && model.seq < kLeastBertSeq) {
-    throw UsageError(contradictions.where({"--seq"}) + "--seq " + std::to_string(model.seq) +
-                     " has no room for a token between [CLS] and [SEP]; give " + std::to_string(kLeastBertSeq) +
-                     " or more");
-  }
-}
-
-void refuse_contradictions(const TrainOptions& options, const TrainSettings& settings) {
-  const Contradictions contradictions(options);
-  const auto& model = settings.model;
-  if (!model.directory.empty()) {
-    for (const auto* option : {"--model", "--layers", "--width", "--heads"}) {
-      contradictions.refuse_ineffective(option, "--hf", "--hf");
-    }
-  } else if (model.kind != "gpt" && model.kind != "vit") {
-    for (const auto* option : {"--heads", "--dropout"}) {
-      contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
-    }
-    for (const auto* option : {"--layers", "--width"}) {
-      if (!has_layers(model)) contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
-    }
-  }
-  check_task(settings, contradictions);
-  if (settings.plain) {
-    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
-      contradictions.refuse_ineffective(option, "--plain", "--plain");
-    }
-  }
-  if (model.lora.rank == 0) {
-    for (const auto* option : {"--lora-alpha", "--lora-targets", "--save-adapter"}) {
-      contradictions.refuse_alone(option, "--lora");
-    }
-  } else {
-    contradictions.refuse_ineffective("--shard", "--lora", "--lora yet");
-  }
-  if (model.directory.empty()) contradictions.refuse_alone("--save-adapter", "--hf");
-  if (model.directory.empty() && !settings.save_model.empty()) {
-    throw UsageError(contradictions.where({"--save-hf"}) +
-                     "--save-hf has no effect without --hf; use --checkpoint, or leave it out");
-  }
-  if (settings.accumulate > settings.batch) {
-    throw UsageError(contradictions.where({"--accumulate", "--batch"}) + "--accumulate " +
-                     std::to_string(settings.accumulate) + " is more than --batch " + std::to_string(settings.batch) +
-                     ", and a micro-batch needs an example; change one of them");
-  }
-  if (settings.accumulate > 1) {
-    contradictions.refuse_ineffective("--shard", "--accumulate", "--accumulate yet");
-  }
-  if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
-  if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
-  if (settings.ranks > 1) {
-    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf",
-                               "--save-adapter", "--eval"}) {
-      contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
-    }
-    if (settings.batch % settings.ranks != 0) {
-      throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
-                       " is not a multiple of --ranks " + std::to_string(settings.ranks) + "; change one of them");
-    }
-  }
-  if (settings.optimizer_in_backward) {
-    if (settings.clip > 0) {
-      throw UsageError(contradictions.where({"--clip", "--optimizer-in-backward"}) +
-                       "--clip needs all gradients at once, and --optimizer-in-backward frees each as soon as it is "
-                       "complete; leave one of them out");
-    }
-    if (settings.ranks > 1) {
-      contradictions.refuse_ineffective("--optimizer-in-backward", "--ranks",
-                                        "--ranks " + std::to_string(settings.ranks) + " yet");
-    }
-  }
-  if (settings.planner == "online" && settings.plan.empty()) {
-    contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
-  }
-  if (settings.data.empty()) throw UsageError("[options] --data is missing; name a file");
-  if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit") && model.width % model.heads != 0) {
-    throw UsageError(contradictions.where({"--width", "--heads"}) + "--width " + std::to_string(model.width) +
-                     " is not a multiple of --heads " + std::to_string(model.heads) + "; change one of them");
-  }
-  if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
-    throw UsageError(contradictions.where({"--resume", "--checkpoint-every"}) +
-                     "--resume and --checkpoint-every need a file; name it with --checkpoint");
-  }
-}
-
 /// The file, or where pictures are in a directory those of its files that are data.
 void add_files_of(const NamedPath& data, std::vector<NamedPath>& files) {
   files.push_back(data);
@@ -248,7 +117,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 
   add.group("How");
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
-  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024; pictures: 64)", kMostBatch);
+  add.count("--batch", options.batch, "Examples per step (8; mlp: 1024; pictures: 64; rl: the game's)", kMostBatch);
   add.count("--accumulate", settings.accumulate,
             "Micro-batches that the examples of a step are split into: activations of\none at a time, the gradient of "
             "all",
@@ -312,51 +181,30 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
            "Options as JSON, {\"layers\": 12, \"budget\": \"40%\"}; the command line comes first");
 }
 
-std::vector<std::string> config_arguments(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw UsageError("[config] '" + path + "' is a directory; give a file");
-  std::ifstream file(path);
-  if (!file) throw UsageError("[config] cannot read '" + path + "'; check the path");
-  std::set<std::string> names;
-  std::string named_twice;
-  const auto on_event = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& name) {
-    if (event != nlohmann::json::parse_event_t::key || depth != 1) return true;
-    if (!names.insert(name.get<std::string>()).second) named_twice = name.get<std::string>();
-    return true;
-  };
-  const auto json = nlohmann::json::parse(file, on_event, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (!json.is_object()) {
-    throw UsageError("[config] '" + path + "' is not a JSON object, or has a number that is too large; write " +
-                     "{\"layers\": 12, ...}");
-  }
-  if (!named_twice.empty()) {
-    throw UsageError("[config] '" + named_twice + "' stands twice in '" + path + "'; keep one of them");
-  }
-  std::vector<std::string> arguments;
-  for (const auto& [name, value] : json.items()) {
-    if (name == "config") throw UsageError("[config] '" + path + "' names another config file; put its options here");
-    if (value.is_structured() || value.is_null()) {
-      throw UsageError("[config] '" + name + "' in '" + path + "' must be a string, a number, true or false; mend it");
-    }
-    arguments.push_back("--" + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump()));
-  }
-  return arguments;
-}
-
 TrainSettings finish_train_options(const TrainOptions& options, const std::vector<std::string>& arguments) {
   auto settings = options.settings;
   const bool sequences = predicts_every_token(settings.model);
   const int64_t usual_batch = sequences ? 8 : learns_pictures(settings) ? 64 : 1024;
-  settings.batch = options.batch.value_or(usual_batch);
+  const bool plays = settings.model.task == kReinforce;
   settings.model.lora.rank = options.lora.value_or(0);
+  settings.batch = options.batch.value_or(plays ? 0 : usual_batch);
+  if (plays && !options.on_command_line.contains("--model") && !options.in_config.contains("--model")) {
+    settings.model.kind = "dqn";
+  }
   settings.model.seq = options.seq.value_or(sequences ? 128 : 32);
+  if (learns_pictures(settings)) {
+    settings.model.image_size = options.image_size.value_or(holds_collection(settings.data) ? 0 : kUsualImageSize);
+  }
   settings.command_line = "remat";
   for (const auto& argument : arguments) settings.command_line += " " + quote(argument);
   refuse_contradictions(options, settings);
   std::vector<NamedPath> read = {{"--config", options.config}, {"--plan", settings.plan}};
   add_files_of({"--data", settings.data}, read);
   add_files_of({"--eval", settings.held_out}, read);
-  check_different_files(
-      read, {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
+  const std::vector<NamedPath> written = {
+      {"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}};
+  check_different_files(read, written);
+  if (settings.model.task == kClassify) check_no_picture(written);
   if (!settings.save_model.empty() && !settings.save_adapter.empty()) {
     const auto as_directory = [](const std::filesystem::path& path) { return (path / "").string(); };
     check_different_files({{"--save-hf", as_directory(settings.save_model)}},

@@ -17,8 +17,8 @@ namespace remat::cli {
 
 struct TrainOptions {
   TrainSettings settings;
-  std::optional<int64_t> batch, seq;  ///< what may be left out and whose default depends on the model
-  std::optional<int64_t> lora;        ///< the rank
+  std::optional<int64_t> batch, seq, image_size;  ///< what may be left out and whose default depends on others
+  std::optional<int64_t> lora;                    ///< the rank
   std::string config;
   // Which options were given, and where, as "--layers".
   std::set<std::string> on_command_line, in_config;
@@ -26,10 +26,6 @@ struct TrainOptions {
 
 /// `train`: for `remat train`, which has more of them than `remat compare`. The app refers to `options`.
 void add_train_options(CLI::App& app, TrainOptions& options, bool train);
-
-/// The file {"layers": 12, "plain": true} as "--layers=12 --plain=true": the same checks and messages as on the command
-/// line. Throws UsageError.
-std::vector<std::string> config_arguments(const std::string& path);
 
 /// Fills in what depends on other options. Throws UsageError where they contradict each other, or one has no effect
 /// beside another; one of the config file may, where the command line has the other.

@@ -16,6 +16,7 @@
 #include "data/file_error.h"
 #include "data/labelled_text.h"
 #include "pretrained/model_directory.h"
+#include "pretrained/picture_processor.h"
 #include "tokenizers/config_files.h"
 #include "tokenizers/tokenizer.h"
 
@@ -127,14 +128,16 @@ std::unique_ptr<TrainingData> read_text(const TrainSettings& settings, const std
   return std::make_unique<MaskedTextData>(path, seq, settings.seed, tokenizer.masked_vocabulary(), encode);
 }
 
-std::unique_ptr<TrainingData> read_labelled_text(const TrainSettings& settings, const std::string& path,
-                                                 const data::Labels& given) {
-  const pretrained::ModelDirectory model(settings.model.directory,
-                                         {.task = pretrained::Task::kClassify, .dropout = settings.model.dropout});
-  if (model.vocabulary() == 0) {
-    throw Error("[train] the model in '" + settings.model.directory +
-                "' sees pictures, and --hf classifies texts alone; give a bert, or leave --hf out");
-  }
+std::unique_ptr<TrainingData> read_pictures_of(const pretrained::ModelDirectory& model, const TrainSettings& settings,
+                                               const std::string& path, Split split, const data::Labels& given) {
+  const auto processor = pretrained::read_picture_processor(model.path(), model.image());
+  auto pictures = read_pictures(settings, path, split, given, model.labels(), processor);
+  if (given.empty()) check_classifier(model, path, pictures->labels());
+  return pictures;
+}
+
+std::unique_ptr<TrainingData> read_labelled_text(const pretrained::ModelDirectory& model, const TrainSettings& settings,
+                                                 const std::string& path, const data::Labels& given) {
   const int64_t seq = std::min(settings.model.seq, model.longest().value_or(settings.model.seq));
   const auto contents = read_input(path, {"data", "give a .csv or .jsonl file"});
   const auto examples = data::read_labelled_texts(path, contents, settings.columns);
@@ -153,18 +156,24 @@ std::unique_ptr<TrainingData> read_labelled_text(const TrainSettings& settings, 
                                             settings.seed);
 }
 
+std::unique_ptr<TrainingData> read(const TrainSettings& settings, const std::string& path, Split split,
+                                   const data::Labels& given) {
+  if (settings.model.task != kClassify) return read_text(settings, path);
+  if (learns_pictures(settings)) return read_pictures(settings, path, split, given);
+  const pretrained::ModelDirectory model(settings.model.directory,
+                                         {.task = pretrained::Task::kClassify, .dropout = settings.model.dropout});
+  if (model.image() > 0) return read_pictures_of(model, settings, path, split, given);
+  return read_labelled_text(model, settings, path, given);
+}
+
 }  // namespace
 
 std::unique_ptr<TrainingData> read_training_data(const TrainSettings& settings) {
-  if (settings.model.task != kClassify) return read_text(settings, settings.data);
-  if (learns_pictures(settings)) return read_pictures(settings, settings.data, Split::kTraining);
-  return read_labelled_text(settings, settings.data, {});
+  return read(settings, settings.data, Split::kTraining, {});
 }
 
 std::unique_ptr<TrainingData> read_held_out_data(const TrainSettings& settings, const data::Labels& labels) {
-  if (settings.model.task != kClassify) return read_text(settings, settings.held_out);
-  if (learns_pictures(settings)) return read_pictures(settings, settings.held_out, Split::kTest, labels);
-  return read_labelled_text(settings, settings.held_out, labels);
+  return read(settings, settings.held_out, Split::kTest, labels);
 }
 
 }  // namespace remat::cli

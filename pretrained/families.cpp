@@ -210,7 +210,8 @@ Description describe_vit(const ConfigFile& config, const LoadOptions& options) {
           .parameters = zoo::parameter_count(vit),
           .layers = vit.layers,
           .vocabulary = 0,
-          .longest = std::nullopt};
+          .longest = std::nullopt,
+          .image = vit.image};
 }
 
 constexpr std::array<const char*, 2> kVitClassifier = {"classify.weight", "classify.bias"};

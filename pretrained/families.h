@@ -41,6 +41,7 @@ struct Description {
   int64_t layers = 0;
   int64_t vocabulary = 0;  ///< 0: it sees pictures
   std::optional<int64_t> longest;
+  int64_t image = 0;  ///< pixels on each side of the pictures that it sees; 0: it reads tokens
 };
 
 struct Family {

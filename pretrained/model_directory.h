@@ -34,6 +34,8 @@ class ModelDirectory {
   int64_t parameter_count() const { return description_.parameters; }
   /// Token numbers are below it; 0 for a model that sees pictures.
   int64_t vocabulary() const { return description_.vocabulary; }
+  /// Pixels on each side of the pictures that the model sees; 0 for one that reads tokens.
+  int64_t image() const { return description_.image; }
   /// The longest input in tokens, where positions are learned.
   std::optional<int64_t> longest() const { return description_.longest; }
   /// Names of classes in config.json, by number; empty where there are none.

@@ -217,8 +217,9 @@ TEST(OptionsTest, MisspeltWordsGetASuggestion) {
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--uot", "g"}), "did you mean --out?"))
       << "before the one that is missing";
   EXPECT_TRUE(holds(usage_error_of({"record", "rsnet", "--out", "g"}), "did you mean resnet?"));
-  EXPECT_TRUE(holds(usage_error_of({"train", "--data", "t", "--model", "gtp"}),
-                    "--model: 'gtp' is none of gpt, mlp, resnet18, resnet20, resnet56, vit; did you mean gpt?"));
+  EXPECT_TRUE(
+      holds(usage_error_of({"train", "--data", "t", "--model", "gtp"}),
+            "--model: 'gtp' is none of gpt, mlp, resnet18, resnet20, resnet50, resnet56, vit, dqn; did you mean gpt?"));
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--planner", "atuo"}), "did you mean auto?"));
 }
 

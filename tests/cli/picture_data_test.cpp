@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "cli/picture_collection.h"
 #include "support/expect_error.h"
 #include "support/temporary_directory.h"
 
@@ -19,8 +20,15 @@ data::Pictures make_pictures(int64_t count, int64_t channels) {
   return pictures;
 }
 
+PictureData make_data(data::Pictures pictures, int64_t batch, uint64_t seed = 0) {
+  auto source = std::make_unique<PictureCollection>(std::move(pictures), /*classes=*/10);
+  data::Labels labels{.names = source->class_names(), .numbers = {}};
+  for (int64_t i = 0; i < 10; ++i) labels.numbers.emplace(std::to_string(i), i);
+  return {std::move(source), std::move(labels), {.fit = Fit::kFrame, .numbers = {.side = 32}}, batch, seed};
+}
+
 PictureData make_data(int64_t count, int64_t channels, int64_t batch, uint64_t seed = 0) {
-  return {make_pictures(count, channels), /*classes=*/10, batch, seed};
+  return make_data(make_pictures(count, channels), batch, seed);
 }
 
 /// The value in the middle of each picture, as it was in the file.
@@ -57,9 +65,9 @@ TEST(PictureData, BatchesDependOnSeedAndStepAlone) {
 
 TEST(PictureData, FingerprintTellsPicturesApart) {
   auto pictures = make_pictures(5, 1);
-  const PictureData data(pictures, 10, 2, 0), same(pictures, 10, 3, 1);
+  const auto data = make_data(pictures, 2), same = make_data(pictures, 3, /*seed=*/1);
   pictures.classes[4] = 9;
-  const PictureData other(pictures, 10, 2, 0);
+  const auto other = make_data(pictures, 2);
   EXPECT_EQ(data.fingerprint(), same.fingerprint());
   EXPECT_NE(data.fingerprint(), other.fingerprint());
 }

@@ -28,12 +28,17 @@ data::Labels labels(int64_t count) {
 }
 
 TEST(TrainModelTest, ModelsForPicturesHaveAClassForEachLabel) {
-  const auto image = at::zeros({2, 3, 32, 32});
-  for (const auto* kind : {"vit", "resnet18", "resnet20"}) {
-    const ModelSettings settings{.kind = kind, .layers = 2, .width = 24, .heads = 4};
-    const auto model = make_model(settings, labels(7));
-    EXPECT_EQ(parameter_count(settings, labels(7)), model->parameter_count()) << kind;
-    EXPECT_EQ(model->forward(image).sizes(), (at::IntArrayRef{2, 7})) << kind;
+  for (const int64_t side : {0, 32, 64}) {
+    const auto image = at::zeros({2, 3, side == 0 ? 32 : side, side == 0 ? 32 : side});
+    for (const auto* kind : {"vit", "resnet18", "resnet20", "resnet50"}) {
+      const ModelSettings settings{.kind = kind, .layers = 2, .width = 24, .heads = 4, .image_size = side};
+      const auto model = make_model(settings, labels(7));
+      EXPECT_EQ(parameter_count(settings, labels(7)), model->parameter_count()) << kind << side;
+      EXPECT_EQ(model->forward(image).sizes(), (at::IntArrayRef{2, 7})) << kind << side;
+      if (kind == std::string("resnet18")) {  // large pictures are halved at once, small ones are not
+        EXPECT_EQ(model->named_parameters()["stem.weight"].size(2), side == 64 ? 7 : 3);
+      }
+    }
   }
 }
 

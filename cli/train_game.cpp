@@ -1,0 +1,71 @@
+#include "cli/train_game.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "cli/game_training.h"
+#include "cli/interrupt.h"
+#include "cli/json_file.h"
+#include "cli/table.h"
+#include "cli/train.h"
+#include "cli/training_loop.h"
+
+namespace remat::cli {
+namespace {
+
+constexpr int64_t kJudged = 100;  // episodes
+constexpr size_t kRecent = 10;    // episodes whose mean return tells how it is going
+
+double mean(std::span<const double> numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
+}
+
+std::string recent_return(std::span<const double> returns) {
+  return format_number(mean(returns.last(std::min(kRecent, returns.size()))), 2);
+}
+
+}  // namespace
+
+int run_game(const TrainSettings& asked) {
+  check_json_path(asked.json);
+  const auto budget = asked.plain ? std::nullopt : std::optional(Budget::parse(asked.budget));
+  GameTraining training(asked, budget);
+  auto settings = asked;
+  settings.batch = training.batch();
+  std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
+              format_count(training.parameter_count()).c_str(), settings.game.c_str(),
+              settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
+  const double before = training.mean_return(kJudged);
+
+  std::optional<PoliteStop> polite(std::in_place);
+  std::vector<StepResult> results;
+  std::string label = "train";  // shown with each step, as it is then
+  run_steps(training, settings, label, results, [&](const StepResult&) {
+    if (!training.returns().empty()) label = "return " + recent_return(training.returns());
+  });
+  const int signal = interrupted();
+  polite.reset();
+  const double after = training.mean_return(kJudged);
+
+  const auto& returns = training.returns();
+  auto json = results_json(settings, training, results);
+  json["returns"] = returns;
+  json["evaluation"] = {{"before", before}, {"after", after}};
+  write_json(settings.json, json);
+  print_summary(settings, results);
+  if (!returns.empty()) {
+    const auto some = std::min(kRecent, returns.size());
+    std::printf("%zu episodes, mean return of the first %zu: %s, of the last: %s\n", returns.size(), some,
+                format_number(mean(std::span(returns).first(some)), 2).c_str(), recent_return(returns).c_str());
+  }
+  std::printf("mean return of %lld others, without random actions: %s -> %s\n", static_cast<long long>(kJudged),
+              format_number(before, 2).c_str(), format_number(after, 2).c_str());
+  if (training.steps_done() == settings.steps) return 0;
+  std::printf("stopped after step %lld; nothing is saved\n", static_cast<long long>(training.steps_done()));
+  return 128 + signal;
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,88 @@
+"""`remat train --task rl`: an agent learns a game, and the same one within a budget."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+COMMAND = os.environ.get("REMAT_COMMAND")
+if not COMMAND:
+    pytest.skip("REMAT_COMMAND names no command: run these by ctest", allow_module_level=True)
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # networks this small gain nothing from more
+
+
+def play(path, *words, out="result"):
+    result = path / f"{out}.json"
+    done = subprocess.run([COMMAND, "train", "--task", "rl", "--json", result, *map(str, words)], env=ENVIRONMENT,
+                          capture_output=True, text=True, cwd=path)
+    return done, json.loads(result.read_text()) if done.returncode == 0 else {}
+
+
+def losses(report):
+    return [step["loss_bits"] for step in report["steps"]]
+
+
+def test_learns_to_catch_and_the_same_within_a_budget(tmp_path):
+    plain, report = play(tmp_path, "--game", "catch", "--steps", 2000, "--seed", 1, "--plain")
+    assert plain.returncode == 0, plain.stderr
+    evaluation = report["evaluation"]
+    assert evaluation["before"] < 0 and evaluation["after"] > 0.5, evaluation
+    assert f"random actions: {evaluation['before']:.2f} -> {evaluation['after']:.2f}" in plain.stdout
+    within, other = play(tmp_path, "--game", "catch", "--steps", 2000, "--seed", 1, "--budget", "60%")
+    assert within.returncode == 0, within.stderr
+    assert other["evaluation"] == evaluation and other["returns"] == report["returns"]
+    assert losses(other) == losses(report) and len(losses(report)) == 2000
+    assert sum(step["report"]["operators_replayed"] for step in other["steps"]) > 0
+
+
+def test_learns_to_balance_and_the_same_within_a_budget(tmp_path):
+    plain, report = play(tmp_path, "--steps", 4000, "--seed", 1, "--plain")
+    assert plain.returncode == 0, plain.stderr
+    evaluation = report["evaluation"]
+    assert evaluation["before"] < 30 and evaluation["after"] > 60, evaluation
+    within, other = play(tmp_path, "--steps", 4000, "--seed", 1, "--budget", "90%")
+    assert within.returncode == 0, within.stderr
+    assert other["evaluation"] == evaluation and other["returns"] == report["returns"]
+    assert losses(other) == losses(report)
+
+
+def test_the_seed_decides(tmp_path):
+    runs = [play(tmp_path, "--game", "catch", "--steps", 40, "--seed", seed)[1] for seed in (1, 1, 2)]
+    assert losses(runs[0]) == losses(runs[1]) != losses(runs[2])
+    assert runs[0]["returns"] == runs[1]["returns"] != runs[2]["returns"]
+
+
+def test_a_budget_that_is_too_small_is_refused_with_the_next(tmp_path):
+    done, _ = play(tmp_path, "--game", "catch", "--steps", 5, "--budget", "1%")
+    assert done.returncode == 3 and "give --budget" in done.stderr, done.stderr
+
+
+def test_a_signal_ends_it_with_what_was_reached(tmp_path):
+    process = subprocess.Popen([COMMAND, "train", "--task", "rl", "--game", "catch", "--steps", "1000000"], env=ENVIRONMENT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    for line in process.stdout:
+        if "step" in line or "/1000000" in line:
+            break
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "mean return of 100 others" in out and "nothing is saved" in out, out
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--data", "x"], "--data has no effect with --task rl"),
+    (["--checkpoint", "x"], "--checkpoint has no effect with --task rl"),
+    (["--model", "gpt"], "--task rl needs --model dqn, not gpt"),
+    (["--game", "chess"], "'chess' is none of cart-pole, catch"),
+    (["--plain", "--budget", "40%"], "--budget has no effect with --plain"),
+    (["--task", "next-token", "--model", "dqn"], "--model dqn needs --task rl"),
+    (["--task", "next-token", "--game", "catch"], "--game has no effect with --task next-token"),
+])
+def test_options_that_contradict_each_other_are_refused(tmp_path, words, message):
+    done, _ = play(tmp_path, *words)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
