@@ -35,13 +35,13 @@ void run_fit(const FitSettings& settings) {
                 trial.fits ? format_bytes(trial.peak_bytes).c_str() : "does not fit");
     return trial;
   };
-  const Fit found = fit({.sizes = sizes,
-                         .budget_bytes = budget,
-                         .most_loss_percent = settings.most_loss,
-                         .effective = settings.effective,
-                         .predict_only = settings.predict,
-                         .what = settings.along},
-                        run);
+  const FitOptions options{.sizes = sizes,
+                           .budget_bytes = budget,
+                           .most_loss_percent = settings.most_loss,
+                           .effective = settings.effective,
+                           .predict_only = settings.predict,
+                           .what = settings.along};
+  const Fit found = settings.by_halving ? fit_by_halving(options, run) : fit(options, run);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("\n%sfound in %s\n", to_text(found).c_str(), format_seconds(seconds).c_str());
   nlohmann::json json = {{"command", "fit"}, {"model", settings.model}, {"seconds", seconds}};

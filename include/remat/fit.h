@@ -26,7 +26,7 @@ struct FitTrial {
 
 enum class FitMode : uint8_t {
   kRecord,  ///< one step of a session with the budget: for its graph
-  kPlain,   ///< one step without remat; only asked for where a recorded one of this size has shown that it fits
+  kPlain,   ///< one step without remat; fit() asks for it only where a recorded one of this size shows that it fits
   kRemat,   ///< several steps of a session with the budget: the first has no plan, the last one is timed
 };
 
@@ -44,6 +44,9 @@ struct FitOptions {
   /// Nothing is measured but the small steps; the answer is not vouched for.
   bool predict_only = false;
   std::string what = "batch";  ///< what messages call the size
+
+  /// Throws Error if they make no sense.
+  void check() const;
 };
 
 /// What steps of one size take.
@@ -96,6 +99,10 @@ struct Fit {
 
 /// Finds what fits. Throws BudgetError where not even the smallest size does, Error for options that make no sense.
 Fit fit(const FitOptions& options, const FitSteps& steps);
+
+/// The same by real steps alone, for comparison: from the largest size, by halves until one fits, then between that and
+/// the last that did not. Plain steps may pass the budget. Says nothing of what is worthwhile, and splits nothing.
+Fit fit_by_halving(const FitOptions& options, const FitSteps& steps);
 
 /// Multiples of `step` from `least` to `most`: every one up to 16 times `step`, then 8 in each doubling, so that two
 /// neighbours differ by no more than an eighth.

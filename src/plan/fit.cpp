@@ -18,28 +18,6 @@ namespace {
 constexpr int64_t kNext = 0, kFirstPart = 8, kSecondPart = 4;
 constexpr int kRounds = 4;  ///< measurements that may correct one answer
 
-void check(const FitOptions& options) {
-  const auto refuse = [](const std::string& why) { throw Error("[fit] " + why); };
-  if (options.sizes.empty()) refuse("there are no sizes; give those to choose from");
-  for (size_t i = 0; i < options.sizes.size(); ++i) {
-    if (options.sizes[i] < 1) refuse("size " + std::to_string(options.sizes[i]) + " has no meaning; give 1 or more");
-    if (i > 0 && options.sizes[i] <= options.sizes[i - 1]) {
-      refuse("size " + std::to_string(options.sizes[i]) + " follows " + std::to_string(options.sizes[i - 1]) +
-             "; give sizes in ascending order, each once");
-    }
-  }
-  if (options.budget_bytes < 1) {
-    refuse("a budget of " + std::to_string(options.budget_bytes) + " bytes has no meaning; give a positive number");
-  }
-  if (!(options.most_loss_percent >= 0 && options.most_loss_percent <= 100)) {
-    refuse("a loss of " + std::to_string(options.most_loss_percent) + " % has no meaning; give 0 to 100");
-  }
-  if (options.effective < 0) {
-    refuse("an effective " + options.what + " of " + std::to_string(options.effective) +
-           " has no meaning; give 1 or more");
-  }
-}
-
 class Search {
  public:
   Search(const FitOptions& options, const FitSteps& steps)
@@ -254,8 +232,29 @@ double Fit::loss_percent(const FitPoint& point) const {
   return usual > 0 ? 100 * (1 - point.per_second() / usual) : 0;
 }
 
+void FitOptions::check() const {
+  const auto refuse = [](const std::string& why) { throw Error("[fit] " + why); };
+  if (sizes.empty()) refuse("there are no sizes; give those to choose from");
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 1) refuse("size " + std::to_string(sizes[i]) + " has no meaning; give 1 or more");
+    if (i > 0 && sizes[i] <= sizes[i - 1]) {
+      refuse("size " + std::to_string(sizes[i]) + " follows " + std::to_string(sizes[i - 1]) +
+             "; give sizes in ascending order, each once");
+    }
+  }
+  if (budget_bytes < 1) {
+    refuse("a budget of " + std::to_string(budget_bytes) + " bytes has no meaning; give a positive number");
+  }
+  if (!(most_loss_percent >= 0 && most_loss_percent <= 100)) {
+    refuse("a loss of " + std::to_string(most_loss_percent) + " % has no meaning; give 0 to 100");
+  }
+  if (effective < 0) {
+    refuse("an effective " + what + " of " + std::to_string(effective) + " has no meaning; give 1 or more");
+  }
+}
+
 Fit fit(const FitOptions& options, const FitSteps& steps) {
-  check(options);
+  options.check();
   return Search(options, steps).run();
 }
 

@@ -71,8 +71,8 @@ void expect_found(const Family& family, FitOptions options) {
   const Fit found = family.fit(options);
   EXPECT_EQ(size_of(found.plain), family.largest(options, true)) << options.budget_bytes;
   const int64_t truth = place(options.sizes, family.largest(options, false));
-  EXPECT_LE(place(options.sizes, size_of(found.largest)), truth) << options.budget_bytes;
-  EXPECT_GE(place(options.sizes, size_of(found.largest)), truth - 1) << options.budget_bytes;
+  EXPECT_LE(place(options.sizes, found.largest.size), truth) << options.budget_bytes;
+  EXPECT_GE(place(options.sizes, found.largest.size), truth - 1) << options.budget_bytes;
   for (const auto& point : {found.plain, std::optional(found.largest), found.worthwhile}) {
     if (!point) continue;
     EXPECT_TRUE(point->measured);
@@ -106,7 +106,7 @@ TEST(Fit, PredictionIsNeverLargerAndRunsSmallStepsAlone) {
   const FitOptions options{.sizes = fit_sizes(1, 4096), .budget_bytes = 400'000, .predict_only = true};
   const Fit found = family.fit(options);
   EXPECT_EQ(size_of(found.plain), family.largest(options, true));
-  EXPECT_LE(size_of(found.largest), family.largest(options, false));
+  EXPECT_LE(found.largest.size, family.largest(options, false));
   EXPECT_FALSE(found.largest.measured);
   for (const FitRun& run : found.runs) EXPECT_LE(4 * run.size, found.plain->size) << run.size;
 }
@@ -132,8 +132,8 @@ TEST(Fit, LowersWhatDoesNotHold) {
   const Fit found = fit(options, [&](int64_t size, FitMode mode) {
     return size > wall ? FitTrial{} : family.run(size, mode, options.budget_bytes);
   });
-  EXPECT_LE(size_of(found.largest), wall);
-  EXPECT_GE(size_of(found.largest), wall / 2);
+  EXPECT_LE(found.largest.size, wall);
+  EXPECT_GE(found.largest.size, wall / 2);
   EXPECT_GT(found.predicted_largest, wall);
 }
 
@@ -158,6 +158,17 @@ TEST(Fit, SplitsAnEffectiveSizeIntoTheFastestSteps) {
   }
 }
 
+TEST(Fit, HalvingFindsTheSameByManyMoreSteps) {
+  const Family family([](int64_t size) { return sized(size); });
+  for (const int64_t budget : {20'000, 100'000, 1 << 30}) {
+    const FitOptions options{.sizes = fit_sizes(1, 512), .budget_bytes = budget};
+    const Fit halved =
+        fit_by_halving(options, [&](int64_t size, FitMode mode) { return family.run(size, mode, budget); });
+    EXPECT_EQ(size_of(halved.plain), family.largest(options, true)) << budget;
+    EXPECT_EQ(halved.largest.size, family.largest(options, false)) << budget;
+  }
+}
+
 TEST(Fit, NothingFits) {
   const Family family([](int64_t size) { return sized(size); });
   try {
@@ -174,7 +185,7 @@ TEST(Fit, EverySizeFits) {
   const Family family([](int64_t size) { return sized(size); });
   const Fit found = family.fit({.sizes = {1, 2, 3}, .budget_bytes = 1 << 30});
   EXPECT_EQ(size_of(found.plain), 3);
-  EXPECT_EQ(size_of(found.largest), 3);
+  EXPECT_EQ(found.largest.size, 3);
 }
 
 TEST(Fit, RefusesOptionsThatMakeNoSense) {

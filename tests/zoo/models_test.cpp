@@ -142,8 +142,9 @@ TEST(Tasks, ThoseOfOtherSizesHaveThem) {
     if (info.width.usual > 0) sizes.width = 2 * info.width.step;
     const Task task = make_task(info.name, sizes);
     EXPECT_EQ(task.input.size(0), 2) << info.name;
-    if (sizes.length > 0) EXPECT_EQ(task.input.size(-1), sizes.length) << info.name;
-    if (sizes.depth > 0) EXPECT_LT(task.model->parameter_count(), make_task(info.name, 1).model->parameter_count());
+    if (sizes.length > 0) {
+      EXPECT_EQ(task.input.size(-1), sizes.length) << info.name;
+    }
     const Task larger = with_batch(task, 5);
     EXPECT_EQ(larger.input.size(0), 5) << info.name;
     EXPECT_TRUE(larger.input[4].equal(task.input[0])) << info.name;
