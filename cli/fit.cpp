@@ -44,7 +44,7 @@ void run_fit(const FitSettings& settings) {
   const Fit found = settings.by_halving ? fit_by_halving(options, run) : fit(options, run);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("\n%sfound in %s\n", to_text(found).c_str(), format_seconds(seconds).c_str());
-  nlohmann::json json = {{"command", "fit"}, {"model", settings.model}, {"seconds", seconds}};
+  nlohmann::json json = {{"command", "fit"}, {"model", settings.model}, {"sizes", sizes}, {"seconds", seconds}};
   json.update(nlohmann::json::parse(to_json(found)));
   write_json(settings.json, json);
 }

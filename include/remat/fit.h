@@ -81,11 +81,12 @@ struct Fit {
   std::string what;
   int64_t budget_bytes = 0;
   double most_loss_percent = 0;
-  std::optional<FitPoint> plain;       ///< the largest that fits without remat; nothing where none does
-  FitPoint largest;                    ///< the largest that fits with it
-  std::optional<FitPoint> worthwhile;  ///< the largest at no more than most_loss_percent; nothing without `plain`
-  std::optional<FitSplit> split;       ///< the fastest for the effective size; nothing where no split of it fits
-  int64_t predicted_plain = 0;         ///< what the small steps said, before anything was measured; 0: none fits
+  std::optional<FitPoint> plain;  ///< the largest that fits without remat; nothing where none does
+  FitPoint largest;               ///< the largest that fits with it
+  std::optional<FitPoint>
+      worthwhile;  ///< the largest at no more than most_loss_percent; nothing without `plain`, or by halving
+  std::optional<FitSplit> split;  ///< the fastest for the effective size; nothing where no split of it fits
+  int64_t predicted_plain = 0;    ///< what the small steps said, before anything was measured; 0: none fits
   int64_t predicted_largest = 0;
   int64_t smallest_budget_bytes = 0;  ///< for the smallest size, as predicted
   bool same_operators = true;         ///< the sizes ran the same operators: graphs were predicted, not only their peaks

@@ -10,8 +10,7 @@
 namespace remat {
 namespace {
 
-constexpr size_t kEnough = 3;            ///< sizes that tell a parabola
-constexpr double kRounding = 1.0 / 512;  ///< of a value's bytes: what a line may miss it by
+constexpr size_t kEnough = 3;  ///< sizes that tell a parabola
 
 class Extrapolator {
  public:
@@ -63,7 +62,7 @@ class Extrapolator {
     const Extrapolation line({sizes_[last - 2], sizes_[last - 1]}, sizes_[last], false);
     for (size_t v = 0; v < graphs_[0]->values.size(); ++v) {
       const auto at = [&](size_t k) { return static_cast<double>(graphs_[last - 2 + k]->values[v].bytes); };
-      if (at(2) - line(at) > 64 + kRounding * at(2)) return true;
+      if (at(2) - line(at) > Extrapolation::rounding(at(2))) return true;
     }
     return false;
   }

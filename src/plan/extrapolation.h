@@ -18,6 +18,9 @@ namespace remat {
 /// size from there. One point: what grows with the size.
 class Extrapolation {
  public:
+  /// What a number may miss a line by and lie on it: allocations are rounded.
+  static double rounding(double number) { return 64 + number / 512; }
+
   /// `sizes`: at least one, ascending; `size`: the one to predict for. `curved`: parabolas may be.
   Extrapolation(const std::vector<int64_t>& sizes, int64_t size, bool curved);
 
@@ -31,8 +34,9 @@ class Extrapolation {
     const double line = y0 + slope * ahead_;
     if (count_ < 3) return line;
     const double before = (y1 - static_cast<double>(at(last - 2))) / second_;
+    if ((slope - before) * first_ <= rounding(y0)) return line;
     const double curve = (slope - before) / (first_ + second_);
-    if (curve <= 0 || (!curved_ && ahead_ <= 0)) return line;
+    if (!curved_ && ahead_ <= 0) return line;
     const double parabola = line + curve * ahead_ * behind_;
     return curved_ ? parabola : std::min(parabola, std::max(line, y0 * proportion_));
   }

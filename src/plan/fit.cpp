@@ -144,14 +144,21 @@ class Search {
     if (found != measured_.end()) return found->second;
     const Forecast& told = forecaster_.at(size(place));
     const double seconds = plain ? told.plain_seconds : forecaster_.seconds_within(size(place), budget_).value_or(0);
-    return {size(place), std::min(told.plain_peak_bytes, budget_), seconds * calibration(), false};
+    return {size(place), std::min(told.plain_peak_bytes, budget_), seconds * calibration(plain), false};
   }
 
-  /// Measured time by predicted: recorded steps are small, and first ones.
-  double calibration() {
-    const auto found = measured_.find({plain_, true});
+  /// Measured time by predicted, of plain's largest size: recorded steps are small, and first ones. For a step under
+  /// remat, the mean of that and of remat's largest.
+  double calibration(bool plain) {
+    const double of_plain = measured_by_predicted(plain_, true);
+    if (plain || largest_ == plain_) return of_plain;
+    return (of_plain + measured_by_predicted(largest_, false)) / 2;
+  }
+  double measured_by_predicted(int64_t place, bool plain) {
+    const auto found = measured_.find({place, plain});
     if (found == measured_.end()) return 1;
-    const double told = forecaster_.at(size(plain_)).plain_seconds;
+    const double told = plain ? forecaster_.at(size(place)).plain_seconds
+                              : forecaster_.seconds_within(size(place), budget_).value_or(0);
     return told > 0 ? found->second.seconds / told : 1;
   }
 

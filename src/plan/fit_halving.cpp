@@ -53,7 +53,6 @@ Fit fit_by_halving(const FitOptions& options, const FitSteps& steps) {
                       options.budget_bytes, options.budget_bytes + 1, std::nullopt);
   }
   fit.largest = *largest;
-  fit.worthwhile = fit.plain;
   return fit;
 }
 

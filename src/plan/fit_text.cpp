@@ -58,6 +58,7 @@ std::string verdict(const Fit& fit) {
   std::string text = "With remat the " + fit.what + " can be " + times_text(fit.times_plain(fit.largest)) + ": " +
                      largest + " in place of " + std::to_string(fit.plain->size) + ", at " +
                      speed_text(fit, fit.largest) + ".\n";
+  if (!fit.worthwhile) return text;
   const FitPoint& worth = *fit.worthwhile;
   if (worth.size == fit.largest.size) return text + "It is worth it: that is within " + share + ".\n";
   if (worth.size > fit.plain->size) {

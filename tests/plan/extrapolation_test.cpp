@@ -46,6 +46,13 @@ TEST(Extrapolation, WhatAKernelAllocatesMayHaveAKink) {
   EXPECT_EQ(extrapolate(graphs, 64).operators[1].scratch_bytes, 32 * 64);
 }
 
+TEST(Extrapolation, RoundedAllocationsAreNoCurve) {
+  auto graphs = known({3, 4, 5});
+  graphs.at(5).events[1].rise += 64;
+  EXPECT_NEAR(static_cast<double>(extrapolate(graphs, 128).events[1].rise),
+              static_cast<double>(sized(128).events[1].rise + 64 * 124), 1);
+}
+
 TEST(Extrapolation, OneSizeGrowsInProportionButForTheBaseline) {
   const Graph predicted = extrapolate(known({4}), 8);
   EXPECT_EQ(predicted.baseline_bytes, sized(4).baseline_bytes);
