@@ -14,6 +14,7 @@
 
 #include "cli/budget_refusal.h"
 #include "cli/compare.h"
+#include "cli/fit.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/plan.h"
@@ -69,6 +70,9 @@ int run(const remat::cli::Command& command) {
       return 0;
     case Command::Kind::kPlan:
       run_plan(command.plan);
+      return 0;
+    case Command::Kind::kFit:
+      run_fit(command.fit);
       return 0;
   }
   return kFailure;

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/config_arguments.h"
+#include "cli/fit_options.h"
 #include "cli/plan_options.h"
 #include "cli/rank_place.h"
 #include "cli/suggestion.h"
@@ -88,13 +89,15 @@ Command parse_options(const std::vector<std::string>& arguments) {
       app.add_subcommand("compare", "Train twice, plain and within a budget, and compare time, memory and bits");
   auto* record = app.add_subcommand("record", "Write down what a training step does, as a graph for `remat plan`");
   auto* plan = app.add_subcommand("plan", "Plan a recorded step within a budget: what it will take, and what it costs");
+  auto* fit = app.add_subcommand("fit", "Find the largest batch that fits a budget, with remat and without");
   for (auto* subcommand : {train, compare}) {
     subcommand->footer(std::string(kText) + kExitCodes);
     add_train_options(*subcommand, training, /*train=*/subcommand == train);
   }
-  for (auto* subcommand : {record, plan}) subcommand->footer(kExitCodes);
+  for (auto* subcommand : {record, plan, fit}) subcommand->footer(kExitCodes);
   add_record_options(*record, command.record);
   add_plan_options(*plan, command.plan);
+  add_fit_options(*fit, command.fit);
 
   check_subcommand(app, arguments);
   const auto parse = [&](std::vector<std::string> words) {
@@ -133,6 +136,9 @@ Command parse_options(const std::vector<std::string>& arguments) {
   } else if (plan->parsed()) {
     command.kind = Command::Kind::kPlan;
     check_plan_options(command.plan);
+  } else if (fit->parsed()) {
+    command.kind = Command::Kind::kFit;
+    check_fit_options(command.fit);
   } else {
     command.kind = train->parsed() ? Command::Kind::kTrain : Command::Kind::kCompare;
     if (const auto place = train->parsed() ? place_from_environment() : std::nullopt) {

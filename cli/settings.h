@@ -101,6 +101,19 @@ struct RecordSettings {
   int64_t batch = 0;  ///< 0: the task's usual one
 };
 
+struct FitSettings {
+  std::string model;  ///< a task of the zoo
+  std::string along = "batch";
+  std::string budget = "device";                        ///< a share is of plain's activation peak at the usual size
+  int64_t batch = 0, length = 0, depth = 0, width = 0;  ///< 0: the task's usual one
+  int64_t most = 0;                                     ///< the largest size to consider; 0: 256 times the usual
+  int64_t effective = 0;                                ///< 0: none
+  double most_loss = 15;                                ///< in percent
+  bool predict = false;
+  bool by_halving = false;
+  std::string json;  ///< empty: none
+};
+
 struct PlanSettings {
   std::string graph;   ///< the file to read
   std::string budget;  ///< empty: not given

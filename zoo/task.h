@@ -22,10 +22,24 @@ struct Task {
   at::Tensor loss() const { return criterion(model->forward(input), target); }
 };
 
+/// A length that a task can have.
+struct TaskLength {
+  int64_t usual = 0;  ///< 0: the task has none that could be another
+  int64_t step = 1;   ///< others are multiples of it
+};
+
 struct TaskInfo {
   std::string_view name;
   int64_t batch = 0;  ///< the usual one, in examples
   std::string_view description;
+  TaskLength length = {};  ///< of an example: tokens, or pixels on each side
+  TaskLength depth = {};   ///< repeated blocks or layers
+  TaskLength width = {};   ///< features or channels
+};
+
+/// 0: the usual one.
+struct TaskSizes {
+  int64_t batch = 0, length = 0, depth = 0, width = 0;
 };
 
 /// Every task there is, by name.
@@ -34,6 +48,11 @@ std::vector<TaskInfo> list_tasks();
 /// A task of the list; `batch` 0: the usual one. Parameters and data are the same in every call: the default CPU
 /// generator is seeded with 0 on the way. Throws remat::Error for a name that is not in the list.
 Task make_task(std::string_view name, int64_t batch = 0);
+/// Of other sizes. Throws remat::Error for one that the task does not have, and as its model does.
+Task make_task(std::string_view name, const TaskSizes& sizes);
+
+/// The same model, with the examples in turn until there are `batch`.
+Task with_batch(const Task& task, int64_t batch);
 
 /// Of another depth: "mlp" with so many blocks, or "cifar-resnet" with 6 n + 2 layers, on 32 x 32 pixels. Otherwise as
 /// make_task(); `batch` 0: 2048 and 64.

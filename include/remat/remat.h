@@ -4,6 +4,7 @@
 #include <remat/budget.h>                 // how many bytes
 #include <remat/checkpoint.h>             // checkpoint(fn, inputs...), checkpoint_sequential
 #include <remat/error.h>                  // Error, BudgetError, InternalError
+#include <remat/fit.h>                    // the largest batch that fits
 #include <remat/graph.h>                  // a recorded step as plain data
 #include <remat/memory.h>                 // current, peak, limit
 #include <remat/operators.h>              // which of your own operators may run again

@@ -18,6 +18,7 @@ from remat import compiled, doors, memory
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.errors import BudgetError, Error, InternalError
+from remat.fit import Fit, FitPoint, FitSplit, fit, fit_sizes
 from remat.operators import not_repeatable, repeatable
 from remat.optimizer_in_backward import OptimizerInBackward, optimizer_in_backward
 from remat.plan import Plan
@@ -31,6 +32,9 @@ __version__ = _C.version
 __all__ = [
     "BudgetError",
     "Error",
+    "Fit",
+    "FitPoint",
+    "FitSplit",
     "Graph",
     "InternalError",
     "OptimizerInBackward",
@@ -44,6 +48,8 @@ __all__ = [
     "disable",
     "enable",
     "find_blocks",
+    "fit",
+    "fit_sizes",
     "keep",
     "list_planners",
     "make_plan",

@@ -8,6 +8,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("torch_version") = REMAT_TORCH_VERSION;
   remat::python::bind_doors(m);
   remat::python::bind_errors(m);
+  remat::python::bind_fit(m);
   remat::python::bind_interpreter_lock();
   remat::python::bind_memory(m);
   remat::python::bind_operators(m);

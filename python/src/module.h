@@ -13,6 +13,7 @@ namespace py = pybind11;
 
 void bind_doors(py::module_& m);
 void bind_errors(py::module_& m);
+void bind_fit(py::module_& m);
 void bind_interpreter_lock();
 void bind_memory(py::module_& m);
 void bind_operators(py::module_& m);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/scaled_seconds.h"
+
 namespace remat {
 namespace {
 
@@ -149,21 +151,11 @@ class Resizer {
       const int64_t packed = bytes([v](const Graph& g) { return g.values[v].packed_bytes; });
       value.packed_bytes = packable ? std::clamp<int64_t>(packed, 1, std::max<int64_t>(1, value.bytes)) : 0;
     }
-    double grown = 0, before = 0;
     for (size_t o = 0; o < graph.operators.size(); ++o) {
-      GraphOperator& op = graph.operators[o];
-      op.scratch_bytes = std::max<int64_t>(0, bytes([o](const Graph& g) { return g.operators[o].scratch_bytes; }));
-      double own = 1, then = 1;  // seconds grow with the bytes of the results
-      for (const int32_t made : op.results) {
-        own += static_cast<double>(graph.values[static_cast<size_t>(made)].bytes);
-        then += static_cast<double>(base.values[static_cast<size_t>(made)].bytes);
-      }
-      before += op.seconds;
-      op.seconds *= own / then;
-      op.replay_seconds *= own / then;
-      grown += op.seconds;
+      graph.operators[o].scratch_bytes =
+          std::max<int64_t>(0, bytes([o](const Graph& g) { return g.operators[o].scratch_bytes; }));
     }
-    if (before > 0) graph.step_seconds *= grown / before;
+    scale_seconds(graph, base);
     for (size_t e = 0; e < graph.events.size(); ++e) {
       GraphEvent& event = graph.events[e];
       event.delta = bytes([e](const Graph& g) { return g.events[e].delta; });

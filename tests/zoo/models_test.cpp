@@ -133,7 +133,30 @@ TEST(Tasks, ThoseOfAGivenDepthHaveIt) {
   EXPECT_NE(error_of([] { make_deep_task("mlp", 3, -1); }).find("batch is -1"), std::string::npos);
 }
 
+TEST(Tasks, ThoseOfOtherSizesHaveThem) {
+  const torch::NoGradGuard no_grad;
+  for (const TaskInfo& info : list_tasks()) {
+    TaskSizes sizes{.batch = 2};
+    if (info.length.usual > 0) sizes.length = 2 * info.length.step;
+    if (info.depth.usual > 0) sizes.depth = 2;
+    if (info.width.usual > 0) sizes.width = 2 * info.width.step;
+    const Task task = make_task(info.name, sizes);
+    EXPECT_EQ(task.input.size(0), 2) << info.name;
+    if (sizes.length > 0) {
+      EXPECT_EQ(task.input.size(-1), sizes.length) << info.name;
+    }
+    const Task larger = with_batch(task, 5);
+    EXPECT_EQ(larger.input.size(0), 5) << info.name;
+    EXPECT_TRUE(larger.input[4].equal(task.input[0])) << info.name;
+    EXPECT_TRUE(std::isfinite(larger.loss().item<float>())) << info.name;
+  }
+}
+
 TEST(Tasks, WhatThereIsNot) {
+  EXPECT_NE(error_of([] { make_task("unet", {.depth = 3}); }).find("unet's depth cannot be another"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { make_task("gpt", {.width = 20}); }).find("gpt's width is 20; give a multiple of 8"),
+            std::string::npos);
   EXPECT_EQ(error_of([] { make_task("rnn"); }),
             "[make_task] there is no task 'rnn'; there are bert, deep, efficientnet, gpt, lstm, mlp, moe, resnet, "
             "unet, vit");

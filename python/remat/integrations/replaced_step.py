@@ -1,4 +1,4 @@
-"""Stands in the place of the training_step() of a Trainer (or of Lightning's strategy) while that trains."""
+"""Stands in the place of a method of a Trainer (or of Lightning's strategy), such as its training_step() while it trains."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ Step = Callable[..., Any]
 
 
 class ReplacedStep:
-    """``owner.training_step`` from now on: calls `run` with what was there and the arguments. It holds the owner weakly,
-    which need not wait for the garbage collector.
+    """``owner.training_step``, or another `method`, from now on: calls `run` with what was there and the arguments. It
+    holds the owner weakly, which need not wait for the garbage collector.
 
     After :meth:`put_back` it only calls what was there: others may have kept it, to put it back themselves. So does one
     that came into a copy of the owner.
     """
 
-    def __init__(self, owner: Any, run: Step) -> None:
-        own = vars(owner).get("training_step")
+    def __init__(self, owner: Any, run: Step, method: str = "training_step") -> None:
+        own = vars(owner).get(method)
         while isinstance(own, ReplacedStep):  # left there by an exception, or by somebody who put it back
             own = own._own
         self._own: Step | None = own  # the user's, if there was one
         self._owner = weakref.ref(owner)
         self._run: Step | None = run
-        owner.training_step = self
+        self._method = method
+        setattr(owner, method, self)
 
     @property
     def owner(self) -> Any:
@@ -40,20 +41,21 @@ class ReplacedStep:
     def _call_own(self, *args: Any, **kwargs: Any) -> Any:
         if self._own is not None:
             return self._own(*args, **kwargs)
-        return type(self.owner).training_step(self.owner, *args, **kwargs)
+        return getattr(type(self.owner), self._method)(self.owner, *args, **kwargs)
 
     def put_back(self) -> None:
         self._run = None
-        if self.owner is None or vars(self.owner).get("training_step") is not self:  # somebody is around this one
+        if self.owner is None or vars(self.owner).get(self._method) is not self:  # somebody is around this one
             return
         if self._own is not None:
-            self.owner.training_step = self._own
+            setattr(self.owner, self._method, self._own)
         else:
-            del self.owner.training_step  # what the class has is seen again
+            delattr(self.owner, self._method)  # what the class has is seen again
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ReplacedStep:
         copied = object.__new__(ReplacedStep)
         memo[id(self)] = copied
         owner = memo.get(id(self.owner), self.owner)
         copied._owner, copied._run, copied._own = weakref.ref(owner), None, copy.deepcopy(self._own, memo)
+        copied._method = self._method
         return copied

@@ -18,7 +18,10 @@ from typing import Any
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from remat.budget import parse_budget
 from remat.errors import Error
+from remat.fit import Fit
+from remat.integrations.auto_batch import AutoBatch
 from remat.integrations.figures import Figures
 from remat.integrations.replaced_step import ReplacedStep
 from remat.model_session import ModelSession
@@ -94,6 +97,11 @@ class RematCallback(TrainerCallback):
     Args:
         budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
             none is named.
+        auto_batch: splits the batch (``per_device_train_batch_size * gradient_accumulation_steps``) into the micro-batches
+            that take the least time of those that fit, by :func:`remat.fit`, as ``train()`` begins; the arguments then
+            say so, and :attr:`fit` what was found. The batch itself stays, and the bits are those of such arguments. Not
+            with a percentage, which every size fits; on one process and the CPU. Give the callback to the Trainer's
+            constructor.
 
     The Trainer's logs get, for the steps since the last entry, "remat/peak_bytes", "remat/plain_peak_bytes" (what the
     peak would have been), "remat/budget_bytes" and "remat/recompute_seconds". Callbacks that come before this one, such
@@ -110,9 +118,15 @@ class RematCallback(TrainerCallback):
     remat.Session refuses. Copies and pickles have the budget and the options, but not the sessions.
     """
 
-    def __init__(self, budget: int | str | None = None, **options: Any) -> None:
+    def __init__(self, budget: int | str | None = None, *, auto_batch: bool = False, **options: Any) -> None:
         self._options = {"name": "RematCallback", "budget": budget, **options}
         ModelSession(self._options)  # bad options are an error here
+        if not isinstance(auto_batch, bool):
+            raise Error(f"[transformers] auto_batch is {auto_batch!r}; use True or False")
+        if auto_batch and parse_budget(budget).share:
+            raise Error(f"[transformers] auto_batch has no meaning with {budget}, which every size fits; give bytes")
+        self._auto_batch = auto_batch
+        self._splits: list[tuple[weakref.ref[Trainer], AutoBatch]] = []  # by Trainer, the newest last
         self._trainings: list[_Training] = []  # in progress, the innermost last
         self._last: _Training | None = None
 
@@ -126,13 +140,33 @@ class RematCallback(TrainerCallback):
             raise Error("[transformers] there is no session before the first step; ask when training has begun")
         return session
 
+    @property
+    def fit(self) -> Fit | None:
+        """What `auto_batch` found last; None where it has not looked yet."""
+        found = [split.found for _, split in self._splits if split.found is not None]
+        return found[-1] if found else None
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_trainings": [], "_last": None}
+        return {**self.__dict__, "_trainings": [], "_last": None, "_splits": []}
+
+    def on_init_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._auto_batch:
+            trainer = _calling_trainer()
+            self._splits = [(owner, split) for owner, split in self._splits if owner() is not None]
+            self._splits.append((weakref.ref(trainer), AutoBatch(trainer, self._options["budget"])))
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
     ) -> None:
-        self._begin(_calling_trainer(), model)
+        trainer = _calling_trainer()
+        if self._auto_batch and not any(owner() is trainer and split.found for owner, split in self._splits):
+            raise Error(
+                "[transformers] auto_batch has not seen this Trainer before it made its data loader; give the callback to "
+                "its constructor, as Trainer(callbacks=[...])"
+            )
+        self._begin(trainer, model)
 
     def _begin(self, trainer: Trainer, model: nn.Module) -> _Training:
         if sum(isinstance(one, RematCallback) for one in trainer.callback_handler.callbacks) > 1:

@@ -1,0 +1,60 @@
+#include "cli/fit_options.h"
+
+#include <string>
+#include <vector>
+
+#include "cli/fitting.h"
+#include "cli/option_adder.h"
+#include "cli/options.h"
+#include "cli/recording.h"
+
+namespace remat::cli {
+
+void add_fit_options(CLI::App& app, FitSettings& settings) {
+  OptionAdder add(app);
+  std::vector<std::string> names;
+  std::string text = "The model of the zoo:";
+  for (const RecordableModel& model : recordable_models()) {
+    text += "\n" + model.name + ": " + model.description;
+    names.push_back(model.name);
+  }
+  add.word("MODEL", settings.model, text)->check(one_of(names));
+  add.budget("--budget", settings.budget,
+             "The most memory for tensors, parameters and gradients included: 2GiB, 1500MB; or 40% of\nthe peak that "
+             "activations have without remat at the usual size. Add an optimizer's state");
+  add.choice("--along", settings.along, {"batch", "length", "depth", "width"}, "What shall be as large as can be");
+  add.count("--effective-batch", settings.effective,
+            "The batch that is wanted of several steps together: how to split it for the least time", kMostBatch);
+  add.add("--most-loss", settings.most_loss,
+          "A larger size is worth its time where it handles at most this much less in a second, in\npercent")
+      ->transform(range(0.0, 100.0))
+      ->type_name("PERCENT");
+  add.flag("--predict", settings.predict, "Run small steps alone; then nothing vouches for the answer");
+  add.flag("--by-halving", settings.by_halving,
+           "Find the largest sizes by real steps alone, from --most down: to see that the answer is the same");
+  const auto size = [&](const std::string& name, int64_t& value, const std::string& help) {
+    app.add_option(name, value, help)->transform(range(int64_t{1}, kMostBatch))->type_name("N")->group("Sizes");
+  };
+  size("--batch", settings.batch, "Examples per step (default: the model's usual)");
+  size("--length", settings.length, "Tokens of an example, or pixels on each side");
+  size("--depth", settings.depth, "Layers");
+  size("--width", settings.width, "Features or channels");
+  size("--most", settings.most, "The largest size to consider (default: 256 times the usual)");
+  add.group("Files");
+  add.file("--json", settings.json, "Write all figures here");
+}
+
+void check_fit_options(const FitSettings& settings) {
+  if (settings.effective > 0 && settings.along != "batch") {
+    throw UsageError("[options] --effective-batch has no meaning with --along " + settings.along +
+                     ", which no steps add up to; leave one of them out");
+  }
+  if (settings.by_halving && (settings.predict || settings.effective > 0)) {
+    throw UsageError(
+        "[options] --by-halving runs real steps for the largest sizes alone; leave out --predict and "
+        "--effective-batch");
+  }
+  check_sizes(settings);
+}
+
+}  // namespace remat::cli

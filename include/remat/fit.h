@@ -1,0 +1,117 @@
+// remat/fit.h -- the largest size of a step that fits a budget, plainly and with remat: a batch, a length, a depth.
+//
+// Steps of a few small sizes are recorded; their graphs tell what any other size takes. What that predicts is then
+// measured, and lowered until it holds. Every run keeps to the budget, so that nothing is found by running out of
+// memory. No torch, no clock, no files here: whoever asks runs the steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/graph.h>
+#include <remat/plan.h>
+
+namespace remat {
+
+/// What running steps at one size gave. Bytes are tensor bytes, what is alive between steps included.
+struct FitTrial {
+  bool fits = false;                ///< all of them stayed within the budget
+  int64_t peak_bytes = 0;           ///< measured; 0 where none ended
+  double seconds = 0;               ///< of the last step, without planning
+  std::optional<Graph> graph = {};  ///< recorded; nothing in a plain run, and where none ended
+};
+
+enum class FitMode : uint8_t {
+  kRecord,  ///< one step of a session with the budget: for its graph
+  kPlain,   ///< one step without remat; fit() asks for it only where a recorded one of this size shows that it fits
+  kRemat,   ///< several steps of a session with the budget: the first has no plan, the last one is timed
+};
+
+/// Runs steps of a size. What it throws ends the search, but for what FitTrial has a place for.
+using FitSteps = std::function<FitTrial(int64_t size, FitMode mode)>;
+
+struct FitOptions {
+  std::vector<int64_t> sizes;  ///< those to choose from: positive, ascending
+  int64_t budget_bytes = 0;    ///< everything counted, parameters included
+  /// A larger size is worth its time where a step handles at most this much less of it in a second than plain does at
+  /// its largest, in percent.
+  double most_loss_percent = 15;
+  /// The size that is wanted, of several steps together whose gradients add up; 0: none.
+  int64_t effective = 0;
+  /// Nothing is measured but the small steps; the answer is not vouched for.
+  bool predict_only = false;
+  std::string what = "batch";  ///< what messages call the size
+
+  /// Throws Error if they make no sense.
+  void check() const;
+};
+
+/// What steps of one size take.
+struct FitPoint {
+  int64_t size = 0;
+  int64_t peak_bytes = 0;
+  double seconds = 0;
+  bool measured = false;
+
+  /// Of the size, handled in a second.
+  double per_second() const { return seconds > 0 ? static_cast<double>(size) / seconds : 0; }
+};
+
+/// How to train with an effective size: so many steps of a smaller one.
+struct FitSplit {
+  FitPoint step;
+  int64_t steps = 1;              ///< accumulated
+  bool plain = false;             ///< they fit without remat
+  std::optional<Plan> plan = {};  ///< for step.size; nothing where plain, and where none is made ahead
+
+  double seconds() const { return static_cast<double>(steps) * step.seconds; }
+};
+
+/// One run on the way to the answer.
+struct FitRun {
+  int64_t size = 0;
+  FitMode mode = FitMode::kRecord;
+  bool fits = false;
+};
+
+struct Fit {
+  std::string what;
+  int64_t budget_bytes = 0;
+  double most_loss_percent = 0;
+  std::optional<FitPoint> plain;  ///< the largest that fits without remat; nothing where none does
+  FitPoint largest;               ///< the largest that fits with it
+  std::optional<FitPoint>
+      worthwhile;  ///< the largest at no more than most_loss_percent; nothing without `plain`, or by halving
+  std::optional<FitSplit> split;  ///< the fastest for the effective size; nothing where no split of it fits
+  int64_t predicted_plain = 0;    ///< what the small steps said, before anything was measured; 0: none fits
+  int64_t predicted_largest = 0;
+  int64_t smallest_budget_bytes = 0;  ///< for the smallest size, as predicted
+  bool same_operators = true;         ///< the sizes ran the same operators: graphs were predicted, not only their peaks
+  std::vector<FitRun> runs;           ///< in their order
+
+  /// How many times plain's largest size another one is; 0 where plain fits at none.
+  double times_plain(const FitPoint& point) const;
+  /// How much less `point` handles in a second than plain at its largest, in percent; negative where more.
+  double loss_percent(const FitPoint& point) const;
+};
+
+/// Finds what fits. Throws BudgetError where not even the smallest size does, Error for options that make no sense.
+Fit fit(const FitOptions& options, const FitSteps& steps);
+
+/// The same by real steps alone, for comparison: from the largest size, by halves until one fits, then between that and
+/// the last that did not. Plain steps may pass the budget. Says nothing of what is worthwhile, and splits nothing.
+Fit fit_by_halving(const FitOptions& options, const FitSteps& steps);
+
+/// Multiples of `step` from `least` to `most`: every one up to 16 times `step`, then 8 in each doubling, so that two
+/// neighbours differ by no more than an eighth.
+std::vector<int64_t> fit_sizes(int64_t least, int64_t most, int64_t step = 1);
+
+/// For people: the sizes, their times, and whether the larger is worth it.
+std::string to_text(const Fit& fit);
+/// One JSON object with the names of the fields.
+std::string to_json(const Fit& fit);
+
+}  // namespace remat

@@ -1,0 +1,266 @@
+"""The largest batch, length or depth that fits a budget, and whether it is worth its time."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from remat import _C, memory
+from remat.budget import parse_budget
+from remat.errors import BudgetError, Error
+from remat.plan import Plan
+from remat.session import Session, device_of
+
+Step = Callable[[], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class FitPoint:
+    """What steps of one size take.
+
+    Attributes:
+        size: of the batch, or what else was asked for.
+        peak_bytes: the most alive in a step, everything counted.
+        seconds: of a step.
+        measured: False where nothing but a prediction was asked for.
+    """
+
+    size: int
+    peak_bytes: int
+    seconds: float
+    measured: bool
+
+    @property
+    def per_second(self) -> float:
+        """Of the size, handled in a second."""
+        return self.size / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class FitSplit:
+    """How to train with an effective size: `steps` steps of `step.size`, whose gradients add up.
+
+    Attributes:
+        step: one of them.
+        steps: how many.
+        plain: they fit without remat.
+        plan: for ``Session(plan=...)``; None where `plain`, and where none is made ahead.
+    """
+
+    step: FitPoint
+    steps: int
+    plain: bool
+    plan: Plan | None
+
+    @property
+    def seconds(self) -> float:
+        """Of all of them."""
+        return self.steps * self.step.seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """What :func:`fit` found; ``str()`` is a table and a verdict.
+
+    Attributes:
+        what: what the sizes are of.
+        budget_bytes: the budget.
+        most_loss_percent: what a larger size may cost to be worth it.
+        plain: the largest that fits without remat; None where none does.
+        largest: the largest that fits with it.
+        worthwhile: the largest that handles at most most_loss_percent less in a second than `plain`; None without
+            `plain`.
+        split: the fastest way to the effective size; None where none was asked for, or no division of it fits.
+        predicted_plain, predicted_largest: what the small steps said before anything was measured; 0: none fits.
+        smallest_budget_bytes: for the smallest size, as predicted.
+        same_operators: steps of all sizes ran the same operators, so that whole graphs were predicted.
+        runs: (size, "record" or "plain" or "remat", whether it fitted) in their order.
+    """
+
+    what: str
+    budget_bytes: int
+    most_loss_percent: float
+    plain: FitPoint | None
+    largest: FitPoint
+    worthwhile: FitPoint | None
+    split: FitSplit | None
+    predicted_plain: int
+    predicted_largest: int
+    smallest_budget_bytes: int
+    same_operators: bool
+    runs: tuple[tuple[int, str, bool], ...]
+    _text: str = dataclasses.field(default="", repr=False, compare=False)
+    _json: str = dataclasses.field(default="", repr=False, compare=False)
+
+    def times_plain(self, point: FitPoint) -> float:
+        """How many times plain's largest size `point` is; 0 where plain fits at none."""
+        return point.size / self.plain.size if self.plain else 0.0
+
+    def loss_percent(self, point: FitPoint) -> float:
+        """How much less `point` handles in a second than plain at its largest, in percent; negative where more."""
+        usual = self.plain.per_second if self.plain else 0.0
+        return 100 * (1 - point.per_second / usual) if usual > 0 else 0.0
+
+    def to_json(self) -> str:
+        """Every figure, as the command `remat fit --json` writes them."""
+        return self._json
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def fit_sizes(least: int, most: int, step: int = 1) -> list[int]:
+    """Multiples of `step` from `least` to `most`: every one up to 16 times `step`, then 8 in each doubling, so that two
+    neighbours differ by no more than an eighth."""
+    if not 1 <= least <= most < 2**62 or step < 1:
+        raise Error(f"[fit] there are no sizes from {least} to {most} by {step}; give 1 <= least <= most and step >= 1")
+    return _C.fit_sizes(least, most, step)
+
+
+def fit(
+    make_step: Callable[[int], Step],
+    sizes: Iterable[int],
+    budget: int | str | None = None,
+    *,
+    what: str = "batch",
+    effective: int | None = None,
+    most_loss_percent: float = 15.0,
+    steps: int = 2,
+    predict: bool = False,
+    device: str | torch.device | None = None,
+) -> Fit:
+    """Finds the largest size that fits a budget, without remat and with it::
+
+        def make_step(batch):
+            x, y = data[:batch], labels[:batch]
+
+            def step():
+                optimizer.zero_grad()
+                loss_of(model(x), y).backward()
+
+            return step
+
+        found = remat.fit(make_step, range(1, 513), budget="6GiB")
+        print(found)                     # plain's largest, remat's largest, their times, and whether it is worth it
+        batch = found.largest.size
+
+    Steps of three small sizes are recorded; their graphs tell what any size takes. The answer is then measured, and
+    lowered until it holds: no size is announced that did not run. Every run keeps to the budget, these first ones too,
+    so that nothing is found by running out of memory. (accelerate's ``find_executable_batch_size`` runs until it
+    crashes, and again with less.)
+
+    Args:
+        make_step: makes a callable for a size: one forward and backward pass, as often as it is called, with data that
+            were made before. It is called anew for each run, and its step a few times. What these do to the model stays
+            done: leave ``optimizer.step()`` out, or give a model that may learn. Along depth or width it makes the model
+            too.
+        sizes: those to choose from, such as ``range(1, 513)`` or :func:`fit_sizes`; ascending.
+        budget: bytes that everything alive must fit in, parameters and optimizer state included: an int or "6GiB". None:
+            the device's or container's limit. A percentage has no meaning, for it would be of each size's own peak.
+        what: what messages call the size.
+        effective: the size that is wanted of several steps together, whose gradients add up: the fastest division of
+            it is in ``split``.
+        most_loss_percent: a larger size is worth its time where a step handles at most this much less of it in a second
+            than plain at its largest.
+        steps: of each measured size under remat, at least 2: the first has no plan, the last is timed.
+        predict: measure nothing but the small steps. Then nothing vouches for the answer.
+        device: "cpu", whose steps can be recorded; None: the same.
+
+    Raises BudgetError where not even the smallest size fits, Error for arguments that make no sense. What `make_step`
+    and its steps raise is handed on.
+    """
+    runner = _Runner(make_step, _bytes_of(budget), steps, device_of("cpu" if device is None else device))
+    chosen = [size.__index__() for size in sizes]
+    if not isinstance(what, str):
+        raise Error(f"[fit] what is {what!r}; use a word for what the sizes are of, as in 'batch'")
+    if effective is not None and effective < 1:
+        raise Error(f"[fit] an effective {what} of {effective} has no meaning; give 1 or more, or None")
+    text, table = _C.fit(
+        chosen, runner.budget_bytes, float(most_loss_percent), effective or 0, bool(predict), what, runner.run
+    )
+    return _fit_of(text, table)
+
+
+def _bytes_of(budget: int | str | None) -> int:
+    parsed = parse_budget(budget, "fit")
+    if parsed.share:
+        raise Error(
+            f"[fit] a budget of {budget!r} would be of each size's own peak, which grows with it; give bytes, as in '6GiB'"
+        )
+    return parsed.byte_count or memory.limit("cpu")
+
+
+def _fit_of(text: str, table: str) -> Fit:
+    figures = json.loads(text)
+    split = figures["split"]
+    if split is not None:
+        split.pop("seconds")
+        split["step"] = FitPoint(**split["step"])
+        split["plan"] = None if split["plan"] is None else Plan.from_json(json.dumps(split["plan"]))
+        split = FitSplit(**split)
+
+    def point(name: str) -> Any:
+        return None if figures[name] is None else FitPoint(**figures[name])
+
+    runs = tuple((run["size"], run["mode"], run["fits"]) for run in figures["runs"])
+    points = {name: point(name) for name in ("plain", "largest", "worthwhile")}
+    return Fit(**{**figures, **points, "split": split, "runs": runs}, _text=table, _json=text)
+
+
+class _Runner:
+    """Runs steps as the search asks for them."""
+
+    def __init__(
+        self, make_step: Callable[[int], Step], budget_bytes: int, steps: int, device: torch.device
+    ) -> None:
+        if device.type != "cpu":
+            raise Error(f"[fit] steps on {device.type} are not recorded; fit() is for the CPU")
+        if not callable(make_step):
+            raise Error(f"[fit] make_step is {make_step!r}; give a function of a size that returns a step to call")
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+            raise Error(f"[fit] steps is {steps!r}; use 2 or more: the first has no plan")
+        self.budget_bytes = budget_bytes
+        self._make_step, self._steps, self._device = make_step, steps, device
+        self._is_first = True
+        memory.start_accounting(device)
+
+    def run(self, size: int, mode: str) -> tuple[bool, int, float, str | None]:
+        """Whether the steps fitted, their peak (or what the refusal says is needed), the seconds of the last, and the
+        graph."""
+        gc.collect()  # what an earlier size left in cycles would count
+        step = self._make_step(size)
+        if not callable(step):
+            raise Error(f"[fit] make_step({size}) returned {step!r}; return a function that runs one step")
+        if mode == "plain":
+            return self._run_plain(step)
+        count = self._steps if mode == "remat" else 1
+        if self._is_first:  # gradients, and whatever else the first step makes and leaves behind
+            self._is_first = False
+            self._run_within(step, 1)
+        return self._run_within(step, count)
+
+    def _run_plain(self, step: Step) -> tuple[bool, int, float, None]:
+        memory.reset_peak(self._device)
+        begin = time.perf_counter()
+        step()
+        seconds = time.perf_counter() - begin
+        return True, memory.peak(self._device), seconds, None
+
+    def _run_within(self, step: Step, count: int) -> tuple[bool, int, float, str | None]:
+        session = Session(self.budget_bytes, device=self._device, name="remat.fit")
+        peak = 0
+        try:
+            for _ in range(count):
+                with session.step():
+                    step()
+                peak = max(peak, session.report().peak_bytes)
+        except BudgetError as error:
+            return False, error.needed_bytes or 0, 0.0, None
+        report = session.report()
+        return True, peak, report.step_seconds - report.planning_seconds, session._session.graph_json()

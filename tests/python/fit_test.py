@@ -1,0 +1,158 @@
+"""remat.fit: what fits is measured, and what is measured fits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from compare import blocks
+from torch import nn
+
+import remat
+
+BUDGET = 12 << 20
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return blocks(norm=True)
+
+
+def steps_of(model):
+    def make_step(batch):
+        x = torch.randn(batch, 64)
+
+        def step():
+            model.zero_grad()
+            model(x).square().mean().backward()
+
+        return step
+
+    return make_step
+
+
+def plain_peak(make_step, size):
+    step = make_step(size)
+    remat.memory.reset_peak("cpu")
+    step()
+    return remat.memory.peak("cpu")
+
+
+def fits_in_remat(make_step, size):
+    step, session = make_step(size), remat.Session(BUDGET, device="cpu")
+    try:
+        for _ in range(2):
+            with session.step():
+                step()
+    except remat.BudgetError:
+        return False
+    return True
+
+
+SIZES = remat.fit_sizes(1, 1 << 16)
+
+
+def test_finds_what_real_steps_find(model):
+    make_step = steps_of(model)
+    found = remat.fit(make_step, SIZES, BUDGET)
+    place = SIZES.index(found.plain.size)
+    assert plain_peak(make_step, SIZES[place]) <= BUDGET < plain_peak(make_step, SIZES[place + 1])
+    place = SIZES.index(found.largest.size)
+    assert fits_in_remat(make_step, SIZES[place])
+    assert not fits_in_remat(make_step, SIZES[place + 3])
+    assert found.predicted_plain == found.plain.size
+    assert abs(SIZES.index(found.predicted_largest) - place) <= 1
+    assert found.times_plain(found.largest) > 1.5
+
+
+def test_announces_only_what_was_measured(model):
+    found = remat.fit(steps_of(model), SIZES, BUDGET, effective=1024)
+    points = [found.plain, found.largest, found.worthwhile, found.split.step]
+    assert all(point.measured and point.peak_bytes <= BUDGET and point.seconds > 0 for point in points)
+    ran = {size for size, _, fits in found.runs if fits}
+    assert all(point.size in ran for point in points)
+    assert found.split.steps * found.split.step.size == 1024
+    assert (found.split.plan is None) == found.split.plain
+    assert "plain, largest" in str(found) and json.loads(found.to_json())["largest"]["size"] == found.largest.size
+
+
+def test_a_prediction_runs_small_steps_alone(model):
+    found = remat.fit(steps_of(model), SIZES, BUDGET, predict=True)
+    assert not found.largest.measured and "predicted" in str(found)
+    assert all(4 * size <= found.plain.size for size, _, _ in found.runs)
+
+
+def test_the_optimizer_may_be_in_the_step(model):
+    """Its state comes with the first step, and is in every graph from which sizes are predicted."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    own = steps_of(model)
+
+    def make_step(batch):
+        step = own(batch)
+
+        def whole():
+            step()
+            optimizer.step()
+
+        return whole
+
+    found = remat.fit(make_step, SIZES, BUDGET)
+    assert found.predicted_plain == found.plain.size
+    assert plain_peak(make_step, SIZES[SIZES.index(found.plain.size) + 1]) > BUDGET
+
+
+def test_along_the_depth():
+    x = torch.randn(64, 64)
+
+    def make_step(depth):
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(depth)))
+        return lambda: model(x).square().mean().backward()
+
+    found = remat.fit(make_step, remat.fit_sizes(1, 1000), 3 << 20, what="depth")
+    assert not found.same_operators
+    assert found.largest.size > found.plain.size and found.largest.peak_bytes <= 3 << 20
+    assert "the depth can be" in str(found)
+
+
+def test_nothing_fits(model):
+    with pytest.raises(remat.BudgetError, match=r"\[fit\] no batch fits: a step of 1 needs about") as raised:
+        remat.fit(steps_of(model), [1, 2, 4], 1000)
+    assert raised.value.needed_bytes > 1000
+
+
+def test_errors_of_the_step_are_handed_on(model):
+    def make_step(batch):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        remat.fit(make_step, SIZES, BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": "40%"}, "would be of each size's own peak"),
+        ({"sizes": []}, "there are no sizes"),
+        ({"sizes": [2, 1]}, "size 1 follows 2"),
+        ({"steps": 1}, "steps is 1"),
+        ({"effective": 0}, "an effective batch of 0"),
+        ({"most_loss_percent": 101}, "a loss of 101"),
+        ({"make_step": 3}, "make_step is 3"),
+        ({"make_step": lambda size: None}, "returned None"),
+        ({"device": "meta"}, "steps on meta are not recorded"),
+        ({"what": 3}, "what is 3"),
+    ],
+)
+def test_refuses_what_makes_no_sense(model, arguments, message):
+    arguments = {"make_step": steps_of(model), "sizes": [1, 2], "budget": BUDGET, **arguments}
+    with pytest.raises(remat.Error, match=message):
+        remat.fit(**arguments)
+
+
+def test_sizes():
+    assert remat.fit_sizes(1, 20) == [*range(1, 17), 18, 20]
+    assert remat.fit_sizes(10, 100, 32) == [32, 64, 96]
+    with pytest.raises(remat.Error, match="there are no sizes from 5 to 4"):
+        remat.fit_sizes(5, 4)
