@@ -18,6 +18,7 @@
 #include "cli/options.h"
 #include "cli/plan.h"
 #include "cli/record.h"
+#include "cli/report.h"
 #include "cli/special_file.h"
 #include "cli/train.h"
 
@@ -69,6 +70,9 @@ int run(const remat::cli::Command& command) {
       return 0;
     case Command::Kind::kPlan:
       run_plan(command.plan);
+      return 0;
+    case Command::Kind::kReport:
+      run_report(command.report);
       return 0;
   }
   return kFailure;

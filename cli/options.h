@@ -17,11 +17,12 @@ class UsageError : public Error {
 };
 
 struct Command {
-  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan };
+  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kReport };
   Kind kind = Kind::kPrint;
   TrainSettings settings;  ///< kTrain, kCompare
   RecordSettings record;
   PlanSettings plan;
+  ReportSettings report;
   std::string text;  ///< kPrint: what to print (help, version)
 };
 

@@ -142,7 +142,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   }
   check_task(settings, contradictions);
   if (settings.plain) {
-    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
+    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan", "--save-run"}) {
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }
@@ -161,8 +161,8 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
   if (settings.ranks > 1) {
-    for (const auto* option :
-         {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf", "--eval"}) {
+    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-run",
+                               "--save-hf", "--eval"}) {
       contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
     }
     if (settings.batch % settings.ranks != 0) {
@@ -253,6 +253,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--plan", settings.plan,
              "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for\nand where it fits");
     add.file("--save-plan", settings.save_plan, "Write the plan that the last step followed here, as JSON");
+    add.file("--save-run", settings.save_run, "Write the last step here, for `remat report`");
   }
   if (train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
@@ -325,8 +326,10 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   std::vector<NamedPath> read = {{"--config", options.config}, {"--plan", settings.plan}};
   add_files_of({"--data", settings.data}, read);
   add_files_of({"--eval", settings.held_out}, read);
-  check_different_files(
-      read, {{"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}});
+  check_different_files(read, {{"--checkpoint", settings.checkpoint},
+                               {"--save-plan", settings.save_plan},
+                               {"--save-run", settings.save_run},
+                               {"--json", settings.json}});
   return settings;
 }
 
