@@ -183,6 +183,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
+    contradictions.refuse_ineffective("--save-run", "--planner", "--planner online");
   }
   if (settings.data.empty()) throw UsageError("[options] --data is missing; name a file");
   if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit") && model.width % model.heads != 0) {

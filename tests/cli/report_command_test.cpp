@@ -46,7 +46,7 @@ TEST_F(ReportCommandTest, WritesWhatIsAskedFor) {
 }
 
 TEST_F(ReportCommandTest, ShowsThePlanThatIsGiven) {
-  const Plan plan = make_plan(graph_, 140'000 + graph_.baseline_bytes, "drop-all");
+  const Plan plan = make_plan(graph_, 1 << 20, "drop-all");
   directory_.write("p.json", to_json(plan));
   EXPECT_EQ(report({"g.json", "--plan", "p.json"}).code, 0);
   EXPECT_TRUE(holds(written("g.html"), "\"decided\":\"drop-all\""));
@@ -70,7 +70,7 @@ TEST_F(ReportCommandTest, ShowsWhatATrainingMeasured) {
 }
 
 TEST_F(ReportCommandTest, OfAStepThatFollowedNoPlanShowsPlain) {
-  ASSERT_EQ(train({"--steps", "2", "--budget", "70%", "--planner", "online", "--save-run", "r.json"}).code, 0);
+  ASSERT_EQ(train({"--steps", "2", "--budget", "1GiB", "--save-run", "r.json"}).code, 0);
   EXPECT_FALSE(run_from_json(written("r.json")).plan);
   EXPECT_EQ(report({"r.json"}).code, 0);
   EXPECT_TRUE(holds(written("r.html"), "\"step\":null"));
@@ -98,6 +98,8 @@ TEST_F(ReportCommandTest, OptionsThatMakeNoSenseAreRefused) {
   expect_failure(report({"g.json", "--budget", "device"}), 2, "--budget device means nothing for a graph");
   expect_failure(report({"g.json", "--html", "g.json"}), 2, "RUN and --html are");
   expect_failure(train({"--plain", "--save-run", "r"}), 2, "--save-run has no effect with --plain");
+  expect_failure(train({"--planner", "online", "--save-run", "r"}), 2,
+                 "--save-run has no effect with --planner online");
   expect_failure(report({"g.json", "--svg", "no/such/folder.svg"}), 1, "[svg] cannot write");
 }
 
