@@ -70,7 +70,7 @@ TEST_F(ReportCommandTest, ShowsWhatATrainingMeasured) {
 }
 
 TEST_F(ReportCommandTest, OfAStepThatFollowedNoPlanShowsPlain) {
-  ASSERT_EQ(train({"--steps", "2", "--budget", "1GiB", "--save-run", "r.json"}).code, 0);
+  ASSERT_EQ(train({"--steps", "1", "--budget", "1GiB", "--save-run", "r.json"}).code, 0);
   EXPECT_FALSE(run_from_json(written("r.json")).plan);
   EXPECT_EQ(report({"r.json"}).code, 0);
   EXPECT_TRUE(holds(written("r.html"), "\"step\":null"));
