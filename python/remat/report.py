@@ -198,8 +198,11 @@ class Report:
                 "no session; make pictures from the original report, and keep the files"
             )
         plan = None if self.plan is None else self.plan._plan
+        graph = self._session.graph()
+        operators = len(graph["operators"])
+        layers = self._session.layers_of(operators) if operators == self.ops_recorded else []
         try:
-            return _C.Run(name, self._session.graph().to_json(), plan, self._json, [])
+            return _C.Run(name, graph.to_json(), plan, self._json, layers)
         except Error as error:
             raise Error(
                 f"{error}; the session has recorded another step since step {self.step}, make pictures of a step before "

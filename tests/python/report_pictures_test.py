@@ -95,3 +95,36 @@ def test_a_report_of_an_older_step_says_so(tmp_path):
         other(torch.ones(4, 8)).sum().backward()
     with pytest.raises(remat.Error, match="the session has recorded another step since"):
         report.plot()
+
+
+def test_layers_are_named_where_the_step_is_given_the_model(tmp_path):
+    model, session = blocks(), remat.Session(budget="50%", device="cpu")
+    hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
+    for _ in range(3):
+        with session.step(layers=model):
+            model(batch()).square().mean().backward()
+    report = session.report()
+    report.save(tmp_path / "run.json")
+    run = json.loads((tmp_path / "run.json").read_text())
+    names = [operator["name"] for operator in run["graph"]["operators"]]
+    paths = dict(model.named_modules())
+    of_linear = {layer for name, layer in zip(names, run["layers"]) if name == "aten::addmm"}
+    assert of_linear == {path for path, module in paths.items() if isinstance(module, torch.nn.Linear)}
+    assert dict(zip(names, run["layers"]))["aten::mean"] == ""  # the loss is in no layer
+    assert hooks == [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
+    with session.step():
+        model(batch()).square().mean().backward()
+    session.report().save(tmp_path / "run.json")
+    assert json.loads((tmp_path / "run.json").read_text())["layers"] == []
+
+
+def test_hooks_for_layers_are_gone_where_a_step_fails():
+    model, session = blocks(), remat.Session(budget="1GiB", device="cpu")
+    with pytest.raises(ZeroDivisionError), session.step(layers=model):
+        model(batch())
+        1 / 0
+    with pytest.raises(remat.Error, match="no torch.nn.Module"):
+        session.step(layers="model")
+    with session.step(), pytest.raises(remat.Error):
+        session.step(layers=model)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
