@@ -75,6 +75,9 @@ TEST(Timeline, TellsWhatIsKeptPackedAndRecomputed) {
   const TimelineMoment& replay = moment_of(recomputed, Work::kRecompute, 0);
   EXPECT_EQ(replay.value, 1);
   EXPECT_EQ(replay.parts, (MemoryParts{.parameters = 64, .recomputed = 100}));  // the other one is free by then
+  const TimelineMoment& use = *(&replay + 1);
+  EXPECT_EQ(use.work, Work::kBackward);
+  EXPECT_EQ(use.parts, replay.parts);  // it is held for its use
 
   actions[1] = Action::kPack;
   const Timeline packed = make_timeline(graph, actions);

@@ -46,7 +46,8 @@ TEST(SvgPicture, CanBeOfAnyGraph) {
 }
 
 TEST(Columns, LoseNoPeak) {
-  const Timeline timeline = make_timeline(planned_chain(2000).graph, planned_chain(2000).plan->actions);
+  const auto run = planned_chain(1000);
+  const Timeline timeline = make_timeline(run.graph, run.plan->actions);
   for (const size_t count : {size_t{1}, size_t{7}, size_t{310}, size_t{100'000}}) {
     int64_t most = 0;
     for (const TimelineMoment* moment : columns_of(timeline, timeline.end_seconds, count)) {
