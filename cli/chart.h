@@ -19,8 +19,4 @@ struct Chart {
 /// A whole SVG document. Text of any kind may be in the chart.
 std::string to_svg(const Chart& chart);
 
-/// A round distance between ticks on an axis from 0 to `largest`, at most `most` of them after 0: 1, 2 or 5 times a
-/// power of ten.
-double tick_distance(double largest, int most);
-
 }  // namespace remat::cli

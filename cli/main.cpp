@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/plan.h"
 #include "cli/record.h"
+#include "cli/report.h"
 #include "cli/special_file.h"
 #include "cli/train.h"
 
@@ -73,6 +74,9 @@ int run(const remat::cli::Command& command) {
       return 0;
     case Command::Kind::kFit:
       run_fit(command.fit);
+      return 0;
+    case Command::Kind::kReport:
+      run_report(command.report);
       return 0;
   }
   return kFailure;

@@ -90,14 +90,17 @@ Command parse_options(const std::vector<std::string>& arguments) {
   auto* record = app.add_subcommand("record", "Write down what a training step does, as a graph for `remat plan`");
   auto* plan = app.add_subcommand("plan", "Plan a recorded step within a budget: what it will take, and what it costs");
   auto* fit = app.add_subcommand("fit", "Find the largest batch that fits a budget, with remat and without");
+  auto* report =
+      app.add_subcommand("report", "Show where the bytes of a step went: a page for browsers, pictures, a trace");
   for (auto* subcommand : {train, compare}) {
     subcommand->footer(std::string(kText) + kExitCodes);
     add_train_options(*subcommand, training, /*train=*/subcommand == train);
   }
-  for (auto* subcommand : {record, plan, fit}) subcommand->footer(kExitCodes);
+  for (auto* subcommand : {record, plan, fit, report}) subcommand->footer(kExitCodes);
   add_record_options(*record, command.record);
   add_plan_options(*plan, command.plan);
   add_fit_options(*fit, command.fit);
+  add_report_options(*report, command.report);
 
   check_subcommand(app, arguments);
   const auto parse = [&](std::vector<std::string> words) {
@@ -139,6 +142,9 @@ Command parse_options(const std::vector<std::string>& arguments) {
   } else if (fit->parsed()) {
     command.kind = Command::Kind::kFit;
     check_fit_options(command.fit);
+  } else if (report->parsed()) {
+    command.kind = Command::Kind::kReport;
+    check_report_options(command.report);
   } else {
     command.kind = train->parsed() ? Command::Kind::kTrain : Command::Kind::kCompare;
     if (const auto place = train->parsed() ? place_from_environment() : std::nullopt) {

@@ -17,12 +17,13 @@ class UsageError : public Error {
 };
 
 struct Command {
-  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kFit };
+  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kFit, kReport };
   Kind kind = Kind::kPrint;
   TrainSettings settings;  ///< kTrain, kCompare
   RecordSettings record;
   PlanSettings plan;
   FitSettings fit;
+  ReportSettings report;
   std::string text;  ///< kPrint: what to print (help, version)
 };
 

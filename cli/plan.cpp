@@ -16,14 +16,6 @@
 namespace remat::cli {
 namespace {
 
-constexpr const char* kUsualBudget = "50%";
-
-// Bytes in a file's name that are no UTF-8 have no place in JSON and SVG.
-std::string utf8(const std::string& text) {
-  using nlohmann::json;
-  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
-}
-
 // --curve alone asks for no single budget.
 bool wants_budget(const PlanSettings& settings) {
   return settings.curve.empty() || !settings.budget.empty() || settings.all || !settings.out.empty();

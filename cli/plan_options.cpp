@@ -11,6 +11,15 @@
 #include "cli/recording.h"
 
 namespace remat::cli {
+namespace {
+
+void check_budget(const std::string& budget) {
+  if (budget.empty() || Budget::parse(budget).kind() != Budget::Kind::kDeviceLimit) return;
+  throw UsageError("[options] --budget " + budget +
+                   " means nothing for a graph, which is of no device; give bytes (2GiB) or a share (40%)");
+}
+
+}  // namespace
 
 void add_record_options(CLI::App& app, RecordSettings& settings) {
   OptionAdder add(app);
@@ -58,11 +67,33 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
   add.file("--json", settings.json, "Write all figures here");
 }
 
-void check_plan_options(const PlanSettings& settings) {
-  if (!settings.budget.empty() && Budget::parse(settings.budget).kind() == Budget::Kind::kDeviceLimit) {
-    throw UsageError("[options] --budget " + settings.budget +
-                     " means nothing for a graph, which is of no device; give bytes (2GiB) or a share (40%)");
+void add_report_options(CLI::App& app, ReportSettings& settings) {
+  OptionAdder add(app);
+  add.word("RUN", settings.run, "A step: from `remat train --save-run`, `remat record` or Report.save()")
+      ->check(path_given())
+      ->type_name("FILE");
+  add.budget("--budget", settings.budget,
+             "Show the step as auto would plan it within this budget: 2GiB, 1500MB; or 40% of the\npeak that "
+             "activations have without remat. 50% where RUN has no plan and --plan is not given",
+             /*show_default=*/false);
+  add.file("--plan", settings.plan, "Show the step under this plan, from `remat plan --out` or --save-plan");
+  add.group("Files");
+  add.file("--html", settings.html, "Write the page here; where no file is named, beside RUN");
+  add.file("--svg", settings.svg, "Write a picture of memory over the step here");
+  add.file("--trace", settings.trace, "Write trace events here, for Perfetto (ui.perfetto.dev) and chrome://tracing");
+}
+
+void check_report_options(const ReportSettings& settings) {
+  check_budget(settings.budget);
+  if (!settings.budget.empty() && !settings.plan.empty()) {
+    throw UsageError("[options] --budget asks for a plan and --plan gives one; leave one of them out");
   }
+  check_different_files({{"RUN", settings.run}, {"--plan", settings.plan}},
+                        {{"--html", settings.html}, {"--svg", settings.svg}, {"--trace", settings.trace}});
+}
+
+void check_plan_options(const PlanSettings& settings) {
+  check_budget(settings.budget);
   if (!settings.curve.empty() && !settings.curve.ends_with(".json") && !settings.curve.ends_with(".svg")) {
     throw UsageError("[options] --curve '" + settings.curve + "' is no .json or .svg; give a path that ends in one");
   }

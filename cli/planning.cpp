@@ -1,7 +1,10 @@
 #include "cli/planning.h"
 
 #include <chrono>
+#include <filesystem>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <remat/error.h>
 
@@ -14,11 +17,11 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 // Errors of the file and of `parse` name it.
-template <class Document>
-Document read_document(const std::string& path, const InputKind& kind, Document (*parse)(std::string_view)) {
+template <class Parse>
+auto read_document(const std::string& path, const InputKind& kind, const Parse& parse) {
   const std::string text = read_input(path, kind);
   try {
-    return parse(text);
+    return parse(std::string_view(text));
   } catch (const Error& error) {
     const std::string where = "[" + kind.what + "] ";
     std::string message = error.what();
@@ -38,6 +41,23 @@ Graph read_graph(const std::string& path) {
 Plan read_plan(const std::string& path) {
   return read_document(path, {"plan", "give a file from --save-plan, or from `remat plan --out`", kMostBytes},
                        plan_from_json);
+}
+
+Run read_run(const std::string& path) {
+  const auto parse = [&](std::string_view text) {
+    // A graph names its format in its first lines; whatever else names it is refused as a run.
+    if (text.substr(0, 200).find("\"remat-graph\"") == std::string_view::npos) return run_from_json(text);
+    Run run;
+    run.name = utf8(std::filesystem::path(path).filename());
+    run.graph = graph_from_json(text);
+    return run;
+  };
+  return read_document(path, {"run", "give a file from `remat train --save-run` or `remat record`", kMostBytes}, parse);
+}
+
+std::string utf8(const std::string& text) {
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 PlainStep::PlainStep(const Graph& graph)

@@ -10,6 +10,7 @@
 #include <remat/graph.h>
 #include <remat/plan.h>
 #include <remat/planner.h>
+#include <remat/run.h>
 
 namespace remat::cli {
 
@@ -18,6 +19,15 @@ Graph read_graph(const std::string& path);
 
 /// The same for a plan.
 Plan read_plan(const std::string& path);
+
+/// The same for a run. A graph is one too, of which no more is known than the name of its file.
+Run read_run(const std::string& path);
+
+/// Bytes in a file's name that are no UTF-8 have no place in JSON and SVG.
+std::string utf8(const std::string& text);
+
+/// The budget of a plan where none is asked for.
+inline constexpr const char* kUsualBudget = "50%";
 
 /// What the step takes where nothing is given up: the measure of every plan.
 struct PlainStep {

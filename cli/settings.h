@@ -67,6 +67,7 @@ struct TrainSettings {
   bool plain = false;            ///< without remat
   std::string plan;              ///< a file with a plan to follow; empty: none
   std::string save_plan;         ///< where to write the plan that the last step followed; empty: nowhere
+  std::string save_run;          ///< where to write the last step for `remat report`; empty: nowhere
 
   int64_t ranks = 1;   ///< processes
   bool shard = false;  ///< each holds its part of parameters, gradients and optimizer state
@@ -124,6 +125,13 @@ struct PlanSettings {
   std::string out;    ///< files to write; empty: none
   std::string curve;  ///< its extension decides the format
   std::string json;
+};
+
+struct ReportSettings {
+  std::string run;               ///< the file to read: a run or a graph
+  std::string budget;            ///< empty: not given
+  std::string plan;              ///< a file with another plan; empty: none
+  std::string html, svg, trace;  ///< files to write; empty: none
 };
 
 /// The settings that decide the loss of every step: two runs that agree here and in their text give the same bits,

@@ -97,12 +97,14 @@ void check_results(const TrainSettings& settings) {
   check_no_model_file(settings, settings.json, "--json");
   check_no_model_file(settings, settings.checkpoint, "--checkpoint");
   check_no_model_file(settings, settings.save_plan, "--save-plan");
+  check_no_model_file(settings, settings.save_run, "--save-run");
 }
 
 void check_before_training(const TrainSettings& settings) {
   check_json_path(settings.json);
   check_output_path(settings.save_plan, "save-plan");
   check_model_paths(settings);
+  check_output_path(settings.save_run, "save-run");
   if (settings.checkpoint.empty()) return;
   if (!settings.resume && fs::exists(settings.checkpoint) && fs::is_regular_file(settings.checkpoint)) {
     throw UsageError("[checkpoint] '" + settings.checkpoint +
@@ -383,6 +385,7 @@ int run_train(const TrainSettings& settings) {
   }
   if (failure) std::rethrow_exception(failure);
   try {  // last: where there is no plan, the training is worth no less
+    if (!settings.save_run.empty()) write_output(settings.save_run, to_json(trainer.last_step()), "save-run");
     if (!settings.save_plan.empty()) write_output(settings.save_plan, trainer.plan(), "save-plan");
   } catch (const Error& error) {
     if (!stopped && !results.empty()) throw;

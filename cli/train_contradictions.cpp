@@ -70,6 +70,7 @@ void check_game(const TrainSettings& settings, const Contradictions& contradicti
                              "--resume",
                              "--checkpoint",
                              "--save-plan",
+                             "--save-run",
                              "--plan",
                              "--label-column",
                              "--save-hf",
@@ -128,7 +129,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   const Contradictions contradictions(options);
   const auto& model = settings.model;
   if (settings.plain) {
-    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan"}) {
+    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan", "--save-run"}) {
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }
@@ -170,8 +171,8 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
   if (settings.ranks > 1) {
-    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-hf",
-                               "--save-adapter", "--eval"}) {
+    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-run",
+                               "--save-hf", "--save-adapter", "--eval"}) {
       contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
     }
     if (settings.batch % settings.ranks != 0) {
@@ -192,6 +193,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
+    contradictions.refuse_ineffective("--save-run", "--planner", "--planner online");
   }
   if (settings.data.empty()) throw UsageError("[options] --data is missing; name a file");
   if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit") && model.width % model.heads != 0) {

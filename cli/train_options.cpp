@@ -148,6 +148,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--plan", settings.plan,
              "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for\nand where it fits");
     add.file("--save-plan", settings.save_plan, "Write the plan that the last step followed here, as JSON");
+    add.file("--save-run", settings.save_run, "Write the last step here, for `remat report`");
   }
   if (train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
@@ -201,8 +202,10 @@ TrainSettings finish_train_options(const TrainOptions& options, const std::vecto
   std::vector<NamedPath> read = {{"--config", options.config}, {"--plan", settings.plan}};
   add_files_of({"--data", settings.data}, read);
   add_files_of({"--eval", settings.held_out}, read);
-  const std::vector<NamedPath> written = {
-      {"--checkpoint", settings.checkpoint}, {"--save-plan", settings.save_plan}, {"--json", settings.json}};
+  const std::vector<NamedPath> written = {{"--checkpoint", settings.checkpoint},
+                                          {"--save-plan", settings.save_plan},
+                                          {"--save-run", settings.save_run},
+                                          {"--json", settings.json}};
   check_different_files(read, written);
   if (settings.model.task == kClassify) check_no_picture(written);
   if (!settings.save_model.empty() && !settings.save_adapter.empty()) {

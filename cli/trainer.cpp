@@ -297,6 +297,19 @@ std::string Trainer::plan() const {
       "is followed; give more --steps, a larger --budget or another --planner");
 }
 
+Run Trainer::last_step() const {
+  const auto& session = impl_->session;
+  if (!session || impl_->steps_done == 0) throw Error("[save-run] no step has run; give more --steps");
+  Run run;
+  run.name = model_text(impl_->settings.model) + ", budget " + budget_text(impl_->settings.budget);
+  run.graph = session->graph();
+  run.report = session->report();
+  if (!run.report->completed || run.report->planned_peak_bytes == 0) return run;
+  run.plan = session->plan();
+  if (!run.plan->is_valid(run.graph)) run.plan.reset();  // that of a step of other sizes
+  return run;
+}
+
 void Trainer::save(const WriteBytes& write) const {
   save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
 }

@@ -8,6 +8,7 @@
 
 #include <remat/budget.h>
 #include <remat/report.h>
+#include <remat/run.h>
 
 #include "cli/fingerprint.h"
 #include "cli/rank_place.h"
@@ -80,6 +81,10 @@ class Trainer final : public Training {
 
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
+
+  /// The last step, for `remat report`: its graph, the plan where it followed one, and what was measured. Throws Error
+  /// where no step was recorded.
+  Run last_step() const;
 
   /// Has a step failed when it had updated some parameters in backward, and others not? The state is worth nothing
   /// then.

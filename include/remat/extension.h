@@ -19,6 +19,9 @@ namespace remat::extension {
 
 /// Does this thread record the operators that it runs (a step, or a policy scope, is open on it)?
 bool is_recording();
+/// Operators that this thread's record has so far, of which the next one is to get this number; -1 where it does not
+/// record. For whoever knows what the operators belong to, such as layers.
+int64_t recorded_operators();
 /// Are this thread's operators looked at? That costs each some time; it should be so only where is_recording() is.
 bool is_watching_operators();
 /// Is there a record of any thread from which backward passes may still recompute values? Where there is none,

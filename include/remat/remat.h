@@ -14,4 +14,6 @@
 #include <remat/policy.h>                 // scopes, keep(tensor)
 #include <remat/ranks.h>                  // processes that run their steps together
 #include <remat/report.h>                 // what a step cost
+#include <remat/run.h>                    // all that is known of a step, and pictures of it
 #include <remat/session.h>                // Session, Step
+#include <remat/timeline.h>               // its memory, moment by moment

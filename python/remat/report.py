@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from remat import _C
@@ -29,6 +30,28 @@ class ReplayedOperator:
     count: int
     seconds: float
     bytes: int
+
+
+class Picture:
+    """A picture as SVG, which notebooks show; ``str()`` is its text."""
+
+    def __init__(self, svg: str) -> None:
+        self._svg = svg
+
+    def _repr_svg_(self) -> str:
+        return self._svg
+
+    def __str__(self) -> str:
+        return self._svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the picture to a file."""
+        _write(path, self._svg)
+
+
+def _write(path: str | os.PathLike[str], text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +118,7 @@ class Report:
     # Set by report_of(), and no fields: dataclasses.asdict() would copy a session, which cannot be copied.
     _session: ClassVar[Session | None] = None
     _text: ClassVar[str] = ""
+    _json: ClassVar[str] = ""
 
     @property
     def min_budget_bytes(self) -> int | None:
@@ -147,6 +171,44 @@ class Report:
             figures["plan"] = {name: getattr(self.plan, name) for name in names}
         return figures
 
+    def to_html(self, path: str | os.PathLike[str], *, name: str = "") -> None:
+        """Writes a page for browsers, in one file: memory over the step, plain and under its plan, what became of each
+        value and what that cost, what was planned and what was measured (docs/report.md). `name` is its heading. To be
+        called before the session has recorded a step of other operators: raises Error after that, and for a report from
+        a pickle."""
+        _write(path, self._run(name).to_html())
+
+    def to_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the step as trace events, for ui.perfetto.dev and chrome://tracing. Raises Error as :meth:`to_html`."""
+        _write(path, self._run("").to_trace())
+
+    def plot(self) -> Picture:
+        """A picture of memory over the step, plain and under its plan, which notebooks show. Raises Error as
+        :meth:`to_html`."""
+        return Picture(self._run("").to_svg())
+
+    def save(self, path: str | os.PathLike[str], *, name: str = "") -> None:
+        """Writes the step for the command ``remat report``. Raises Error as :meth:`to_html`."""
+        _write(path, self._run(name).to_json())
+
+    def _run(self, name: str) -> _C.Run:
+        if self._session is None:
+            raise Error(
+                "[report] the graph of the step is the session's, and a report from a pickle or dataclasses.replace() has "
+                "no session; make pictures from the original report, and keep the files"
+            )
+        plan = None if self.plan is None else self.plan._plan
+        graph = self._session.graph()
+        operators = len(graph["operators"])
+        layers = self._session.layers_of(operators) if operators == self.ops_recorded else []
+        try:
+            return _C.Run(name, graph.to_json(), plan, self._json, layers)
+        except Error as error:
+            raise Error(
+                f"{error}; the session has recorded another step since step {self.step}, make pictures of a step before "
+                "the next one begins"
+            ) from None
+
     def __str__(self) -> str:
         return self._text or repr(self)
 
@@ -170,7 +232,7 @@ def report_of(session: Session, raw: _C.StepReport) -> Report:
     figures["replayed"] = tuple(ReplayedOperator(**operator) for operator in figures["replayed"])
     known = {field.name for field in dataclasses.fields(Report)}
     report = Report(**{name: value for name, value in figures.items() if name in known}, plan=plan)
-    report.__dict__.update(_session=session, _text=str(raw))
+    report.__dict__.update(_session=session, _text=str(raw), _json=raw.to_json())
     return report
 
 

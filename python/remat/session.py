@@ -9,12 +9,14 @@ from collections.abc import Callable
 from types import TracebackType
 
 import torch
+from torch import nn
 
 from remat import _C
 from remat.accounting import count_older_tensors
 from remat.budget import parse_budget
 from remat.compiled import see_compiled_regions
 from remat.errors import Error
+from remat.layers import LayerNotes
 from remat.plan import Plan
 from remat.planning import Graph
 from remat.progress import end_interrupted, end_waiting, note_step
@@ -29,16 +31,22 @@ class Step:
     may outlive it: a later backward still brings back what it needs, outside the budget.
     """
 
-    def __init__(self, session: Session, step: _C.Step) -> None:
+    def __init__(self, session: Session, step: _C.Step, notes: LayerNotes | None = None) -> None:
         self._session = session
         self._step = step
+        self._notes = notes
 
     def end(self, completed: bool = True) -> Report:
         """Ends the step and returns its report; ``completed=False`` for one that failed. A second call returns the
         session's last report."""
-        self._step.end(completed)
+        self._end(completed)
         self._session._warn_if_plan_is_ignored()
         return self._session.report()
+
+    def _end(self, completed: bool) -> None:
+        if self._notes is not None:
+            self._notes.close()
+        self._step.end(completed)
 
     def has_ended(self) -> bool:
         """Whether it has: by :meth:`end`, its ``with`` block, or, of a wrapped model, by a backward that failed."""
@@ -84,7 +92,7 @@ class Step:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._step.end(kind is None)
+        self._end(kind is None)
         if kind is None:
             self._session._warn_if_plan_is_ignored()
 
@@ -160,6 +168,7 @@ class Session:
             name,
             None if process_group is None else connections_of(process_group),
         )
+        self._layer_notes: LayerNotes | None = None  # of the last step
         self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()
 
@@ -173,18 +182,30 @@ class Session:
                 stacklevel=3,
             )
 
-    def step(self) -> Step:
-        """Begins a step on this thread. Raises BudgetError if the bytes alive already pass the budget, Error if a step
-        of this thread or of this session is in progress."""
+    def step(self, layers: nn.Module | None = None) -> Step:
+        """Begins a step on this thread. `layers`: a model whose modules the step's pictures name
+        (:meth:`Report.to_html`); its modules have hooks until the step ends. Raises BudgetError if the bytes alive
+        already pass the budget, Error if a step of this thread or of this session is in progress."""
         end_waiting()
-        return self.step_of_call(None)
+        if layers is None:
+            return self.step_of_call(None)
+        notes = LayerNotes(layers)
+        try:
+            step = self.step_of_call(None, notes)
+        except BaseException:
+            notes.close()
+            raise
+        return step
 
-    def step_of_call(self, goes_on: Callable[[], bool] | None) -> Step:
+    def step_of_call(self, goes_on: Callable[[], bool] | None, notes: LayerNotes | None = None) -> Step:
         """Begins a step whose first forward call has begun; see Step.enter_forward(). Both at once: an interrupt in
         between would leave a step to which everything belongs."""
         see_compiled_regions()
         end_interrupted()
-        step = Step(self, self._session.step(goes_on))
+        step = Step(self, self._session.step(goes_on), notes)
+        if self._layer_notes is not None:
+            self._layer_notes.close()  # an interrupt may have left it open
+        self._layer_notes = notes
         note_step(step)
         return step
 
@@ -204,6 +225,10 @@ class Session:
         """The operators, values and memory of the last step that was written down (docs/formats.md), to plan from with
         :func:`remat.make_plan`. Raises Error before the first."""
         return Graph(json.loads(self._session.graph_json()))
+
+    def layers_of(self, operators: int) -> list[str]:
+        """The layer of each of the last step's operators, which are so many; empty where :meth:`step` was given none."""
+        return [] if self._layer_notes is None else self._layer_notes.paths(operators)
 
     def min_budget_bytes(self) -> int | None:
         """See :attr:`Report.min_budget_bytes`."""

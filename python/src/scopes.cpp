@@ -52,6 +52,7 @@ void bind_scopes(py::module_& m) {
   m.def("keep", &keep);
   py::class_<extension::OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &extension::OpaqueRegion::end);
   m.def("is_recording", &extension::is_recording);
+  m.def("recorded_operators", &extension::recorded_operators, py::call_guard<py::gil_scoped_release>());
   m.def("is_watching_operators", &extension::is_watching_operators);
 }
 

@@ -71,6 +71,9 @@ struct PlanPolicy {
 /// - holds(value, times): whether a value that replays have made `times` times is held until its next use.
 /// - evict(level): called before memory rises to `level` bytes. May drop values that no replay reads, by changing their
 ///   states. Returns the bytes that it freed.
+/// It may have two more, to know what memory rises for next.
+/// - will_replay(op, target): the operator runs again, for a replay of value `target`.
+/// - will_unpack(value)
 template <class States, class Policy>
 class StepMachine {
  public:
@@ -154,6 +157,7 @@ class StepMachine {
   }
 
   void unpack(int32_t value) {
+    if constexpr (requires { policy_.will_unpack(value); }) policy_.will_unpack(value);
     raise(bytes(value));
     level += bytes(value);
     states_[value].memory = Memory::kPresent;
@@ -185,6 +189,7 @@ class StepMachine {
     }
     int64_t results_bytes = 0;
     for (const int32_t made : walk_.operators.results(index)) results_bytes += bytes(made);
+    if constexpr (requires { policy_.will_replay(index, target); }) policy_.will_replay(index, target);
     raise(results_bytes + walk_.operators.scratch_bytes(index));
     seconds += walk_.operators.seconds(index);
     ++replays;

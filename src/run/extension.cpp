@@ -8,6 +8,12 @@
 namespace remat::extension {
 
 bool is_recording() { return Recorder::current() != nullptr; }
+int64_t recorded_operators() {
+  const Recorder* recorder = Recorder::current();
+  if (recorder == nullptr) return -1;
+  const std::lock_guard lock(recorder->tape()->mutex);
+  return static_cast<int64_t>(recorder->tape()->program.size());
+}
 bool is_watching_operators() { return Recorder::is_watching_operators(); }
 bool is_anything_recorded() { return Tapes::all().exist(); }
 

@@ -12,7 +12,7 @@ MAY_INCLUDE = {
     "plan": {"util"},
     "record": {"util", "memory"},
     "run": {"util", "memory", "plan", "record"},
-    "report": {"util"},
+    "report": {"util", "plan"},
     "distributed": set(),
 }
 MOST_LINES = 400

@@ -1,0 +1,87 @@
+#include "cli/report.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include <remat/error.h>
+#include <remat/run.h>
+#include <remat/timeline.h>
+
+#include "cli/output_file.h"
+#include "cli/planning.h"
+#include "cli/table.h"
+
+namespace remat::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What was measured belongs to the plan that the step followed.
+void follow(Run& run, Plan plan) {
+  run.plan = std::move(plan);
+  run.report.reset();
+}
+
+Run planned_run(const ReportSettings& settings) {
+  Run run = read_run(settings.run);
+  if (!settings.plan.empty()) {
+    Plan plan = read_plan(settings.plan);
+    if (const std::string wrong = plan.problem(run.graph); !wrong.empty()) {
+      throw Error("[plan] '" + settings.plan + "' does not suit the step in '" + settings.run + "': " + wrong +
+                  "; plan that step with `remat plan`");
+    }
+    follow(run, std::move(plan));
+  } else if (!settings.budget.empty() || (!run.plan && !run.report)) {
+    const std::string budget = settings.budget.empty() ? kUsualBudget : settings.budget;
+    follow(run, make_plan(run.graph, PlainStep(run.graph).bytes_of(Budget::parse(budget))));
+  }
+  return run;
+}
+
+/// Beside the run: "run.json" gives "run.html".
+std::string usual_page(const std::string& run) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(run, ignored)) {
+    throw Error("[html] '" + run + "' is no file beside which the page could be written; give a path with --html");
+  }
+  return fs::path(run).replace_extension(".html").string();
+}
+
+void print_summary(const Run& run) {
+  const PlainStep plain(run.graph);
+  Table table;
+  table.add({"plain's peak", format_bytes(plain.peak_bytes)});
+  if (run.plan) {
+    const Prediction expected = predict(run.graph, run.plan->actions);
+    table.add({"planned peak", format_bytes(expected.peak_bytes)});
+    if (run.plan->budget_bytes > 0) table.add({"budget", format_bytes(run.plan->budget_bytes)});
+    const auto extra = plain.extra_percent(expected.seconds);
+    table.add({"extra time", format_seconds(expected.seconds), extra ? format_number(*extra, 1) + "%" : ""});
+  }
+  if (run.report) table.add({"measured peak", format_bytes(run.report->peak_bytes)});
+  std::fputs(table.to_string().c_str(), stdout);
+}
+
+}  // namespace
+
+void run_report(const ReportSettings& settings) {
+  check_output_path(settings.html, "html");
+  check_output_path(settings.svg, "svg");
+  check_output_path(settings.trace, "trace");
+  const Run run = planned_run(settings);
+  std::string html = settings.html;
+  if (html.empty() && settings.svg.empty() && settings.trace.empty()) html = usual_page(settings.run);
+  if (!html.empty()) write_output(html, to_html(run), "html");
+  if (!settings.svg.empty()) write_output(settings.svg, to_svg(run), "svg");
+  if (!settings.trace.empty()) write_output(settings.trace, to_trace(run), "trace");
+  print_summary(run);
+  const auto say = [](const char* what, const std::string& path) {
+    if (!path.empty()) std::printf("the %s is in %s\n", what, path.c_str());
+  };
+  say("page", html);
+  say("picture", settings.svg);
+  say("trace", settings.trace);
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,47 @@
+// remat/run.h -- one step with all that is known of it, and pictures of that.
+//
+// Pure functions: no torch, no clock, no files. docs/report.md shows what they make, docs/formats.md has the JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remat/graph.h>
+#include <remat/plan.h>
+#include <remat/report.h>
+
+namespace remat {
+
+struct Run {
+  static constexpr int kVersion = 1;
+
+  std::string name;                  ///< what ran, for people: "gpt"; may be empty
+  Graph graph;                       ///< of the step
+  std::optional<Plan> plan;          ///< that it followed, or would follow; nothing: plain, or memory decided
+  std::optional<StepReport> report;  ///< what was measured; nothing: the step was not run under the plan
+  std::vector<std::string> layers;   ///< by operator: the layer that it is in, "blocks.3.attention"; empty: not known
+
+  /// Empty if the run is sound, otherwise what is wrong: with the graph, or with the plan or the number of layers for
+  /// it.
+  std::string problem() const;
+};
+
+/// JSON with the names above, the parts as they are written alone. run_from_json() throws Error on anything that is not
+/// a sound run of this version.
+std::string to_json(const Run& run);
+Run run_from_json(std::string_view text);
+
+// The pictures. Each throws Error where the run is not sound. Names may hold any UTF-8.
+
+/// A page for browsers, in one file that loads nothing else: memory over the step, plain and under the plan, what
+/// became of each value and what that cost, what was planned and what was measured.
+std::string to_html(const Run& run);
+/// A picture of memory over the step, plain and under the plan: SVG that suits light and dark backgrounds.
+std::string to_svg(const Run& run);
+/// The step as trace events, in the JSON that Perfetto and chrome://tracing read.
+std::string to_trace(const Run& run);
+
+}  // namespace remat

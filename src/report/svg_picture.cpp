@@ -1,0 +1,331 @@
+// The picture of memory over a step: plain's as a pale shape behind, the plan's in front, stacked by what it is for.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+#include <remat/run.h>
+#include <remat/timeline.h>
+
+#include "report/columns.h"
+#include "report/parts.h"
+#include "util/svg.h"
+
+namespace remat {
+namespace {
+
+constexpr int kWidth = 800, kHeight = 360;
+constexpr double kLeft = 56, kRight = 664, kTop = 34, kBottom = 306;  // the plot; labels stand to its right
+constexpr size_t kColumns = 310;
+constexpr int kMostTicks = 4, kMostTimeTicks = 8;
+constexpr double kLineHeight = 17, kLetterWidth = 6.6;  // of 13 px text, generously
+
+// As GitHub's pages, light and dark.
+constexpr const char* kStyle =
+    "<style>text{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1f2328}"
+    ".soft{fill:#59636e}.grid{stroke:#8c959f;stroke-opacity:.3}.axis{stroke:#8c959f}"
+    ".plain{fill:#8c959f;fill-opacity:.16;stroke:#59636e;stroke-width:1.2}"
+    ".lead{stroke:#59636e;stroke-width:1}.budget{stroke:#1f2328;stroke-width:1.5;stroke-dasharray:6 4}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.soft{fill:#9198a1}"
+    ".plain{stroke:#9198a1}.lead{stroke:#9198a1}.budget{stroke:#e6edf3}}</style>\n";
+
+struct Unit {
+  const char* name;
+  double size;
+};
+
+Unit byte_unit(double largest) {
+  for (const Unit unit : {Unit{"GiB", 1073741824.0}, Unit{"MiB", 1048576.0}, Unit{"KiB", 1024.0}}) {
+    if (largest >= unit.size) return unit;
+  }
+  return {"bytes", 1};
+}
+
+Unit time_unit(const Timeline& timeline) {
+  if (!timeline.timed) return {"", 1};
+  for (const Unit unit : {Unit{"s", 1.0}, Unit{"ms", 1e-3}}) {
+    if (timeline.end_seconds >= unit.size) return unit;
+  }
+  return {"µs", 1e-6};
+}
+
+struct Box {
+  double left, top, right, bottom;
+  bool meets(const Box& other) const {
+    return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
+  }
+};
+
+class Picture {
+ public:
+  explicit Picture(const Run& run)
+      : plain_(make_timeline(run.graph)),
+        step_(run.plan ? make_timeline(run.graph, run.plan->actions) : plain_),
+        baseline_bytes_(run.graph.baseline_bytes),
+        budget_(run.plan     ? run.plan->budget_bytes
+                : run.report ? run.report->budget_bytes
+                             : 0),
+        has_plan_(run.plan.has_value()),
+        seconds_(std::max({plain_.end_seconds, step_.end_seconds, 1e-12})) {
+    most_ = std::max(1.0, static_cast<double>(std::max(plain_.peak_bytes(), step_.peak_bytes())));
+    // A budget that is far beyond what either needs is no part of the picture.
+    if (static_cast<double>(budget_) > 1.25 * most_) budget_ = 0;
+    most_ = std::max(most_, static_cast<double>(budget_));
+    const Unit unit = byte_unit(most_);
+    const double distance = tick_distance(most_ / unit.size, kMostTicks);
+    top_bytes_ = std::max(most_ * 1.04, unit.size * distance);
+    columns_ = columns_of(step_, seconds_, kColumns);
+  }
+
+  std::string draw() {
+    out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 800 360\" width=\"" + std::to_string(kWidth) +
+           "\" height=\"" + std::to_string(kHeight) + "\" role=\"img\" aria-label=\"" + summary() + "\">\n" + kStyle;
+    add_axes();
+    if (has_plan_) add_plain();
+    for (size_t part = 0; part < kParts.size(); ++part) add_part(part);
+    add_budget();
+    add_passes();
+    add_labels();
+    return out_ + "</svg>\n";
+  }
+
+ private:
+  double x(double seconds) const { return kLeft + seconds / seconds_ * (kRight - kLeft); }
+  double y(double bytes) const { return kBottom - bytes / top_bytes_ * (kBottom - kTop); }
+  double column_x(size_t column) const { return kLeft + static_cast<double>(column) / kColumns * (kRight - kLeft); }
+
+  std::string summary() const {
+    return "Memory over one training step: plain peaks at " + format_bytes(plain_.peak_bytes()) +
+           (has_plan_ ? ", remat at " + format_bytes(step_.peak_bytes()) : "");
+  }
+
+  void add_line(const char* kind, double x1, double y1, double x2, double y2) {
+    out_ += "<path class=\"" + std::string(kind) + "\" d=\"M" + svg_number(x1) + " " + svg_number(y1) + "L" +
+            svg_number(x2) + " " + svg_number(y2) + "\"/>\n";
+  }
+
+  void add_text(double at_x, double at_y, const char* anchor, const std::string& text, const std::string& more = "") {
+    out_ += "<text x=\"" + svg_number(at_x) + "\" y=\"" + svg_number(at_y) + "\" text-anchor=\"" + anchor + "\"" +
+            more + ">" + escape_xml(text) + "</text>\n";
+  }
+
+  void add_axes() {
+    const Unit bytes = byte_unit(most_), time = time_unit(step_);
+    const double distance = tick_distance(top_bytes_ / bytes.size, kMostTicks);
+    for (int i = 0; i * distance * bytes.size <= top_bytes_; ++i) {
+      const double at = y(i * distance * bytes.size);
+      add_line(i == 0 ? "axis" : "grid", kLeft, at, kRight, at);
+      add_text(kLeft - 8, at + 4.5, "end", svg_number(i * distance), " class=\"soft\"");
+    }
+    add_text(kLeft - 8, kTop - 12, "end", bytes.name, " class=\"soft\"");
+    const double end = seconds_ / time.size, time_distance = tick_distance(end, kMostTimeTicks);
+    for (int i = 0; i * time_distance <= end * (1 + 1e-9); ++i) {
+      const double at = x(i * time_distance * time.size);
+      add_line("axis", at, kBottom, at, kBottom + 5);
+      add_text(at, kBottom + 20, "middle", svg_number(i * time_distance), " class=\"soft\"");
+    }
+    const std::string what = step_.timed ? "time in the step, " + std::string(time.name) : "events of the step";
+    add_text((kLeft + kRight) / 2, kBottom + 42, "middle", what, " class=\"soft\"");
+  }
+
+  void add_plain() {
+    const auto columns = columns_of(plain_, seconds_, kColumns);
+    std::string path = "M" + svg_number(kLeft) + " " + svg_number(kBottom);
+    append_steps(path, columns, [](const TimelineMoment& m) { return static_cast<double>(m.parts.total()); });
+    out_ += "<path class=\"plain\" d=\"" + path + "V" + svg_number(kBottom) + "\"/>\n";
+  }
+
+  /// Up to the height of each column, from left to right.
+  template <class Height>
+  void append_steps(std::string& path, const std::vector<const TimelineMoment*>& columns, Height height) const {
+    std::string last;
+    for (size_t c = 0; c < columns.size() && columns[c] != nullptr; ++c) {
+      const std::string here = coordinate(y(height(*columns[c])));
+      if (here == last) {
+        path.erase(path.rfind('H'));
+      } else {
+        path += "V" + here;
+      }
+      path += "H" + coordinate(column_x(c + 1));
+      last = here;
+    }
+  }
+
+  /// A tenth of a pixel is not seen.
+  static std::string coordinate(double value) { return svg_number(std::round(value * 10) / 10); }
+
+  static double below(const TimelineMoment& moment, size_t part) {
+    int64_t sum = 0;
+    for (size_t p = 0; p < part; ++p) sum += moment.parts.*kParts[p].bytes;
+    return static_cast<double>(sum);
+  }
+
+  /// From the bottom to the part's upper edge: those above are drawn first... the lower ones over it.
+  void add_part(size_t from_the_bottom) {
+    const size_t part = kParts.size() - 1 - from_the_bottom;
+    std::string path = "M" + svg_number(kLeft) + " " + svg_number(kBottom);
+    append_steps(path, columns_, [&](const TimelineMoment& m) { return below(m, part + 1); });
+    if (largest(part) > 0) {
+      out_ +=
+          "<path fill=\"" + std::string(kParts[part].color) + "\" d=\"" + path + "V" + svg_number(kBottom) + "\"/>\n";
+    }
+  }
+
+  int64_t largest(size_t part) const {
+    int64_t most = 0;
+    for (const TimelineMoment* moment : columns_) {
+      if (moment != nullptr) most = std::max(most, moment->parts.*kParts[part].bytes);
+    }
+    return most;
+  }
+
+  void add_budget() {
+    if (budget_ <= 0) return;
+    const double at = y(static_cast<double>(budget_));
+    add_line("budget", kLeft, at, kRight + 8, at);
+    add_text(kRight + 14, at + 4.5, "start", "budget " + format_bytes(budget_));
+    const double base = static_cast<double>(baseline_bytes_), most = static_cast<double>(plain_.peak_bytes()) - base;
+    if (has_plan_ && most > 0) {
+      const auto share = std::llround(100 * (static_cast<double>(budget_) - base) / most);
+      add_text(kRight + 14, at + 4.5 + kLineHeight, "start", std::to_string(share) + "% of plain's", " class=\"soft\"");
+      add_text(kRight + 14, at + 4.5 + 2 * kLineHeight, "start", "activation peak", " class=\"soft\"");
+    }
+    taken_.push_back({kLeft, at - 3, kRight, at + 3});
+  }
+
+  void add_passes() {
+    if (step_.backward_seconds >= step_.end_seconds) return;
+    const double at = x(step_.backward_seconds);
+    add_line("grid", at, kTop - 26, at, kBottom);
+    add_text(at - 10, kTop - 14, "end", "forward", " class=\"soft\"");
+    add_text(at + 10, kTop - 14, "start", "backward", " class=\"soft\"");
+  }
+
+  void add_labels() {
+    if (has_plan_) add_peak_of_plain();
+    std::vector<size_t> outside;
+    for (size_t part = 0; part < kParts.size(); ++part) {
+      if (static_cast<double>(largest(part)) >= 0.004 * top_bytes_ && !label_within(part)) outside.push_back(part);
+    }
+    // The one on the right stands lowest, so that no line crosses a text.
+    std::ranges::sort(outside, std::greater{}, [this](size_t part) { return thickest(part); });
+    for (const size_t part : outside) label_above(part);
+  }
+
+  void add_peak_of_plain() {
+    const TimelineMoment& peak = plain_.moments[plain_.peak_moment()];
+    const double at_x = x(peak.begin_seconds), at_y = y(static_cast<double>(peak.parts.total()));
+    const std::string text = "plain: " + format_bytes(peak.parts.total());
+    const double width = text_width(text);
+    const bool to_the_right = at_x + width + 20 < kRight;
+    const double from = to_the_right ? at_x + 14 : at_x - 14 - width;
+    add_text(to_the_right ? from : at_x - 14, at_y + kLineHeight - 3, to_the_right ? "start" : "end", text);
+    taken_.push_back({from, at_y, from + width, at_y + kLineHeight});
+  }
+
+  /// Whether there is room for it.
+  bool label_within(size_t part) {
+    const std::string text = kParts[part].label;
+    const auto place = room_in(part, text_width(text));
+    if (!place) return false;
+    add_text(place->first, place->second + 4.5, "middle", text,
+             " style=\"fill:" + std::string(kParts[part].ink) + "\"");
+    return true;
+  }
+
+  /// Above all, with a line to where the part is thickest.
+  void label_above(size_t part) {
+    const std::string text = kParts[part].label;
+    const double width = text_width(text);
+    const TimelineMoment& moment = *columns_[thickest(part)];
+    const double from_x = column_x(thickest(part)) + 1;
+    const double from_y = y((below(moment, part) + below(moment, part + 1)) / 2);
+    const bool left = from_x + width + 12 > kRight;
+    const double text_x = left ? from_x - 10 : from_x + 10;
+    Box box{left ? text_x - width : text_x, 0, left ? text_x : text_x + width, 0};
+    double text_y = y(static_cast<double>(highest_around(box))) - 12;
+    const auto is_taken = [&] {
+      box.top = text_y - kLineHeight + 3;
+      box.bottom = text_y + 4;
+      return std::ranges::any_of(taken_, [&](const Box& other) { return box.meets(other); });
+    };
+    while (is_taken() && text_y > kTop + kLineHeight) text_y -= 3;
+    taken_.push_back(box);
+    add_line("lead", from_x, from_y, from_x, text_y - 4);
+    add_line("lead", from_x, text_y - 4, left ? text_x + 3 : text_x - 3, text_y - 4);
+    add_text(text_x, text_y, left ? "end" : "start", text);
+  }
+
+  static double text_width(const std::string& text) { return kLetterWidth * static_cast<double>(text.size()); }
+
+  /// The first column in which the part has the most bytes.
+  size_t thickest(size_t part) const {
+    size_t best = 0;
+    for (size_t c = 0; c < columns_.size() && columns_[c] != nullptr; ++c) {
+      if (columns_[c]->parts.*kParts[part].bytes > columns_[best]->parts.*kParts[part].bytes) best = c;
+    }
+    return best;
+  }
+
+  /// The most that is alive below a text.
+  int64_t highest_around(const Box& box) const {
+    int64_t most = 0;
+    for (size_t c = 0; c < columns_.size() && columns_[c] != nullptr; ++c) {
+      if (column_x(c) >= box.left - 6 && column_x(c) <= box.right + 6) {
+        most = std::max(most, columns_[c]->parts.total());
+      }
+    }
+    return most;
+  }
+
+  /// The middle of a place in the part where a text of that width fits, if there is one: near the peak, so that texts
+  /// stand below each other, but where the part is hardly thinner than anywhere.
+  std::optional<std::pair<double, double>> room_in(size_t part, double width) const {
+    const auto span = static_cast<size_t>(std::ceil((width + 12) / ((kRight - kLeft) / kColumns)));
+    struct Place {
+      double x, y, height;
+    };
+    std::vector<Place> places;
+    double most = 0;
+    for (size_t c = 0; c + span < columns_.size() && columns_[c + span] != nullptr; ++c) {
+      double low = kBottom, high = 0;  // as the screen has it: the lower edge is the larger number
+      for (size_t i = c; i <= c + span; ++i) {
+        low = std::min(low, y(below(*columns_[i], part)));
+        high = std::max(high, y(below(*columns_[i], part + 1)));
+      }
+      if (low - high <= kLineHeight + 1) continue;
+      places.push_back({(column_x(c) + column_x(c + span)) / 2, (low + high) / 2, low - high});
+      most = std::max(most, low - high);
+    }
+    std::erase_if(places, [&](const Place& place) { return place.height < 0.9 * most; });
+    if (places.empty()) return std::nullopt;
+    const double peak = x(step_.moments[step_.peak_moment()].begin_seconds);
+    const Place best = *std::ranges::min_element(places, {}, [&](const Place& p) { return std::abs(p.x - peak); });
+    return std::pair{best.x, best.y};
+  }
+
+  const Timeline plain_, step_;
+  const int64_t baseline_bytes_;
+  int64_t budget_;  ///< 0: none to be shown
+  const bool has_plan_;
+  const double seconds_;
+  double most_ = 1, top_bytes_ = 1;
+  std::vector<const TimelineMoment*> columns_;
+  std::vector<Box> taken_;  ///< by labels
+  std::string out_;
+};
+
+}  // namespace
+
+std::string to_svg(const Run& run) {
+  if (const std::string wrong = run.problem(); !wrong.empty())
+    throw Error("[run] " + wrong + "; record the step again");
+  return Picture(run).draw();
+}
+
+}  // namespace remat
