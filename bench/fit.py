@@ -4,9 +4,9 @@ halving with real steps, and how much larger the batch becomes; writes bench/res
 
   bench/fit.py [MODEL ...] [--budgets 100 60 40] [--full] [--build build/release] [--out bench/results]
 
-Six small models and three budgets (shares of plain's activation peak at the usual batch), about fifteen minutes. `steps_off`:
-by how many of the sizes the prediction is too small (negative) or too large. --full: GPT, BERT and ResNet-50 in their own
-sizes, without halving, for the batch at no more than 15 % less a second than plain's: about half an hour.
+Six small models and three budgets (shares of plain's activation peak at the usual batch), about fifteen minutes.
+`steps_off`: by how many of the sizes to choose from an answer is too small (negative) or too large. --full: GPT, BERT and
+ResNet-50 in their own sizes, without halving, for the batch at no more than 15 % less a second than plain's.
 """
 
 import argparse
@@ -56,7 +56,8 @@ def measure(args, model, options, share):
     row |= {"fit_seconds": fit["seconds"], "times_plain": worth["size"] / plain["size"] if plain else None}
     if args.full:
         return row
-    predicted, halved = run(args, model, options, *budget, "--predict"), run(args, model, options, *budget, "--by-halving")
+    predicted = run(args, model, options, *budget, "--predict")
+    halved = run(args, model, options, *budget, "--by-halving")
     sizes = [0, *halved["sizes"]]
 
     def steps_off(name, size):
@@ -87,7 +88,8 @@ def summary(row):
     if "time_ratio" not in row:
         return text
     off = ", ".join(f"{name} {by:+d}" for name, by in row["steps_off"].items())
-    return text + f", halving {row['halving_seconds']:.1f} s (x{row['time_ratio']:.2f}, predicted alone x{row['predict_time_ratio']:.2f}); steps off: {off}"
+    ratios = f"x{row['time_ratio']:.2f}, predicted alone x{row['predict_time_ratio']:.2f}"
+    return text + f", halving {row['halving_seconds']:.1f} s ({ratios}); steps off: {off}"
 
 
 def main():
@@ -112,7 +114,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     result = {"figure": figure, "date": date, "trial": trial, "versions": describe(), "rows": rows}
     (args.out / f"{date}-{figure}.json").write_text(json.dumps(result, indent=1) + "\n")
-    # Beyond by times that vary: a step without a plan drops by what it measures.
+    # Under remat, times that vary may decide: a step without a plan drops by what it measures.
     if any(by > 0 for row in rows for name, by in row.get("steps_off", {}).items() if name.startswith("plain")):
         sys.exit("bench: plain's largest batch was predicted too large")
 

@@ -176,13 +176,22 @@ def fit(
     and its steps raise is handed on.
     """
     runner = _Runner(make_step, _bytes_of(budget), steps, device_of("cpu" if device is None else device))
-    chosen = [size.__index__() for size in sizes]
+    chosen = list(sizes)
+    for size in chosen if effective is None else [*chosen, effective]:
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise Error(f"[fit] a size of {size!r} has no meaning; give whole numbers")
     if not isinstance(what, str):
         raise Error(f"[fit] what is {what!r}; use a word for what the sizes are of, as in 'batch'")
     if effective is not None and effective < 1:
         raise Error(f"[fit] an effective {what} of {effective} has no meaning; give 1 or more, or None")
     text, table = _C.fit(
-        chosen, runner.budget_bytes, float(most_loss_percent), effective or 0, bool(predict), what, runner.run
+        [size.__index__() for size in chosen],
+        runner.budget_bytes,
+        float(most_loss_percent),
+        effective or 0,
+        bool(predict),
+        what,
+        runner.run,
     )
     return _fit_of(text, table)
 
@@ -216,9 +225,7 @@ def _fit_of(text: str, table: str) -> Fit:
 class _Runner:
     """Runs steps as the search asks for them."""
 
-    def __init__(
-        self, make_step: Callable[[int], Step], budget_bytes: int, steps: int, device: torch.device
-    ) -> None:
+    def __init__(self, make_step: Callable[[int], Step], budget_bytes: int, steps: int, device: torch.device) -> None:
         if device.type != "cpu":
             raise Error(f"[fit] steps on {device.type} are not recorded; fit() is for the CPU")
         if not callable(make_step):

@@ -136,6 +136,8 @@ def test_errors_of_the_step_are_handed_on(model):
         ({"budget": "40%"}, "would be of each size's own peak"),
         ({"sizes": []}, "there are no sizes"),
         ({"sizes": [2, 1]}, "size 1 follows 2"),
+        ({"sizes": [1.5]}, "a size of 1.5"),
+        ({"effective": "8"}, "a size of '8'"),
         ({"steps": 1}, "steps is 1"),
         ({"effective": 0}, "an effective batch of 0"),
         ({"most_loss_percent": 101}, "a loss of 101"),
