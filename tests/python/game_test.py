@@ -40,11 +40,12 @@ def test_learns_to_catch_and_the_same_within_a_budget(tmp_path):
 
 
 def test_learns_to_balance_and_the_same_within_a_budget(tmp_path):
-    plain, report = play(tmp_path, "--steps", 4000, "--seed", 1, "--plain")
+    words = ["--steps", 5000, "--schedule", "cosine", "--seed", 1]
+    plain, report = play(tmp_path, *words, "--plain")
     assert plain.returncode == 0, plain.stderr
     evaluation = report["evaluation"]
     assert evaluation["before"] < 30 and evaluation["after"] > 60, evaluation
-    within, other = play(tmp_path, "--steps", 4000, "--seed", 1, "--budget", "90%")
+    within, other = play(tmp_path, *words, "--budget", "50%")
     assert within.returncode == 0, within.stderr
     assert other["evaluation"] == evaluation and other["returns"] == report["returns"]
     assert losses(other) == losses(report)
