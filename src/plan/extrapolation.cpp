@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "plan/scaled_seconds.h"
+#include "plan/other_sizes.h"
 
 namespace remat {
 namespace {
@@ -49,6 +49,8 @@ class Extrapolator {
       GraphEvent& event = graph.events[e];
       event.delta = std::llround(at_size([&](size_t k) { return graphs_[k]->events[e].delta; }));
       event.rise = std::max(event.delta, bytes([e](const Graph& g) { return g.events[e].rise; }));
+      event.reused = bytes([e](const Graph& g) { return g.events[e].reused; });
+      limit_reused(event);
     }
     scale_seconds(graph, base);
     return graph;

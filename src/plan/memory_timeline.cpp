@@ -203,7 +203,9 @@ Timeline make_timeline(const Graph& graph, const std::vector<Action>& actions) {
 }
 
 Timeline make_timeline(const Graph& graph) {
-  return make_timeline(graph, std::vector<Action>(graph.values.size(), Action::kKeep));
+  Graph plain = graph;
+  for (GraphEvent& event : plain.events) event.reused = 0;
+  return make_timeline(plain, std::vector<Action>(graph.values.size(), Action::kKeep));
 }
 
 }  // namespace remat

@@ -7,7 +7,7 @@
 #include <remat/budget.h>
 #include <remat/planner.h>
 
-#include "plan/timeline.h"
+#include "plan/levels.h"
 
 namespace remat {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/scaled_seconds.h"
+#include "plan/other_sizes.h"
 
 namespace remat {
 namespace {
@@ -14,11 +14,6 @@ constexpr double kRidge = 1e-13;        ///< regularization: of equally good wei
 constexpr double kExact = 1e-3;         ///< the largest error of an exact prediction, as a share of a value's bytes
 constexpr double kMostWeight = 10;      ///< larger weights would amplify small differences
 constexpr size_t kEnough = 3;           ///< known graphs that tell which bytes grow with the square of a length
-
-/// Predicted bytes are not exact: a sound event's rise has room for what it reuses.
-void limit_reused(GraphEvent& event) {
-  event.reused = std::min(event.reused, event.rise - std::max<int64_t>(0, event.delta));
-}
 
 double median(std::vector<double>& numbers) {
   if (numbers.empty()) return 0;

@@ -12,7 +12,7 @@
 #include "plan/costs.h"
 #include "plan/replay_operators.h"
 #include "plan/step_machine.h"
-#include "plan/timeline.h"
+#include "plan/levels.h"
 
 namespace remat {
 namespace {

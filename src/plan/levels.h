@@ -1,4 +1,4 @@
-// src/plan/timeline.h -- a step's memory where some values are dropped from when they become idle until their next use,
+// src/plan/levels.h -- a step's memory where some values are dropped from when they become idle until their next use,
 // as if recomputing them took no memory.
 #pragma once
 

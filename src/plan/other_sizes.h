@@ -1,5 +1,7 @@
-// src/plan/scaled_seconds.h -- the times of a step in other sizes.
+// src/plan/other_sizes.h -- what predictions of a step in other sizes have in common.
 #pragma once
+
+#include <algorithm>
 
 #include <remat/graph.h>
 
@@ -20,6 +22,11 @@ inline void scale_seconds(Graph& graph, const Graph& base) {
     grown += op.seconds;
   }
   if (before > 0) graph.step_seconds *= grown / before;
+}
+
+/// Predicted bytes are not exact: a sound event's rise has room for what it reuses.
+inline void limit_reused(GraphEvent& event) {
+  event.reused = std::min(event.reused, event.rise - std::max<int64_t>(0, event.delta));
 }
 
 }  // namespace remat
