@@ -23,9 +23,10 @@ class LayerNotes:
         self._handles: list[RemovableHandle] = []
         for path, module in model.named_modules():
             if path and not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
-                self._handles.append(module.register_forward_pre_hook(never_compiled(self._entering(path)), prepend=True))
+                enter, leave = never_compiled(self._entering(path)), never_compiled(self._leaving(path))
+                self._handles.append(module.register_forward_pre_hook(enter, prepend=True))
                 # Called also where the forward pass fails.
-                self._handles.append(module.register_forward_hook(never_compiled(self._leaving(path)), always_call=True))
+                self._handles.append(module.register_forward_hook(leave, always_call=True))
 
     def _entering(self, path: str) -> Any:
         def enter(module: nn.Module, inputs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: what it draws, what the pointer and the keys do, how long it takes to open."""
+"""The page of a report in a real browser: what it draws, what the pointer and keys do, how long it takes to open."""
 
 from __future__ import annotations
 
