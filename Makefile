@@ -80,6 +80,6 @@ long: build  ## Run 24 models in turn for 10,000 steps, with failures (tests/pyt
 bench: build  ## Measure time and memory against plain, into bench/results (about two hours)
 	@.venv/bin/python bench/run.py --build $(BUILD)
 
-table: bench-table  ## Put the newest measurements into README.md
+table: bench-table  ## Put the newest measurements into docs/measured.md and README.md
 bench-table:
 	@bench/readme_table.py

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Rewrites the table between README.md's bench markers, docs/peers.md and docs/planning.svg from the newest results:
-bench/readme_table.py [RESULTS] [README]"""
+"""Rewrites the tables between the bench markers of docs/measured.md and README.md, docs/peers.md and docs/planning.svg
+from the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
 
 import json
 import sys
@@ -93,7 +93,7 @@ def other_lines(results):
     if planned:
         yield (
             f"- `auto` plans a transformer's step, by operators: {'; '.join(planned)} "
-            "([plot](docs/planning.svg); one core)"
+            "([plot](planning.svg); one core)"
         )
 
 
@@ -300,20 +300,26 @@ def text(results):
     return "\n".join(parts)
 
 
+def put(path, tables):
+    """Between the markers of a page."""
+    page = path.read_text()
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        sys.exit(f"readme_table: {path} needs the lines {BEGIN.strip()} and {END}, once each")
+    before, rest = page.split(BEGIN)
+    path.write_text(before + BEGIN + tables + END + rest.split(END)[1])
+
+
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "results"
-    readme = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "README.md"
-    page = readme.read_text()
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        sys.exit(f"readme_table: {readme} needs the lines {BEGIN.strip()} and {END}, once each")
-    before, rest = page.split(BEGIN)
+    root = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT
     results = newest(folder)
     if "peers" in results:
-        (readme.parent / "docs" / "peers.md").write_text(peers_table.page(results["peers"]))
-    readme.write_text(before + BEGIN + text(results) + END + rest.split(END)[1])
+        (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"]))
+        put(root / "README.md", peers_table.first(results["peers"]))
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
-        (readme.parent / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
+        (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
+    put(root / "docs" / "measured.md", text(results))
 
 
 if __name__ == "__main__":

@@ -84,7 +84,10 @@ GameTraining::~GameTraining() = default;
 
 StepResult GameTraining::step() { return impl_->run_step(); }
 int64_t GameTraining::steps_done() const { return impl_->steps_done; }
-int64_t GameTraining::parameter_count() const { return impl_->agent.online().parameter_count(); }
+ParameterCount GameTraining::parameter_count() const {
+  const int64_t count = impl_->agent.online().parameter_count();
+  return {count, count};
+}
 int64_t GameTraining::current_bytes() const { return memory::current(); }
 int64_t GameTraining::batch() const { return impl_->agent.batch(); }
 const std::vector<double>& GameTraining::returns() const { return impl_->agent.returns(); }

@@ -23,7 +23,7 @@ class GameTraining final : public Training {
   /// When it throws, the update can be tried again, with what was drawn for it.
   StepResult step() override;
   int64_t steps_done() const override;
-  int64_t parameter_count() const override;
+  ParameterCount parameter_count() const override;
   int64_t current_bytes() const override;
 
   /// Transitions in an update.

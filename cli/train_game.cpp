@@ -36,7 +36,7 @@ int run_game(const TrainSettings& asked) {
   auto settings = asked;
   settings.batch = training.batch();
   std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
-              format_count(training.parameter_count()).c_str(), settings.game.c_str(),
+              format_count(training.parameter_count().all).c_str(), settings.game.c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
   const double before = training.mean_return(kJudged);
 
