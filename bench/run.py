@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what remat costs and saves; writes bench/results/<date>-<figure>.json. See README.md for the table.
+"""Measures what remat costs and saves; writes bench/results/<date>-<figure>.json. See docs/measured.md for the tables.
 
   bench/run.py [FIGURE ...] [--pairs 9] [--batch gpt=2 ...] [--build build/release] [--out bench/results]
 
