@@ -18,8 +18,7 @@ namespace {
 constexpr int64_t kPartForTimes = 16;
 
 Forecast forecast_of(const Graph& graph) {
-  const std::vector<Action> keep_all(graph.values.size(), Action::kKeep);
-  const int64_t plain = predict(graph, keep_all).peak_bytes;
+  const int64_t plain = graph.plain_peak_bytes();
   const int64_t least = smallest_online_budget(graph);
   return {.baseline_bytes = graph.baseline_bytes,
           .plain_peak_bytes = plain,
