@@ -56,27 +56,6 @@ void bind_plan(py::module_& m) {
           "to_svg", [](const Run& run) { return to_svg(run); }, WithoutLock())
       .def(
           "to_trace", [](const Run& run) { return to_trace(run); }, WithoutLock());
-  py::class_<Run>(m, "Run")
-      .def(py::init([](std::string name, const std::string& graph, std::optional<Plan> plan,
-                       const std::optional<std::string>& report, std::vector<std::string> layers) {
-        const py::gil_scoped_release unlocked;
-        Run run{.name = std::move(name),
-                .graph = graph_from_json(graph),
-                .plan = std::move(plan),
-                .report = std::nullopt,
-                .layers = std::move(layers)};
-        if (report) run.report = report_from_json(*report);
-        if (const std::string wrong = run.problem(); !wrong.empty()) throw Error("[report] " + wrong);
-        return run;
-      }))
-      .def(
-          "to_json", [](const Run& run) { return to_json(run); }, WithoutLock())
-      .def(
-          "to_html", [](const Run& run) { return to_html(run); }, WithoutLock())
-      .def(
-          "to_svg", [](const Run& run) { return to_svg(run); }, WithoutLock())
-      .def(
-          "to_trace", [](const Run& run) { return to_trace(run); }, WithoutLock());
   m.def(
       "plan_curve",
       [](const std::string& graph, const std::vector<int64_t>& budgets) {
