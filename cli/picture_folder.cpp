@@ -8,6 +8,7 @@
 
 #include "cli/fingerprint.h"
 #include "cli/input_file.h"
+#include "cli/planning.h"
 #include "data/decode_picture.h"
 #include "data/file_error.h"
 
@@ -61,6 +62,11 @@ PictureFolder::PictureFolder(std::string path) : path_(std::move(path)) {
                       "has none of train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10) and train.bin "
                       "(CIFAR-100), and no folders of pictures, one for each class; give the directory of one of "
                       "these, unpacked, or to classify texts --hf");
+  }
+  for (const auto& name : names_) {
+    if (utf8(name) == name) continue;
+    data::refuse_file((fs::path(path_) / name).string(),
+                      "has a name that is no UTF-8, which a class needs: results are JSON; rename the folder");
   }
   std::ranges::sort(names_);
   if (are_splits(names_)) {

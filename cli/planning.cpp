@@ -45,8 +45,9 @@ Plan read_plan(const std::string& path) {
 
 Run read_run(const std::string& path) {
   const auto parse = [&](std::string_view text) {
-    // A graph names its format in its first lines; whatever else names it is refused as a run.
-    if (text.substr(0, 200).find("\"remat-graph\"") == std::string_view::npos) return run_from_json(text);
+    // Both name their format first; a run has a graph within it. Whatever else names none is refused as a run.
+    const auto begin = text.substr(0, 200);
+    if (begin.find("\"remat-graph\"") >= begin.find("\"remat-run\"")) return run_from_json(text);
     Run run;
     run.name = utf8(std::filesystem::path(path).filename());
     run.graph = graph_from_json(text);

@@ -8,8 +8,10 @@
 #include <remat/run.h>
 #include <remat/timeline.h>
 
+#include "cli/different_files.h"
 #include "cli/output_file.h"
 #include "cli/planning.h"
+#include "cli/special_file.h"
 #include "cli/table.h"
 
 namespace remat::cli {
@@ -42,10 +44,12 @@ Run planned_run(const ReportSettings& settings) {
 /// Beside the run: "run.json" gives "run.html".
 std::string usual_page(const std::string& run) {
   std::error_code ignored;
-  if (!fs::is_regular_file(run, ignored)) {
+  if (is_special_file(run) || !fs::is_regular_file(run, ignored)) {
     throw Error("[html] '" + run + "' is no file beside which the page could be written; give a path with --html");
   }
-  return fs::path(run).replace_extension(".html").string();
+  const std::string page = fs::path(run).replace_extension(".html").string();
+  check_different_files({{"RUN", run}}, {{"the page", page}});
+  return page;
 }
 
 void print_summary(const Run& run) {
@@ -59,7 +63,10 @@ void print_summary(const Run& run) {
     const auto extra = plain.extra_percent(expected.seconds);
     table.add({"extra time", format_seconds(expected.seconds), extra ? format_number(*extra, 1) + "%" : ""});
   }
-  if (run.report) table.add({"measured peak", format_bytes(run.report->peak_bytes)});
+  if (run.report) {
+    table.add({"measured peak", format_bytes(run.report->peak_bytes),
+               run.report->completed ? "" : "the step did not complete"});
+  }
   std::fputs(table.to_string().c_str(), stdout);
 }
 

@@ -162,9 +162,10 @@ void check_model_paths(const TrainSettings& settings) {
   // transformers would load the adapter in place of a model that lies beside it.
   check_directory(settings, "save-hf", settings.save_model, pretrained::kAdapterConfig);
   check_directory(settings, "save-adapter", settings.save_adapter, "config.json");
-  if (settings.save_adapter.empty() || settings.model.task == kClassify)
-    return;  // a classifier's last layer has a place
-  pretrained::check_adapter(open_directory(settings.model, {}));
+  if (settings.save_adapter.empty()) return;
+  if (settings.model.task != kClassify) return pretrained::check_adapter(open_directory(settings.model, {}));
+  // The labels are not read yet. Pictures are a ViT's; what a BERT trains beside the factors has a place.
+  if (std::error_code error; std::filesystem::is_directory(settings.data, error)) pretrained::refuse_adapter_of_vit();
 }
 
 void check_no_model_file(const TrainSettings& settings, const std::string& path, const std::string& option) {

@@ -17,6 +17,8 @@ constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 /// place for all that is trained of a BERT without weights for its prediction of tokens, and the modules of a ViT are
 /// called differently in each version of transformers.
 void check_adapter(const ModelDirectory& base);
+/// As check_adapter() does for a ViT.
+[[noreturn]] void refuse_adapter_of_vit();
 
 /// Writes factors and trained parameters of `model`, one that base.load() made, to `to` so that peft loads them for the
 /// model in `base`, which the adapter names by its path as given. `to` is created. Throws Error as check_adapter()

@@ -234,7 +234,8 @@ class _Runner:
             raise Error(f"[fit] steps is {steps!r}; use 2 or more: the first has no plan")
         self.budget_bytes = budget_bytes
         self._make_step, self._steps, self._device = make_step, steps, device
-        self._is_first = True
+        self._runs = 0
+        self._begins_anew = True
         memory.start_accounting(device)
 
     def run(self, size: int, mode: str) -> tuple[bool, int, float, str | None]:
@@ -244,13 +245,22 @@ class _Runner:
         step = self._make_step(size)
         if not callable(step):
             raise Error(f"[fit] make_step({size}) returned {step!r}; return a function that runs one step")
-        if mode == "plain":
-            return self._run_plain(step)
-        count = self._steps if mode == "remat" else 1
-        if self._is_first:  # gradients, and whatever else the first step makes and leaves behind
-            self._is_first = False
-            self._run_within(step, 1)
-        return self._run_within(step, count)
+        if mode == "remat":  # its peak is the largest of several steps
+            return self._run_within(step, self._steps)
+        if self._begins_anew:
+            first = self._first_step(step)
+            if not first[0]:
+                return first
+        return self._run_plain(step) if mode == "plain" else self._run_within(step, 1)
+
+    def _first_step(self, step: Step) -> tuple[bool, int, float, str | None]:
+        """Makes gradients, an optimizer's state, and whatever else the first step leaves behind. Where `make_step` makes
+        model and optimizer, every size has such a first step; else the first two tell that there are no more."""
+        before = memory.current(self._device)
+        result = self._run_within(step, 1)
+        self._runs += 1
+        self._begins_anew = self._runs < 2 or memory.current(self._device) > before
+        return result
 
     def _run_plain(self, step: Step) -> tuple[bool, int, float, None]:
         memory.reset_peak(self._device)

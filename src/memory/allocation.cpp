@@ -40,6 +40,10 @@ Allocation allocation_of(const c10::StorageImpl& storage) noexcept {
   return {data.get(), ours ? Block::of(data.get_context())->serial : 0};
 }
 
+bool is_own_memory(const c10::StorageImpl& storage) noexcept {
+  return storage.data_ptr().get_deleter() == &release_block;
+}
+
 uint64_t next_serial() noexcept {
   static std::atomic<uint64_t> next{0};
   return next.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -52,7 +56,7 @@ uint64_t checksum_of(const void* data, size_t bytes) noexcept {
 
 std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage) {
   const at::DataPtr& data = storage.data_ptr();
-  const bool ours = data.get_deleter() == &release_block;
+  const bool ours = is_own_memory(storage);
   const bool end_is_seen = ours || data.get_deleter() == &release_older;
   if (!end_is_seen || data.get_context() == nullptr) return nullptr;
   const std::lock_guard lock(watched().mutex);

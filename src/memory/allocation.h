@@ -31,6 +31,9 @@ struct Allocation {
 /// That of `storage` now.
 Allocation allocation_of(const c10::StorageImpl& storage) noexcept;
 
+/// Did remat's allocator make the memory behind a CPU storage?
+bool is_own_memory(const c10::StorageImpl& storage) noexcept;
+
 /// A number that no allocation had before.
 uint64_t next_serial() noexcept;
 

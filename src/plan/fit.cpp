@@ -99,6 +99,7 @@ class Search {
       const int64_t plain = part == kNext ? -1 : predicted_plain();
       const int64_t wanted = plain < 0 ? 0 : size(plain) / part;
       place = std::max(place + 1, largest_where([&](int64_t size) { return size <= wanted; }));
+      if (forecaster_.at(size(place)).smallest_budget_bytes > budget_) return;  // what fits lies before it
       trial = run_steps(place, FitMode::kRecord);
     }
   }

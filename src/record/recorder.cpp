@@ -8,10 +8,12 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "memory/allocation.h"
 #include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/raise.h"
@@ -193,8 +195,10 @@ void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
 void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
   offered_ = nullptr;
   const at::Tensor& gradient = inputs[0].toTensor();
-  if (!is_plain(gradient) || !gradient.is_contiguous() || !covers_storage(gradient) || under_dispatch_mode()) return;
+  if (!is_plain(gradient) || !covers_storage(gradient) || under_dispatch_mode()) return;
   if (gradient.scalar_type() != inputs[3].toScalarType()) return;
+  // Plain's result has these, and kernels that read it may look at the strides of dimensions of size 1, too.
+  if (gradient.strides() != c10::contiguous_strides(gradient.sizes())) return;
   // A function of the user's that calls the operator may go on to use the gradient.
   const auto node = torch::autograd::get_current_node();
   if (node == nullptr || std::ranges::find(kReusingNodes, node->name()) == kReusingNodes.end()) return;
@@ -202,8 +206,10 @@ void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
   const c10::StorageImpl* const storage = storage_of(gradient);
   if (tape_->values.find(storage) != kNone) return;
   if (!tape_->meta) {
-    offered_ = storage;
-  } else if (gradient.use_count() == 2 && gradient.storage().use_count() == 1) {  // `inputs` has it, too
+    // Memory that is a user's may be read again, or not writable.
+    if (memory::is_own_memory(*storage)) offered_ = storage;
+  } else if (gradient.use_count() <= 3 && gradient.storage().use_count() == 1) {
+    // `inputs` has it, too, and Python's object where the meta device's kernel before was in Python.
     tape_->values.trace->reused(static_cast<int64_t>(storage->nbytes()), storage->data());
   }
 }

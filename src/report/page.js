@@ -304,6 +304,7 @@ const summary = () => {
   }
   if (data.budget) text += `. The budget is ${bytesText(data.budget)}`;
   if (data.decided) text += `. Decided by: ${data.decided}${data.reason ? ` (${data.reason})` : ''}`;
+  if (!data.completed) text += '. The step did not complete';
   find('summary').textContent = `${text}.`;
   document.querySelector('h1').textContent = data.name || 'Memory of a step';
 };

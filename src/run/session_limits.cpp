@@ -5,6 +5,7 @@
 #include <remat/memory.h>
 #include <remat/planner.h>
 
+#include "memory/ledger.h"
 #include "plan/simulate.h"
 #include "run/session_impl.h"
 
@@ -47,7 +48,9 @@ void Session::Impl::note_gradients_of(Tape& tape) {
 
 OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request, int64_t baseline) const {
   OnlineEviction::Known known;
-  known.larger = tape != nullptr && planner.is_outgrown_by(*tape, request);
+  // What remat allocates for itself, such as a generator's state, says nothing of the step's sizes.
+  const int64_t own = memory::FrozenPlain::active() ? 0 : request;
+  known.larger = tape != nullptr && planner.is_outgrown_by(*tape, own);
   const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->counts.adopted_bytes : 0);
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
   // not read yet are taken to be as those read.

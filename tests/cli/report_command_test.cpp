@@ -87,6 +87,18 @@ TEST_F(ReportCommandTest, FilesThatAreNoStepAreRefusedAndNothingIsLost) {
   EXPECT_EQ(written("g.html"), "precious");
 }
 
+TEST_F(ReportCommandTest, ThePageNeverTakesTheRunsPlace) {
+  directory_.write("run.html", to_json(graph_));
+  expect_failure(report({"run.html"}), 2, "RUN and the page are the same file");
+  EXPECT_EQ(written("run.html"), to_json(graph_));
+}
+
+TEST_F(ReportCommandTest, ARunWithoutPlanAndReportIsRead) {
+  directory_.write("run.json", to_json(remat::Run{.name = "bare", .graph = graph_}));
+  EXPECT_EQ(report({"run.json"}).code, 0);
+  EXPECT_TRUE(exists("run.html"));
+}
+
 TEST_F(ReportCommandTest, ABudgetThatIsTooSmallHasItsOwnCode) {
   expect_failure(report({"g.json", "--budget", "1%"}), 3, "[plan] auto found no plan within ");
   EXPECT_FALSE(exists("g.html"));

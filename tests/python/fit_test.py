@@ -103,6 +103,28 @@ def test_the_optimizer_may_be_in_the_step(model):
     assert plain_peak(make_step, SIZES[SIZES.index(found.plain.size) + 1]) > BUDGET
 
 
+def test_what_every_size_makes_anew_counts():
+    def make_step(width):
+        wide = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+        optimizer = torch.optim.AdamW(wide.parameters())
+        x = torch.randn(1024, width)
+
+        def step():
+            optimizer.zero_grad()
+            wide(x).square().mean().backward()
+            optimizer.step()
+
+        return step
+
+    budget = 12 << 20
+    found = remat.fit(make_step, remat.fit_sizes(64, 512, 32), budget, what="width")
+    step = make_step(found.plain.size)
+    step()  # the optimizer's state is there from here on
+    remat.memory.reset_peak("cpu")
+    step()
+    assert remat.memory.peak("cpu") <= budget
+
+
 def test_along_the_depth():
     x = torch.randn(64, 64)
 

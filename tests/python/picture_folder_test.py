@@ -62,7 +62,7 @@ def train(directory, data, *words, out):
     result.unlink(missing_ok=True)
     done = subprocess.run([COMMAND, "train", "--task", "classify", "--data", data, "--image-size", "32", "--batch", "16",
                            "--steps", "4", "--lr", "2e-3", "--json", result, *map(str, words)],
-                          capture_output=True, text=True, cwd=directory)
+                          capture_output=True, text=True, errors="replace", cwd=directory)
     report = json.loads(result.read_text()) if done.returncode == 0 else {"steps": []}
     return done, report, [step["loss_bits"] for step in report["steps"]]
 
@@ -123,6 +123,11 @@ def bad(directory):
     shutil.rmtree(directory / "bad", ignore_errors=True)
     shutil.copytree(directory / "test", directory / "bad")
     return directory / "bad"
+
+
+def test_class_names_that_are_no_text_are_refused(directory, bad):
+    os.rename(bad / "left", os.fsencode(bad) + b"/l\xffeft")
+    assert "no UTF-8" in refused(directory)
 
 
 def test_folders_that_are_no_classes_are_refused(directory, bad):

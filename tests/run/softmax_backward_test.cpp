@@ -132,6 +132,41 @@ TEST_F(SoftmaxBackward, LeavesGradientsAloneInFunctionsOfTheUsers) {
   EXPECT_EQ(run([](const auto& w) { return OwnSoftmax::apply(logits(w)).pow(3).sum(); }).saved_bytes, 0);
 }
 
+/// Its gradient is memory that is not PyTorch's.
+struct GivesOwnMemory : torch::autograd::Function<GivesOwnMemory> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, float* memory) {
+    context->saved_data["memory"] = reinterpret_cast<int64_t>(memory);
+    return input.sum();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list&) {
+    auto* const memory = reinterpret_cast<float*>(context->saved_data["memory"].toInt());
+    return {torch::from_blob(memory, {4, 8}), at::Tensor()};
+  }
+};
+
+TEST_F(SoftmaxBackward, LeavesMemoryOfTheUsersAlone) {
+  std::vector<float> memory(32, 0.5F);
+  const auto weight = torch::randn({4, 8}).requires_grad_();
+  Session session;
+  auto step = session.step();
+  GivesOwnMemory::apply(torch::log_softmax(weight * 2, 1), memory.data()).backward();
+  EXPECT_EQ(memory, std::vector<float>(32, 0.5F));
+}
+
+/// Kernels look at the strides of dimensions of size 1, too.
+TEST_F(SoftmaxBackward, GivesPlainsStrides) {
+  const auto weight = torch::randn({1, 8}).requires_grad_();
+  Session session;
+  auto step = session.step();
+  const at::Tensor x = weight * 2, result = torch::log_softmax(x, 1);
+  std::vector<int64_t> strides;
+  x.register_hook([&](const at::Tensor& gradient) { strides = gradient.strides().vec(); });
+  result.register_hook([](const at::Tensor& gradient) { return torch::empty_strided({1, 8}, {1, 1}).copy_(gradient); });
+  result.pow(2).sum().backward();
+  EXPECT_EQ(strides, (std::vector<int64_t>{8, 1}));
+}
+
 /// A hook gives away what a replay is going to read.
 TEST_F(SoftmaxBackward, LeavesValuesAlone) {
   const auto weight = torch::randn({8, 16}).requires_grad_();

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -53,8 +53,10 @@ def _split_batch(trainer: Trainer, make_loader: Callable[[], Any], budget: int |
 
         def make_step(size: int) -> Callable[[], None]:
             batch = make_batch(size)
+            # The Trainer has the inputs of all micro-batches of an update at once, beside those of the update before.
+            others = torch.empty(2 * (whole // size) * _bytes_of(batch), dtype=torch.uint8)
 
-            def step() -> None:
+            def step(_held: torch.Tensor = others) -> None:
                 trainer.model.zero_grad()
                 trainer.training_step(trainer.model, dict(batch))
 
@@ -82,12 +84,12 @@ def _batches(loader: Any) -> Callable[[int], dict[str, Any]]:
             "set per_device_train_batch_size"
         )
 
-    def bytes_of(index: int) -> int:
-        leaves = tree_leaves(dict(loader.collate_fn([dataset[index]])))
-        return sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
-
-    largest = max(range(min(len(dataset), _EXAMPLES)), key=bytes_of)
+    largest = max(range(min(len(dataset), _EXAMPLES)), key=lambda index: _bytes_of(loader.collate_fn([dataset[index]])))
     return lambda size: loader.collate_fn([dataset[largest] for _ in range(size)])
+
+
+def _bytes_of(batch: Mapping[str, Any]) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(dict(batch)) if isinstance(leaf, torch.Tensor))
 
 
 @contextlib.contextmanager
@@ -95,7 +97,11 @@ def _unchanged(trainer: Trainer) -> Iterator[None]:
     """What steps change is afterwards as it was: buffers, gradients, modes, generators. Steps run in the Trainer's
     precision, which the model gets only later."""
     model: nn.Module = trainer.model
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     modes = [(module, module.training) for module in model.modules()]
     python, numpy_state = random.getstate(), _numpy_state()
@@ -113,7 +119,8 @@ def _unchanged(trainer: Trainer) -> Iterator[None]:
         if numpy_state is not None:
             numpy_state[0].random.set_state(numpy_state[1])
         with torch.no_grad():
-            for buffer, before in buffers:
+            for module, name, buffer, before in buffers:
+                module._buffers[name] = buffer  # forward may have put another in its place
                 buffer.copy_(before)
         for parameter, gradient in gradients:
             parameter.grad = gradient
