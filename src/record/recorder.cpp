@@ -208,7 +208,7 @@ void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
   if (!tape_->meta) {
     // Memory that is a user's may be read again, or not writable.
     if (memory::is_own_memory(*storage)) offered_ = storage;
-  } else if (gradient.use_count() <= 3 && gradient.storage().use_count() == 1) {
+  } else if (tape_->values.trace != nullptr && gradient.use_count() <= 3 && gradient.storage().use_count() == 1) {
     // `inputs` has it, too, and Python's object where the meta device's kernel before was in Python.
     tape_->values.trace->reused(static_cast<int64_t>(storage->nbytes()), storage->data());
   }

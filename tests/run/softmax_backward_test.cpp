@@ -167,6 +167,26 @@ TEST_F(SoftmaxBackward, GivesPlainsStrides) {
   EXPECT_EQ(strides, (std::vector<int64_t>{8, 1}));
 }
 
+/// The meta device's kernels are not ours; only a graph, where there is one, has to know.
+TEST_F(SoftmaxBackward, OnTheMetaDeviceWithAndWithoutAGraph) {
+  const auto meta = at::TensorOptions(at::kMeta);
+  const auto weight = torch::randn({kRows, 32}, meta).requires_grad_(),
+             head = torch::randn({32, kColumns}, meta).requires_grad_();
+  for (const char* planner : {"auto", "online"}) {
+    Session session({.device = at::kMeta, .planner = planner});
+    for (int i = 0; i < 2; ++i) {
+      auto step = session.step();
+      torch::nll_loss(torch::log_softmax(weight.tanh().mm(head), 1), torch::zeros({kRows}, meta.dtype(at::kLong)))
+          .backward();
+      step.end();
+    }
+    if (std::string(planner) == "online") continue;
+    int64_t reused = 0;
+    for (const GraphEvent& event : session.graph().events) reused += event.reused;
+    EXPECT_EQ(reused, kLogits);
+  }
+}
+
 /// A hook gives away what a replay is going to read.
 TEST_F(SoftmaxBackward, LeavesValuesAlone) {
   const auto weight = torch::randn({8, 16}).requires_grad_();
