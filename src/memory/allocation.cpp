@@ -36,7 +36,7 @@ std::atomic<uint64_t> g_ends{0};
 Allocation allocation_of(const c10::StorageImpl& storage) noexcept {
   const at::DataPtr& data = storage.data_ptr();
   if (c10::impl::cow::is_cow_data_ptr(data)) return {nullptr, Allocation::kCopyOnWrite};
-  const bool ours = data.get_deleter() == &release_block && data.get_context() != nullptr;
+  const bool ours = is_own_memory(storage) && data.get_context() != nullptr;
   return {data.get(), ours ? Block::of(data.get_context())->serial : 0};
 }
 

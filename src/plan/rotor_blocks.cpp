@@ -67,7 +67,7 @@ RotorBlocks::RotorBlocks(const Graph& graph, const Cuts& cuts, const Chain& chai
     : seconds(chain.seconds), tail_seconds(chain.tail_seconds) {
   const size_t count = seconds.size();
   if (count == 0) return;
-  const int64_t peak = Simulator(graph).run(Actions(graph.values.size(), Action::kKeep)).peak_bytes;
+  const int64_t peak = kept_peak_bytes(graph);
   const double slot = std::max(1.0, static_cast<double>(peak - graph.baseline_bytes) / slots);
   // Rounded to the nearest slot, since rounded up, many small blocks would need too many slots. Bytes above all slots
   // do not fit, however many they are (a graph's values may be larger than its peak).

@@ -62,4 +62,8 @@ Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_repla
   return result;
 }
 
+int64_t kept_peak_bytes(const Graph& graph) {
+  return Simulator(graph).run(std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes;
+}
+
 }  // namespace remat

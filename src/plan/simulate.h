@@ -39,4 +39,8 @@ class Simulator {
   StepMachine<std::vector<ValueState>, PlanPolicy> machine_;
 };
 
+/// The peak of a step of a sound graph that keeps every value. Below plain's where it reuses memory
+/// (GraphEvent::reused).
+int64_t kept_peak_bytes(const Graph& graph);
+
 }  // namespace remat

@@ -19,10 +19,6 @@ constexpr int64_t kFewEvictions = 8;  ///< in a step that follows a plan well
 constexpr int kLook = 8;              ///< steps
 constexpr int kLongestPause = 64;     ///< surprises
 
-int64_t plain_peak_of(const Graph& graph) {
-  return Simulator(graph).run(planners::Actions(graph.values.size(), Action::kKeep)).peak_bytes;
-}
-
 /// By an operator.
 double made_bytes(const Graph& graph, size_t index) {
   double bytes = 1;
@@ -75,7 +71,7 @@ size_t StepPlanner::times_seen(uint64_t structure) const {
 /// Of its structure.
 bool StepPlanner::is_largest(const KnownStep& step) const {
   return std::ranges::none_of(known_, [&](const KnownStep& other) {
-    return other.structure == step.structure && other.plain_peak > step.plain_peak;
+    return other.structure == step.structure && other.kept_peak > step.kept_peak;
   });
 }
 
@@ -138,8 +134,7 @@ bool StepPlanner::needs_search(const KnownStep& step) const {
   return is_largest(step) && std::ranges::none_of(known_, [&](const KnownStep& other) {
            if (&other == &step || other.structure != step.structure) return false;
            const bool searched = other.front || other.exploration != nullptr;
-           return searched &&
-                  kMuchLarger * static_cast<double>(other.plain_peak) > static_cast<double>(step.plain_peak);
+           return searched && kMuchLarger * static_cast<double>(other.kept_peak) > static_cast<double>(step.kept_peak);
          });
 }
 
@@ -158,7 +153,7 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
     if (step.structure != seen.structure) continue;
     if (needs_search(step)) return step;
     const bool searched = step.front || step.exploration != nullptr;
-    if (searched && (result == &seen || step.plain_peak > result->plain_peak)) result = &step;
+    if (searched && (result == &seen || step.kept_peak > result->kept_peak)) result = &step;
   }
   return *result;
 }
@@ -178,7 +173,7 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   use_largest_packed(seen.graph, graph);
   const bool same = same_memory(seen.graph, graph);
   seen.graph = std::move(graph);
-  seen.plain_peak = plain_peak_of(seen.graph) - seen.graph.baseline_bytes;
+  seen.kept_peak = kept_peak_bytes(seen.graph) - seen.graph.baseline_bytes;
   const size_t before = times_seen(seen.structure);
   if (before == 0) new_ones_ = std::max(0, new_ones_ - 1);
   const bool more = seen.samples.size() < kSamples;

@@ -17,12 +17,6 @@ namespace {
 /// second step of a small MLP took more than a 16th, and none of 720 more than a 12th.)
 constexpr int64_t kPartForTimes = 8;
 
-/// Bytes that a step which drops nothing adds.
-int64_t plain_activations(const Graph& graph) {
-  const std::vector<Action> keep_all(graph.values.size(), Action::kKeep);
-  return Simulator(graph).run(keep_all).peak_bytes - graph.baseline_bytes;
-}
-
 }  // namespace
 
 int64_t Session::Impl::gradients_now() const {
@@ -64,8 +58,8 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
   known.unlike = tape != nullptr && graph == nullptr;
   if (graph != nullptr && !known.larger) {
-    const int64_t least = least_without_plan(*graph), plain = plain_activations(*graph);
-    known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, plain)) +
+    const int64_t least = least_without_plan(*graph), kept = kept_peak_bytes(*graph) - graph->baseline_bytes;
+    known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, kept)) +
                       new_gradients(graph->gradient_bytes);
   }
   return known;

@@ -91,7 +91,7 @@ class StepPlanner {
     Graph graph;
     uint64_t fingerprint = 0;
     uint64_t structure = 0;
-    int64_t plain_peak = 0;          ///< bytes above the baseline
+    int64_t kept_peak = 0;           ///< bytes above the baseline, of a step that keeps all
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress
     std::optional<planners::ParetoFront> front;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -29,6 +30,13 @@ inline void expect_failure(const Outcome& outcome, int code, const std::string& 
 
 class CommandFixture : public ::testing::Test {
  protected:
+  using Words = std::vector<std::string>;
+
+  static Words joined(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
   Outcome run(const std::vector<std::string>& words, Setting setting = {}) const {
     setting.directory = directory_.path("");
     return run_command(words, setting);
@@ -44,8 +52,6 @@ class CommandFixture : public ::testing::Test {
 // With a file "text", and a GPT so small that a step takes milliseconds.
 class TrainingFixture : public CommandFixture {
  protected:
-  using Words = std::vector<std::string>;
-
   TrainingFixture() {
     std::string text;
     for (int i = 0; text.size() < 20000; ++i) text += "the " + std::to_string(i * i % 997) + " of ";
@@ -59,8 +65,7 @@ class TrainingFixture : public CommandFixture {
   static Words with_model(const std::string& subcommand, const Words& more) {
     Words words = {subcommand, "--data", "text", "--layers", "2", "--width", "32", "--seq", "32", "--batch", "16"};
     if (std::ranges::find(more, "mlp") == more.end()) words.insert(words.end(), {"--heads", "2"});
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    return joined(std::move(words), more);
   }
 };
 

@@ -6,15 +6,12 @@ namespace {
 
 using test::expect_failure;
 using test::holds;
-using Words = std::vector<std::string>;
 
 class FitCommandTest : public test::CommandFixture {
  protected:
   // So small that a step takes milliseconds.
   test::Outcome fit(const Words& more) const {
-    Words words = {"fit", "mlp", "--width", "64", "--budget", "60%", "--json", "j.json"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run(words);
+    return run(joined({"fit", "mlp", "--width", "64", "--budget", "60%", "--json", "j.json"}, more));
   }
 
   nlohmann::json found(const Words& more) const {

@@ -15,16 +15,13 @@ using test::holds;
 using test::Outcome;
 using test::read_all;
 using test::Setting;
-using Words = std::vector<std::string>;
 
 class PlanCommandTest : public test::CommandFixture {
  protected:
   PlanCommandTest() { directory_.write("g.json", to_json(graph_)); }
 
   Outcome plan(const Words& more, const Setting& setting = {}) const {
-    Words words = {"plan", "g.json"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run(words, setting);
+    return run(joined({"plan", "g.json"}, more), setting);
   }
 
   Plan written_plan(const std::string& name) const { return plan_from_json(read_all(directory_.path(name))); }

@@ -16,9 +16,7 @@ class RanksCommandTest : public test::TrainingFixture {
  protected:
   /// Loss bits of each step.
   std::vector<uint32_t> losses(const Words& more) const {
-    Words words = {"--steps", "5", "--json", "run.json"};
-    words.insert(words.end(), more.begin(), more.end());
-    const auto outcome = train(words);
+    const auto outcome = train(joined({"--steps", "5", "--json", "run.json"}, more));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     std::vector<uint32_t> result;
     const auto run = json("run.json");

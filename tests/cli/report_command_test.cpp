@@ -14,17 +14,12 @@ using test::expect_failure;
 using test::holds;
 using test::Outcome;
 using test::read_all;
-using Words = std::vector<std::string>;
 
 class ReportCommandTest : public test::TrainingFixture {
  protected:
   ReportCommandTest() { directory_.write("g.json", to_json(graph_)); }
 
-  Outcome report(const Words& more) const {
-    Words words = {"report"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run(words);
-  }
+  Outcome report(const Words& more) const { return run(joined({"report"}, more)); }
   std::string written(const std::string& name) const { return read_all(directory_.path(name)); }
 
   Graph graph_ = chain_graph(40);

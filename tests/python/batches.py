@@ -1,6 +1,9 @@
-"""The batches that `remat train` takes of a text, made by another program."""
+"""A text, and the batches that `remat train` takes of one, made by another program."""
 
 import torch
+
+WORDS = "in the beginning god created heaven and earth was without form void darkness upon face of deep".split()
+TEXT = " ".join(WORDS[i * i % 97 % len(WORDS)] for i in range(5000))
 
 
 def mix(x):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from batches import masked_batch, next_token_batch
+from batches import TEXT, WORDS, masked_batch, next_token_batch
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -19,8 +19,6 @@ COMMAND = os.environ.get("REMAT_COMMAND")
 if not COMMAND:
     pytest.skip("REMAT_COMMAND names no command: run these by ctest", allow_module_level=True)
 
-WORDS = "in the beginning god created heaven and earth was without form void darkness upon face of deep".split()
-TEXT = " ".join(WORDS[i * i % 97 % len(WORDS)] for i in range(5000))
 SEQ, ROWS, STEPS, LR = 24, 6, 4, 1e-2
 SIZES = dict(num_hidden_layers=4, num_attention_heads=4, intermediate_size=64, hidden_size=32)
 TASKS = {"gpt2": "next-token", "llama": "next-token", "masked": "mlm", "labels": "classify"}

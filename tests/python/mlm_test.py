@@ -8,15 +8,13 @@ import subprocess
 import pytest
 import torch
 
-from batches import masked_batch
+from batches import TEXT, WORDS, masked_batch
 
 transformers = pytest.importorskip("transformers")
 COMMAND = os.environ.get("REMAT_COMMAND")
 if not COMMAND:
     pytest.skip("REMAT_COMMAND names no command: run these by ctest", allow_module_level=True)
 
-WORDS = "in the beginning god created heaven and earth was without form void darkness upon face of deep".split()
-TEXT = " ".join(WORDS[i * i % 97 % len(WORDS)] for i in range(5000))
 SEQ = 24
 TRAIN = ["--steps", "4", "--batch", "6", "--seq", str(SEQ), "--lr", "3e-3"]
 
