@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -27,6 +28,10 @@ bool is_watching_operators();
 /// Is there a record of any thread from which backward passes may still recompute values? Where there is none,
 /// hand_out() and announce_write() have nothing to do.
 bool is_anything_recorded();
+
+/// May replays run the operator that `name` names ("aten::mm"), in all of its overloads and with any arguments? False
+/// for a name that no registered operator has.
+bool is_repeatable(const std::string& name);
 
 /// Kernels that write to tensors through pointers, such as compiled ones, are at work on this thread: nothing is
 /// recorded, what they make is kept and never recomputed, and writes to recorded tensors are seen. Regions nest.

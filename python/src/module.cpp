@@ -6,6 +6,7 @@ PYBIND11_MODULE(_C, m) {
   options.disable_function_signatures();
   m.attr("version") = REMAT_VERSION;
   m.attr("torch_version") = REMAT_TORCH_VERSION;
+  remat::python::bind_compiled(m);
   remat::python::bind_doors(m);
   remat::python::bind_errors(m);
   remat::python::bind_fit(m);

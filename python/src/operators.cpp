@@ -1,3 +1,4 @@
+#include <remat/extension.h>
 #include <remat/operators.h>
 
 #include "module.h"
@@ -7,6 +8,7 @@ namespace remat::python {
 void bind_operators(py::module_& m) {
   m.def("declare_repeatable", &declare_repeatable, py::call_guard<py::gil_scoped_release>());
   m.def("declare_not_repeatable", &declare_not_repeatable, py::call_guard<py::gil_scoped_release>());
+  m.def("is_repeatable", &extension::is_repeatable, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace remat::python

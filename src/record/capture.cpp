@@ -6,6 +6,7 @@
 #include "record/generator_state.h"
 #include "record/read_checksum.h"
 #include "record/recorder.h"
+#include "record/tensors_of.h"
 #include "record/trace.h"
 
 namespace remat {
@@ -30,9 +31,13 @@ bool is_parameter(const at::Tensor& tensor) {
 }
 
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
+  std::optional<c10::Device> device;
   for (const auto& input : inputs) {
-    if (input.isTensor() && input.toTensor().defined()) return input.toTensor().device();
     if (input.isDevice()) return input.toDevice();
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !device) device = tensor.device();
+    });
+    if (device) return *device;
   }
   return c10::kCPU;
 }

@@ -252,6 +252,21 @@ class Registry {
     }
   }
 
+  bool all_repeat(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    bool found = false;
+    for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {
+      if (!names(name, registered)) continue;
+      const auto handle = c10::Dispatcher::singleton().findOp(registered);
+      if (!handle || !handle->hasSchema()) continue;
+      auto& slot = infos_[registered];
+      if (slot == nullptr) slot = make(*handle);
+      found = true;
+      if (!slot->repeatable() || slot->races) return false;
+    }
+    return found;
+  }
+
  private:
   static bool names(const std::string& name, const c10::OperatorName& op) {
     return op.name == name || (!op.overload_name.empty() && op.name + "." + op.overload_name == name);
@@ -338,6 +353,8 @@ void declare_repeatable(const std::string& name) { declare_operator(name, Declar
 void declare_not_repeatable(const std::string& name, bool writes_arguments) {
   declare_operator(name, writes_arguments ? Declared::kWritesArguments : Declared::kNotRepeatable);
 }
+
+bool is_repeatable_operator(const std::string& name) { return registry().all_repeat(name); }
 
 bool operator_exists(const std::string& name) {
   for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {

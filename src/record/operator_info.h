@@ -97,4 +97,8 @@ void declare_operator(const std::string& name, Declared declared);
 /// True if `name` is that of a registered operator: with an overload ("aten::add.Tensor"), or of any overload.
 bool operator_exists(const std::string& name);
 
+/// True if `name` is that of a registered operator, and calls of any overload of it, with any arguments and on any number
+/// of threads, repeat.
+bool is_repeatable_operator(const std::string& name);
+
 }  // namespace remat

@@ -1,6 +1,7 @@
 #include <remat/extension.h>
 
 #include "memory/ledger.h"
+#include "record/operator_info.h"
 #include "record/recorder.h"
 #include "record/tapes.h"
 #include "run/saved_tensor.h"
@@ -16,6 +17,8 @@ int64_t recorded_operators() {
 }
 bool is_watching_operators() { return Recorder::is_watching_operators(); }
 bool is_anything_recorded() { return Tapes::all().exist(); }
+
+bool is_repeatable(const std::string& name) { return is_repeatable_operator(name); }
 
 struct OpaqueRegion::Impl {
   std::shared_ptr<Tape> tape;  ///< that its recorder writes
