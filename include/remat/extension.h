@@ -33,6 +33,10 @@ bool is_anything_recorded();
 /// for a name that no registered operator has.
 bool is_repeatable(const std::string& name);
 
+/// Is `tensor` what torch::empty() or the like made while this thread was recording, with no operator that has written
+/// to it since?
+bool is_unwritten(const at::Tensor& tensor);
+
 /// Kernels that write to tensors through pointers, such as compiled ones, are at work on this thread: nothing is
 /// recorded, what they make is kept and never recomputed, and writes to recorded tensors are seen. Regions nest.
 class OpaqueRegion {
