@@ -33,8 +33,8 @@ bool is_anything_recorded();
 /// for a name that no registered operator has.
 bool is_repeatable(const std::string& name);
 
-/// Is `tensor` what torch::empty() or the like made while this thread was recording, with no operator that has written
-/// to it since?
+/// Is `tensor` memory without contents that compiled code has allocated while this thread was recording, with no
+/// operator that has written to it since?
 bool is_unwritten(const at::Tensor& tensor);
 
 /// Kernels that write to tensors through pointers, such as compiled ones, are at work on this thread: nothing is

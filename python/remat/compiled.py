@@ -68,7 +68,7 @@ def _launcher(kernel: Any, arguments: str, repeatable: bool) -> Callable[..., No
 def _allocator(allocate: Any) -> Callable[..., torch.Tensor]:
     def empty(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
         if _C.is_recording():
-            return torch.empty_strided(size, stride, dtype=dtype)
+            return torch.ops.compiled.empty_strided(size, stride, dtype=dtype)
         return allocate(size, stride, dtype)
 
     return empty

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <remat/error.h>
 #include <remat/extension.h>
@@ -36,6 +37,11 @@ void define(const std::string& name, const std::string& signature) {
 
 c10::OperatorHandle find(const std::string& name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(("compiled::" + name).c_str(), "");
+}
+
+/// What compiled code allocates. torch::empty() would not do: what that makes may be filled through pointers too.
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype) {
+  return at::detail::empty_strided_cpu(size, stride, dtype);
 }
 
 // ---- Kernels ----
@@ -221,6 +227,9 @@ py::tuple call_graph(const std::string& name, const py::list& inputs) {
 }  // namespace
 
 void bind_compiled(py::module_& m) {
+  library().def("empty_strided(int[] size, int[] stride, *, ScalarType dtype) -> Tensor");
+  library().impl("empty_strided", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &empty_strided));
+  declare_repeatable("compiled::empty_strided");
   m.def("define_kernel", &define_kernel);
   m.def("call_kernel", &call_kernel);
   m.def("define_graph", &define_graph);

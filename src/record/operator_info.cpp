@@ -171,6 +171,8 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
 
   const auto& arguments = schema.arguments();
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
+  info.blank = base == "compiled::empty_strided";  // of python/src/compiled.cpp
+  if (info.blank) info.workspace_result = 0;
   info.fills_result = contains(kFillingFactories, base);
   info.overwrites = contains(kFills, base);
   info.reuses_gradient = contains(kReusingGradient, base);

@@ -28,8 +28,7 @@ bool is_unwritten(const at::Tensor& tensor) {
   const ValueId id = tape.values.find(storage_of(tensor));
   if (id == kNone) return false;
   const Value& value = tape.values[id];
-  return value.raw && !value.filled && value.producer != kNone && tape.program[value.producer].info->factory &&
-         !value.written_unseen();
+  return value.producer != kNone && tape.program[value.producer].info->blank;
 }
 
 struct OpaqueRegion::Impl {
