@@ -48,7 +48,7 @@ class Site:
         """The page for a path of the repository; one with the file is made where there is none."""
         if path in PAGES:
             return PAGES[path]
-        if re.fullmatch(r"docs/[\w.-]+\.(md|svg|png)", path):
+        if re.fullmatch(r"docs/([\w.-]+\.md|[\w./-]+\.svg)", path):
             return path.removeprefix("docs/")
         if not (ROOT / path).exists():
             raise SystemExit(f"build.py: a document links to {path}, which does not exist")
@@ -113,7 +113,7 @@ def cpp_reference() -> str:
         what = re.sub(r"^\S+ -- ", "", lines[0])
         text += titled(f"remat/{header.name}", "-")
         text += rst_of([what[:1].upper() + what[1:], *lines[1:]])
-        text += f".. doxygenfile:: {header.name}\n   :sections: briefdescription detaileddescription innerclass innernamespace public* enum func typedef var define\n\n"
+        text += f".. doxygenfile:: {header.name}\n\n"
     return text
 
 
@@ -157,7 +157,7 @@ def section_of(module: str, names: list[str], home: str) -> str:
     tree = ast.parse((ROOT / "python" / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8"))
     kinds = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     title = module if home == module else ", ".join(names)
-    text = titled(title, "-") + (ast.get_docstring(tree, clean=False) or "").strip() + "\n\n"
+    text = titled(title, "-") + (ast.get_docstring(tree, clean=False) or "").rstrip() + "\n\n"
     for name in names:
         what = "function"
         if isinstance(kinds[name], ast.ClassDef):
@@ -185,7 +185,9 @@ def main() -> None:
         if path.endswith(".md") and path != "README.md":
             site.document(path)
     for file in (ROOT / "docs").rglob("*.svg"):
-        shutil.copy(file, site.source / file.relative_to(ROOT / "docs").name)
+        picture = site.source / file.relative_to(ROOT / "docs")
+        picture.parent.mkdir(exist_ok=True)
+        shutil.copy(file, picture)
     site.write("reference/cpp.rst", cpp_reference())
     site.write("reference/python.rst", python_reference())
     sphinx = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "-q", "-E", "-c", str(SITE)]

@@ -36,6 +36,7 @@ napoleon_use_ivar = True
 default_role = "literal"  # of the docstrings, which are reStructuredText
 
 breathe_default_project = "remat"
+breathe_show_include = False
 breathe_default_members = ("members",)
 cpp_maximum_signature_line_length = 88
 
@@ -45,6 +46,9 @@ nitpick_ignore_regex = [
     ("cpp:.*", ".*"),
     ("py:.*", r"(?!remat\b).*|remat\._.*|remat\.layers\..*"),
 ]
+
+# Each header opens the namespace anew.
+suppress_warnings = ["duplicate_declaration.cpp"]
 
 html_theme = "furo"
 html_static_path = [str(Path(__file__).parent / "static")]
