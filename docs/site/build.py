@@ -29,7 +29,7 @@ PAGES = {
 NOT_EXPORTED = {"remat.report": ["Picture"]}  # what a public call returns
 SHOWN = {"remat.estimate": ["estimate", "Estimate", "Point", "optimizer_state_bytes"]}  # of its public names
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".cmake": "cmake"}
-LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 class Site:
@@ -71,12 +71,14 @@ class Site:
         page = PAGES.get(path) or self.page_of(path)
 
         def link(match: re.Match[str]) -> str:
-            opening, target, anchor, closing = match.groups()
+            words, target, anchor = match.groups()
             if re.match(r"[a-z]+:", target):
                 return match[0]
             there = os.path.normpath(os.path.join(os.path.dirname(path), target))
             to = os.path.relpath(self.page_of(there), os.path.dirname(page) or ".")
-            return f"{opening}{to}{anchor or ''}{closing}"
+            name = os.path.basename(target)
+            words = "" if name == words and to.endswith((".md", ".rst")) else words  # a page's title says more
+            return f"[{words}]({to}{anchor or ''})"
 
         parts = re.split(r"(^```.*?^```$)", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         text = "".join(part if part.startswith("```") else LINK.sub(link, part) for part in parts)
@@ -141,7 +143,8 @@ def python_reference() -> str:
         if not isinstance(node, ast.ImportFrom) or not node.module.startswith("remat."):
             continue
         names = [alias.name for alias in node.names if alias.name in public]
-        text += section_of(node.module, names, "remat")
+        if names:
+            text += section_of(node.module, names, "remat")
         text += "".join(f".. autoclass:: {node.module}.{name}\n   :members:\n\n" for name in NOT_EXPORTED.get(node.module, []))
     for module in ("remat.memory", "remat.estimate", "remat.integrations.transformers", "remat.integrations.lightning"):
         text += section_of(module, SHOWN.get(module) or public_names(module), module)

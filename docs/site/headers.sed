@@ -4,3 +4,7 @@ s/^.*\([A-Za-z]+&&\) noexcept;.*$//
 s/^.*\(const ErrorInFlight& .*$//
 # Names of headers in comments are no links to their sources.
 \,///,s,remat/([a-z_]+\.h),remat/%\1,g
+# Private parts.
+/^ private:/,/^};/{
+/^};/!s/.*//
+}
