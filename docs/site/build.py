@@ -136,7 +136,7 @@ def rst_of(lines: list[str]) -> str:
 def python_reference() -> str:
     """Every public name, under the module that it comes from."""
     package = ROOT / "python/remat"
-    text = titled("Python reference") + "Made of the docstrings, which ``help(remat)`` shows too.\n\n.. currentmodule:: remat\n\n"
+    text = titled("Python reference") + "Made of the docstrings, which ``help(remat)`` shows too.\n\n.. currentmodule:: remat\n.. highlight:: python\n\n"
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
     public = {name.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__" for name in node.value.elts}
     for node in tree.body:

@@ -57,5 +57,6 @@ html_css_files = ["remat.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"source_edit_link": "", "top_of_page_buttons": []}
+highlight_language = "text"  # of code that names none
 pygments_style = "friendly"
 pygments_dark_style = "monokai"

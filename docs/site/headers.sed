@@ -8,3 +8,5 @@ s/^.*\(const ErrorInFlight& .*$//
 /^ private:/,/^};/{
 /^};/!s/.*//
 }
+# Declarations of what is not ours.
+/^namespace (c10d|torch::optim) \{/,/^\}/s/.*//
