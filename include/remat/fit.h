@@ -2,7 +2,7 @@
 //
 // Steps of a few small sizes are recorded; their graphs tell what any other size takes. What that predicts is then
 // measured, and lowered until it holds. Every run keeps to the budget, so that nothing is found by running out of
-// memory. No torch, no clock, no files here: whoever asks runs the steps.
+// memory. No torch, no clock, no files here: whoever asks runs the steps, on the thread that calls fit().
 #pragma once
 
 #include <cstdint>
