@@ -4,6 +4,7 @@
 Each shows one planner on one step: which operators run when, and what memory they hold. The step is the zoo's MLP. Its
 times are set, so that the pictures come out the same on every machine.
 """
+
 from __future__ import annotations
 
 import json
@@ -88,14 +89,20 @@ def picture(events: list[dict], percent: int) -> str:
     def y(size: float) -> float:
         return MEMORY[1] - (MEMORY[1] - MEMORY[0]) * size / top
 
+    def wide(work: dict) -> float:
+        return max(1.0, (RIGHT - LEFT) * work["dur"] / end)
+
     height = (SCHEDULE[1] - SCHEDULE[0]) / (last_operator + 1)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} 324" font-family="sans-serif" font-size="12" fill="#333">']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} 324"'
+        ' font-family="sans-serif" font-size="12" fill="#333">'
+    ]
     out.append(f'<rect width="{WIDTH}" height="324" fill="#fff"/>')
     out += legend([*COLORS.items()], 18)
     for kind, color in COLORS.items():
         path = "".join(
             f"M{x(work['ts']):.1f} {SCHEDULE[1] - height * (work['args']['operator'] + 1):.1f}"
-            f"h{max(1.0, x(work['ts'] + work['dur']) - x(work['ts'])):.1f}v{max(height, 3.2):.1f}h-{max(1.0, x(work['ts'] + work['dur']) - x(work['ts'])):.1f}z"
+            f"h{wide(work):.1f}v{max(height, 3.2):.1f}h-{wide(work):.1f}z"
             for work in works
             if work["cat"] == kind
         )
@@ -108,7 +115,9 @@ def picture(events: list[dict], percent: int) -> str:
             used.append((part, color))
             out.append(f'<path d="{area(under_plan, below, above, x, y, end)}" fill="{color}"/>')
         below = above
-    out.append(f'<path d="{outline(plain, x, y, end)}" fill="none" stroke="#333" stroke-width="0.9" stroke-dasharray="2 2"/>')
+    out.append(
+        f'<path d="{outline(plain, x, y, end)}" fill="none" stroke="#333" stroke-width="0.9" stroke-dasharray="2 2"/>'
+    )
     limit = y(peak * percent / 100)
     out.append(f'<path d="M{LEFT} {limit:.1f}H{RIGHT}" stroke="#c0392b" stroke-width="1.2"/>')
     out += legend([*used, ("plain", "none"), (f"budget, {percent} %", "#c0392b")], 186)
@@ -145,7 +154,9 @@ def area(moments, below, above, x, y, end) -> str:  # stairs up to `above`, and 
 
 
 def outline(moments, x, y, end) -> str:
-    path = f"M{x(0):.1f} {y(0):.1f}" + "".join(f"H{x(time):.1f}V{y(sum(parts.values())):.1f}" for time, parts in moments)
+    path = f"M{x(0):.1f} {y(0):.1f}" + "".join(
+        f"H{x(time):.1f}V{y(sum(parts.values())):.1f}" for time, parts in moments
+    )
     return path + f"H{x(end):.1f}"
 
 

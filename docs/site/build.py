@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Builds the documents as a site: docs/site/build.py FOLDER. The pages are in FOLDER/html; any warning is an error.
 
-The documents are Markdown that is read well as it is, beside the sources. Here they become pages: links that lead out of
-docs/ go to pages with those files, and the reference is made of the headers (Doxygen) and the docstrings (Sphinx).
+The documents are Markdown that is read well as it is, beside the sources. Here they become pages: links that lead out
+of docs/ go to pages with those files, and the reference is made of the headers (Doxygen) and the docstrings (Sphinx).
 """
+
 from __future__ import annotations
 
 import ast
@@ -62,7 +63,9 @@ class Site:
         place = ROOT / path
         if place.is_dir():
             files = sorted(file.name for file in place.iterdir() if not file.name.startswith((".", "__")))
-            return f"---\norphan: true\n---\n# {path}/\n\nIn the sources:\n\n" + "".join(f"- `{name}`\n" for name in files)
+            return f"---\norphan: true\n---\n# {path}/\n\nIn the sources:\n\n" + "".join(
+                f"- `{name}`\n" for name in files
+            )
         language = LANGUAGES.get(place.suffix, "text")
         return f"---\norphan: true\n---\n# {path}\n\n````{language}\n{place.read_text(encoding='utf-8')}````\n"
 
@@ -106,7 +109,8 @@ def titled(title: str, mark: str = "=") -> str:
 def cpp_reference() -> str:
     """Every public header: what it says of itself, then what it declares."""
     text = titled("C++ reference")
-    text += "Made of the public headers. ``#include <remat/remat.h>`` has all but ``extension.h`` and ``distributed.h``.\n\n"
+    text += "Made of the public headers. "
+    text += "``#include <remat/remat.h>`` has all but ``extension.h`` and ``distributed.h``.\n\n"
     for header in sorted((ROOT / "include/remat").glob("*.h")):
         if header.name == "remat.h":
             continue
@@ -136,16 +140,27 @@ def rst_of(lines: list[str]) -> str:
 def python_reference() -> str:
     """Every public name, under the module that it comes from."""
     package = ROOT / "python/remat"
-    text = titled("Python reference") + "Made of the docstrings, which ``help(remat)`` shows too.\n\n.. currentmodule:: remat\n.. highlight:: python\n\n"
+    text = (
+        titled("Python reference")
+        + "Made of the docstrings, which ``help(remat)`` shows too.\n\n"
+        + ".. currentmodule:: remat\n.. highlight:: python\n\n"
+    )
     tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
-    public = {name.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__all__" for name in node.value.elts}
+    public = {
+        name.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+        for name in node.value.elts
+    }
     for node in tree.body:
         if not isinstance(node, ast.ImportFrom) or not node.module.startswith("remat."):
             continue
         names = [alias.name for alias in node.names if alias.name in public]
         if names:
             text += section_of(node.module, names, "remat")
-        text += "".join(f".. autoclass:: {node.module}.{name}\n   :members:\n\n" for name in NOT_EXPORTED.get(node.module, []))
+        text += "".join(
+            f".. autoclass:: {node.module}.{name}\n   :members:\n\n" for name in NOT_EXPORTED.get(node.module, [])
+        )
     for module in ("remat.memory", "remat.estimate", "remat.integrations.transformers", "remat.integrations.lightning"):
         text += section_of(module, SHOWN.get(module) or public_names(module), module)
     return text
@@ -153,7 +168,11 @@ def python_reference() -> str:
 
 def public_names(module: str) -> list[str]:
     tree = ast.parse((ROOT / "python" / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8"))
-    return [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")]
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
+    ]
 
 
 def section_of(module: str, names: list[str], home: str) -> str:

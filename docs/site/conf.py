@@ -1,4 +1,5 @@
 """Settings of Sphinx. build.py has put the documents and the pages of the reference in one folder."""
+
 import sys
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What can be said of the documents without building the site (`make docs`): links lead somewhere, the index names every
-page, and every public name of the Python package says what it is. Of the headers Doxygen says so."""
+"""What can be said of the documents without building the site (`make docs`): links lead somewhere, the index names
+every page, and every public name of the Python package says what it is. Of the headers Doxygen says so."""
+
 import ast
 import re
 import unittest
@@ -63,9 +64,17 @@ class Docstrings(unittest.TestCase):
         tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
         exported = next(n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__")
         names = {name.value for name in exported.elts}
-        modules = [node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "__future__"]
+        modules = [
+            node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        ]
         found = {"memory"}  # a module
-        for module in [*modules, "remat.memory", "remat.estimate", "remat.integrations.transformers", "remat.integrations.lightning"]:
+        for module in [
+            *modules,
+            "remat.memory",
+            "remat.estimate",
+            "remat.integrations.transformers",
+            "remat.integrations.lightning",
+        ]:
             path = ROOT / "python" / (module.replace(".", "/") + ".py")
             if not path.exists():
                 continue  # `from remat import ...`
