@@ -47,7 +47,7 @@ docs:  ## Build the documents as a site, build/docs/html/index.html; any warning
 	@scripts/docs
 
 package: configure  ## Make Debian packages of the command and of the C++ library, in build/packages
-	@cmake --build $(BUILD) -j $(JOBS) --target remat_command remat_distributed
+	@cmake --build $(BUILD) -j $(JOBS) --target remat_packaged
 	@cpack --config $(BUILD)/CPackConfig.cmake -B build/packages > /dev/null
 	@rm -rf build/packages/_CPack_Packages; ls build/packages/*.deb
 

@@ -1,8 +1,14 @@
-# `make package`: Debian packages of the command (remat) and of the C++ library (libremat-dev). Included last: CPack takes
-# down which rules there are. The wheel of the Python package is pip's.
+# `make package`: Debian packages of the command (remat) and of the C++ library (libremat-dev). Included last: CPack
+# takes down which rules there are. The wheel of the Python package is pip's.
 #
 # LibTorch is in no Debian package of its version, so that none can be depended on. In its package the command is
 # lib/remat/remat, without any path to LibTorch, and bin/remat a script that looks for it: cmake/remat.in.
+add_custom_target(remat_packaged)  # all that is in the packages
+add_dependencies(remat_packaged remat_command remat remat_plan)
+if(TARGET remat_distributed)
+  add_dependencies(remat_packaged remat_distributed)
+endif()
+
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" remat_torch_series "${Torch_VERSION}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/remat.in ${PROJECT_BINARY_DIR}/cmake/remat @ONLY)
 install(PROGRAMS $<TARGET_FILE:remat_command> DESTINATION lib/remat COMPONENT command EXCLUDE_FROM_ALL)
@@ -10,7 +16,8 @@ install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/li
   execute_process(COMMAND \"${CMAKE_STRIP}\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/remat/remat\")"
         COMPONENT command EXCLUDE_FROM_ALL)
 install(PROGRAMS ${PROJECT_BINARY_DIR}/cmake/remat DESTINATION bin COMPONENT command EXCLUDE_FROM_ALL)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/remat RENAME copyright COMPONENT command EXCLUDE_FROM_ALL)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/remat RENAME copyright
+        COMPONENT command EXCLUDE_FROM_ALL)
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME remat)
