@@ -88,6 +88,7 @@ void set_tensor_taker(TensorTaker taker);
 struct InterpreterLock {
   /// Releases it where this thread holds it, and returns what `acquire` takes; null where it does not.
   void* (*release)();
+  /// Takes it again; `released` is what `release` gave.
   void (*acquire)(void* released);
 };
 /// For the rest of the process; call it before the first step. Default: none.
