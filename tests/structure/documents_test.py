@@ -37,6 +37,13 @@ def public_definitions(tree):
             yield node
 
 
+class Merges(unittest.TestCase):
+    def test_left_no_conflict_in_a_document(self):
+        for path in DOCUMENTS:
+            with self.subTest(document=path.name):
+                self.assertIsNone(re.search(r"^(<{7}|>{7}|={7}$)", path.read_text(encoding="utf-8"), re.MULTILINE))
+
+
 class Links(unittest.TestCase):
     def test_lead_somewhere(self):
         for path in DOCUMENTS:
