@@ -37,6 +37,11 @@ bool is_repeatable(const std::string& name);
 /// operator that has written to it since?
 bool is_unwritten(const at::Tensor& tensor);
 
+/// A compiler begins to work. Steps during which one did are not what plans for later steps are made of.
+void note_compilation();
+/// How often one did in this process.
+int64_t compilations();
+
 /// Kernels that write to tensors through pointers, such as compiled ones, are at work on this thread: nothing is
 /// recorded, what they make is kept and never recomputed, and writes to recorded tensors are seen. Regions nest.
 class OpaqueRegion {

@@ -1,68 +1,67 @@
-"""What torch.compile made. A compiled forward graph becomes one operator, which is recorded, dropped and recomputed
-like PyTorch's own: a recompute calls the same compiled code with the same inputs and random numbers, and never the
-user's function. What cannot be called again, and compiled backward graphs, are opaque regions: their results are kept.
+"""What torch.compile made. The kernels of a compiled forward graph become operators, or all of it becomes one, which are
+recorded, dropped and recomputed like PyTorch's own: a recompute calls the same compiled code with the same inputs and
+random numbers, and never the user's function. What cannot be called again, and compiled backward graphs, are opaque
+regions: their results are kept.
 
-This file alone knows the compiler's internals (torch 2.11 and 2.13). Without what it looks for, compiled parts are kept.
-It is installed the first time that something is compiled; without the compiler it costs nothing."""
+This file and kernel_source.py alone know the compiler's internals (torch 2.11 and 2.13). Without what they look for,
+compiled parts are kept. It waits for the compiler to be imported; without the compiler it costs nothing.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
+import os
 import re
 import sys
+import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, ClassVar
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from remat import _C
+from remat.errors import BudgetError, Error
+from remat.kernel_source import Kernel, kernels_of, may_scatter
 
-_OUTPUT_CODE = "torch._inductor.output_code"
 # Recomputes start from a copy of what a graph writes to, such as a BatchNorm's statistics.
 _MOST_WRITTEN_BYTES = 1 << 20
 # Operators that the compiled code calls by name.
 _CALLED = re.compile(r"torch\.ops\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)")
 _BUILTIN = ("aten", "inductor", "prims")
-# Threads, or blocks of a GPU, that add to the same element do so in any order.
-_RACING = "atomic_add"
-# A kernel's definition in the compiled code, and the arguments of its function.
-_DEFINED = re.compile(r"^(\w+) = async_compile\.(\w+)\(", re.MULTILINE)
-_KERNEL = re.compile(r"^(\w+) = async_compile\.cpp_pybinding\(\[[^\]]*\], r'''(.*?)'''\)", re.MULTILINE | re.DOTALL)
-_ARGUMENTS = re.compile(r'extern "C"\s+void\s+kernel\(([^)]*)\)')
-_KINDS = {"in_ptr": "r", "out_ptr": "w", "in_out_ptr": "w", "ks": "n"}
-
 _numbers = itertools.count()
+_defined: set[str] = set()  # names of kernels that are operators
+_seeing = threading.Lock()
 
 
-def _kernels_of(source: str) -> dict[str, tuple[str, bool]] | None:
-    """For each kernel of the compiled code by name: what its arguments are, and does it give the same bits each time?
-    None where something else than kernels of the CPU is defined."""
-    kernels = {}
-    for name, code in _KERNEL.findall(source):
-        function = _ARGUMENTS.search(code)
-        if function is None:
-            return None
-        names = [argument.split()[-1].rstrip("0123456789") for argument in function[1].split(",") if argument.strip()]
-        if not set(names) <= set(_KINDS):
-            return None
-        kernels[name] = "".join(_KINDS[name] for name in names), _RACING not in code
-    return kernels if len(kernels) == len(_DEFINED.findall(source)) else None
+def _name_of(kernel: Any, code: str) -> str:
+    """The same for the same machine code, in each process: a saved plan names it."""
+    library = getattr(getattr(kernel, "__self__", None), "__file__", None)  # named for its source and compiler flags
+    if library is None:
+        return f"kernel_{next(_numbers)}"
+    return "kernel_" + hashlib.sha256((os.path.basename(library) + code).encode()).hexdigest()[:12]
 
 
-def _launcher(kernel: Any, arguments: str, repeatable: bool) -> Callable[..., None]:
-    name = f"kernel_{next(_numbers)}"
-    _C.define_kernel(name, kernel, arguments, repeatable)
+def _launcher(launch: Any, kernel: Kernel) -> Callable[..., None]:
+    name = _name_of(launch, kernel.code)
+    if name not in _defined:
+        _C.define_kernel(name, launch, kernel.arguments, kernel.repeatable)
+        _defined.add(name)
 
-    def launch(*args: Any) -> None:
+    def launch_recorded(*args: Any) -> None:
         if _C.is_recording():
             _C.call_kernel(name, *args)
         else:
-            kernel(*args)
+            launch(*args)
 
-    return launch
+    return launch_recorded
 
 
 def _allocator(allocate: Any) -> Callable[..., torch.Tensor]:
@@ -80,19 +79,19 @@ def _see_kernels(graph: Any) -> bool:
         return False
     code = graph.current_callable
     module = getattr(code, "__func__", code).__globals__
-    if "_remat_sees" not in module:
-        kernels = _kernels_of(graph.source_code)
-        module["_remat_sees"] = kernels is not None and "empty_strided_cpu" in module and kernels.keys() <= module.keys()
-        if module["_remat_sees"]:
-            for name, (arguments, repeatable) in kernels.items():
-                module[name] = _launcher(module[name], arguments, repeatable)
-            module["empty_strided_cpu"] = _allocator(module["empty_strided_cpu"])
+    with _seeing:
+        if "_remat_sees" not in module:
+            kernels = kernels_of(graph.source_code)
+            module["_remat_sees"] = kernels is not None and {*kernels, "empty_strided_cpu"} <= module.keys()
+            if module["_remat_sees"]:
+                replaced = {name: _launcher(module[name], kernel) for name, kernel in kernels.items()}
+                module.update(replaced, empty_strided_cpu=_allocator(module["empty_strided_cpu"]))
     return module["_remat_sees"]
 
 
 def _repeats(source: str) -> bool:
     """Does the compiled code give the same bits each time, as far as it can be told?"""
-    if not source or _RACING in source:
+    if not source or may_scatter(source):
         return False
     return all(_C.is_repeatable(f"{space}::{name}") for space, name in set(_CALLED.findall(source)))
 
@@ -115,8 +114,14 @@ def _only_checks_custom_operators() -> bool:
 def _kept(call: Callable[..., Any], *args: Any) -> Any:
     """Calls it so that what it makes is kept."""
     region = _C.OpaqueRegion()
+    _C.lost_budget_error()  # of an earlier call
     try:
         return call(*args)
+    except RuntimeError as error:  # C++ code that calls PyTorch through its C interface has that no memory was left
+        lost = None if isinstance(error, Error) else _C.lost_budget_error()
+        if lost is None:
+            raise
+        raise BudgetError(lost) from error
     finally:
         region.end()
 
@@ -219,32 +224,57 @@ def _recorded(call: Callable[[Any, Any], Any], forward: bool) -> Any:
     return recorded
 
 
-def see_compiled_code() -> None:
-    """Sees the calls of what the compiler makes, from now on, if the compiler has been imported."""
-    module = sys.modules.get(_OUTPUT_CODE)
+def _see_compiled_code(module: ModuleType) -> None:
     for name, forward in (("CompiledFxGraph", True), ("CompiledAOTI", False)):
         kind = getattr(module, name, None)
         if kind is not None and not hasattr(kind.__call__, "_remat"):
             kind.__call__ = _recorded(kind.__call__, forward)
 
 
-def _install() -> None:
-    """The compiler may be imported in the middle of a step, by the first call of a compiled module."""
-    backend = getattr(torch, "_TorchCompileInductorWrapper", None)
-    if backend is None or hasattr(backend.__call__, "_remat"):
+def _see_compilations(module: ModuleType) -> None:
+    """Not by a callback of its own: torch.compiler.reset() throws out all callbacks."""
+    handler = getattr(module, "CompilationCallbackHandler", None)
+    begin = getattr(handler, "run_start_callbacks", None)
+    if begin is None or hasattr(begin, "_remat"):
         return
-    call = backend.__call__
 
-    @functools.wraps(call)
-    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
-        import torch._inductor.output_code  # noqa: F401
+    @functools.wraps(begin)
+    def begun(self: Any, args: Any) -> None:
+        _C.note_compilation()
+        begin(self, args)
 
-        see_compiled_code()
-        return call(self, *args, **kwargs)
-
-    compile._remat = True  # type: ignore[attr-defined]
-    backend.__call__ = compile
-    see_compiled_code()
+    begun._remat = True  # type: ignore[attr-defined]
+    handler.run_start_callbacks = begun
 
 
-_install()
+class _AfterImport(MetaPathFinder):
+    """Calls what waits for a module when that is imported: the compiler may be in the middle of a step, by its first
+    call."""
+
+    _waiting: ClassVar[dict[str, Callable[[ModuleType], None]]] = {
+        "torch._inductor.output_code": _see_compiled_code,
+        "torch._dynamo.callback": _see_compilations,
+    }
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        then = self._waiting.pop(name, None)
+        spec = None if then is None else find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            then(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+    @classmethod
+    def install(cls) -> None:
+        for name in [name for name in cls._waiting if name in sys.modules]:
+            cls._waiting.pop(name)(sys.modules[name])
+        sys.meta_path.insert(0, cls())
+
+
+_AfterImport.install()

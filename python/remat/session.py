@@ -14,7 +14,6 @@ from torch import nn
 from remat import _C
 from remat.accounting import count_older_tensors
 from remat.budget import parse_budget
-from remat.compiled import see_compiled_code
 from remat.errors import Error
 from remat.layers import LayerNotes
 from remat.plan import Plan
@@ -200,7 +199,6 @@ class Session:
     def step_of_call(self, goes_on: Callable[[], bool] | None, notes: LayerNotes | None = None) -> Step:
         """Begins a step whose first forward call has begun; see Step.enter_forward(). Both at once: an interrupt in
         between would leave a step to which everything belongs."""
-        see_compiled_code()
         end_interrupted()
         step = Step(self, self._session.step(goes_on), notes)
         if self._layer_notes is not None:

@@ -1,5 +1,6 @@
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <remat/error.h>
 #include <remat/extension.h>
@@ -26,6 +27,8 @@ struct Figures {
 };
 /// Of the last BudgetError that became a Python exception on this thread: PyTorch takes a type and a message alone.
 thread_local Figures t_figures;
+/// Of the last BudgetError on this thread, until it becomes a Python exception. A caller in C may lose it on the way.
+thread_local std::optional<Figures> t_on_its_way;
 
 /// What PyTorch's bindings turn into the Python exception that python_type() names. Thrown where the interpreter may
 /// not be touched: nothing of Python is made before python_type() is asked for, with the interpreter's lock held.
@@ -35,6 +38,7 @@ class TranslatedError final : public torch::PyTorchError {
     if (const auto* const budget = dynamic_cast<const BudgetError*>(&error)) {
       figures_ = {msg, budget->budget_bytes(), budget->lower_bound_bytes(), budget->smallest_known_bytes(),
                   budget->needed_bytes()};
+      t_on_its_way = figures_;
     }
     internal_ = dynamic_cast<const InternalError*>(&error) != nullptr;
   }
@@ -43,6 +47,7 @@ class TranslatedError final : public torch::PyTorchError {
     if (internal_) return g_types.internal_error;
     if (!figures_) return g_types.error;
     t_figures = *figures_;
+    t_on_its_way.reset();
     return g_types.budget_error;
   }
 
@@ -53,6 +58,14 @@ class TranslatedError final : public torch::PyTorchError {
 };
 
 [[noreturn]] void throw_translated(const std::exception& error) { throw TranslatedError(error); }
+
+/// The message of a BudgetError that did not become a Python exception, once.
+std::optional<std::string> lost_budget_error() {
+  const auto lost = std::exchange(t_on_its_way, std::nullopt);
+  if (!lost) return std::nullopt;
+  t_figures = *lost;
+  return lost->message;
+}
 
 void set_python_error(TranslatedError error) { PyErr_SetString(error.python_type(), error.what()); }
 
@@ -77,6 +90,7 @@ void bind_errors(py::module_& m) {
   m.def("set_error_types", [](const py::object& error, const py::object& budget_error, const py::object& internal) {
     g_types = {error.inc_ref().ptr(), budget_error.inc_ref().ptr(), internal.inc_ref().ptr()};
   });
+  m.def("lost_budget_error", &lost_budget_error);
   m.def("budget_figures", [](const std::string& message) -> py::object {
     if (message != t_figures.message) return py::none();
     return py::make_tuple(t_figures.budget_bytes, t_figures.lower_bound_bytes, t_figures.smallest_known_bytes,

@@ -1,5 +1,7 @@
 #include <remat/extension.h>
 
+#include <atomic>
+
 #include "memory/ledger.h"
 #include "record/operator_info.h"
 #include "record/recorder.h"
@@ -30,6 +32,10 @@ bool is_unwritten(const at::Tensor& tensor) {
   const Value& value = tape.values[id];
   return value.producer != kNone && tape.program[value.producer].info->blank;
 }
+
+static std::atomic<int64_t> g_compilations = 0;
+void note_compilation() { ++g_compilations; }
+int64_t compilations() { return g_compilations; }
 
 struct OpaqueRegion::Impl {
   std::shared_ptr<Tape> tape;  ///< that its recorder writes

@@ -158,7 +158,8 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
   return *result;
 }
 
-void StepPlanner::observe(Graph graph, int64_t room) {
+void StepPlanner::observe(Graph graph, int64_t room, bool once) {
+  std::erase_if(known_, [](const KnownStep& step) { return step.once; });
   const uint64_t fingerprint = graph.fingerprint();
   to_look_for_ = std::max(0, to_look_for_ - 1);
   if (find(fingerprint) == nullptr) {
@@ -168,6 +169,7 @@ void StepPlanner::observe(Graph graph, int64_t room) {
   const auto step = std::ranges::find(known_, fingerprint, &KnownStep::fingerprint);
   std::rotate(known_.begin(), step, step + 1);
   KnownStep& seen = known_.front();
+  seen.once = once && seen.samples.empty();
   StepTimes times{.operators = {}, .step = graph.step_seconds};
   for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
   use_largest_packed(seen.graph, graph);

@@ -31,6 +31,7 @@ std::string StepPlanner::why_not_given(const Schedule* followed, const Graph* tr
   // A step that is not traced is most likely as the last.
   const Graph& graph = followed != nullptr ? followed->graph : traced != nullptr ? *traced : known_.front().graph;
   const KnownStep* const known = find(graph.fingerprint());
+  if (known != nullptr && known->once) return {};
   if (known == nullptr || !known->room) return given_problem(graph, {});
   return given_problem(known->graph, known->budget_within(*known->room));
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/extension.h>
 #include <remat/session.h>
 
 #include "memory/fork.h"
@@ -152,6 +153,7 @@ struct Step::Impl {
   bool follows_plain = false;            ///< the limit is a share of what plain has taken so far
   int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
   const int forks = remat::forks();
+  const int64_t compilations = extension::compilations();
 
   void end(bool completed);
   // Of the end, in this order.
@@ -170,6 +172,8 @@ struct Step::Impl {
     const std::lock_guard lock(tape->mutex);
     return tape->live_values();
   }
+  /// Has code been compiled since it began? Compilers hold tensors for as long as they work.
+  bool compiled() const { return compilations != extension::compilations(); }
   /// This is a copy of the step, in a child of its process.
   bool is_parents() const { return forks != remat::forks(); }
 };

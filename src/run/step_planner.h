@@ -31,8 +31,9 @@ class StepPlanner {
   /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
   /// not one of those known.
   bool wants_trace() const;
-  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
-  void observe(Graph graph, int64_t room);
+  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline. `once`:
+  /// the step did what later ones do not, such as to compile; what is planned from it is for the next step alone.
+  void observe(Graph graph, int64_t room, bool once = false);
   /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
   /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
   /// that goes on.
@@ -91,6 +92,7 @@ class StepPlanner {
     Graph graph;
     uint64_t fingerprint = 0;
     uint64_t structure = 0;
+    bool once = false;
     int64_t kept_peak = 0;           ///< bytes above the baseline, of a step that keeps all
     std::vector<StepTimes> samples;  ///< one for each observed step
     Search exploration;              ///< in progress

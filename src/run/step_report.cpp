@@ -37,7 +37,7 @@ void Step::Impl::report_plan(const Graph* traced) {
   const std::shared_ptr<const Schedule> schedule = follower->followed_to_the_end(*tape);
   const auto decision = session->planner.decision(schedule.get(), *follower, traced);
   report.decided_by = decision.by;
-  report.decision_reason = decision.reason;
+  report.decision_reason = schedule == nullptr && compiled() ? "code was compiled in the step" : decision.reason;
   if (schedule != nullptr && !follower->is_approximate()) {
     if (report.completed) session->followed = schedule;
     report.planned_peak_bytes =

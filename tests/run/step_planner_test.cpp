@@ -55,6 +55,21 @@ TEST(StepPlanner, DoesNotPlanAnewForWhatIsAliveBefore) {
   EXPECT_EQ(other[0]->plan.predicted_peak_bytes, 4 + 64);
 }
 
+TEST(StepPlanner, ForgetsWhatHappenedOnce) {
+  StepPlanner planner("auto", true);
+  const Graph graph = one_operator();
+  Graph compiled = graph;
+  compiled.events.push_back({GraphEvent::Kind::kOther, -1, 32, 0});
+  planner.observe(compiled, /*room=*/100, /*once=*/true);
+  EXPECT_EQ(planner.graph()->events, compiled.events);
+  EXPECT_EQ(planner.schedules(100).size(), 1u);
+  planner.observe(graph, /*room=*/100);
+  EXPECT_EQ(planner.graph()->events, graph.events);
+  EXPECT_EQ(planner.schedules(100).size(), 1u);
+  planner.observe(graph, /*room=*/100, /*once=*/true);  // as it was before: the plan is good
+  EXPECT_EQ(planner.schedules(100).size(), 1u);
+}
+
 TEST(StepPlanner, UsesTheMedianOfTheTimesSeen) {
   StepPlanner planner("auto", true);
   Graph graph = one_operator();
