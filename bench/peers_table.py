@@ -37,7 +37,7 @@ def first(result):
         other = of[model, BEST_KNOWN[known]]
         ours = of[model, f"remat within {other['remat_within_bytes']} bytes"]
         rows.append([NAMES[model], peak(other), f"{ours['wall_ratio']:.2f}", f"{other['wall_ratio']:.2f}"])
-    return table(["", "activation memory", "time x plain: remat", "checkpoints around every block"], rows)
+    return table(["", "activation memory", "time: remat", "time: checkpoints around every block"], rows)
 
 
 def short(result):

@@ -89,7 +89,7 @@ class Estimate:
             ("smallest budget", size(self.min_budget_bytes)),
         ]
         text = "".join(f"{name:<23}{value}\n" for name, value in lines)
-        text += "\nbudget       peak         extra time (a model's)\n"
+        text += "\nbudget       peak         extra time (estimated)\n"
         for point in self.curve:
             text += f"{size(point.budget_bytes):<13}{size(point.peak_bytes):<13}{point.extra_percent:.1f} %\n"
         return text
