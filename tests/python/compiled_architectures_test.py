@@ -21,7 +21,7 @@ np = pytest.importorskip("numpy")
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
 # What one block of these needs at once is a third. A block of EfficientNet's is more of the whole; ALBERT's layers are one
 # module, so that the model is compiled as a whole, which leaves nothing to save.
-BUDGETS = {"efficientnet": "90%", "albert": "100%"}
+BUDGETS = {"efficientnet": "90%", "albert": None}
 NAMES = list(ARCHITECTURES) if os.environ.get("REMAT_ALL") else ["llama"]
 
 
@@ -71,6 +71,6 @@ def test_an_architecture_of_compiled_blocks_has_the_same_bits(name):
     assert_same(ours)
     assert_same(train(*compiled(name), remat.policy))
     report = session.report()
-    assert report.values_dropped > 0 or BUDGETS.get(name) == "100%"
+    assert report.values_dropped > 0 or name == "albert"
     assert report.peak_bytes <= report.budget_bytes
     assert any(op["name"].startswith("compiled::") for op in session.graph()["operators"])
