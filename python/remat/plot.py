@@ -1,0 +1,177 @@
+"""Pictures of sweeps and curves: what ``remat sweep`` and ``remat plan --curve`` wrote, drawn by matplotlib."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Callable
+
+from remat.errors import Error
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MEMORY = "activation peak, % of plain"
+TIME = "extra time, % of the step"
+MOST_EXTRA = 200  # percent: recomputing all would flatten everything else
+
+# A point: where it is predicted, and where it was measured, if it was.
+Point = tuple[float, float]
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The contents of a file of either kind. Raises Error for anything else."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except (OSError, ValueError) as error:
+        raise Error(
+            f"[plot] cannot read '{os.fspath(path)}' ({error}); give sweep.json of `remat sweep --out`, or the .json of "
+            "`remat plan --curve`"
+        ) from None
+    if not isinstance(document, dict) or not (document.get("format") == "remat-sweep" or "points" in document):
+        raise Error(
+            f"[plot] '{os.fspath(path)}' is neither a sweep nor a curve; give sweep.json of `remat sweep --out`, or the "
+            ".json of `remat plan --curve`"
+        )
+    if document.get("version", 1) != 1:
+        raise Error(f"[plot] '{os.fspath(path)}' is of version {document['version']}, not 1; write it with this remat")
+    return document
+
+
+def figure(document: dict[str, Any]) -> Figure:
+    """A figure with an axes for each part of a sweep, or the one of a curve: ``figure(read(path)).savefig("x.png")``."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Error(f"[plot] matplotlib cannot be imported ({error}); install it: pip install matplotlib") from None
+    parts: list[Callable[[Axes], None]] = []
+    if "points" in document:
+        parts.append(lambda axes: _curve(axes, document))
+    if document.get("budgets"):
+        parts.append(lambda axes: _budgets(axes, document))
+    if document.get("checkpoints"):
+        parts.append(lambda axes: _checkpoints(axes, document))
+    if document.get("depths"):
+        parts.append(lambda axes: _depths(axes, document, "activation peak, MiB", _mebibytes))
+        parts.append(lambda axes: _depths(axes, document, "a step, ms", _milliseconds))
+    if not parts:
+        raise Error("[plot] nothing has been swept yet; let `remat sweep` run on")
+    columns = min(2, len(parts))
+    rows = -(-len(parts) // columns)
+    result = Figure(figsize=(6.4 * columns, 4.4 * rows), layout="constrained")
+    for index, draw in enumerate(parts):
+        draw(result.add_subplot(rows, columns, index + 1))
+    return result
+
+
+def save(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+    """Draws the file `path` into `out`, whose ending says as what: .png, .svg, .pdf."""
+    picture = figure(read(path))
+    try:
+        picture.savefig(out, dpi=144)
+    except (OSError, ValueError) as error:
+        raise Error(f"[plot] cannot write '{os.fspath(out)}' ({error}); give a path that ends in .png, .svg or .pdf") from None
+
+
+def _lines(axes: Axes, named: dict[str, tuple[list[Point], list[Point]]]) -> None:
+    """A line for each name: what was predicted, and dashed in its colour what was measured."""
+    for number, (name, (predicted, measured)) in enumerate(named.items()):
+        for points, style, label in ((predicted, "-o", name), (measured, "--x", f"{name}, measured")):
+            if points:
+                xs, ys = zip(*points)
+                axes.plot(xs, ys, style, color=f"C{number}", markersize=4, label=label)
+    axes.grid(alpha=0.3)
+    if len(axes.lines) > 1:
+        axes.legend(fontsize="small")
+
+
+def _label(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_ylim(bottom=min(0, *(min(line.get_ydata()) for line in axes.lines)))
+
+
+def _trade(cell: dict[str, Any]) -> tuple[list[Point], list[Point]]:
+    if not cell["within_budget"]:
+        return [], []
+    measured = cell.get("measured")
+    return (
+        [(cell["activation_percent"], cell["extra_percent"])],
+        [(measured["activation_percent"], measured["extra_percent"])] if measured else [],
+    )
+
+
+def _budgets(axes: Axes, document: dict[str, Any]) -> None:
+    named: dict[str, tuple[list[Point], list[Point]]] = {}
+    for cell in document["budgets"]:
+        for points, more in zip(named.setdefault(cell["name"], ([], [])), _trade(cell)):
+            points += more
+    _lines(axes, named)
+    if published := document.get("published"):
+        axes.plot(published["memory_percent"], published["extra_percent"], "k*", markersize=11, label="published")
+        axes.legend(fontsize="small")
+    if axes.get_ylim()[1] > MOST_EXTRA:
+        axes.set_ylim(top=MOST_EXTRA)
+    _label(axes, f"{document['model']}: planners and budgets", MEMORY, TIME)
+
+
+def _checkpoints(axes: Axes, document: dict[str, Any]) -> None:
+    named: dict[str, tuple[list[Point], list[Point]]] = {}
+    for row in document["checkpoints"]:
+        for name, key in (("activation peak", "activation_percent"), ("extra time", "extra_percent")):
+            predicted, measured = named.setdefault(name, ([], []))
+            predicted.append((row["checkpoints"], row[key]))
+            if "measured" in row:
+                measured.append((row["checkpoints"], row["measured"][key]))
+        if row["auto"]:
+            named.setdefault("extra time of auto there", ([], []))[0].append(
+                (row["checkpoints"], row["auto"]["extra_percent"])
+            )
+    _lines(axes, named)
+    _label(axes, f"{document['model']}: how many checkpoints?", "checkpoints", "% of plain")
+
+
+def _mebibytes(row: dict[str, Any], cell: dict[str, Any]) -> tuple[float, float | None]:
+    measured = cell.get("measured")
+    base = row["baseline_bytes"]
+    return (cell["predicted_peak_bytes"] - base) / 2**20, (measured["peak_bytes"] - base) / 2**20 if measured else None
+
+
+def _milliseconds(row: dict[str, Any], cell: dict[str, Any]) -> tuple[float, float | None]:
+    # Of what was measured, how much longer than plain in the same minutes: the machine may have been busier by then.
+    plain, measured = 1e3 * row["step_seconds"], cell.get("measured")
+    times = 1 + measured["extra_percent"] / 100 if measured else None
+    return plain + 1e3 * cell["predicted_seconds"], plain * times if times is not None else None
+
+
+def _depths(
+    axes: Axes,
+    document: dict[str, Any],
+    up: str,
+    figures: Callable[[dict[str, Any], dict[str, Any]], tuple[float, float | None]],
+) -> None:
+    named: dict[str, tuple[list[Point], list[Point]]] = {}
+    for row in document["depths"]:
+        for cell in row["strategies"]:
+            predicted, measured = named.setdefault(cell["name"], ([], []))
+            if not cell["within_budget"]:
+                continue
+            expected, found = figures(row, cell)
+            predicted.append((row["depth"], expected))
+            if found is not None:
+                measured.append((row["depth"], found))
+    _lines(axes, named)
+    _label(axes, document["model"], "depth", up)
+
+
+def _curve(axes: Axes, document: dict[str, Any]) -> None:
+    base = document["baseline_bytes"]
+    whole = document["plain_peak_bytes"] - base
+    points = [
+        (100 * (point["predicted_peak_bytes"] - base) / whole, point["extra_percent"]) for point in document["points"]
+    ]
+    _lines(axes, {document["planner"]: (points, [])})
+    _label(axes, f"{os.path.basename(document['graph'])}, planner {document['planner']}", MEMORY, TIME)
