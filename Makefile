@@ -7,7 +7,7 @@ STAMP := build/.setup-done
 KJV := build/data/kjv.txt
 REMAT := $(BUILD)/cli/remat
 
-.PHONY: help setup configure build demo test quick clean format
+.PHONY: help setup configure build demo test quick docs package wheel clean format
 
 help:  ## What there is to make
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -42,6 +42,17 @@ test: build  ## Run every test
 
 quick: build  ## Run the quick tests
 	@OMP_WAIT_POLICY=passive ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -L quick
+
+docs:  ## Build the documents as a site, build/docs/html/index.html; any warning is an error
+	@scripts/docs
+
+package: configure  ## Make Debian packages of the command and of the C++ library, in build/packages
+	@cmake --build $(BUILD) -j $(JOBS) --target remat_packaged
+	@cpack --config $(BUILD)/CPackConfig.cmake -B build/packages > /dev/null
+	@rm -rf build/packages/_CPack_Packages; ls build/packages/*.deb
+
+wheel: $(STAMP)  ## Make a wheel of the Python package for the torch in .venv, in build/wheels
+	@scripts/wheel
 
 clean:  ## Delete build/ (.venv stays)
 	@rm -rf build

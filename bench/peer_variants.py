@@ -76,6 +76,23 @@ def compiled(budget):
     return change
 
 
+def blocks_compiled(budget):
+    """torch.compile on each block, saving the share `budget` of what it would save."""
+
+    def change(model):
+        torch._functorch.config.activation_memory_budget = budget
+        compiled = {}
+
+        def run(index, block, *args, **kwargs):
+            if index not in compiled:
+                compiled[index] = torch.compile(block)
+            return compiled[index](*args, **kwargs)
+
+        model.run_blocks_by(run)
+
+    return change
+
+
 AGAIN = "plain again"  # in another process: how far apart two runs of the same thing are
 EVERY_BLOCK, OWN, COMPILED = "checkpoint every block", "transformers' own checkpointing", "compiled"
 CHANGES = {
@@ -89,6 +106,9 @@ CHANGES = {
     COMPILED: compiled(1.0),
 } | {f"{COMPILED}, memory budget {budget}": compiled(budget) for budget in (0.8, 0.5, 0.3, 0.1)}
 NOTHING_DROPPED = "remat, nothing dropped"
+BLOCKS = "blocks compiled"  # for bench/compiled.py alone
+BLOCK_BUDGETS = {f"{BLOCKS}, memory budget {budget}": blocks_compiled(budget) for budget in (0.8, 0.5, 0.3, 0.1)}
+REMAT_BLOCKS = "remat on compiled blocks"
 
 
 def peers_of(model):
@@ -102,10 +122,13 @@ class Steps:
     with more than it needs)."""
 
     def __init__(self, model, variant, activation_peak_bytes=None):
-        self.is_remat, self.activation_peak_bytes = variant not in CHANGES, activation_peak_bytes
+        changes = CHANGES | BLOCK_BUDGETS | {BLOCKS: blocks_compiled(1.0)}
+        self.is_remat, self.activation_peak_bytes = variant not in changes, activation_peak_bytes
         self.session = None
-        if not self.is_remat:
-            CHANGES[variant](model)
+        if variant == REMAT_BLOCKS:
+            variant = BLOCKS
+        if variant in changes:
+            changes[variant](model)
 
     def around(self):
         """The context of one step."""

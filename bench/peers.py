@@ -38,10 +38,10 @@ class Bench:
             sys.executable, program, self.models.get(model, model), *map(str, variant), environment=self.environment
         )
 
-    def rows(self, model, variants):
-        """A row for each of `variants`, (name, bytes...), in pairs with plain."""
+    def rows(self, model, variants, plain="plain"):
+        """A row for each of `variants`, (name, bytes...), in pairs with `plain`."""
         rows = []
-        with self.worker(model, "plain") as plain:
+        with self.worker(model, plain) as plain:
             plain.run("step")
             for variant in variants:
                 row = {"model": self.models.get(model, model), "variant": name_of(variant)}

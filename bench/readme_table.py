@@ -207,6 +207,29 @@ def sharded_rows(rows):
         yield [name, ratio(row), peak(row), end, exact(row)]
 
 
+def compiled_page(result):
+    """Blocks that are compiled one by one, against the same without remat."""
+    of = {(row["model"], row["variant"]): row for row in result["rows"]}
+    rows = []
+    for (model, variant), row in of.items():
+        name, _, _ = variant.partition(" within ")
+        ours = of.get((model, f"remat on compiled blocks within {row.get('remat_within_bytes')} bytes"))
+        if "error" in row:
+            rows.append([MODELS[model], name, "", "refused", "", ""])
+        else:
+            rows.append([MODELS[model], name, peak(row), ratio(row), ratio(ours) if ours else "", exact(row)])
+    head = ["model", "variant", "activation peak", "time x compiled (range)", "remat's, within that peak", "gradients"]
+    versions = result["versions"]
+    errors = ", ".join(
+        f"{row['memory_budget']}: {100 * row['gradient_error']:.0f} %" for row in result["dropout"] if row["dropout"] > 0
+    )
+    return table(head, rows) + (
+        f"\nA block with dropout, gradients of torch.compile's own `activation_memory_budget` against those of 1.0: {errors} "
+        f"off.\n\n{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
+        f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n"
+    )
+
+
 def ranks_lines(rows):
     for row in rows[1:]:
         yield (
@@ -319,6 +342,8 @@ def main():
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
         (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
+    if "compiled" in results:
+        put(root / "docs" / "compiled.md", compiled_page(results.pop("compiled")))
     put(root / "docs" / "measured.md", text(results))
 
 

@@ -3,6 +3,7 @@
 # has its own way: pip.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME library)  # of all rules here, for packages: see RematPackage.cmake
 set(remat_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/remat)
 
 # Two sets of targets: the planning part can be used where there is no torch. A target that was not built is left out
@@ -28,7 +29,7 @@ if(REMAT_TORCH)
   endif()
 endif()
 if(TARGET remat_command)
-  install(TARGETS remat_command RUNTIME OPTIONAL)
+  install(TARGETS remat_command RUNTIME COMPONENT tools OPTIONAL)
   remat_say_if_not_built(remat_command "the command remat")
 endif()
 

@@ -29,7 +29,7 @@ static_assert(std::endian::native == std::endian::little, "the format's numbers 
 
 constexpr int64_t kMostHeaderBytes = 100'000'000;
 constexpr int64_t kPieceBytes = int64_t{1} << 30;  // one call of read() gives at most 2 GiB
-constexpr size_t kMostDepth = 3;                   // the header, a tensor, its shape
+constexpr size_t kMostHeaderDepth = 3;             // the header, a tensor, its shape
 constexpr size_t kAlignment = 8;                   // of the bytes behind the header
 constexpr const char* kMetadata = "__metadata__";
 
@@ -155,7 +155,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
     std::string header(size, '\0');
     if (!read_at(file_, header.data(), header_bytes, sizeof size)) refuse(path, "cannot be read (" + reason() + ")");
     nlohmann::json json;
-    if (const auto problem = parse_object(header, kMostDepth, json); !problem.empty()) {
+    if (const auto problem = parse_object(header, kMostHeaderDepth, json); !problem.empty()) {
       refuse(path, "has a header that " + problem);
     }
     for (const auto& [name, value] : json.items()) {

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kCopiedBytes = 1 << 20;
 
 }  // namespace
 
@@ -66,7 +66,7 @@ void StagedFiles::add_copy(const std::string& name, const fs::path& from) {
   };
   if (!source) cannot_read();
   add(name, [&](ReplacementFile& file) {
-    std::vector<char> piece(kPieceBytes);
+    std::vector<char> piece(kCopiedBytes);
     while (source) {
       source.read(piece.data(), static_cast<std::streamsize>(piece.size()));
       if (!file.write(piece.data(), static_cast<size_t>(source.gcount()))) return false;

@@ -26,7 +26,12 @@ namespace remat {
 /// A value type: immutable, cheap to copy, safe to share between threads.
 class Budget {
  public:
-  enum class Kind : uint8_t { kDeviceLimit, kBytes, kPercent };
+  /// What the limit is given as.
+  enum class Kind : uint8_t {
+    kDeviceLimit,  ///< the memory of the device, or the container's limit
+    kBytes,        ///< a number of bytes
+    kPercent,      ///< a share of the plain step's activation peak
+  };
 
   /// The device's (or container's) limit.
   Budget() = default;
@@ -48,6 +53,7 @@ class Budget {
   /// The same; throws Error for a null pointer, as std::getenv() gives for a variable that is not set.
   static Budget parse(const char* text);
 
+  /// Which of the three it is.
   Kind kind() const noexcept { return kind_; }
   /// The number of bytes; 0 unless kind() is kBytes.
   int64_t byte_count() const noexcept { return bytes_; }

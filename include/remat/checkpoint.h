@@ -3,7 +3,8 @@
 //   auto y = remat::checkpoint([&](at::Tensor x) { return block->forward(x); }, x);
 //
 // The function runs once. Values that autograd saves inside it are dropped and brought back in backward by replaying
-// the recorded operators, so its side effects, random numbers and control flow cannot happen twice or differently.
+// the recorded operators, so its side effects, random numbers and control flow cannot happen twice or differently. What
+// other threads make meanwhile is not concerned.
 #pragma once
 
 #include <cstdint>

@@ -68,6 +68,7 @@ class ShardedParameters {
   /// Makes the parameters whole, to save them or to run without call(), until free(). After a step that failed, free()
   /// puts in order what was left in the middle: gradients of the whole parameters are dropped, those of shards stay.
   void gather();
+  /// Frees the whole parameters, which gather() made, or a step that failed left behind.
   void free();
 
  private:

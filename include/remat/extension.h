@@ -33,6 +33,10 @@ bool is_anything_recorded();
 /// for a name that no registered operator has.
 bool is_repeatable(const std::string& name);
 
+/// Is `tensor` memory without contents that compiled code has allocated while this thread was recording, with no
+/// operator that has written to it since?
+bool is_unwritten(const at::Tensor& tensor);
+
 /// Kernels that write to tensors through pointers, such as compiled ones, are at work on this thread: nothing is
 /// recorded, what they make is kept and never recomputed, and writes to recorded tensors are seen. Regions nest.
 class OpaqueRegion {
@@ -84,6 +88,7 @@ void set_tensor_taker(TensorTaker taker);
 struct InterpreterLock {
   /// Releases it where this thread holds it, and returns what `acquire` takes; null where it does not.
   void* (*release)();
+  /// Takes it again; `released` is what `release` gave.
   void (*acquire)(void* released);
 };
 /// For the rest of the process; call it before the first step. Default: none.

@@ -2,7 +2,7 @@
 //
 // Steps of a few small sizes are recorded; their graphs tell what any other size takes. What that predicts is then
 // measured, and lowered until it holds. Every run keeps to the budget, so that nothing is found by running out of
-// memory. No torch, no clock, no files here: whoever asks runs the steps.
+// memory. No torch, no clock, no files here: whoever asks runs the steps, on the thread that calls fit().
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ enum class FitMode : uint8_t {
 /// Runs steps of a size. What it throws ends the search, but for what FitTrial has a place for.
 using FitSteps = std::function<FitTrial(int64_t size, FitMode mode)>;
 
+/// What fit() looks for, and under which budget.
 struct FitOptions {
   std::vector<int64_t> sizes;  ///< those to choose from: positive, ascending
   int64_t budget_bytes = 0;    ///< everything counted, parameters included
@@ -51,10 +52,10 @@ struct FitOptions {
 
 /// What steps of one size take.
 struct FitPoint {
-  int64_t size = 0;
-  int64_t peak_bytes = 0;
-  double seconds = 0;
-  bool measured = false;
+  int64_t size = 0;        ///< of the batch, or what else was asked for
+  int64_t peak_bytes = 0;  ///< the most alive in a step, everything counted
+  double seconds = 0;      ///< of a step
+  bool measured = false;   ///< false where nothing but a prediction was asked for
 
   /// Of the size, handled in a second.
   double per_second() const { return seconds > 0 ? static_cast<double>(size) / seconds : 0; }
@@ -62,32 +63,34 @@ struct FitPoint {
 
 /// How to train with an effective size: so many steps of a smaller one.
 struct FitSplit {
-  FitPoint step;
+  FitPoint step;                  ///< one of them
   int64_t steps = 1;              ///< accumulated
   bool plain = false;             ///< they fit without remat
   std::optional<Plan> plan = {};  ///< for step.size; nothing where plain, and where none is made ahead
 
+  /// Of all steps together.
   double seconds() const { return static_cast<double>(steps) * step.seconds; }
 };
 
 /// One run on the way to the answer.
 struct FitRun {
-  int64_t size = 0;
-  FitMode mode = FitMode::kRecord;
-  bool fits = false;
+  int64_t size = 0;                 ///< that was run
+  FitMode mode = FitMode::kRecord;  ///< in which way
+  bool fits = false;                ///< it stayed within the budget
 };
 
+/// What fit() found.
 struct Fit {
-  std::string what;
-  int64_t budget_bytes = 0;
-  double most_loss_percent = 0;
+  std::string what;               ///< what the sizes are of: "batch"
+  int64_t budget_bytes = 0;       ///< that everything alive had to fit in
+  double most_loss_percent = 0;   ///< what a larger size might cost to be worth it: FitOptions::most_loss_percent
   std::optional<FitPoint> plain;  ///< the largest that fits without remat; nothing where none does
   FitPoint largest;               ///< the largest that fits with it
   std::optional<FitPoint>
       worthwhile;  ///< the largest at no more than most_loss_percent; nothing without `plain`, or by halving
-  std::optional<FitSplit> split;  ///< the fastest for the effective size; nothing where no split of it fits
-  int64_t predicted_plain = 0;    ///< what the small steps said, before anything was measured; 0: none fits
-  int64_t predicted_largest = 0;
+  std::optional<FitSplit> split;      ///< the fastest for the effective size; nothing where no split of it fits
+  int64_t predicted_plain = 0;        ///< what the small steps said, before anything was measured; 0: none fits
+  int64_t predicted_largest = 0;      ///< the same under remat
   int64_t smallest_budget_bytes = 0;  ///< for the smallest size, as predicted
   bool same_operators = true;         ///< the sizes ran the same operators: graphs were predicted, not only their peaks
   std::vector<FitRun> runs;           ///< in their order

@@ -46,6 +46,7 @@ struct GraphOperator {
 
 /// Something that happened, and what plain's memory did from then until the next event.
 struct GraphEvent {
+  /// What happened.
   enum class Kind : uint8_t {
     kOperator,  ///< operator `index` has run (forward)
     kIdle,      ///< value `index`: from now on only its saved tensors hold it; again where backward goes through
@@ -54,8 +55,8 @@ struct GraphEvent {
     kFree,      ///< plain frees value `index`: its bytes go here, they are no part of `delta`
     kOther,     ///< nothing of interest; `index` is -1
   };
-  Kind kind = Kind::kOther;
-  int32_t index = -1;
+  Kind kind = Kind::kOther;  ///< what happened
+  int32_t index = -1;        ///< of an operator or a value, by `kind`
   int64_t rise = 0;    ///< bytes that plain's memory rose above its level after the event, at most, until the next one
   int64_t delta = 0;   ///< bytes that it changed by altogether until then; never above `rise`
   int64_t reused = 0;  ///< bytes of `rise` that only plain takes, since under remat an operator of the backward pass
@@ -67,16 +68,17 @@ struct GraphEvent {
   bool operator==(const GraphEvent&) const = default;
 };
 
+/// One recorded training step. Plain data: copies are independent, and threads may read one at the same time.
 struct Graph {
-  static constexpr int kVersion = 3;
+  static constexpr int kVersion = 3;  ///< of the JSON that to_json() writes, the only one that is read
 
-  std::vector<GraphValue> values;
-  std::vector<GraphOperator> operators;
-  std::vector<GraphEvent> events;
-  int64_t baseline_bytes = 0;   ///< alive when the step began
-  int64_t parameter_bytes = 0;  ///< of it: trainable parameters that the forward pass read
-  int64_t gradient_bytes = 0;   ///< of it: their gradients
-  double step_seconds = 0;      ///< of the whole step without what remat added to it
+  std::vector<GraphValue> values;        ///< in the order in which they came to be; indices count from 0
+  std::vector<GraphOperator> operators;  ///< in the order in which they ran
+  std::vector<GraphEvent> events;        ///< the whole step, forward and backward
+  int64_t baseline_bytes = 0;            ///< alive when the step began
+  int64_t parameter_bytes = 0;           ///< of it: trainable parameters that the forward pass read
+  int64_t gradient_bytes = 0;            ///< of it: their gradients
+  double step_seconds = 0;               ///< of the whole step without what remat added to it
 
   /// Empty if the graph is sound, otherwise what is wrong with it. Sound means:
   /// - every index exists, and no list has one twice;
@@ -90,6 +92,7 @@ struct Graph {
   /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.
   std::string problem() const;
+  /// Whether there is no problem().
   bool is_valid() const { return problem().empty(); }
 
   /// The most bytes that plain has alive at once. The graph must be sound.
@@ -101,8 +104,9 @@ struct Graph {
   bool operator==(const Graph&) const = default;
 };
 
-/// JSON with the names above; graph_from_json() throws Error on anything that is not a sound graph of this version.
+/// JSON with the names above.
 std::string to_json(const Graph& graph);
+/// What to_json() wrote. Throws Error on anything that is not a sound graph of this version.
 Graph graph_from_json(std::string_view text);
 
 }  // namespace remat

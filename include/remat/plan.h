@@ -14,23 +14,26 @@ namespace remat {
 
 /// What becomes of a value from the moment when only saved tensors hold it.
 struct Action {
+  /// The three things that may become of it.
   enum class Kind : uint8_t {
     kKeep,       ///< stays; what a policy drops is dropped all the same
     kPack,       ///< held packed (values with packed_bytes)
     kRecompute,  ///< freed, and recomputed when it is used
   };
-  static constexpr uint16_t kNever = UINT16_MAX;
+  static constexpr uint16_t kNever = UINT16_MAX;  ///< of held_from: the value is freed after each recompute
 
-  Kind kind = Kind::kKeep;
+  Kind kind = Kind::kKeep;  ///< which of them
   /// Of kRecompute, otherwise 0. Recomputing a value runs operators that may make other freed values, too: each time is
   /// counted, and from this time on, the first being 1, the value is held until its last use. Before, and always with
   /// kNever, it is freed again as soon as the recompute that made it is done with it.
   uint16_t held_from = 0;
 
-  static const Action kKeep, kPack;
+  static const Action kKeep;               ///< stays
+  static const Action kPack;               ///< held packed
   static const Action kRecompute;          ///< held from the first time on
   static const Action kRecomputeEachTime;  ///< held for its own use alone
-  static const Action kDrop, kDropAgain;   ///< older names of the two before
+  static const Action kDrop;               ///< older name of kRecompute
+  static const Action kDropAgain;          ///< older name of kRecomputeEachTime
 
   /// Held from time `from` on, at least 1; later than kNever is kNever.
   static constexpr Action recompute(int64_t from) {
@@ -48,10 +51,11 @@ inline constexpr Action Action::kRecomputeEachTime{Kind::kRecompute, kNever};
 inline constexpr Action Action::kDrop = kRecompute;
 inline constexpr Action Action::kDropAgain = kRecomputeEachTime;
 
-using Fate = Action;  ///< older name
+using Fate = Action;  ///< older name of Action
 
+/// An Action for each value of one graph, and what a step under them is predicted to take. Plain data.
 struct Plan {
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 2;  ///< of the JSON that to_json() writes, the only one that is read
 
   std::string planner;               ///< who made it: "auto"
   uint64_t graph_fingerprint = 0;    ///< of the graph that it is for
@@ -63,15 +67,16 @@ struct Plan {
   /// Empty if the plan can be followed on `graph`, otherwise what is wrong: another fingerprint or number of actions,
   /// values that cannot be recomputed or packed.
   std::string problem(const Graph& graph) const;
+  /// Whether there is no problem().
   bool is_valid(const Graph& graph) const { return problem(graph).empty(); }
 
   bool operator==(const Plan&) const = default;
 };
 
-/// JSON with the names above, actions as {"recompute": {"1": [values], ...}, "pack": [values], "keep": [values]};
-/// plan_from_json() throws Error on anything that is not a plan of this version. Whether it suits a graph, problem()
-/// says.
+/// JSON with the names above, actions as {"recompute": {"1": [values], ...}, "pack": [values], "keep": [values]}.
 std::string to_json(const Plan& plan);
+/// What to_json() wrote. Throws Error on anything that is not a plan of this version. Whether it suits a graph,
+/// Plan::problem() says.
 Plan plan_from_json(std::string_view text);
 
 }  // namespace remat

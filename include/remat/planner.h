@@ -13,6 +13,7 @@
 
 namespace remat {
 
+/// What a planner may do.
 struct PlannerOptions {
   bool pack = true;  ///< plans may hold values packed
   /// "auto" alone: five more searches around this budget, each three times as long: about 2 s for 500 operators.
@@ -31,12 +32,13 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
 /// graph is not sound.
 std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options = {});
 
-/// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if
-/// the graph is not sound, or the actions are not what Plan::problem() asks of them.
+/// What predict() says of a step.
 struct Prediction {
   int64_t peak_bytes = 0;  ///< baseline included
   double seconds = 0;      ///< of replays, packing and unpacking
 };
+/// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if
+/// the graph is not sound, or the actions are not what Plan::problem() asks of them.
 Prediction predict(const Graph& graph, const std::vector<Action>& actions);
 
 /// The lowest peak that a plan could have, and what it is made of. No plan fits a budget below it; the smallest that
@@ -49,6 +51,7 @@ struct Floor {
   std::string operator_name;    ///< that sets the peak; empty where that is the step's beginning
   bool backward = false;        ///< in its backward pass
 
+  /// Of the peak, what the step adds to its baseline.
   int64_t activation_bytes() const { return peak_bytes - baseline_bytes; }
 };
 /// Of a sound graph, in linear time.
@@ -70,9 +73,10 @@ int64_t smallest_online_budget(const Graph& graph, PlannerOptions options = {});
 
 /// A planner by name, and what it does in a line.
 struct PlannerInfo {
-  std::string_view name;
-  std::string_view description;
+  std::string_view name;         ///< for make_plan() and SessionOptions::planner
+  std::string_view description;  ///< one line for people
 };
+/// All of them, `auto` first.
 const std::vector<PlannerInfo>& list_planners();
 
 }  // namespace remat

@@ -40,6 +40,7 @@ class Policy {
 /// Works without a session too; then nothing but the policy drops values.
 class PolicyScope {
  public:
+  /// Begins the scope on this thread; it must end there too.
   explicit PolicyScope(const Policy& policy);
   ~PolicyScope();
   PolicyScope(const PolicyScope&) = delete;

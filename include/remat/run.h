@@ -15,8 +15,9 @@
 
 namespace remat {
 
+/// A step: what it did, what was planned for it, what was measured. Plain data.
 struct Run {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 1;  ///< of the JSON that to_json() writes, the only one that is read
 
   std::string name;                  ///< what ran, for people: "gpt"; may be empty
   Graph graph;                       ///< of the step
@@ -29,9 +30,9 @@ struct Run {
   std::string problem() const;
 };
 
-/// JSON with the names above, the parts as they are written alone. run_from_json() throws Error on anything that is not
-/// a sound run of this version.
+/// JSON with the names above, the parts as they are written alone.
 std::string to_json(const Run& run);
+/// What to_json() wrote. Throws Error on anything that is not a sound run of this version.
 Run run_from_json(std::string_view text);
 
 // The pictures. Each throws Error where the run is not sound. Names may hold any UTF-8.

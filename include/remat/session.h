@@ -24,6 +24,7 @@
 
 namespace remat {
 
+/// What a Session keeps to, and how. Each has a default: `Session session({.budget = "2GiB"})`.
 struct SessionOptions {
   /// The most tensor bytes alive on the device at any moment of a step. Default: the device's limit.
   Budget budget = {};
@@ -82,6 +83,7 @@ class Step {
   /// that fails ends the step. On the step's thread; calls do not nest. `goes_on`: asked on that thread before memory
   /// is refused for the call's sake; false where the call was left without leave_forward(), as by an interrupt.
   void enter_forward(std::function<bool()> goes_on = {});
+  /// The forward call that enter_forward() began has ended.
   void leave_forward();
   /// Nothing more is to come but backward passes through what the forward calls have made: from now on the step ends,
   /// with this outcome, as soon as there are no values left that they could ask for. Taken back by enter_forward().

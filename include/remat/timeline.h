@@ -21,23 +21,25 @@ struct MemoryParts {
   int64_t recomputed = 0;   ///< activations that were recomputed or unpacked, and what recomputing takes
   int64_t temporaries = 0;  ///< all else: what operators are working on
 
+  /// All of them together.
   int64_t total() const { return parameters + gradients + optimizer + kept + packed + recomputed + temporaries; }
   bool operator==(const MemoryParts&) const = default;
 };
 
 /// A stretch of the step, in which at most one operator runs.
 struct TimelineMoment {
+  /// What the thread is doing.
   enum class Work : uint8_t {
     kForward,    ///< operator `index` runs, or one that makes a graph in backward (create_graph); -1: none
     kBackward,   ///< the backward pass of operator `index`, as far as the graph tells; -1: none
     kRecompute,  ///< operator `index` is replayed for value `value`
     kUnpack,     ///< value `value` is unpacked
   };
-  double begin_seconds = 0;  ///< since the step began; it ends where the next one begins
-  Work work = Work::kForward;
-  int32_t index = -1;  ///< operator
-  int32_t value = -1;
-  MemoryParts parts;  ///< when the most is alive in it
+  double begin_seconds = 0;    ///< since the step began; it ends where the next one begins
+  Work work = Work::kForward;  ///< what is done
+  int32_t index = -1;          ///< of the operator; -1: none
+  int32_t value = -1;          ///< of the value that is recomputed or unpacked; -1: none
+  MemoryParts parts;           ///< when the most is alive in it
 };
 
 /// A step of a graph under a plan. A graph has the times of operators in the forward pass, and that of the whole step:

@@ -17,6 +17,7 @@ from remat._load import _C  # checks versions
 from remat import compiled, doors, memory
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
+from remat.compile_blocks import compile
 from remat.errors import BudgetError, Error, InternalError
 from remat.fit import Fit, FitPoint, FitSplit, fit, fit_sizes
 from remat.operators import not_repeatable, repeatable
@@ -45,6 +46,7 @@ __all__ = [
     "Step",
     "checkpoint",
     "checkpoint_sequential",
+    "compile",
     "disable",
     "enable",
     "find_blocks",

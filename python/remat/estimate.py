@@ -34,28 +34,48 @@ _NO_CONTENTS = re.compile(r"(?<![a-z])meta(?![a-z])", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What a budget would take and cost."""
+    """What a budget would take and cost.
+
+    Attributes:
+        budget_bytes: the budget, everything counted.
+        peak_bytes: the most alive in a step.
+        extra_percent: of the plain step's time, spent on recomputing.
+    """
 
     budget_bytes: int
     peak_bytes: int
-    extra_percent: float  # of the plain step's time
+    extra_percent: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """Bytes of one training step; gradients exist when it begins, as they do in gradient accumulation."""
+    """Bytes of one training step; gradients exist when it begins, as they do in gradient accumulation. ``str()`` is a
+    table.
 
-    parameter_bytes: int  # trainable or not
+    Attributes:
+        parameter_bytes: of parameters, trainable or not.
+        gradient_bytes: of trainable parameters' gradients.
+        optimizer: whose state is counted, by name.
+        optimizer_bytes: of its state, which comes to stay in its first step.
+        baseline_bytes: alive when the step begins: parameters, gradients, the optimizer's state, buffers, inputs.
+        plain_peak_bytes: the most alive in a plain step.
+        min_budget_bytes: the smallest budget that a session can do with, in its first step and in later ones.
+        operators: of the forward pass.
+        curve: a :class:`Point` for each budget, from plain's peak down to the smallest.
+    """
+
+    parameter_bytes: int
     gradient_bytes: int
-    optimizer: str  # one of OPTIMIZERS
-    optimizer_bytes: int  # its state, which comes to stay in its first step
-    baseline_bytes: int  # alive when the step begins: parameters, gradients, the optimizer's state, buffers, inputs
+    optimizer: str
+    optimizer_bytes: int
+    baseline_bytes: int
     plain_peak_bytes: int
-    min_budget_bytes: int  # the smallest that a session can do with, in its first step and in later ones
+    min_budget_bytes: int
     operators: int
-    curve: tuple[Point, ...]  # from plain's peak down to the smallest
+    curve: tuple[Point, ...]
 
     def to_json(self) -> str:
+        """Every figure, as one JSON object."""
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     def __str__(self) -> str:

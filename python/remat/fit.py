@@ -1,4 +1,5 @@
-"""The largest batch, length or depth that fits a budget, and whether it is worth its time."""
+"""The largest batch, length or depth that fits a budget, and whether it is worth its time. Steps run on the thread that
+asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users know of their own operators, and PyTorch does not say."""
+"""What users know of their own operators, and PyTorch does not say. Thread-safe."""
 
 from __future__ import annotations
 

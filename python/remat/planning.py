@@ -1,4 +1,4 @@
-"""Plans without training: from a recorded step, for any budget, by any planner."""
+"""Plans without training: from a recorded step, for any budget, by any planner. Pure functions, for any thread."""
 
 from __future__ import annotations
 

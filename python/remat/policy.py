@@ -1,4 +1,5 @@
-"""Which saved values a region of the forward pass keeps, where no budget decides."""
+"""Which saved values a region of the forward pass keeps, where no budget decides. Scopes are of the thread that enters
+them."""
 
 from __future__ import annotations
 

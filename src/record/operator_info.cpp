@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -170,6 +171,8 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
 
   const auto& arguments = schema.arguments();
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
+  info.blank = base == "compiled::empty_strided";  // of python/src/compiled.cpp
+  if (info.blank) info.workspace_result = 0;
   info.fills_result = contains(kFillingFactories, base);
   info.overwrites = contains(kFills, base);
   info.reuses_gradient = contains(kReusingGradient, base);
@@ -305,6 +308,16 @@ Registry& registry() {
 
 }  // namespace
 
+namespace {
+
+/// Infinite where that is a symbol, as in what torch.compile traces.
+double elements_of(const at::Tensor& tensor) {
+  const auto known = tensor.sym_numel().maybe_as_int();
+  return known ? static_cast<double>(*known) : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
 bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
   if (!repeatable()) return false;
   if (!races || threads == 1) return true;
@@ -312,10 +325,10 @@ bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads)
   double elements = 0, indices = 1;
   for (const auto& input : inputs) {
     if (input.isTensor() && input.toTensor().defined()) {
-      elements = std::max(elements, static_cast<double>(input.toTensor().numel()));
+      elements = std::max(elements, elements_of(input.toTensor()));
     } else if (input.isTensorList() || input.isOptionalTensorList()) {
       for (const c10::IValue& element : input.toListRef()) {
-        if (element.isTensor()) indices *= static_cast<double>(std::max<int64_t>(1, element.toTensor().numel()));
+        if (element.isTensor()) indices *= std::max(1.0, elements_of(element.toTensor()));
       }
     }
   }

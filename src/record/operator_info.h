@@ -31,6 +31,7 @@ struct OperatorInfo {
   bool own_autograd = false;     ///< may have a kernel of a user's at autograd's keys: a replay calls it there
   bool collective = false;       ///< communicates with other processes
   bool factory = false;          ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
+  bool blank = false;            ///< makes memory without contents, which recorded operators alone write to
   bool fills_result = false;     ///< makes a tensor of nothing but its arguments (zeros, randn ...), a draw included
   bool reuses_gradient = false;  ///< of backward: may write its result over the first argument (run/softmax_backward.h)
   bool overwrites = false;       ///< writes every element of what it writes to, and reads none of it
@@ -97,8 +98,8 @@ void declare_operator(const std::string& name, Declared declared);
 /// True if `name` is that of a registered operator: with an overload ("aten::add.Tensor"), or of any overload.
 bool operator_exists(const std::string& name);
 
-/// True if `name` is that of a registered operator, and calls of any overload of it, with any arguments and on any number
-/// of threads, repeat.
+/// True if `name` is that of a registered operator, and calls of any overload of it, with any arguments and on any
+/// number of threads, repeat.
 bool is_repeatable_operator(const std::string& name);
 
 }  // namespace remat

@@ -127,7 +127,10 @@ class Recorder {
 
     /// A factory: kernels and users fill its result through pointers. Not a random fill of given memory: dropout's
     /// mask.
-    bool makes_raw() const { return info->factory || (!reads && !(info->random && !writes.empty())); }
+    bool makes_raw() const {
+      if (info->blank) return false;
+      return info->factory || (!reads && !(info->random && !writes.empty()));
+    }
     bool writes_unrecorded(const c10::StorageImpl* storage) const {
       return std::find(unrecorded.begin(), unrecorded.end(), storage) != unrecorded.end();
     }

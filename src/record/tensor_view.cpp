@@ -31,7 +31,8 @@ bool has_plain_storage(const at::TensorBase& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const DispatchKeySet& plain = t_meta ? kPlainMetaKeys : kPlainKeys;
   return (impl->key_set().raw_repr() & ~plain.raw_repr()) == 0 && !impl->is_inference() && !impl->is_wrapped_number() &&
-         impl->has_storage() && storage_of(*impl) != nullptr;
+         impl->has_storage() && storage_of(*impl) != nullptr && !impl->has_symbolic_sizes_strides() &&
+         !storage_of(*impl)->sym_nbytes().is_heap_allocated();
 }
 
 }  // namespace

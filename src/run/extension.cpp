@@ -20,6 +20,17 @@ bool is_anything_recorded() { return Tapes::all().exist(); }
 
 bool is_repeatable(const std::string& name) { return is_repeatable_operator(name); }
 
+bool is_unwritten(const at::Tensor& tensor) {
+  const Recorder* const recorder = Recorder::current();
+  if (recorder == nullptr || !is_plain(tensor)) return false;
+  Tape& tape = *recorder->tape();
+  const std::lock_guard lock(tape.mutex);
+  const ValueId id = tape.values.find(storage_of(tensor));
+  if (id == kNone) return false;
+  const Value& value = tape.values[id];
+  return value.producer != kNone && tape.program[value.producer].info->blank;
+}
+
 struct OpaqueRegion::Impl {
   std::shared_ptr<Tape> tape;  ///< that its recorder writes
 };

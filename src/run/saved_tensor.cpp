@@ -108,7 +108,12 @@ std::string SavedTensor::description() const {
     const auto& value = tape_->values[value_];
     if (value.producer != kNone) text << ", a result of " << tape_->program[value.producer].info->name << ",";
   }
-  text << " of shape " << (value_ != kNone ? view_.shape.sizes_arrayref() : alias_.sizes());
+  text << " of shape ";
+  if (value_ != kNone) {
+    text << view_.shape.sizes_arrayref();
+  } else {
+    text << alias_.sym_sizes();
+  }
   return text.str();
 }
 
@@ -169,10 +174,11 @@ at::Tensor SavedTensor::unpack() {
   // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
   // makes another of it.)
   if (value_ == kNone) {
-    at::Tensor tensor = alias_.is_leaf() && alias_.numel() > 0 ? alias_ : history_free(alias_);
+    const bool empty = alias_.sym_numel().maybe_as_int() == 0;  // the size may be a symbol, while torch.compile traces
+    at::Tensor tensor = alias_.is_leaf() && !empty ? alias_ : history_free(alias_);
     // cummax() and others give an input that is empty back as its gradient, which then is written to in place: in plain
     // a copy, since autograd sees that it is not the only one to hold it.
-    if (tensor.numel() == 0 && !tensor.is_inference()) {
+    if (empty && !tensor.is_inference()) {
       tensor.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(version_));
     }
     return tensor;

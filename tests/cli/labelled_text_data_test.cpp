@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kPadding = 9;
 
 /// Text i has i + 1 tokens, which are all i, and class i % 2.
-LabelledTextData make_data(int64_t texts, int64_t batch, uint64_t seed = 0) {
+LabelledTextData make_text_data(int64_t texts, int64_t batch, uint64_t seed = 0) {
   LabelledTokens tokens{.texts = {}, .classes = {}, .padding = kPadding};
   for (int64_t i = 0; i < texts; ++i) {
     tokens.texts.emplace_back(static_cast<size_t>(i + 1), i);
@@ -30,7 +30,7 @@ std::vector<int64_t> numbers(const at::Tensor& tensor) {
 std::vector<int64_t> texts_of(const Batch& batch) { return numbers(batch.input.select(1, 0).select(1, 0)); }
 
 TEST(LabelledTextData, TextsArePaddedToTheLongestOfTheBatch) {
-  const auto batch = make_data(5, 3).evaluation_batch(0);
+  const auto batch = make_text_data(5, 3).evaluation_batch(0);
   EXPECT_EQ(numbers(batch.input.select(1, 0)), (std::vector<int64_t>{0, 9, 9, 1, 1, 9, 2, 2, 2})) << "tokens";
   EXPECT_EQ(numbers(batch.input.select(1, 1)), std::vector<int64_t>(9, 0)) << "types";
   EXPECT_EQ(numbers(batch.input.select(1, 2)), (std::vector<int64_t>{1, 0, 0, 1, 1, 0, 1, 1, 1})) << "mask";
@@ -38,15 +38,15 @@ TEST(LabelledTextData, TextsArePaddedToTheLongestOfTheBatch) {
 }
 
 TEST(LabelledTextData, EveryTextIsEvaluatedOnce) {
-  const auto data = make_data(8, 3);
+  const auto data = make_text_data(8, 3);
   ASSERT_EQ(data.evaluation_batches(), 3);
   EXPECT_EQ(texts_of(data.evaluation_batch(1)), (std::vector<int64_t>{3, 4, 5}));
   EXPECT_EQ(texts_of(data.evaluation_batch(2)), (std::vector<int64_t>{6, 7}));
-  EXPECT_EQ(make_data(6, 3).evaluation_batches(), 2);
+  EXPECT_EQ(make_text_data(6, 3).evaluation_batches(), 2);
 }
 
 TEST(LabelledTextData, StepsGoThroughAllTextsBeforeOneIsRepeated) {
-  const auto data = make_data(6, 4);
+  const auto data = make_text_data(6, 4);
   std::vector<int64_t> seen;
   for (int64_t step = 1; step <= 3; ++step) {
     for (const int64_t text : texts_of(data.training_batch(step, 0, 4))) seen.push_back(text);
@@ -57,7 +57,7 @@ TEST(LabelledTextData, StepsGoThroughAllTextsBeforeOneIsRepeated) {
 }
 
 TEST(LabelledTextData, BatchesDependOnSeedAndStepAlone) {
-  const auto data = make_data(50, 8), same = make_data(50, 8), other = make_data(50, 8, /*seed=*/1);
+  const auto data = make_text_data(50, 8), same = make_text_data(50, 8), other = make_text_data(50, 8, /*seed=*/1);
   const auto late = texts_of(data.training_batch(20, 0, 8));
   EXPECT_NE(texts_of(data.training_batch(1, 0, 8)), texts_of(data.training_batch(2, 0, 8)));
   EXPECT_EQ(late, texts_of(same.training_batch(20, 0, 8)));
@@ -65,7 +65,7 @@ TEST(LabelledTextData, BatchesDependOnSeedAndStepAlone) {
 }
 
 TEST(LabelledTextData, PartsOfABatchAreItsRows) {
-  const auto data = make_data(50, 8);
+  const auto data = make_text_data(50, 8);
   const auto whole = data.training_batch(3, 0, 8), part = data.training_batch(3, 4, 4);
   EXPECT_TRUE(at::equal(part.input, whole.input.slice(0, 4)));
   EXPECT_TRUE(at::equal(part.target, whole.target.slice(0, 4)));

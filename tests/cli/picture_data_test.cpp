@@ -20,15 +20,15 @@ data::Pictures make_pictures(int64_t count, int64_t channels) {
   return pictures;
 }
 
-PictureData make_data(data::Pictures pictures, int64_t batch, uint64_t seed = 0) {
+PictureData make_picture_data(data::Pictures pictures, int64_t batch, uint64_t seed = 0) {
   auto source = std::make_unique<PictureCollection>(std::move(pictures), /*classes=*/10);
   data::Labels labels{.names = source->class_names(), .numbers = {}};
   for (int64_t i = 0; i < 10; ++i) labels.numbers.emplace(std::to_string(i), i);
   return {std::move(source), std::move(labels), {.fit = Fit::kFrame, .numbers = {.side = 32}}, batch, seed};
 }
 
-PictureData make_data(int64_t count, int64_t channels, int64_t batch, uint64_t seed = 0) {
-  return make_data(make_pictures(count, channels), batch, seed);
+PictureData make_picture_data(int64_t count, int64_t channels, int64_t batch, uint64_t seed = 0) {
+  return make_picture_data(make_pictures(count, channels), batch, seed);
 }
 
 /// The value in the middle of each picture, as it was in the file.
@@ -38,7 +38,7 @@ std::vector<int64_t> pictures_of(const Batch& batch) {
 }
 
 TEST(PictureData, PicturesHaveABlackFrame) {
-  const auto batch = make_data(256, 1, 256).evaluation_batch(0);
+  const auto batch = make_picture_data(256, 1, 256).evaluation_batch(0);
   ASSERT_EQ(batch.input.sizes(), (at::IntArrayRef{256, 3, 32, 32}));
   const auto white = batch.input.select(0, 255);
   EXPECT_EQ(white.max().item<float>(), 2);
@@ -49,13 +49,14 @@ TEST(PictureData, PicturesHaveABlackFrame) {
 }
 
 TEST(PictureData, EveryPictureIsEvaluatedOnce) {
-  const auto data = make_data(8, 3, 3);
+  const auto data = make_picture_data(8, 3, 3);
   ASSERT_EQ(data.evaluation_batches(), 3);
   EXPECT_EQ(pictures_of(data.evaluation_batch(2)), (std::vector<int64_t>{6, 7}));
 }
 
 TEST(PictureData, BatchesDependOnSeedAndStepAlone) {
-  const auto data = make_data(50, 3, 8), same = make_data(50, 3, 8), other = make_data(50, 3, 8, /*seed=*/1);
+  const auto data = make_picture_data(50, 3, 8), same = make_picture_data(50, 3, 8),
+             other = make_picture_data(50, 3, 8, /*seed=*/1);
   const auto late = data.training_batch(20, 0, 8);
   EXPECT_EQ(pictures_of(late), pictures_of(same.training_batch(20, 0, 8)));
   EXPECT_NE(pictures_of(late), pictures_of(other.training_batch(20, 0, 8)));
@@ -65,9 +66,9 @@ TEST(PictureData, BatchesDependOnSeedAndStepAlone) {
 
 TEST(PictureData, FingerprintTellsPicturesApart) {
   auto pictures = make_pictures(5, 1);
-  const auto data = make_data(pictures, 2), same = make_data(pictures, 3, /*seed=*/1);
+  const auto data = make_picture_data(pictures, 2), same = make_picture_data(pictures, 3, /*seed=*/1);
   pictures.classes[4] = 9;
-  const auto other = make_data(pictures, 2);
+  const auto other = make_picture_data(pictures, 2);
   EXPECT_EQ(data.fingerprint(), same.fingerprint());
   EXPECT_NE(data.fingerprint(), other.fingerprint());
 }

@@ -12,4 +12,4 @@ add_test(NAME subdirectory
 add_test(NAME partial_install
   COMMAND ${CMAKE_COMMAND} ${arguments} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/partial
           -P ${CMAKE_CURRENT_LIST_DIR}/partial.cmake)
-set_tests_properties(installed_package partial_install subdirectory PROPERTIES LABELS install TIMEOUT 900)
+set_tests_properties(installed_package partial_install subdirectory PROPERTIES LABELS install TIMEOUT 900 COST 200)

@@ -33,7 +33,7 @@ uint32_t checksum(std::string_view bytes) {
   return ~rest;
 }
 
-std::string big_endian(uint32_t number) {
+std::string big_endian_bytes(uint32_t number) {
   std::string bytes;
   for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift & 0xFF);
   return bytes;
@@ -45,7 +45,7 @@ std::string with_checksums(std::string png) {
     uint32_t size = 0;
     for (size_t i = at; i < at + 4; ++i) size = size << 8 | static_cast<uint8_t>(png[i]);
     if (size > png.size() - at - 12) break;
-    png.replace(at + 8 + size, 4, big_endian(checksum(std::string_view(png).substr(at + 4, size + 4))));
+    png.replace(at + 8 + size, 4, big_endian_bytes(checksum(std::string_view(png).substr(at + 4, size + 4))));
     at += 12 + size;
   }
   return png;
@@ -54,7 +54,7 @@ std::string with_checksums(std::string png) {
 /// kRgbPng with another width and height.
 std::string sized(uint32_t width, uint32_t height) {
   auto png = kRgbPng;
-  png.replace(16, 8, big_endian(width) + big_endian(height));
+  png.replace(16, 8, big_endian_bytes(width) + big_endian_bytes(height));
   return with_checksums(png);
 }
 

@@ -23,7 +23,7 @@ std::string idx(const std::vector<uint32_t>& sizes, const std::string& data) {
   return file + data;
 }
 
-Pictures read(const std::string& pictures, const std::string& labels) {
+Pictures read_pair(const std::string& pictures, const std::string& labels) {
   return read_idx({"images", pictures}, {"labels", labels});
 }
 
@@ -31,7 +31,7 @@ const std::string kPictures = idx({2, 2, 3}, "abcdefghijk\xFF");
 const std::string kLabels = idx({2}, std::string("\x09\x00", 2));
 
 TEST(Idx, PicturesAndLabelsAreRead) {
-  const auto pictures = read(kPictures, kLabels);
+  const auto pictures = read_pair(kPictures, kLabels);
   EXPECT_EQ(pictures.channels, 1);
   EXPECT_EQ(pictures.height, 2);
   EXPECT_EQ(pictures.width, 3);
@@ -42,24 +42,24 @@ TEST(Idx, PicturesAndLabelsAreRead) {
 }
 
 TEST(Idx, OtherFilesAreRefused) {
-  EXPECT_ERROR(read(kLabels, kLabels), "[data] 'images' has 10 bytes, and 16 come before the data");
-  EXPECT_ERROR(read(kPictures, kPictures), "[data] 'labels' does not begin with the magic number 0x00000801");
-  EXPECT_ERROR(read("\x1F\x8B" + kPictures, kLabels), "does not begin with the magic number 0x00000803");
-  EXPECT_ERROR(read("", kLabels), "'images' has 0 bytes");
+  EXPECT_ERROR(read_pair(kLabels, kLabels), "[data] 'images' has 10 bytes, and 16 come before the data");
+  EXPECT_ERROR(read_pair(kPictures, kPictures), "[data] 'labels' does not begin with the magic number 0x00000801");
+  EXPECT_ERROR(read_pair("\x1F\x8B" + kPictures, kLabels), "does not begin with the magic number 0x00000803");
+  EXPECT_ERROR(read_pair("", kLabels), "'images' has 0 bytes");
 }
 
 TEST(Idx, SizesAreThoseOfTheFile) {
-  EXPECT_ERROR(read(kPictures + "x", kLabels), "'images' has 29 bytes, and its beginning says 28; get");
-  EXPECT_ERROR(read(kPictures.substr(0, 27), kLabels), "'images' has 27 bytes, and its beginning says 28; get");
-  EXPECT_ERROR(read(kPictures, idx({3}, "\1\2\3")), "'labels' has 3 labels, and 'images' has 2 pictures");
-  EXPECT_ERROR(read(idx({0, 2, 3}, ""), idx({0}, "")), "'images' has no examples");
-  EXPECT_ERROR(read(idx({2, 0, 3}, ""), kLabels), "pictures with a side of 0 pixels");
-  EXPECT_ERROR(read(idx({0xFFFFFFFF, 1024, 1024}, ""), kLabels), "its beginning says 4503599626321936");
-  EXPECT_ERROR(read(idx({1, 0xFFFFFFFF, 0xFFFFFFFF}, ""), kLabels), "pictures with a side of 4294967295 pixels");
+  EXPECT_ERROR(read_pair(kPictures + "x", kLabels), "'images' has 29 bytes, and its beginning says 28; get");
+  EXPECT_ERROR(read_pair(kPictures.substr(0, 27), kLabels), "'images' has 27 bytes, and its beginning says 28; get");
+  EXPECT_ERROR(read_pair(kPictures, idx({3}, "\1\2\3")), "'labels' has 3 labels, and 'images' has 2 pictures");
+  EXPECT_ERROR(read_pair(idx({0, 2, 3}, ""), idx({0}, "")), "'images' has no examples");
+  EXPECT_ERROR(read_pair(idx({2, 0, 3}, ""), kLabels), "pictures with a side of 0 pixels");
+  EXPECT_ERROR(read_pair(idx({0xFFFFFFFF, 1024, 1024}, ""), kLabels), "its beginning says 4503599626321936");
+  EXPECT_ERROR(read_pair(idx({1, 0xFFFFFFFF, 0xFFFFFFFF}, ""), kLabels), "pictures with a side of 4294967295 pixels");
 }
 
 TEST(Idx, LabelsAreDigits) {
-  EXPECT_ERROR(read(kPictures, idx({2}, "\1\x0A")), "'labels' has label 10 for picture 1, and there are 0 to 9");
+  EXPECT_ERROR(read_pair(kPictures, idx({2}, "\1\x0A")), "'labels' has label 10 for picture 1, and there are 0 to 9");
 }
 
 std::string record(const std::string& labels, char pixel) { return labels + std::string(3072, pixel); }
@@ -111,7 +111,7 @@ TEST(Idx, MutatedFilesGivePicturesOrErrors) {
       file[at] = static_cast<char>(random() % (random() % 2 == 0 ? 4 : 256));
     }
     try {
-      const auto pictures = read(files[0], files[1]);
+      const auto pictures = read_pair(files[0], files[1]);
       EXPECT_EQ(static_cast<int64_t>(pictures.pixels.size()),
                 static_cast<int64_t>(pictures.classes.size()) * pictures.height * pictures.width);
       ++read_well;

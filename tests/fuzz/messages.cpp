@@ -36,7 +36,7 @@ void install_crash_message() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGALRM}) {
     std::signal(signal, [](int number) {
       const auto length = std::char_traits<char>::length(announced);
-      [[maybe_unused]] const auto written = write(STDERR_FILENO, announced, length);
+      [[maybe_unused]] const auto written = ::write(STDERR_FILENO, announced, length);
       std::signal(number, SIG_DFL);
       std::raise(number);
     });

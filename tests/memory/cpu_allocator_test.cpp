@@ -35,7 +35,7 @@ constexpr bool kCaches = false;
 constexpr bool kCaches = true;
 #endif
 
-constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kBytesPerMiB = 1 << 20;
 
 class CpuAllocator : public testing::Test {
  protected:
@@ -71,7 +71,7 @@ TEST_F(CpuAllocator, ZeroBytesAreANullPointer) {
 
 TEST_F(CpuAllocator, EveryBlockIsAligned) {
   std::vector<at::Tensor> tensors;
-  for (int64_t size = 1; size < 40 * kMiB; size = size * 3 + 1) {
+  for (int64_t size = 1; size < 40 * kBytesPerMiB; size = size * 3 + 1) {
     tensors.push_back(bytes(size));
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensors.back().data_ptr()) % c10::gAlignment, 0u) << size;
   }
@@ -102,11 +102,11 @@ TEST_F(CpuAllocator, WorkersOfAParallelRegionMayAllocate) {
 
 TEST_F(CpuAllocator, FreedBlocksAreCachedUntilReleased) {
   if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
-  bytes(8 * kMiB);
-  EXPECT_GE(cached(), 8 * kMiB);
+  bytes(8 * kBytesPerMiB);
+  EXPECT_GE(cached(), 8 * kBytesPerMiB);
   EXPECT_EQ(current(), base_);
-  auto again = bytes(8 * kMiB);
-  EXPECT_LT(cached(), kMiB);
+  auto again = bytes(8 * kBytesPerMiB);
+  EXPECT_LT(cached(), kBytesPerMiB);
   again.reset();
   release_cached();
   EXPECT_EQ(cached(), 0);
@@ -114,9 +114,9 @@ TEST_F(CpuAllocator, FreedBlocksAreCachedUntilReleased) {
 
 TEST_F(CpuAllocator, TensorsAndCacheStayWithinAnEighthOfAnEnforcedLimit) {
   if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
-  { auto wide = bytes(64 * kMiB); }
+  { auto wide = bytes(64 * kBytesPerMiB); }
   FakeReclaimer reclaimer;
-  const int64_t enforced = base_ + 48 * kMiB;
+  const int64_t enforced = base_ + 48 * kBytesPerMiB;
   const int64_t limit = enforced + enforced / 8;
   auto enforcement = Ledger::of(c10::kCPU).enforce(enforced, reclaimer);
   EXPECT_LE(current() + cached(), limit);
@@ -125,12 +125,13 @@ TEST_F(CpuAllocator, TensorsAndCacheStayWithinAnEighthOfAnEnforcedLimit) {
   int64_t most = 0;
   for (int i = 0; i < 3000; ++i) {
     // Mixed sizes split the cache, so that it has to be given back for the larger ones.
-    if (live.size() < 12) live.push_back(bytes(1 + static_cast<int64_t>(random() % (i % 5 == 0 ? 4 * kMiB : 200'000))));
+    if (live.size() < 12)
+      live.push_back(bytes(1 + static_cast<int64_t>(random() % (i % 5 == 0 ? 4 * kBytesPerMiB : 200'000))));
     ASSERT_LE(current() + cached(), limit);
     most = std::max(most, current() + cached());
     if (random() % 2 == 0) live.erase(live.begin() + static_cast<int64_t>(random() % live.size()));
   }
-  EXPECT_GT(most, limit - kMiB) << "the limit was never near: the test tests nothing";
+  EXPECT_GT(most, limit - kBytesPerMiB) << "the limit was never near: the test tests nothing";
 }
 
 TEST_F(CpuAllocator, FailureIsPyTorchsOwnAndLeavesTheAccountRight) {
@@ -151,18 +152,18 @@ TEST_F(CpuAllocator, FailureIsPyTorchsOwnAndLeavesTheAccountRight) {
   // More than any signed count can say.
   EXPECT_THROW(c10::GetCPUAllocator()->raw_allocate(SIZE_MAX - 5), c10::Error);
   EXPECT_EQ(current(), base_);
-  EXPECT_NO_THROW(bytes(kMiB));
+  EXPECT_NO_THROW(bytes(kBytesPerMiB));
 }
 
 /// Small blocks come from malloc; the address space that the arena does not need must not be missing there.
 TEST_F(CpuAllocator, TheCacheIsGivenBackForSmallBlocksToo) {
   if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";
-  bytes(8 * kMiB);
+  bytes(8 * kBytesPerMiB);
   rlimit old{};
   getrlimit(RLIMIT_AS, &old);
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
-  rlimit tight{static_cast<rlim_t>(pages * 4096 + 4 * kMiB), old.rlim_max};
+  rlimit tight{static_cast<rlim_t>(pages * 4096 + 4 * kBytesPerMiB), old.rlim_max};
   std::vector<at::Tensor> small;
   setrlimit(RLIMIT_AS, &tight);
   try {
@@ -177,7 +178,7 @@ TEST_F(CpuAllocator, TheCacheIsGivenBackForSmallBlocksToo) {
 TEST_F(CpuAllocator, AForkedChildCanAllocate) {
   std::atomic<bool> stop{false};
   std::thread other([&] {
-    while (!stop) bytes(kMiB);
+    while (!stop) bytes(kBytesPerMiB);
   });
   int served = 0;
   constexpr int kChildren = 100;
@@ -185,7 +186,7 @@ TEST_F(CpuAllocator, AForkedChildCanAllocate) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(5);  // ends a child that waits for a lock for ever
-      bytes(kMiB);
+      bytes(kBytesPerMiB);
       _exit(7);
     }
     int status = 0;

@@ -7,7 +7,7 @@
 namespace remat::test {
 namespace {
 
-using Kind = EvictionOption::Kind;
+using OptionKind = EvictionOption::Kind;
 
 struct ToyValue {
   int64_t bytes = 0;
@@ -35,12 +35,12 @@ struct ToyView {
   }
   int64_t evict(const EvictionOption& option) {
     ToyValue& value = values[option.value];
-    if (option.kind == Kind::kPack && !value.packable) return 0;
+    if (option.kind == OptionKind::kPack && !value.packable) return 0;
     evicted.push_back(option);
     value.alive = false;
-    value.packed = option.kind == Kind::kPack;
-    return option.kind == Kind::kDropPacked ? value.packed_bytes
-                                            : value.bytes - (value.packed ? value.packed_bytes : 0);
+    value.packed = option.kind == OptionKind::kPack;
+    return option.kind == OptionKind::kDropPacked ? value.packed_bytes
+                                                  : value.bytes - (value.packed ? value.packed_bytes : 0);
   }
 
   std::vector<uint32_t> evicted_values() const {
@@ -52,16 +52,16 @@ struct ToyView {
 
 std::vector<EvictionOption> drops(const std::vector<uint32_t>& values) {
   std::vector<EvictionOption> options;
-  for (const uint32_t v : values) options.push_back({Kind::kDrop, v});
+  for (const uint32_t v : values) options.push_back({OptionKind::kDrop, v});
   return options;
 }
 
-using Values = std::vector<uint32_t>;
+using ValueIds = std::vector<uint32_t>;
 
 TEST(EvictionChoice, EvictsTheFewestSecondsPerByteFirstAndNoMoreThanAsked) {
   ToyView view{{{.bytes = 1000, .seconds = 3}, {.bytes = 1000, .seconds = 1}, {.bytes = 8000, .seconds = 4}}};
   EXPECT_EQ(EvictionChoice<ToyView>(view, 1).evict(drops({0, 1, 2}), 8500), 9000);
-  EXPECT_EQ(view.evicted_values(), (Values{2, 1}));
+  EXPECT_EQ(view.evicted_values(), (ValueIds{2, 1}));
 }
 
 TEST(EvictionChoice, ReturnsWhatIsFreeWhereNoOptionIsLeft) {
@@ -77,7 +77,7 @@ TEST(EvictionChoice, AddsOperatorsThatAreNotAliveUpToThoseThatAre) {
                 {.bytes = 1000, .seconds = 5.5},
                 {.bytes = 1000, .seconds = 6.5}}};
   EvictionChoice<ToyView>(view, 1).evict(drops({2, 3, 4}), 3000);
-  EXPECT_EQ(view.evicted_values(), (Values{3, 2, 4}));
+  EXPECT_EQ(view.evicted_values(), (ValueIds{3, 2, 4}));
 }
 
 TEST(EvictionChoice, OperatorsThatRunAnywayAddNothing) {
@@ -86,48 +86,49 @@ TEST(EvictionChoice, OperatorsThatRunAnywayAddNothing) {
                 {.bytes = 1000, .seconds = 1, .inputs = {0}},
                 {.bytes = 1000, .seconds = 2}}};
   EvictionChoice<ToyView>(view, 1).evict(drops({1, 2, 3}), 10'000);
-  EXPECT_EQ(view.evicted_values(), (Values{1, 2, 3})) << "1 pays for 0, so 2 costs 1 second";
+  EXPECT_EQ(view.evicted_values(), (ValueIds{1, 2, 3})) << "1 pays for 0, so 2 costs 1 second";
   ToyView paid = view;
   for (ToyValue& value : paid.values) value.alive = true;
   paid.evicted.clear();
   EvictionChoice<ToyView> choice(paid, 2);
   choice.pay(3);
   choice.evict(drops({1, 2, 3}), 1);
-  EXPECT_EQ(paid.evicted_values(), (Values{3})) << "its operator runs anyway";
+  EXPECT_EQ(paid.evicted_values(), (ValueIds{3})) << "its operator runs anyway";
 }
 
 TEST(EvictionChoice, PacksWhereThatIsCheaperAndDropsThePackedFormAtItsOwnPrice) {
   const ToyValue mask{.bytes = 1 << 20, .packed_bytes = 1 << 17, .seconds = 1};
   ToyView view{{mask}};
   EvictionChoice<ToyView> choice(view, 1);
-  EXPECT_EQ(choice.evict({{Kind::kDrop, 0}, {Kind::kPack, 0}}, 1), (1 << 20) - (1 << 17));
-  EXPECT_EQ(view.evicted.front().kind, Kind::kPack);
-  EXPECT_EQ(choice.evict({{Kind::kDropPacked, 0}}, 1), 1 << 17);
+  EXPECT_EQ(choice.evict({{OptionKind::kDrop, 0}, {OptionKind::kPack, 0}}, 1), (1 << 20) - (1 << 17));
+  EXPECT_EQ(view.evicted.front().kind, OptionKind::kPack);
+  EXPECT_EQ(choice.evict({{OptionKind::kDropPacked, 0}}, 1), 1 << 17);
   ToyView packed{{mask, {.bytes = 1 << 17, .seconds = 0.9}, {.bytes = 1 << 17, .seconds = 1.1}}};
   packed.values[0].alive = false;
   packed.values[0].packed = true;
-  EvictionChoice<ToyView>(packed, 1).evict({{Kind::kDropPacked, 0}, {Kind::kDrop, 1}, {Kind::kDrop, 2}}, 1 << 20);
-  EXPECT_EQ(packed.evicted_values(), (Values{1, 0, 2}));
+  EvictionChoice<ToyView>(packed, 1).evict(
+      {{OptionKind::kDropPacked, 0}, {OptionKind::kDrop, 1}, {OptionKind::kDrop, 2}}, 1 << 20);
+  EXPECT_EQ(packed.evicted_values(), (ValueIds{1, 0, 2}));
   ToyView cheap{{mask}};
   cheap.values[0].seconds = 1e-9;
-  EvictionChoice<ToyView>(cheap, 1).evict({{Kind::kDrop, 0}, {Kind::kPack, 0}}, 1);
-  EXPECT_EQ(cheap.evicted.front().kind, Kind::kDrop);
+  EvictionChoice<ToyView>(cheap, 1).evict({{OptionKind::kDrop, 0}, {OptionKind::kPack, 0}}, 1);
+  EXPECT_EQ(cheap.evicted.front().kind, OptionKind::kDrop);
 }
 
 TEST(EvictionChoice, DropsWhatTurnsOutNotToBePackable) {
   ToyView view{{{.bytes = 1 << 20, .packed_bytes = 1 << 17, .seconds = 1, .packable = false}}};
-  ASSERT_EQ(EvictionChoice<ToyView>(view, 1).evict({{Kind::kDrop, 0}, {Kind::kPack, 0}}, 1), 1 << 20);
-  EXPECT_EQ(view.evicted.front().kind, Kind::kDrop);
+  ASSERT_EQ(EvictionChoice<ToyView>(view, 1).evict({{OptionKind::kDrop, 0}, {OptionKind::kPack, 0}}, 1), 1 << 20);
+  EXPECT_EQ(view.evicted.front().kind, OptionKind::kDrop);
 }
 
 TEST(EvictionChoice, ThinsOutManyOptionsByTurns) {
-  const std::vector<EvictionOption> few = drops(Values(511, 7));
+  const std::vector<EvictionOption> few = drops(ValueIds(511, 7));
   std::vector<EvictionOption> options = few;
   thin_out(options, 1);
   EXPECT_EQ(options.size(), few.size());
   for (uint32_t turn = 0; turn < 6; ++turn) {
     options.clear();
-    for (uint32_t v = 0; v < 800; ++v) options.push_back({Kind::kDrop, v});
+    for (uint32_t v = 0; v < 800; ++v) options.push_back({OptionKind::kDrop, v});
     thin_out(options, turn);
     EXPECT_NEAR(static_cast<double>(options.size()), 266, 1);
     EXPECT_EQ(options[0].value, turn % 3);

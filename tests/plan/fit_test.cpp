@@ -4,6 +4,7 @@
 #include <remat/error.h>
 #include <remat/planner.h>
 
+#include "brute_force.h"
 #include "step_builder.h"
 
 namespace remat::test {
@@ -12,7 +13,7 @@ namespace {
 constexpr int64_t kBase = 10'000;
 
 /// Layers whose bytes and seconds grow with the size, and `square` with its square; a scratch of backward with a kink.
-Graph sized(int64_t size, int layers = 12, int64_t square = 0) {
+Graph sized_step(int64_t size, int layers = 12, int64_t square = 0) {
   StepBuilder step;
   int32_t last = 0;
   for (int layer = 0; layer < layers; ++layer) {
@@ -24,10 +25,6 @@ Graph sized(int64_t size, int layers = 12, int64_t square = 0) {
   graph.baseline_bytes = kBase + 8 * size;
   graph.events.back().rise = std::max<int64_t>(2000, 90 * size);
   return graph;
-}
-
-int64_t plain_peak(const Graph& graph) {
-  return predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes;
 }
 
 /// Runs steps of a family of graphs as sessions would: by the planners' predictions.
@@ -81,28 +78,28 @@ void expect_found(const Family& family, FitOptions options) {
 }
 
 TEST(Fit, FindsTheLargestBatch) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   for (const int64_t budget : {40'000, 100'000, 500'000}) {
     expect_found(family, {.sizes = fit_sizes(1, 4096), .budget_bytes = budget});
   }
 }
 
 TEST(Fit, FindsTheLargestLengthWhoseBytesGrowWithItsSquare) {
-  const Family family([](int64_t size) { return sized(size, 6, 7); });
+  const Family family([](int64_t size) { return sized_step(size, 6, 7); });
   for (const int64_t budget : {100'000, 3'000'000}) {
     expect_found(family, {.sizes = fit_sizes(8, 4096, 8), .budget_bytes = budget, .what = "length"});
   }
 }
 
 TEST(Fit, FindsTheLargestDepthWhereOperatorsAreOthersInEachSize) {
-  const Family family([](int64_t size) { return sized(16, static_cast<int>(size)); });
+  const Family family([](int64_t size) { return sized_step(16, static_cast<int>(size)); });
   const FitOptions options{.sizes = fit_sizes(1, 100), .budget_bytes = 100'000, .what = "depth"};
   expect_found(family, options);
   EXPECT_FALSE(family.fit(options).same_operators);
 }
 
 TEST(Fit, PredictionIsNeverLargerAndRunsSmallStepsAlone) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   const FitOptions options{.sizes = fit_sizes(1, 4096), .budget_bytes = 400'000, .predict_only = true};
   const Fit found = family.fit(options);
   EXPECT_EQ(size_of(found.plain), family.largest(options, true));
@@ -112,7 +109,7 @@ TEST(Fit, PredictionIsNeverLargerAndRunsSmallStepsAlone) {
 }
 
 TEST(Fit, SaysWhatIsWorthItsTime) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   const FitOptions options{.sizes = fit_sizes(1, 4096), .budget_bytes = 500'000, .most_loss_percent = 10};
   const Fit found = family.fit(options);
   ASSERT_TRUE(found.worthwhile);
@@ -126,7 +123,7 @@ TEST(Fit, SaysWhatIsWorthItsTime) {
 }
 
 TEST(Fit, LowersWhatDoesNotHold) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   const FitOptions options{.sizes = fit_sizes(1, 4096), .budget_bytes = 400'000};
   const int64_t wall = family.largest(options, false) * 3 / 4;
   const Fit found = fit(options, [&](int64_t size, FitMode mode) {
@@ -140,7 +137,7 @@ TEST(Fit, LowersWhatDoesNotHold) {
 TEST(Fit, SplitsAnEffectiveSizeIntoTheFastestSteps) {
   // Half of a step's time does not grow: the larger, the faster, until recomputing costs more.
   const Family family([](int64_t size) {
-    Graph graph = sized(size);
+    Graph graph = sized_step(size);
     for (auto& op : graph.operators) op.seconds += 4e-3;
     graph.step_seconds += 3 * 4e-3 * static_cast<double>(graph.operators.size());
     return graph;
@@ -159,7 +156,7 @@ TEST(Fit, SplitsAnEffectiveSizeIntoTheFastestSteps) {
 }
 
 TEST(Fit, HalvingFindsTheSameByManyMoreSteps) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   for (const int64_t budget : {20'000, 100'000, 1 << 30}) {
     const FitOptions options{.sizes = fit_sizes(1, 512), .budget_bytes = budget};
     const Fit halved =
@@ -170,19 +167,19 @@ TEST(Fit, HalvingFindsTheSameByManyMoreSteps) {
 }
 
 TEST(Fit, NothingFits) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   try {
     family.fit({.sizes = fit_sizes(1, 100), .budget_bytes = kBase});
     FAIL() << "nothing was refused";
   } catch (const BudgetError& error) {
     EXPECT_EQ(error.budget_bytes(), kBase);
-    EXPECT_EQ(error.needed_bytes(), smallest_online_budget(sized(1)));
+    EXPECT_EQ(error.needed_bytes(), smallest_online_budget(sized_step(1)));
     EXPECT_NE(std::string(error.what()).find("[fit] no batch fits: a step of 1 needs about "), std::string::npos);
   }
 }
 
 TEST(Fit, EverySizeFits) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   const Fit found = family.fit({.sizes = {1, 2, 3}, .budget_bytes = 1 << 30});
   EXPECT_EQ(size_of(found.plain), 3);
   EXPECT_EQ(found.largest.size, 3);
@@ -207,7 +204,7 @@ TEST(Fit, SizesAreAnEighthApart) {
 }
 
 TEST(Fit, JsonHasEveryFigure) {
-  const Family family([](int64_t size) { return sized(size); });
+  const Family family([](int64_t size) { return sized_step(size); });
   const std::string text = to_json(family.fit({.sizes = fit_sizes(1, 4096), .budget_bytes = 200'000, .effective = 64}));
   for (const char* name : {"\"plain\":{", "\"largest\":{", "\"worthwhile\":{", "\"split\":{", "\"runs\":[{"}) {
     EXPECT_NE(text.find(name), std::string::npos) << name;

@@ -11,7 +11,7 @@
 namespace remat {
 namespace {
 
-using Kind = GraphEvent::Kind;
+using EventKind = GraphEvent::Kind;
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 
@@ -163,7 +163,7 @@ TEST(Graph, TimelinesThatCannotHaveHappened) {
        "event 4 runs operator 1 where operator 2 comes next; each runs once, in order"},
       {[](Graph& g) { g.events.resize(4); }, "no event runs operator 2; each runs once, in order"},
       {[](Graph& g) { g.events[5].index = 0; }, "event 5 is of no kind with an index, but has index 0"},
-      {[](Graph& g) { g.events[5].kind = static_cast<Kind>(5); }, "event 5 has the unknown kind 5"},
+      {[](Graph& g) { g.events[5].kind = static_cast<EventKind>(5); }, "event 5 has the unknown kind 5"},
       {[](Graph& g) { g.events[1].index = 5; }, "event 1 makes idle value 5; there are 5 values, numbered from 0"},
       {[](Graph& g) { g.events[8].index = -1; }, "event 8 frees value -1; there are 5 values, numbered from 0"},
       {[](Graph& g) { g.events[1].index = 3; }, "event 1 makes idle value 3 before operator 1 has run, which makes it"},
@@ -171,7 +171,7 @@ TEST(Graph, TimelinesThatCannotHaveHappened) {
       {[](Graph& g) { g.events[6].index = 3; }, "event 6 makes idle value 3, which is idle already"},
       {[](Graph& g) { g.events[9].index = 4; }, "event 9 uses value 4, which has been freed before"},
       {[](Graph& g) {
-         g.events[9] = {Kind::kIdle, 4, 0, 0};
+         g.events[9] = {EventKind::kIdle, 4, 0, 0};
        },
        "event 9 makes idle value 4, which has been freed before"},
       {[](Graph& g) { g.events[13].index = 2; }, "event 13 frees value 2, which has been freed before"},
@@ -183,7 +183,8 @@ TEST(Graph, TimelinesThatCannotHaveHappened) {
 TEST(Graph, EventsOfValuesThatNoPlanDropsAreFree) {
   Graph graph = sample_graph();
   graph.values[2].droppable = false;
-  for (const Kind kind : {Kind::kUse, Kind::kIdle, Kind::kFree, Kind::kIdle}) graph.events.push_back({kind, 2, 0, 0});
+  for (const EventKind kind : {EventKind::kUse, EventKind::kIdle, EventKind::kFree, EventKind::kIdle})
+    graph.events.push_back({kind, 2, 0, 0});
   EXPECT_EQ(graph.problem(), "");
 }
 
@@ -228,7 +229,7 @@ TEST(Graph, FingerprintTellsStructuresApart) {
       },  // the same numbers in a row
       [](Graph& g) { g.operators[2].results = {3}; },
       [](Graph& g) { g.operators.pop_back(); },
-      [](Graph& g) { g.events[1].kind = Kind::kUse; },
+      [](Graph& g) { g.events[1].kind = EventKind::kUse; },
       [](Graph& g) { g.events[1].index = 1; },
       [](Graph& g) { std::swap(g.events[1], g.events[2]); },
       [](Graph& g) { g.events.pop_back(); },

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 #include <remat/planner.h>
 
+#include "brute_force.h"
 #include "step_builder.h"
 
 namespace remat::test {
 namespace {
 
 /// A step whose bytes grow with a batch, a length, and the square of that, as an attention's do; and a constant.
-Graph sized(int64_t batch, int64_t length) {
+Graph two_sizes(int64_t batch, int64_t length) {
   StepBuilder step;
   const int32_t embedded = step.saved({0}, 64 * batch * length);
   const int32_t mask = step.saved({0}, batch * length * length);
@@ -33,22 +34,18 @@ std::vector<int64_t> shown(const Graph& graph, size_t count) {
   return bytes;
 }
 
-int64_t plain_peak(const Graph& graph) {
-  return predict(graph, std::vector<Action>(graph.values.size(), Action::kKeep)).peak_bytes;
-}
-
 TEST(Resize, StructureIsWhatSizesHaveInCommon) {
-  EXPECT_EQ(structure_of(sized(2, 30)), structure_of(sized(3, 50)));
-  EXPECT_NE(sized(2, 30).fingerprint(), sized(3, 50).fingerprint());
-  Graph other = sized(2, 30);
+  EXPECT_EQ(structure_of(two_sizes(2, 30)), structure_of(two_sizes(3, 50)));
+  EXPECT_NE(two_sizes(2, 30).fingerprint(), two_sizes(3, 50).fingerprint());
+  Graph other = two_sizes(2, 30);
   other.operators[2].name = "aten::other";
-  EXPECT_NE(structure_of(other), structure_of(sized(2, 30)));
+  EXPECT_NE(structure_of(other), structure_of(two_sizes(2, 30)));
 }
 
 TEST(Resize, ThreeLengthsTellEveryOther) {
-  const Graph a = sized(4, 24), b = sized(4, 64), c = sized(4, 100);
+  const Graph a = two_sizes(4, 24), b = two_sizes(4, 64), c = two_sizes(4, 100);
   for (const int64_t length : {30, 90, 160}) {
-    const Graph truth = sized(4, length);
+    const Graph truth = two_sizes(4, length);
     const Resized predicted = resize({&a, &b, &c}, shown(truth, 2));
     EXPECT_TRUE(predicted.exact) << length;
     EXPECT_EQ(predicted.graph.problem(), "") << length;
@@ -67,8 +64,8 @@ TEST(Resize, ThreeLengthsTellEveryOther) {
 }
 
 TEST(Resize, BatchAndLengthAtOnce) {
-  const Graph a = sized(2, 24), b = sized(4, 64), c = sized(3, 100), d = sized(5, 40);
-  const Graph truth = sized(4, 90);
+  const Graph a = two_sizes(2, 24), b = two_sizes(4, 64), c = two_sizes(3, 100), d = two_sizes(5, 40);
+  const Graph truth = two_sizes(4, 90);
   const Resized predicted = resize({&a, &b, &c, &d}, shown(truth, 3));
   EXPECT_TRUE(predicted.exact);
   EXPECT_NEAR(static_cast<double>(plain_peak(predicted.graph)), static_cast<double>(plain_peak(truth)),
@@ -76,8 +73,8 @@ TEST(Resize, BatchAndLengthAtOnce) {
 }
 
 TEST(Resize, OneKnownStepGrowsAndDoesNotShrink) {
-  const Graph known = sized(4, 64);
-  const Graph larger = sized(8, 64), smaller = sized(2, 64);
+  const Graph known = two_sizes(4, 64);
+  const Graph larger = two_sizes(8, 64), smaller = two_sizes(2, 64);
   const Resized up = resize({&known}, shown(larger, 3));
   EXPECT_FALSE(up.exact);
   EXPECT_GE(plain_peak(up.graph), plain_peak(larger));
@@ -88,8 +85,8 @@ TEST(Resize, OneKnownStepGrowsAndDoesNotShrink) {
 }
 
 TEST(Resize, WhatWasSeenCountsAsItIs) {
-  const Graph a = sized(4, 24), b = sized(4, 64), c = sized(4, 100);
-  const Graph truth = sized(4, 80);
+  const Graph a = two_sizes(4, 24), b = two_sizes(4, 64), c = two_sizes(4, 100);
+  const Graph truth = two_sizes(4, 80);
   std::vector<int64_t> seen = shown(truth, 5);
   seen[4] += 5000;  // by no length
   const Resized predicted = resize({&a, &b, &c}, seen);
@@ -100,8 +97,8 @@ TEST(Resize, WhatWasSeenCountsAsItIs) {
 }
 
 TEST(Resize, SecondsGoWithBytes) {
-  const Graph a = sized(4, 24), b = sized(4, 64), c = sized(4, 100);
-  const Resized predicted = resize({&a, &b, &c}, shown(sized(4, 50), 2));
+  const Graph a = two_sizes(4, 24), b = two_sizes(4, 64), c = two_sizes(4, 100);
+  const Resized predicted = resize({&a, &b, &c}, shown(two_sizes(4, 50), 2));
   EXPECT_NEAR(predicted.graph.operators[0].seconds, 50.0 / 64, 0.01);
   EXPECT_NEAR(predicted.graph.operators[2].seconds, 50.0 * 50 / (64 * 64), 0.01);
 }

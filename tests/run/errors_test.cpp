@@ -8,7 +8,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Net {
+struct SmallNet {
   nn::Sequential model{nn::Linear(64, 64), nn::GELU(), nn::Dropout(0.2),
                        nn::Linear(64, 64), nn::GELU(), nn::Linear(64, 64)};
   at::Tensor x = torch::randn({128, 64});
@@ -31,7 +31,7 @@ struct Thrown : std::runtime_error {
 };
 
 /// Runs `failing`, which has to throw, in a step of its own; then checks memory and that the next step is exact.
-void expect_recovery(Net& net, const std::function<void()>& failing, const SessionOptions& options, bool drop) {
+void expect_recovery(SmallNet& net, const std::function<void()>& failing, const SessionOptions& options, bool drop) {
   const Outcome plain = net.step();
   net.model->zero_grad();
   Session session(options);
@@ -57,7 +57,7 @@ void expect_recovery(Net& net, const std::function<void()>& failing, const Sessi
 TEST(Errors, InTheMiddleOfForward) {
   memory::start_accounting();
   for (const bool drop : {false, true}) {
-    Net net;
+    SmallNet net;
     expect_recovery(
         net,
         [&] {
@@ -70,7 +70,7 @@ TEST(Errors, InTheMiddleOfForward) {
 
 TEST(Errors, InsideACheckpointedFunction) {
   memory::start_accounting();
-  Net net;
+  SmallNet net;
   expect_recovery(
       net,
       [&] {
@@ -102,7 +102,7 @@ TEST(Errors, AnOperatorThatThrowsInForward) {
 TEST(Errors, AHookThatThrowsInBackward) {
   memory::start_accounting();
   for (const bool drop : {false, true}) {
-    Net net;
+    SmallNet net;
     expect_recovery(
         net,
         [&] {
@@ -122,7 +122,7 @@ TEST(Errors, AHookThatThrowsInBackward) {
 
 TEST(Errors, BackwardASecondTimeWithoutKeepingTheGraph) {
   memory::start_accounting();
-  Net net;
+  SmallNet net;
   const auto program = [&] {
     auto loss = net.model->forward(net.x).pow(2).mean();
     loss.backward();
@@ -142,7 +142,7 @@ TEST(Errors, BackwardASecondTimeWithoutKeepingTheGraph) {
 
 TEST(Errors, GraphsThatNeverRunBackward) {
   memory::start_accounting();
-  Net net;
+  SmallNet net;
   Session session;
   for (const bool drop : {false, true}) {
     const int64_t before = memory::current();
@@ -159,7 +159,7 @@ TEST(Errors, GraphsThatNeverRunBackward) {
 
 TEST(Errors, BudgetErrorThenASmallerBatch) {
   memory::start_accounting();
-  Net net;
+  SmallNet net;
   const auto parameters_now = [&] {
     Outcome outcome;
     for (const auto& p : net.model->parameters()) outcome.add("parameter", p);
@@ -248,7 +248,7 @@ TEST(Errors, ABudgetBelowWhatTheStepBeganWithIsNeverSaidToWork) {
 TEST(Errors, BudgetErrorAtEveryPlace) {
   // Budgets from hopeless to ample: wherever the refusal comes, the generator and the next step are as they should be.
   memory::start_accounting();
-  Net net;
+  SmallNet net;
   const Outcome plain = net.step();
   net.model->zero_grad();
   const int64_t baseline = memory::current();
@@ -299,7 +299,7 @@ TEST(Errors, RefusalsNameABudgetThatWorks) {
 }
 
 TEST(Errors, RefusalsOfAFirstStepSayHowToLearnWhatItTakes) {
-  Net net;
+  SmallNet net;
   Session session({.budget = Budget::bytes(memory::current() + 100'000)});
   try {
     Step step = session.step();

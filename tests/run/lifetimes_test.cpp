@@ -10,7 +10,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Net {
+struct RecurrentNet {
   nn::Linear in{8, 16};
   nn::Linear recurrent{16, 16};
   nn::Linear out{16, 4};
@@ -63,7 +63,7 @@ void expect_exact_in_every_mode(const ModalProgram& program) {
 
 TEST(Lifetimes, BackwardAfterTheStepEnded) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     at::Tensor loss;
     {
       Frame frame(mode, session);
@@ -76,7 +76,7 @@ TEST(Lifetimes, BackwardAfterTheStepEnded) {
 
 TEST(Lifetimes, BackwardAfterTheSessionIsGone) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     at::Tensor loss;
     {
       Frame frame(mode, session);
@@ -90,7 +90,7 @@ TEST(Lifetimes, BackwardAfterTheSessionIsGone) {
 
 TEST(Lifetimes, BackwardInALaterStep) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     at::Tensor first;
     {
       Frame frame(mode, session);
@@ -107,7 +107,7 @@ TEST(Lifetimes, BackwardInALaterStep) {
 
 TEST(Lifetimes, LossesKeptAcrossSteps) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     std::vector<at::Tensor> losses;
     for (int i = 0; i < 4; ++i) {
       Frame frame(mode, session);
@@ -123,7 +123,7 @@ TEST(Lifetimes, LossesKeptAcrossSteps) {
 
 TEST(Lifetimes, GradientsAccumulatedOverMicroSteps) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     for (int i = 0; i < 4; ++i) {
       Frame frame(mode, session);
       (net.loss_of(net.next(torch::randn({2 + i, 8}), torch::randn({2 + i, 16}))) / 4).backward();
@@ -134,7 +134,7 @@ TEST(Lifetimes, GradientsAccumulatedOverMicroSteps) {
 
 TEST(Lifetimes, TruncatedBackpropagationThroughTime) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     auto h = torch::zeros({4, 16});
     for (int i = 0; i < 4; ++i) {
       Frame frame(mode, session);
@@ -155,7 +155,7 @@ TEST(Lifetimes, TruncatedBackpropagationThroughTime) {
 TEST(Lifetimes, HiddenStateWithItsGraphAcrossSteps) {
   // Each backward goes through the graph of the step before too.
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     auto h = torch::zeros({4, 16}).requires_grad_();
     at::Tensor previous;
     for (int i = 0; i < 3; ++i) {
@@ -170,7 +170,7 @@ TEST(Lifetimes, HiddenStateWithItsGraphAcrossSteps) {
 
 TEST(Lifetimes, ShapesThatChangeEveryStep) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     for (const int64_t batch : {4, 1, 7, 0, 3}) {
       Frame frame(mode, session);
       auto h = torch::zeros({batch, 16});
@@ -185,7 +185,7 @@ TEST(Lifetimes, AScopeAcrossSteps) {
   memory::start_accounting();
   const auto program = [](bool with_remat) {
     torch::manual_seed(11);
-    Net net;
+    RecurrentNet net;
     std::optional<Session> session;
     std::optional<PolicyScope> scope;
     if (with_remat) session.emplace();
@@ -205,7 +205,7 @@ TEST(Lifetimes, AScopeAcrossSteps) {
 TEST(Lifetimes, AStepInsideAScopeIsRefusedOrExact) {
   const auto program = [](bool with_remat) {
     torch::manual_seed(11);
-    Net net;
+    RecurrentNet net;
     std::optional<PolicyScope> scope;
     std::optional<Session> session;
     std::optional<Step> step;
@@ -236,7 +236,7 @@ TEST(Lifetimes, OneStepAtATime) {
 TEST(Lifetimes, ManySessionsOneAfterAnother) {
   memory::start_accounting();
   torch::manual_seed(11);
-  Net net;
+  RecurrentNet net;
   const int64_t before = memory::current();
   for (int i = 0; i < 50; ++i) {
     Session session;
@@ -250,7 +250,7 @@ TEST(Lifetimes, ManySessionsOneAfterAnother) {
 
 TEST(Lifetimes, ASessionDestroyedDuringItsStep) {
   expect_exact_in_every_mode([](Mode mode, std::optional<Session>& session) {
-    Net net;
+    RecurrentNet net;
     Frame frame(mode, session);
     auto h = net.next(torch::randn({4, 8}), torch::randn({4, 16}));
     session.reset();

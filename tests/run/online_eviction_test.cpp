@@ -10,11 +10,11 @@ namespace {
 
 namespace nn = torch::nn;
 
-struct Net {
+struct DeepNet {
   nn::Sequential model;
   at::Tensor x;
 
-  explicit Net(int64_t layers = 8, int64_t width = 64) {
+  explicit DeepNet(int64_t layers = 8, int64_t width = 64) {
     memory::start_accounting();
     torch::manual_seed(3);
     for (int64_t i = 0; i < layers; ++i) {
@@ -43,7 +43,7 @@ struct Net {
 };
 
 TEST(Shares, HoldInTheFirstStep) {
-  Net net;
+  DeepNet net;
   Session free;
   net.step(free);  // counts what is older
   const Outcome expected = net.outcome();
@@ -61,7 +61,7 @@ TEST(Shares, HoldInTheFirstStep) {
 }
 
 TEST(Shares, AreMeasuredInAStepThatDrops) {
-  Net net;
+  DeepNet net;
   Session free;
   net.step(free);
   net.model->zero_grad();
@@ -75,7 +75,7 @@ TEST(Shares, AreMeasuredInAStepThatDrops) {
 }
 
 TEST(Shares, ThatCannotHoldGiveWayInTheFirstStepAndAreRefusedInTheSecond) {
-  Net net;
+  DeepNet net;
   Session free;
   net.step(free);
   net.model->zero_grad();
@@ -141,7 +141,7 @@ class BudgetErrors : public testing::TestWithParam<std::tuple<bool, bool, int>> 
 
 TEST_P(BudgetErrors, NameTheBudgetToTryNext) {
   const auto [adam, set_to_none, micro_batches] = GetParam();
-  Net net;
+  DeepNet net;
   const auto parameters = net.model->parameters();
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   if (adam) {
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Loops, BudgetErrors,
 
 /// The optimizer's state came after the first step, and is there from the second on.
 TEST(BudgetErrors, CountWhatCameToStay) {
-  Net net;
+  DeepNet net;
   torch::optim::AdamW optimizer(net.model->parameters());
   Session free;
   net.step(free);

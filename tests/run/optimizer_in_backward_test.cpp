@@ -85,7 +85,7 @@ Outcome training(const MakeOptimizer& make, bool in_backward, const std::optiona
   return outcome;
 }
 
-void expect_exact(const MakeOptimizer& make, int accumulate = 1) {
+void expect_exact_updates(const MakeOptimizer& make, int accumulate = 1) {
   const Outcome plain = training(make, false, {}, accumulate);
   expect_same_bits(plain, training(make, true, {}, accumulate), "without a session");
   expect_same_bits(plain, training(make, true, Scope{.options = {.verify = true}, .drops = true}, accumulate),
@@ -97,22 +97,22 @@ void expect_exact(const MakeOptimizer& make, int accumulate = 1) {
 }
 
 TEST(OptimizerInBackward, GivesTheBitsOfSgd) {
-  expect_exact(maker<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true)));
+  expect_exact_updates(maker<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).nesterov(true)));
 }
 TEST(OptimizerInBackward, GivesTheBitsOfAdam) {
-  expect_exact(maker<torch::optim::Adam>(torch::optim::AdamOptions(0.01).amsgrad(true)));
+  expect_exact_updates(maker<torch::optim::Adam>(torch::optim::AdamOptions(0.01).amsgrad(true)));
 }
 TEST(OptimizerInBackward, GivesTheBitsOfAdamW) {
-  expect_exact(maker<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01)));
+  expect_exact_updates(maker<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01)));
 }
 TEST(OptimizerInBackward, GivesTheBitsOfRmsProp) {
-  expect_exact(maker<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.01)));
+  expect_exact_updates(maker<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.01)));
 }
 TEST(OptimizerInBackward, GivesTheBitsOfAdagrad) {
-  expect_exact(maker<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.01)));
+  expect_exact_updates(maker<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.01)));
 }
 TEST(OptimizerInBackward, UpdatesInTheLastOfSeveralPasses) {
-  expect_exact(maker<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01)), 3);
+  expect_exact_updates(maker<torch::optim::AdamW>(torch::optim::AdamWOptions(0.01)), 3);
 }
 
 TEST(OptimizerInBackward, UpdatesWhatHasItsGradientFromAnEarlierPass) {

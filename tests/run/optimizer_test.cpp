@@ -8,18 +8,18 @@ namespace {
 
 namespace nn = torch::nn;
 
-enum class Mode { kPlain, kSession, kVerified };
+enum class LoopMode { kPlain, kSession, kVerified };
 
 /// Trains for four steps; `train` does forward, backward and update.
 template <class Optimizer, class Options>
-Outcome training(Mode mode, Options options, bool update_inside) {
+Outcome training(LoopMode mode, Options options, bool update_inside) {
   torch::manual_seed(9);
   nn::Sequential model(nn::Linear(8, 16), nn::GELU(), nn::Dropout(0.1), nn::Linear(16, 16),
                        nn::BatchNorm1d(nn::BatchNorm1dOptions(16)), nn::Linear(16, 4));
   Optimizer optimizer(model->parameters(), options);
   std::optional<Session> session;
-  if (mode != Mode::kPlain) {
-    session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == Mode::kVerified});
+  if (mode != LoopMode::kPlain) {
+    session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == LoopMode::kVerified});
   }
   Outcome outcome;
   for (int i = 0; i < 4; ++i) {
@@ -27,7 +27,7 @@ Outcome training(Mode mode, Options options, bool update_inside) {
       std::optional<Step> step;
       std::optional<PolicyScope> scope;
       if (session) step.emplace(session->step());
-      if (mode == Mode::kVerified) scope.emplace(Policy::drop_all());
+      if (mode == LoopMode::kVerified) scope.emplace(Policy::drop_all());
       optimizer.zero_grad();
       auto loss = model->forward(torch::randn({6, 8})).pow(2).mean();
       loss.backward();
@@ -45,8 +45,8 @@ Outcome training(Mode mode, Options options, bool update_inside) {
 template <class Optimizer, class Options>
 void expect_exact_training(Options options) {
   for (const bool inside : {false, true}) {
-    const Outcome plain = training<Optimizer>(Mode::kPlain, options, inside);
-    for (const Mode mode : {Mode::kSession, Mode::kVerified}) {
+    const Outcome plain = training<Optimizer>(LoopMode::kPlain, options, inside);
+    for (const LoopMode mode : {LoopMode::kSession, LoopMode::kVerified}) {
       expect_same_bits(plain, training<Optimizer>(mode, options, inside), inside ? "inside" : "outside");
     }
   }
@@ -62,7 +62,7 @@ TEST(Optimizer, Adagrad) { expect_exact_training<torch::optim::Adagrad>(torch::o
 TEST(Optimizer, UpdatesDuringBackward) {
   // A hook on each parameter applies its gradient as soon as it is known. Backward no longer needs that weight then,
   // but a replay might: it has to be exact, or to refuse and say what was modified.
-  const auto program = [](Mode mode, bool& refused) {
+  const auto program = [](LoopMode mode, bool& refused) {
     torch::manual_seed(9);
     nn::Sequential model;
     for (int i = 0; i < 6; ++i) {
@@ -77,14 +77,14 @@ TEST(Optimizer, UpdatesDuringBackward) {
     }
     Outcome outcome;
     std::optional<Session> session;
-    if (mode != Mode::kPlain) {
-      session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == Mode::kVerified});
+    if (mode != LoopMode::kPlain) {
+      session.emplace(SessionOptions{.budget = {}, .device = c10::kCPU, .verify = mode == LoopMode::kVerified});
     }
     for (int i = 0; i < 3 && !refused; ++i) {
       std::optional<Step> step;
       std::optional<PolicyScope> scope;
       if (session) step.emplace(session->step());
-      if (mode == Mode::kVerified) scope.emplace(Policy::drop_all());
+      if (mode == LoopMode::kVerified) scope.emplace(Policy::drop_all());
       try {
         auto loss = model->forward(torch::ones({4, 16}) * (i + 1)).pow(2).mean();
         loss.backward();
@@ -100,9 +100,9 @@ TEST(Optimizer, UpdatesDuringBackward) {
     return outcome;
   };
   bool refused = false;
-  const Outcome plain = program(Mode::kPlain, refused);
+  const Outcome plain = program(LoopMode::kPlain, refused);
   ASSERT_FALSE(refused);
-  for (const Mode mode : {Mode::kSession, Mode::kVerified}) {
+  for (const LoopMode mode : {LoopMode::kSession, LoopMode::kVerified}) {
     refused = false;
     const Outcome other = program(mode, refused);
     if (!refused) expect_same_bits(plain, other, "updated in backward");

@@ -54,5 +54,5 @@ class Files(unittest.TestCase):
                     self.assertLessEqual(lines, TOO_LONG.get(name, MOST_LINES))
 
 
-if __name__ == "__main__":
-    unittest.main()
+if __name__ == "__main__":  # with the other files here
+    unittest.main(module=None, argv=[__file__, "discover", "-s", str(Path(__file__).parent), "-p", "*_test.py"])

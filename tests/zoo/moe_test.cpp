@@ -9,7 +9,7 @@
 namespace remat::zoo {
 namespace {
 
-constexpr MoeConfig kSmall = {
+constexpr MoeConfig kSmallMoe = {
     .layers = 2, .width = 8, .heads = 2, .hidden = 16, .experts = 4, .top_k = 2, .seq = 6, .vocab = 10};
 
 at::Tensor parameter_of(const MoeModel& model, const std::string& name) {
@@ -28,7 +28,7 @@ TEST(Moe, HasEightExpertsInEachLayer) {
 
 TEST(Moe, SeesThePastAndNotTheFuture) {
   torch::manual_seed(1);
-  const auto model = make_moe(kSmall);
+  const auto model = make_moe(kSmallMoe);
   const auto tokens = torch::zeros({2, 6}, torch::kLong);
   auto other = tokens.clone();
   other[0][3] = 5;
@@ -41,7 +41,7 @@ TEST(Moe, SeesThePastAndNotTheFuture) {
 
 TEST(Moe, IsTheWeightedSumOfAllExpertsWhereEachTokenChoosesAll) {
   torch::manual_seed(1);
-  auto config = kSmall;
+  auto config = kSmallMoe;
   config.layers = 1;
   config.top_k = config.experts;
   const auto model = make_moe(config);
@@ -69,7 +69,7 @@ TEST(Moe, IsTheWeightedSumOfAllExpertsWhereEachTokenChoosesAll) {
 
 TEST(Moe, LeavesExpertsOutThatNoTokenChose) {
   torch::manual_seed(1);
-  auto config = kSmall;
+  auto config = kSmallMoe;
   config.layers = 1;
   config.top_k = 1;
   const auto model = make_moe(config);
@@ -83,7 +83,7 @@ TEST(Moe, LeavesExpertsOutThatNoTokenChose) {
 
 TEST(Moe, TheBalanceLossIsOneWhereTokensSpreadAndExpertsWhereTheyDoNot) {
   torch::manual_seed(1);
-  auto config = kSmall;
+  auto config = kSmallMoe;
   config.top_k = 1;
   const auto model = make_moe(config);
   const auto tokens = torch::randint(config.vocab, {16, 6});
@@ -108,7 +108,7 @@ TEST(Moe, TheBalanceLossIsOneWhereTokensSpreadAndExpertsWhereTheyDoNot) {
 
 TEST(Moe, TheBalanceLossBalances) {
   torch::manual_seed(1);
-  auto config = kSmall;
+  auto config = kSmallMoe;
   config.top_k = 1;
   const auto model = make_moe(config);
   const auto tokens = torch::randint(config.vocab, {16, 6});

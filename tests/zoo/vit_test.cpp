@@ -9,7 +9,8 @@
 namespace remat::zoo {
 namespace {
 
-constexpr VitConfig kSmall = {.image = 8, .patch = 4, .layers = 2, .width = 8, .heads = 2, .hidden = 16, .classes = 3};
+constexpr VitConfig kSmallVit = {
+    .image = 8, .patch = 4, .layers = 2, .width = 8, .heads = 2, .hidden = 16, .classes = 3};
 
 TEST(Vit, IsOfThePublishedSize) {
   EXPECT_EQ(make_vit({})->parameter_count(), 86'567'656);  // ViT-B/16 with 1,000 classes
@@ -17,7 +18,7 @@ TEST(Vit, IsOfThePublishedSize) {
 
 TEST(Vit, LooksAtEveryPatchAndKnowsItsPlace) {
   torch::manual_seed(1);
-  const auto model = make_vit(kSmall);
+  const auto model = make_vit(kSmallVit);
   const auto image = torch::randn({2, 3, 8, 8});
   const auto logits = model->forward(image);
   ASSERT_EQ(logits.sizes(), (at::IntArrayRef{2, 3}));
@@ -36,7 +37,7 @@ TEST(Vit, LooksAtEveryPatchAndKnowsItsPlace) {
 
 TEST(Vit, DropsInTrainingAlone) {
   torch::manual_seed(1);
-  auto config = kSmall;
+  auto config = kSmallVit;
   config.dropout = 0.5;
   const auto model = make_vit(config);
   const auto image = torch::randn({1, 3, 8, 8});

@@ -1,6 +1,6 @@
 """remat in Lightning's Trainer::
 
-trainer = lightning.Trainer(callbacks=[RematCallback(budget="6GiB")])
+    trainer = lightning.Trainer(callbacks=[RematCallback(budget="6GiB")])
 """
 
 from __future__ import annotations

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Measures remat on models whose blocks are compiled one by one; writes bench/results/<date>-compiled.json.
+
+  bench/compiled.py [MODEL ...] [--pairs 9] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+
+Everything is compared with the same compiled blocks without remat, in interleaved pairs of steps as in bench/peers.py:
+torch.compile's own activation_memory_budget at 0.8, 0.5, 0.3 and 0.1, remat within the peak of each of these, within 50
+and 25 % of the compiled model's activation peak, and with nothing dropped. Other models of the same day stay in the file.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import sys
+from pathlib import Path
+
+from machine import ROOT, describe
+from peers import WARM_UP, Bench, summary
+from worker import Protocol
+
+MODELS = ("gpt", "bert", "resnet", "mlp")
+SHARES = (50, 25)  # percent of the activation peak
+CLOSE = 1.02
+
+
+def dropout_errors():
+    """How far a block's gradients are from those of budget 1, relatively, for each activation_memory_budget: without
+    dropout, and with it."""
+    import torch
+    import torch._functorch.config
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self, p):
+            super().__init__()
+            self.layers = nn.Sequential(
+                nn.Dropout(p), nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256), nn.Dropout(p)
+            )
+
+        def forward(self, x):
+            return x + self.layers(x)
+
+    rows = []
+    for p in (0.0, 0.1):
+        for budget in (1.0, 0.5, 0.1):
+            torch.compiler.reset()
+            torch.manual_seed(0)
+            block, x = Block(p), torch.randn(512, 256)
+            torch._functorch.config.activation_memory_budget = budget
+            torch.compile(block)(x).pow(2).mean().backward()
+            gradients = [parameter.grad for parameter in block.parameters()]
+            if budget == 1.0:
+                exact = gradients
+            error = max(((g - e).norm() / e.norm()).item() for g, e in zip(gradients, exact))
+            rows.append({"dropout": p, "memory_budget": budget, "gradient_error": error})
+    return rows
+
+
+def measure(bench, model):
+    """The rows of one model."""
+    import peer_variants
+
+    peers = bench.rows(model, [(name,) for name in peer_variants.BLOCK_BUDGETS], plain=peer_variants.BLOCKS)
+    measured = [row for row in peers if "error" not in row]
+    plain = max(row["plain_activation_peak_bytes"] for row in measured)
+    points = [plain * share // 100 for share in SHARES]
+    for row in sorted(measured, key=lambda row: row["activation_peak_bytes"]):
+        peak = row["activation_peak_bytes"]
+        near = [point for point in points if point <= peak <= CLOSE * point]
+        row["remat_within_bytes"] = max(near, default=peak)
+        if not near:
+            points.append(peak)
+    variants = [(peer_variants.REMAT_BLOCKS,), *((peer_variants.REMAT_BLOCKS, point) for point in sorted(points))]
+    return peers + bench.rows(model, variants, plain=peer_variants.BLOCKS)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
+    parser.add_argument("--pairs", type=int, default=Protocol.pairs, help="pairs that count (default: %(default)s)")
+    parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    batches = dict(item.partition("=")[::2] for item in args.batch)
+    if wrong := {*args.models, *batches} - set(MODELS):
+        parser.error(f"no model '{wrong.pop()}'; there are {', '.join(MODELS)}")
+    args.batches = {model: f"{model}:{batch}" for model, batch in batches.items()}
+    args.trial = bool(batches) or args.pairs < Protocol.pairs
+    args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
+    return args
+
+
+def main():
+    args = arguments()
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    sys.path.insert(0, str(args.build / "python"))
+    import torch
+
+    bench = Bench(args.build, args.pairs, args.batches)
+    today = datetime.date.today().isoformat()
+    args.out.mkdir(parents=True, exist_ok=True)
+    file = args.out / f"{today}-compiled.json"
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    dropout = dropout_errors()
+    for row in dropout:
+        print("dropout {dropout}, memory budget {memory_budget}: gradients {gradient_error:.1%} off".format(**row), flush=True)
+    for model in args.models or MODELS:
+        print(model, flush=True)
+        measured = measure(bench, model)
+        for row in measured:
+            print("  " + summary(row), flush=True)
+        name = bench.models.get(model, model)
+        rows = [row for row in rows if row["model"] != name] + measured
+        result = {
+            "figure": "compiled",
+            "date": today,
+            "trial": args.trial,
+            "versions": {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe(),
+            "protocol": {"pairs": args.pairs, "warm_up": WARM_UP + bench.protocol.warm_up},
+            "dropout": dropout,
+            "rows": rows,
+        }
+        file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
