@@ -20,9 +20,9 @@ constexpr const char* kColours[] = {"#1f5fa8", "#d55e00", "#009e73", "#cc79a7", 
 
 // From the chart's numbers to places in the picture.
 struct Scale {
-  double largest_x, largest_y;
+  double largest_x, largest_y, smallest_y;
   double x(double value) const { return kLeft + value / largest_x * (kRight - kLeft); }
-  double y(double value) const { return kBottom - value / largest_y * (kBottom - kTop); }
+  double y(double value) const { return kBottom - (value - smallest_y) / (largest_y - smallest_y) * (kBottom - kTop); }
 };
 
 std::string line(double x1, double y1, double x2, double y2, const char* kind) {
@@ -45,10 +45,11 @@ std::string axes(const Chart& chart, const Scale& scale, double x_distance, doub
     svg += line(x, kBottom, x, kBottom + 5, "axis");
     svg += text(x, kBottom + 20, "middle", svg_number(i * x_distance));
   }
-  const auto y_ticks = static_cast<int>(std::llround(scale.largest_y / y_distance));
-  for (int i = 0; i <= y_ticks; ++i) {
+  const auto lowest = static_cast<int>(std::llround(scale.smallest_y / y_distance));
+  const auto highest = static_cast<int>(std::llround(scale.largest_y / y_distance));
+  for (int i = lowest; i <= highest; ++i) {
     const double y = scale.y(i * y_distance);
-    if (i > 0) svg += line(kLeft, y, kRight, y, "grid");
+    if (i > lowest) svg += line(kLeft, y, kRight, y, "grid");
     svg += line(kLeft - 5, y, kLeft, y, "axis");
     svg += text(kLeft - 9, y + 4, "end", svg_number(i * y_distance));
   }
@@ -64,13 +65,13 @@ std::string draw(const ChartLine& chart_line, const Scale& scale) {
   const std::string colour = kColours[chart_line.colour % std::size(kColours)];
   std::string places, points;
   for (const auto& point : chart_line.points) {
-    if (point.y > scale.largest_y * (1 + 1e-9)) continue;
     const std::string x = svg_number(scale.x(point.x)), y = svg_number(scale.y(point.y));
     places += (places.empty() ? "" : " ") + x + "," + y;
+    if (point.y > scale.largest_y * (1 + 1e-9)) continue;
     points += "  <circle class=\"point\" fill=\"" + colour + "\" cx=\"" + x + "\" cy=\"" + y + "\" r=\"4\"><title>" +
               escape_xml(point.tooltip) + "</title></circle>\n";
   }
-  return "  <polyline class=\"curve\" stroke=\"" + colour + "\"" +
+  return "  <polyline class=\"curve\" clip-path=\"url(#plot)\" stroke=\"" + colour + "\"" +
          (chart_line.dashed ? " stroke-dasharray=\"6 4\"" : "") + " points=\"" + places + "\"/>\n" + points;
 }
 
@@ -90,17 +91,20 @@ std::string legend(const std::vector<ChartLine>& lines) {
 }  // namespace
 
 std::string to_svg(const Chart& chart) {
-  double largest_x = chart.x_end, largest_y = chart.y_end;
+  double largest_x = chart.x_end, largest_y = chart.y_end, smallest_y = 0;
   for (const auto& each : chart.lines) {
     for (const auto& point : each.points) {
       if (chart.x_end <= 0) largest_x = std::max(largest_x, point.x);
       if (chart.y_end <= 0) largest_y = std::max(largest_y, point.y);
+      smallest_y = std::min(smallest_y, point.y);
     }
   }
   if (largest_x < 0.05) largest_x = 1;  // ticks have two decimals
   if (largest_y < 0.05) largest_y = 1;
-  const double x_distance = tick_distance(largest_x, kMostTicks), y_distance = tick_distance(largest_y, kMostTicks);
-  const Scale scale{axis_end(largest_x, x_distance), axis_end(largest_y, y_distance)};
+  const double x_distance = tick_distance(largest_x, kMostTicks);
+  const double y_distance = tick_distance(std::max(largest_y, -smallest_y), kMostTicks);
+  const Scale scale{axis_end(largest_x, x_distance), axis_end(largest_y, y_distance),
+                    -axis_end(-smallest_y, y_distance)};
 
   const bool named = chart.lines.size() > 1;
   const auto width = std::to_string(kWidth + (named ? kLegendWidth : 0));
@@ -111,6 +115,10 @@ std::string to_svg(const Chart& chart) {
                     "</title>\n"
                     "  <style>.axis { stroke: #444 } .grid { stroke: #ddd } text { fill: #222 } "
                     ".curve { fill: none; stroke-width: 2 }</style>\n"
+                    "  <clipPath id=\"plot\"><rect x=\"" +
+                    std::to_string(kLeft) + "\" y=\"" + std::to_string(kTop) + "\" width=\"" +
+                    std::to_string(kRight - kLeft) + "\" height=\"" + std::to_string(kBottom - kTop + 2) +
+                    "\"/></clipPath>\n"
                     "  <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
   svg += text(kLeft, 22, "start", chart.title, " font-weight=\"bold\"");
   svg += axes(chart, scale, x_distance, y_distance);

@@ -13,7 +13,7 @@ struct ChartPoint {
 
 struct ChartLine {
   std::string name = {};           ///< in the legend, which a chart of one line has not
-  std::vector<ChartPoint> points;  ///< in the order in which the line runs; neither x nor y negative
+  std::vector<ChartPoint> points;  ///< in the order in which the line runs; no x negative
   size_t colour = 0;               ///< lines of one number have one colour
   bool dashed = false;
 };
@@ -22,7 +22,7 @@ struct Chart {
   std::string title, x_label, y_label;
   std::vector<ChartLine> lines;
   double x_end = 100;  ///< of the axis; 0: as far as the points go
-  double y_end = 0;    ///< what lies above is left out; 0: as high as the points go
+  double y_end = 0;    ///< lines to what lies above run out of the picture; 0: as high as the points go
 };
 
 /// A whole SVG document. Text of any kind may be in the chart.

@@ -61,6 +61,7 @@ class Sweep {
     write();
     if (!settings_.out.empty()) std::printf("sweep.json and the plots are in %s\n", settings_.out.c_str());
     if (refusal_ && !planned_) std::rethrow_exception(refusal_);
+    if (failure_ && !measured_) std::rethrow_exception(failure_);
   }
 
  private:
@@ -93,8 +94,11 @@ class Sweep {
     if (!settings_.measure || !cell.attempt.plan) return;
     try {
       cell.measured = model.measure(*cell.attempt.plan, settings_.rounds);
-    } catch (const BudgetError& error) {  // others may take less
-      cell.refused = error.what();
+      measured_ = true;
+    } catch (const std::exception& error) {  // others may take less, or go another way
+      const std::string message = error.what();
+      cell.refused = message.substr(0, message.find('\n'));  // torch's is followed by a backtrace
+      if (!failure_) failure_ = std::current_exception();
     }
     write();  // first: whoever has seen it has it
     std::fputs(measured_text(cell, plain, where).c_str(), stdout);
@@ -136,8 +140,9 @@ class Sweep {
   const SweepSettings& settings_;
   const SweepLists lists_;
   SweepResults results_;
-  std::exception_ptr refusal_;  ///< the first
-  bool planned_ = false;        ///< some planner had a plan for some budget
+  std::exception_ptr refusal_, failure_;  ///< the first of a planner, and the first of a measurement
+  bool planned_ = false;                  ///< some planner had a plan for some budget
+  bool measured_ = false;                 ///< some plan's steps were measured
 };
 
 }  // namespace

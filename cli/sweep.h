@@ -17,7 +17,8 @@ struct SweepLists {
 SweepLists sweep_lists(const SweepSettings& settings);
 
 /// Writes what is found as it is found, so that an interrupt loses nothing. Throws BudgetError where budgets were asked
-/// for and no planner has a plan for any of them; then too all is written.
+/// for and no planner has a plan for any of them, and the first error of a measurement where none came to its end; then
+/// too all is written.
 void run_sweep(const SweepSettings& settings);
 
 }  // namespace remat::cli

@@ -27,7 +27,7 @@ struct SweepCell {
   int64_t budget_bytes = 0;  ///< baseline included
   Attempt attempt;
   std::optional<Measurement> measured;
-  std::string refused = {};  ///< why the steps could not be measured, where the device has too little memory for them
+  std::string refused = {};  ///< why the steps could not be measured: one that fails does not end the sweep
 };
 
 // What decides where no budget is given.

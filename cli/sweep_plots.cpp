@@ -42,7 +42,7 @@ void add_trade(Lines& lines, const SweepCell& cell, const PlainStep& plain, cons
   lines.add(cell.name, false, x, y, described(what, x, y));
   if (!cell.measured) return;
   const double measured_x = plain.activation_percent(cell.measured->peak_bytes).value_or(0);
-  const double measured_y = std::max(0.0, 100 * (cell.measured->times_plain - 1));
+  const double measured_y = 100 * (cell.measured->times_plain - 1);
   lines.add(cell.name, true, measured_x, measured_y, described(what + ", measured", measured_x, measured_y));
 }
 
@@ -72,7 +72,7 @@ std::string checkpoints_chart(const SweepResults& results) {
     lines.add("extra time", false, x, extra, described(what, x, extra));
     if (const auto& measured = row.cell.measured) {
       const double measured_peak = plain.activation_percent(measured->peak_bytes).value_or(0);
-      const double measured_extra = std::max(0.0, 100 * (measured->times_plain - 1));
+      const double measured_extra = 100 * (measured->times_plain - 1);
       lines.add("activation peak", true, x, measured_peak, described(what, x, measured_peak));
       lines.add("extra time", true, x, measured_extra, described(what, x, measured_extra));
     }
@@ -98,7 +98,7 @@ std::string depths_chart(const SweepResults& results, const std::string& title, 
       const auto x = static_cast<double>(row.depth);
       for (const bool measured : {false, true}) {
         if (!cell.attempt.plan || (measured && !cell.measured)) continue;
-        const double y = std::max(0.0, figure(cell, row.plain, measured));
+        const double y = figure(cell, row.plain, measured);
         lines.add(cell.name, measured, x, y, described(cell.name, x, y));
       }
     }
@@ -129,10 +129,13 @@ std::vector<std::pair<std::string, std::string>> sweep_plots(const SweepResults&
     for (const auto& cell : results.budgets) {
       add_trade(lines, cell, results.step->plain, cell.name + ", budget " + cell.budget);
     }
+    const bool none =
+        std::ranges::none_of(results.budgets, [](const auto& cell) { return cell.attempt.plan.has_value(); });
     if (const auto point = published_point(model)) {
-      lines.add("published", false, point->memory_percent, point->extra_percent, point->what);
+      lines.add("published, of all memory", false, point->memory_percent, point->extra_percent, point->what);
     }
-    plots.emplace_back("budgets.svg", trade_chart(model + ": planners and budgets", lines));
+    plots.emplace_back("budgets.svg",
+                       trade_chart(model + (none ? ": no planner has a plan" : ": planners and budgets"), lines));
   }
   if (!results.checkpoints.empty()) plots.emplace_back("checkpoints.svg", checkpoints_chart(results));
   if (!results.depths.empty()) {

@@ -65,14 +65,19 @@ std::string matrix(const std::vector<SweepCell>& cells, const Figure& figure) {
 std::string published_text(const SweepResults& results) {
   const auto point = published_point(results.model);
   if (!point) return "";
-  std::string text = "published: " + format_number(point->memory_percent, 0) + "% of the memory for " +
-                     format_number(point->extra_percent, 0) + "% more time (" + point->what + "; " + point->source +
-                     ")\n";
+  std::string text = "published: " + format_number(point->memory_percent, 0) +
+                     "% of all memory, weights included, for " + format_number(point->extra_percent, 0) +
+                     "% more time (" + point->what + "; " + point->source + ")\n";
   for (const auto& cell : results.budgets) {
     if (cell.name != "auto" || cell.budget != format_number(point->memory_percent, 0) + "%") continue;
-    text += "here:      " + cell.budget + " of the activation memory for " +
-            percent(predicted_percent(cell, results.step->plain)) + "% more time, predicted" +
-            (cell.measured ? "; " + percent(measured_percent(cell)) + "%, measured" : "") + "\n";
+    if (!cell.attempt.plan) continue;
+    const PlainStep& plain = results.step->plain;
+    const auto peak = static_cast<double>(cell.attempt.plan->predicted_peak_bytes);
+    text += "here:      " + cell.budget + " of the activations alone, which is " +
+            format_number(100 * peak / static_cast<double>(plain.peak_bytes), 1) +
+            "% of all memory, weights and gradients included, for " + percent(predicted_percent(cell, plain)) +
+            "% more time, predicted" + (cell.measured ? "; " + percent(measured_percent(cell)) + "%, measured" : "") +
+            "\n";
   }
   return text;
 }
@@ -205,7 +210,7 @@ std::string checkpoints_name(size_t count) {
 
 std::string measured_text(const SweepCell& cell, const PlainStep& plain, const std::string& where) {
   const Plan& plan = *cell.attempt.plan;
-  if (!cell.measured) return "  " + where + ": refused: " + cell.refused + "\n";
+  if (!cell.measured) return "  " + where + ": could not be measured: " + cell.refused + "\n";
   std::string text = "  " + where + ": predicted " + format_bytes(plan.predicted_peak_bytes) + ", extra time " +
                      percent(predicted_percent(cell, plain)) + "%; measured " +
                      format_bytes(cell.measured->peak_bytes) + ", extra time " + percent(measured_percent(cell)) + "%";

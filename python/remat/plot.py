@@ -16,8 +16,9 @@ MEMORY = "activation peak, % of plain"
 TIME = "extra time, % of the step"
 MOST_EXTRA = 200  # percent: recomputing all would flatten everything else
 
-# A point: where it is predicted, and where it was measured, if it was.
 Point = tuple[float, float]
+# What was predicted, and what was measured.
+Lines = dict[str, tuple[list[Point], list[Point]]]
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -61,8 +62,15 @@ def figure(document: dict[str, Any]) -> Figure:
     columns = min(2, len(parts))
     rows = -(-len(parts) // columns)
     result = Figure(figsize=(6.4 * columns, 4.4 * rows), layout="constrained")
-    for index, draw in enumerate(parts):
-        draw(result.add_subplot(rows, columns, index + 1))
+    try:
+        for index, draw in enumerate(parts):
+            draw(result.add_subplot(rows, columns, index + 1))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise Error(
+            f"[plot] what remat writes is incomplete or changed here ({reason}); write it again with `remat sweep --out` or "
+            "`remat plan --curve`"
+        ) from None
     return result
 
 
@@ -75,7 +83,13 @@ def save(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
         raise Error(f"[plot] cannot write '{os.fspath(out)}' ({error}); give a path that ends in .png, .svg or .pdf") from None
 
 
-def _lines(axes: Axes, named: dict[str, tuple[list[Point], list[Point]]]) -> None:
+def _add(points: list[Point], x: float | None, y: float | None) -> None:
+    """Percentages are null where plain has no activations, or no time."""
+    if x is not None and y is not None:
+        points.append((x, y))
+
+
+def _lines(axes: Axes, named: Lines) -> None:
     """A line for each name: what was predicted, and dashed in its colour what was measured."""
     for number, (name, (predicted, measured)) in enumerate(named.items()):
         for points, style, label in ((predicted, "-o", name), (measured, "--x", f"{name}, measured")):
@@ -91,45 +105,41 @@ def _label(axes: Axes, title: str, across: str, up: str) -> None:
     axes.set_title(title)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
-    axes.set_ylim(bottom=min(0, *(min(line.get_ydata()) for line in axes.lines)))
-
-
-def _trade(cell: dict[str, Any]) -> tuple[list[Point], list[Point]]:
-    if not cell["within_budget"]:
-        return [], []
-    measured = cell.get("measured")
-    return (
-        [(cell["activation_percent"], cell["extra_percent"])],
-        [(measured["activation_percent"], measured["extra_percent"])] if measured else [],
-    )
+    lowest = min((min(line.get_ydata()) for line in axes.lines), default=0)
+    if lowest >= 0:  # else matplotlib's own end leaves room below it
+        axes.set_ylim(bottom=0)
 
 
 def _budgets(axes: Axes, document: dict[str, Any]) -> None:
-    named: dict[str, tuple[list[Point], list[Point]]] = {}
+    named: Lines = {}
     for cell in document["budgets"]:
-        for points, more in zip(named.setdefault(cell["name"], ([], [])), _trade(cell)):
-            points += more
+        if not cell["within_budget"]:
+            continue
+        for points, figures in zip(named.setdefault(cell["name"], ([], [])), (cell, cell.get("measured"))):
+            if figures:
+                _add(points, figures["activation_percent"], figures["extra_percent"])
     _lines(axes, named)
     if published := document.get("published"):
-        axes.plot(published["memory_percent"], published["extra_percent"], "k*", markersize=11, label="published")
+        place = published["memory_percent"], published["extra_percent"]
+        axes.plot(*place, "k*", markersize=11, label="published, of all memory")
         axes.legend(fontsize="small")
     if axes.get_ylim()[1] > MOST_EXTRA:
         axes.set_ylim(top=MOST_EXTRA)
-    _label(axes, f"{document['model']}: planners and budgets", MEMORY, TIME)
+    what = "planners and budgets" if named else "no planner has a plan"
+    _label(axes, f"{document['model']}: {what}", MEMORY, TIME)
 
 
 def _checkpoints(axes: Axes, document: dict[str, Any]) -> None:
-    named: dict[str, tuple[list[Point], list[Point]]] = {}
+    named: Lines = {}
     for row in document["checkpoints"]:
         for name, key in (("activation peak", "activation_percent"), ("extra time", "extra_percent")):
             predicted, measured = named.setdefault(name, ([], []))
-            predicted.append((row["checkpoints"], row[key]))
+            _add(predicted, row["checkpoints"], row[key])
             if "measured" in row:
-                measured.append((row["checkpoints"], row["measured"][key]))
+                _add(measured, row["checkpoints"], row["measured"][key])
         if row["auto"]:
-            named.setdefault("extra time of auto there", ([], []))[0].append(
-                (row["checkpoints"], row["auto"]["extra_percent"])
-            )
+            predicted, _ = named.setdefault("extra time of auto there", ([], []))
+            _add(predicted, row["checkpoints"], row["auto"]["extra_percent"])
     _lines(axes, named)
     _label(axes, f"{document['model']}: how many checkpoints?", "checkpoints", "% of plain")
 
@@ -153,16 +163,15 @@ def _depths(
     up: str,
     figures: Callable[[dict[str, Any], dict[str, Any]], tuple[float, float | None]],
 ) -> None:
-    named: dict[str, tuple[list[Point], list[Point]]] = {}
+    named: Lines = {}
     for row in document["depths"]:
         for cell in row["strategies"]:
             predicted, measured = named.setdefault(cell["name"], ([], []))
             if not cell["within_budget"]:
                 continue
             expected, found = figures(row, cell)
-            predicted.append((row["depth"], expected))
-            if found is not None:
-                measured.append((row["depth"], found))
+            _add(predicted, row["depth"], expected)
+            _add(measured, row["depth"], found)
     _lines(axes, named)
     _label(axes, document["model"], "depth", up)
 
@@ -170,6 +179,8 @@ def _depths(
 def _curve(axes: Axes, document: dict[str, Any]) -> None:
     base = document["baseline_bytes"]
     whole = document["plain_peak_bytes"] - base
+    if whole <= 0:
+        raise ValueError(f"an activation peak of {whole} bytes")
     points = [
         (100 * (point["predicted_peak_bytes"] - base) / whole, point["extra_percent"]) for point in document["points"]
     ]

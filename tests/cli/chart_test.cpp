@@ -85,8 +85,17 @@ TEST(ChartTest, AnAxisReachesAsFarAsItsPointsOrAsItIsTold) {
   chart.lines[0].points[0].x = 400;
   EXPECT_TRUE(holds(to_svg(chart), "points=\"616,344 "));
   EXPECT_TRUE(holds(to_svg(chart), ">400<"));
-  chart.y_end = 20;  // the last point is higher
-  EXPECT_TRUE(holds(to_svg(chart), "points=\"616,344 133,192\""));
+  chart.y_end = 20;  // the last point is higher: the line runs out of the picture
+  EXPECT_TRUE(holds(to_svg(chart), "clip-path=\"url(#plot)\" stroke=\"#1f5fa8\" points=\"616,344 133,192 98.5,-264\""));
+  EXPECT_FALSE(holds(to_svg(chart), "cy=\"-"));
+}
+
+TEST(ChartTest, WhatIsNegativeIsDrawnBelowZero) {
+  auto chart = sample_chart();
+  chart.lines[0].points[0].y = -3;  // 50 between the ends of the axis, -10 and 40
+  const auto svg = to_svg(chart);
+  EXPECT_TRUE(holds(svg, ">-10</text>"));
+  EXPECT_TRUE(holds(svg, "points=\"616,301.44 340,222.4 202,40\""));
 }
 
 TEST(ChartTest, AnyTextIsEscaped) {

@@ -13,13 +13,13 @@ namespace {
 
 using test::holds;
 
-const std::vector<std::string> kBudgets = {"20%", "90%", "70%", "50%", "2%"};
+const std::vector<std::string> kSweptBudgets = {"20%", "90%", "70%", "50%", "2%"};
 
 TEST(SweepCellsTest, BudgetsFallAndLessMemoryIsNeverFaster) {
   const Graph graph = chain_graph(40);
   for (const PlannerInfo& info : list_planners()) {
-    const auto cells = plan_budgets(graph, std::string(info.name), kBudgets);
-    ASSERT_EQ(cells.size(), kBudgets.size());
+    const auto cells = plan_budgets(graph, std::string(info.name), kSweptBudgets);
+    ASSERT_EQ(cells.size(), kSweptBudgets.size());
     for (size_t i = 0; i < cells.size(); ++i) {
       EXPECT_EQ(cells[i].name, info.name);
       if (i > 0) {
@@ -97,7 +97,7 @@ TEST(SweepCellsTest, GrowthNeedsTwoDepths) {
   EXPECT_FALSE(growth({{4, 0}, {8, 9}}));
 }
 
-SweepResults sample_results() {
+SweepResults sample_sweep() {
   const Graph graph = chain_graph(30);
   SweepResults results{.model = "bert", .batch = 2};
   results.step.emplace(graph);
@@ -110,7 +110,7 @@ SweepResults sample_results() {
 }
 
 TEST(SweepResultsTest, TheFileHasWhatWasMeasuredBesideWhatWasPredicted) {
-  const auto json = to_json(sample_results());
+  const auto json = to_json(sample_sweep());
   EXPECT_EQ(json.at("format"), "remat-sweep");
   EXPECT_EQ(json.at("complete"), false);
   const auto& cell = json.at("budgets").at(0);
@@ -129,16 +129,16 @@ TEST(SweepResultsTest, TheFileHasWhatWasMeasuredBesideWhatWasPredicted) {
 }
 
 TEST(SweepResultsTest, TextsAndPicturesShowTheSame) {
-  const auto results = sample_results();
+  const auto results = sample_sweep();
   EXPECT_TRUE(holds(budgets_text(results),
                     "measured extra time, % of plain's step\nplanner   90%  40%  2%\nauto     50.0    -   -\n"));
-  EXPECT_TRUE(holds(budgets_text(results), "here:      40% of the activation memory for "));
+  EXPECT_TRUE(holds(budgets_text(results), "here:      40% of the activations alone, which is "));
   EXPECT_TRUE(holds(checkpoints_text(results), "checkpoints take the fewest bytes"));
   EXPECT_TRUE(holds(depths_text(results), "store all: the activation peak grows as depth^"));
   EXPECT_TRUE(holds(measured_text(results.budgets[0], results.step->plain, "here"), "(not by the plan: it rained)"));
   SweepCell refused = results.budgets[1];
   refused.refused = "too little";
-  EXPECT_EQ(measured_text(refused, results.step->plain, "there"), "  there: refused: too little\n");
+  EXPECT_EQ(measured_text(refused, results.step->plain, "there"), "  there: could not be measured: too little\n");
   std::vector<std::string> names;
   for (const auto& [name, svg] : sweep_plots(results)) {
     names.push_back(name);

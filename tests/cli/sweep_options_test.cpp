@@ -14,7 +14,7 @@ namespace {
 using test::holds;
 using test::usage_error_of;
 
-SweepSettings settings_of(const std::vector<std::string>& more) {
+SweepSettings sweep_settings(const std::vector<std::string>& more) {
   std::vector<std::string> words = {"sweep", "mlp"};
   words.insert(words.end(), more.begin(), more.end());
   const Command command = parse_options(words);
@@ -22,14 +22,14 @@ SweepSettings settings_of(const std::vector<std::string>& more) {
   return command.sweep;
 }
 
-std::string error_of_sweep(const std::string& model, const std::vector<std::string>& more) {
+std::string sweep_error(const std::string& model, const std::vector<std::string>& more) {
   std::vector<std::string> words = {"sweep", model};
   words.insert(words.end(), more.begin(), more.end());
   return usage_error_of(words);
 }
 
 TEST(SweepOptionsTest, AllPlannersAndNineBudgetsUnlessToldOtherwise) {
-  const auto lists = sweep_lists(settings_of({}));
+  const auto lists = sweep_lists(sweep_settings({}));
   EXPECT_EQ(lists.planners.size(), list_planners().size());
   EXPECT_EQ(lists.budgets.size(), 9u);
   EXPECT_TRUE(lists.checkpoints.empty());
@@ -38,8 +38,8 @@ TEST(SweepOptionsTest, AllPlannersAndNineBudgetsUnlessToldOtherwise) {
 
 TEST(SweepOptionsTest, ListsAreReadAndHaveEachItemOnce) {
   const auto settings =
-      settings_of({"--budgets", "2GiB,40%,40%", "--planners", "auto,rotor,auto", "--checkpoints", "010,2,2", "--depths",
-                   "8,4", "--measure", "--rounds", "3", "--batch", "5", "--out", "d"});
+      sweep_settings({"--budgets", "2GiB,40%,40%", "--planners", "auto,rotor,auto", "--checkpoints", "010,2,2",
+                      "--depths", "8,4", "--measure", "--rounds", "3", "--batch", "5", "--out", "d"});
   const auto lists = sweep_lists(settings);
   EXPECT_EQ(lists.budgets, (std::vector<std::string>{"2GiB", "40%"}));
   EXPECT_EQ(lists.planners, (std::vector<std::string>{"auto", "rotor"}));
@@ -49,28 +49,28 @@ TEST(SweepOptionsTest, ListsAreReadAndHaveEachItemOnce) {
   EXPECT_EQ(settings.rounds, 3);
   EXPECT_EQ(settings.batch, 5);
   EXPECT_EQ(settings.out, "d");
-  EXPECT_TRUE(sweep_lists(settings_of({"--budgets", "none"})).budgets.empty());
+  EXPECT_TRUE(sweep_lists(sweep_settings({"--budgets", "none"})).budgets.empty());
 }
 
 TEST(SweepOptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
   EXPECT_TRUE(holds(usage_error_of({"sweep"}), "MODEL is required; see: remat sweep --help"));
-  EXPECT_TRUE(holds(error_of_sweep("rnn", {}), "'rnn' is none of bert, "));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--budgets", "50%,lots"}), "--budgets: \"lots\""));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--budgets", "50%,"}), "--budgets: "));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--budgets", "40"}), "--budgets: "));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--budgets", "device"}), "'device' is no budget to plan for; give bytes"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--planners", "auto,revolv"}), "did you mean revolve?"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--checkpoints", "4,0"}), "'0' is not a number from 1"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--depths", "4,x"}), "'x' is not a number from 1"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--depths", ""}), "--depths"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--depths", "4", "--depth", "8"}), "--depths has the depths and --depth"));
+  EXPECT_TRUE(holds(sweep_error("rnn", {}), "'rnn' is none of bert, "));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--budgets", "50%,lots"}), "--budgets: \"lots\""));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--budgets", "50%,"}), "--budgets: "));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--budgets", "40"}), "--budgets: "));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--budgets", "device"}), "'device' is no budget to plan for; give bytes"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--planners", "auto,revolv"}), "did you mean revolve?"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--checkpoints", "4,0"}), "'0' is not a number from 1"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--depths", "4,x"}), "'x' is not a number from 1"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--depths", ""}), "--depths"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--depths", "4", "--depth", "8"}), "--depths has the depths and --depth"));
   EXPECT_TRUE(
-      holds(error_of_sweep("unet", {"--depths", "4"}), "unet has no depth that could be another; leave out --depths"));
-  EXPECT_TRUE(holds(error_of_sweep("gpt", {"--width", "20"}), "--width 20 is no multiple of 8"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--rounds", "9"}), "--rounds has no effect without --measure"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--measure", "--rounds", "0"}), "--rounds"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--budgets", "none", "--checkpoints", "none"}), "nothing is left to sweep"));
-  EXPECT_TRUE(holds(error_of_sweep("mlp", {"--out", ""}), "the path is empty"));
+      holds(sweep_error("unet", {"--depths", "4"}), "unet has no depth that could be another; leave out --depths"));
+  EXPECT_TRUE(holds(sweep_error("gpt", {"--width", "20"}), "--width 20 is no multiple of 8"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--rounds", "9"}), "--rounds has no effect without --measure"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--measure", "--rounds", "0"}), "--rounds"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--budgets", "none", "--checkpoints", "none"}), "nothing is left to sweep"));
+  EXPECT_TRUE(holds(sweep_error("mlp", {"--out", ""}), "the path is empty"));
 }
 
 TEST(SweepOptionsTest, TheHelpHasEveryOption) {

@@ -75,12 +75,28 @@ def test_a_sweep_has_an_axes_for_each_part():
 
 def test_what_was_published_is_shown_beside():
     (budgets, *_) = plot.figure(sweep(published={"memory_percent": 40, "extra_percent": 25})).axes
-    assert lines_of(budgets)["published"] == [(40, 25)]
+    assert lines_of(budgets)["published, of all memory"] == [(40, 25)]
 
 
 def test_recomputing_all_does_not_flatten_the_rest():
     (budgets, *_) = plot.figure(sweep(budgets=[cell("auto", 50, 9), cell("drop-all", 20, 5000)])).axes
     assert budgets.get_ylim()[1] == plot.MOST_EXTRA
+
+
+def test_refused_budgets_leave_an_axes_that_says_so():
+    (budgets, *_) = plot.figure(sweep(budgets=[cell("auto", None, None)])).axes
+    assert not budgets.lines
+    assert budgets.get_title() == "gpt: no planner has a plan"
+
+
+def test_what_has_no_percentage_is_left_out():
+    (budgets, *_) = plot.figure(sweep(budgets=[cell("auto", 50, 1) | {"extra_percent": None}, cell("auto", 40, 2)])).axes
+    assert lines_of(budgets) == {"auto": [(40, 2)]}
+
+
+def test_what_was_faster_than_plain_is_below_zero():
+    (budgets, *_) = plot.figure(sweep(budgets=[cell("auto", 50, 1, (50, -3))])).axes
+    assert budgets.get_ylim()[0] < -3
 
 
 def test_a_curve_is_one_line():
@@ -108,6 +124,9 @@ def test_the_command_writes_png_and_svg(tmp_path, document):
         ("[]", "is neither a sweep nor a curve"),
         ('{"format": "remat-sweep", "version": 2}', "is of version 2, not 1"),
         ('{"format": "remat-sweep", "version": 1}', "nothing has been swept yet"),
+        ('{"format": "remat-sweep", "budgets": [{"name": "auto"}]}', "incomplete or changed here (no 'within_budget')"),
+        ('{"format": "remat-sweep", "depths": 3}', "incomplete or changed here ('int' object is not iterable)"),
+        (json.dumps(CURVE | {"plain_peak_bytes": 100}), "(an activation peak of 0 bytes)"),
     ],
 )
 def test_other_files_are_refused(tmp_path, capsys, text, message):
