@@ -9,8 +9,11 @@
 namespace remat::cli {
 namespace {
 
-/// Beyond this, in percent of a step, extra time is left out: recomputing all would flatten everything else.
+/// Beyond this, in percent of a step, extra time runs out of the picture: recomputing all would flatten everything
+/// else.
 constexpr double kMostExtra = 200;
+/// The same for whole steps, in slowest plain ones.
+constexpr double kMostSteps = 3;
 
 std::string described(const std::string& what, double x, double y) {
   return what + ": " + format_number(x, 1) + ", " + format_number(y, 1);
@@ -49,13 +52,17 @@ void add_trade(Lines& lines, const SweepCell& cell, const PlainStep& plain, cons
 constexpr const char* kMemoryAxis = "activation peak, % of plain";
 constexpr const char* kTimeAxis = "extra time, % of the step";
 
-std::string trade_chart(const std::string& title, Lines& lines) {
-  Chart chart{.title = title, .x_label = kMemoryAxis, .y_label = kTimeAxis, .lines = lines.take()};
+void cut(Chart& chart, double most) {
   for (const auto& line : chart.lines) {
     for (const auto& point : line.points) {
-      if (point.y > kMostExtra) chart.y_end = kMostExtra;
+      if (point.y > most) chart.y_end = most;
     }
   }
+}
+
+std::string trade_chart(const std::string& title, Lines& lines) {
+  Chart chart{.title = title, .x_label = kMemoryAxis, .y_label = kTimeAxis, .lines = lines.take()};
+  cut(chart, kMostExtra);
   return to_svg(chart);
 }
 
@@ -90,8 +97,8 @@ std::string checkpoints_chart(const SweepResults& results) {
 
 /// `figure`: of a cell of a row, measured or predicted, or nothing.
 template <class Figure>
-std::string depths_chart(const SweepResults& results, const std::string& title, const std::string& y_label,
-                         const Figure& figure) {
+Chart depths_chart(const SweepResults& results, const std::string& title, const std::string& y_label,
+                   const Figure& figure) {
   Lines lines;
   for (const auto& row : results.depths) {
     for (const auto& cell : row.cells) {
@@ -103,7 +110,7 @@ std::string depths_chart(const SweepResults& results, const std::string& title, 
       }
     }
   }
-  return to_svg({.title = title, .x_label = "depth", .y_label = y_label, .lines = lines.take(), .x_end = 0});
+  return {.title = title, .x_label = "depth", .y_label = y_label, .lines = lines.take(), .x_end = 0};
 }
 
 constexpr double kMebibyte = 1 << 20;
@@ -140,8 +147,12 @@ std::vector<std::pair<std::string, std::string>> sweep_plots(const SweepResults&
   if (!results.checkpoints.empty()) plots.emplace_back("checkpoints.svg", checkpoints_chart(results));
   if (!results.depths.empty()) {
     plots.emplace_back("depth-memory.svg",
-                       depths_chart(results, model + ": memory and depth", "activation peak, MiB", mebibytes));
-    plots.emplace_back("depth-time.svg", depths_chart(results, model + ": time and depth", "a step, ms", milliseconds));
+                       to_svg(depths_chart(results, model + ": memory and depth", "activation peak, MiB", mebibytes)));
+    Chart times = depths_chart(results, model + ": time and depth", "a step, ms", milliseconds);
+    double slowest = 0;
+    for (const auto& row : results.depths) slowest = std::max(slowest, row.plain.seconds);
+    cut(times, kMostSteps * 1e3 * slowest);
+    plots.emplace_back("depth-time.svg", to_svg(times));
   }
   return plots;
 }

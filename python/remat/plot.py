@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 MEMORY = "activation peak, % of plain"
 TIME = "extra time, % of the step"
-MOST_EXTRA = 200  # percent: recomputing all would flatten everything else
+# Recomputing all would flatten everything else: lines run out of the picture beyond these.
+MOST_EXTRA = 200  # percent
+MOST_STEPS = 3  # times the slowest plain step
 
 Point = tuple[float, float]
 # What was predicted, and what was measured.
@@ -55,13 +57,13 @@ def figure(document: dict[str, Any]) -> Figure:
     if document.get("checkpoints"):
         parts.append(lambda axes: _checkpoints(axes, document))
     if document.get("depths"):
-        parts.append(lambda axes: _depths(axes, document, "activation peak, MiB", _mebibytes))
-        parts.append(lambda axes: _depths(axes, document, "a step, ms", _milliseconds))
+        parts.append(lambda axes: _depth_memory(axes, document))
+        parts.append(lambda axes: _depth_time(axes, document))
     if not parts:
         raise Error("[plot] nothing has been swept yet; let `remat sweep` run on")
     columns = min(2, len(parts))
     rows = -(-len(parts) // columns)
-    result = Figure(figsize=(6.4 * columns, 4.4 * rows), layout="constrained")
+    result = Figure(figsize=(8.4 * columns, 4.4 * rows), layout="constrained")
     try:
         for index, draw in enumerate(parts):
             draw(result.add_subplot(rows, columns, index + 1))
@@ -98,7 +100,17 @@ def _lines(axes: Axes, named: Lines) -> None:
                 axes.plot(xs, ys, style, color=f"C{number}", markersize=4, label=label)
     axes.grid(alpha=0.3)
     if len(axes.lines) > 1:
-        axes.legend(fontsize="small")
+        _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    """Beside the axes: of ten planners, predicted and measured, it would hide the lines."""
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+
+
+def _cut(axes: Axes, top: float) -> None:
+    if axes.get_ylim()[1] > top:
+        axes.set_ylim(top=top)
 
 
 def _label(axes: Axes, title: str, across: str, up: str) -> None:
@@ -106,8 +118,8 @@ def _label(axes: Axes, title: str, across: str, up: str) -> None:
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     lowest = min((min(line.get_ydata()) for line in axes.lines), default=0)
-    if lowest >= 0:  # else matplotlib's own end leaves room below it
-        axes.set_ylim(bottom=0)
+    lowest = min(lowest, 0)
+    axes.set_ylim(bottom=lowest - 0.03 * (axes.get_ylim()[1] - lowest))  # markers at the bottom are whole
 
 
 def _budgets(axes: Axes, document: dict[str, Any]) -> None:
@@ -122,9 +134,8 @@ def _budgets(axes: Axes, document: dict[str, Any]) -> None:
     if published := document.get("published"):
         place = published["memory_percent"], published["extra_percent"]
         axes.plot(*place, "k*", markersize=11, label="published, of all memory")
-        axes.legend(fontsize="small")
-    if axes.get_ylim()[1] > MOST_EXTRA:
-        axes.set_ylim(top=MOST_EXTRA)
+        _legend(axes)
+    _cut(axes, MOST_EXTRA)
     what = "planners and budgets" if named else "no planner has a plan"
     _label(axes, f"{document['model']}: {what}", MEMORY, TIME)
 
@@ -160,7 +171,6 @@ def _milliseconds(row: dict[str, Any], cell: dict[str, Any]) -> tuple[float, flo
 def _depths(
     axes: Axes,
     document: dict[str, Any],
-    up: str,
     figures: Callable[[dict[str, Any], dict[str, Any]], tuple[float, float | None]],
 ) -> None:
     named: Lines = {}
@@ -173,7 +183,19 @@ def _depths(
             _add(predicted, row["depth"], expected)
             _add(measured, row["depth"], found)
     _lines(axes, named)
-    _label(axes, document["model"], "depth", up)
+
+
+def _depth_memory(axes: Axes, document: dict[str, Any]) -> None:
+    _depths(axes, document, _mebibytes)
+    _label(axes, f"{document['model']}: memory and depth", "depth", "activation peak, MiB")
+
+
+def _depth_time(axes: Axes, document: dict[str, Any]) -> None:
+    _depths(axes, document, _milliseconds)
+    slowest = max(1e3 * row["step_seconds"] for row in document["depths"])
+    if slowest > 0:
+        _cut(axes, MOST_STEPS * slowest)
+    _label(axes, f"{document['model']}: time and depth", "depth", "a step, ms")
 
 
 def _curve(axes: Axes, document: dict[str, Any]) -> None:

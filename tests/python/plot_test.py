@@ -81,6 +81,9 @@ def test_what_was_published_is_shown_beside():
 def test_recomputing_all_does_not_flatten_the_rest():
     (budgets, *_) = plot.figure(sweep(budgets=[cell("auto", 50, 9), cell("drop-all", 20, 5000)])).axes
     assert budgets.get_ylim()[1] == plot.MOST_EXTRA
+    depth = {"depth": 4, "baseline_bytes": 0, "step_seconds": 0.1, "strategies": [cell("recompute all", 20, 5000)]}
+    *_, time = plot.figure(sweep(depths=[depth])).axes
+    assert time.get_ylim()[1] == plot.MOST_STEPS * 100
 
 
 def test_refused_budgets_leave_an_axes_that_says_so():
