@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <iterator>
 
 #include "util/svg.h"
 
@@ -11,14 +11,18 @@ namespace {
 
 constexpr int kWidth = 640, kHeight = 400;
 constexpr int kLeft = 64, kRight = 616, kTop = 40, kBottom = 344;  // the plot
-constexpr double kLargestX = 100;
+constexpr int kLegendWidth = 250, kLegendLine = 16;
 constexpr int kMostTicks = 5;
+
+// Those of Okabe and Ito after the first.
+constexpr const char* kColours[] = {"#1f5fa8", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
+                                    "#56b4e9", "#000000", "#8c6d31", "#7b4ea3", "#6b6b6b"};
 
 // From the chart's numbers to places in the picture.
 struct Scale {
-  double largest_y;
-  double x(double value) const { return kLeft + value / kLargestX * (kRight - kLeft); }
-  double y(double value) const { return kBottom - value / largest_y * (kBottom - kTop); }
+  double largest_x, largest_y, smallest_y;
+  double x(double value) const { return kLeft + value / largest_x * (kRight - kLeft); }
+  double y(double value) const { return kBottom - (value - smallest_y) / (largest_y - smallest_y) * (kBottom - kTop); }
 };
 
 std::string line(double x1, double y1, double x2, double y2, const char* kind) {
@@ -34,18 +38,18 @@ std::string text(double x, double y, const char* anchor, const std::string& cont
 // An axis is at least as long as its points, and ends at a tick.
 double axis_end(double largest, double distance) { return distance * std::ceil(largest / distance - 1e-9); }
 
-std::string axes(const Chart& chart, const Scale& scale, double y_distance) {
+std::string axes(const Chart& chart, const Scale& scale, double x_distance, double y_distance) {
   std::string svg;
-  const double x_distance = tick_distance(kLargestX, kMostTicks);
-  for (int i = 0; i * x_distance <= kLargestX; ++i) {
+  for (int i = 0; i * x_distance <= scale.largest_x * (1 + 1e-9); ++i) {
     const double x = scale.x(i * x_distance);
     svg += line(x, kBottom, x, kBottom + 5, "axis");
     svg += text(x, kBottom + 20, "middle", svg_number(i * x_distance));
   }
-  const auto y_ticks = static_cast<int>(std::llround(scale.largest_y / y_distance));
-  for (int i = 0; i <= y_ticks; ++i) {
+  const auto lowest = static_cast<int>(std::llround(scale.smallest_y / y_distance));
+  const auto highest = static_cast<int>(std::llround(scale.largest_y / y_distance));
+  for (int i = lowest; i <= highest; ++i) {
     const double y = scale.y(i * y_distance);
-    if (i > 0) svg += line(kLeft, y, kRight, y, "grid");
+    if (i > lowest) svg += line(kLeft, y, kRight, y, "grid");
     svg += line(kLeft - 5, y, kLeft, y, "axis");
     svg += text(kLeft - 9, y + 4, "end", svg_number(i * y_distance));
   }
@@ -57,36 +61,69 @@ std::string axes(const Chart& chart, const Scale& scale, double y_distance) {
   return svg;
 }
 
+std::string draw(const ChartLine& chart_line, const Scale& scale) {
+  const std::string colour = kColours[chart_line.colour % std::size(kColours)];
+  std::string places, points;
+  for (const auto& point : chart_line.points) {
+    const std::string x = svg_number(scale.x(point.x)), y = svg_number(scale.y(point.y));
+    places += (places.empty() ? "" : " ") + x + "," + y;
+    if (point.y > scale.largest_y * (1 + 1e-9)) continue;
+    points += "  <circle class=\"point\" fill=\"" + colour + "\" cx=\"" + x + "\" cy=\"" + y + "\" r=\"4\"><title>" +
+              escape_xml(point.tooltip) + "</title></circle>\n";
+  }
+  return "  <polyline class=\"curve\" clip-path=\"url(#plot)\" stroke=\"" + colour + "\"" +
+         (chart_line.dashed ? " stroke-dasharray=\"6 4\"" : "") + " points=\"" + places + "\"/>\n" + points;
+}
+
+std::string legend(const std::vector<ChartLine>& lines) {
+  std::string svg;
+  double y = kTop + 8;
+  for (const auto& each : lines) {
+    svg += "  <line stroke-width=\"2\" stroke=\"" + std::string(kColours[each.colour % std::size(kColours)]) + "\"" +
+           (each.dashed ? " stroke-dasharray=\"6 4\"" : "") + " x1=\"" + std::to_string(kRight + 16) + "\" y1=\"" +
+           svg_number(y) + "\" x2=\"" + std::to_string(kRight + 40) + "\" y2=\"" + svg_number(y) + "\"/>\n";
+    svg += text(kRight + 46, y + 4, "start", each.name);
+    y += kLegendLine;
+  }
+  return svg;
+}
+
 }  // namespace
 
 std::string to_svg(const Chart& chart) {
-  double largest = 0;
-  for (const auto& point : chart.points) largest = std::max(largest, point.y);
-  if (largest < 0.05) largest = 1;  // ticks have two decimals
-  const double distance = tick_distance(largest, kMostTicks);
-  const Scale scale{axis_end(largest, distance)};
+  double largest_x = chart.x_end, largest_y = chart.y_end, smallest_y = 0;
+  for (const auto& each : chart.lines) {
+    for (const auto& point : each.points) {
+      if (chart.x_end <= 0) largest_x = std::max(largest_x, point.x);
+      if (chart.y_end <= 0) largest_y = std::max(largest_y, point.y);
+      smallest_y = std::min(smallest_y, point.y);
+    }
+  }
+  if (largest_x < 0.05) largest_x = 1;  // ticks have two decimals
+  if (largest_y < 0.05) largest_y = 1;
+  const double x_distance = tick_distance(largest_x, kMostTicks);
+  const double y_distance = tick_distance(std::max(largest_y, -smallest_y), kMostTicks);
+  const Scale scale{axis_end(largest_x, x_distance), axis_end(largest_y, y_distance),
+                    -axis_end(-smallest_y, y_distance)};
 
-  const auto size = std::to_string(kWidth) + " " + std::to_string(kHeight);
-  std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + size + "\" width=\"" +
-                    std::to_string(kWidth) + "\" height=\"" + std::to_string(kHeight) +
+  const bool named = chart.lines.size() > 1;
+  const auto width = std::to_string(kWidth + (named ? kLegendWidth : 0));
+  std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + width + " " + std::to_string(kHeight) +
+                    "\" width=\"" + width + "\" height=\"" + std::to_string(kHeight) +
                     "\" role=\"img\" font-family=\"sans-serif\" font-size=\"13\">\n  <title>" +
                     escape_xml(chart.title) +
                     "</title>\n"
                     "  <style>.axis { stroke: #444 } .grid { stroke: #ddd } text { fill: #222 } "
-                    ".curve { fill: none; stroke: #1f5fa8; stroke-width: 2 } .point { fill: #1f5fa8 }</style>\n"
+                    ".curve { fill: none; stroke-width: 2 }</style>\n"
+                    "  <clipPath id=\"plot\"><rect x=\"" +
+                    std::to_string(kLeft) + "\" y=\"" + std::to_string(kTop) + "\" width=\"" +
+                    std::to_string(kRight - kLeft) + "\" height=\"" + std::to_string(kBottom - kTop + 2) +
+                    "\"/></clipPath>\n"
                     "  <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
   svg += text(kLeft, 22, "start", chart.title, " font-weight=\"bold\"");
-  svg += axes(chart, scale, distance);
-  std::string places;
-  for (const auto& point : chart.points) {
-    if (!places.empty()) places += ' ';
-    places += svg_number(scale.x(point.x)) + "," + svg_number(scale.y(point.y));
-  }
-  svg += "  <polyline class=\"curve\" points=\"" + places + "\"/>\n";
-  for (const auto& point : chart.points) {
-    svg += "  <circle class=\"point\" cx=\"" + svg_number(scale.x(point.x)) + "\" cy=\"" +
-           svg_number(scale.y(point.y)) + "\" r=\"4\"><title>" + escape_xml(point.tooltip) + "</title></circle>\n";
-  }
+  svg += axes(chart, scale, x_distance, y_distance);
+  for (const auto& each : chart.lines) svg += draw(each, scale);
+  if (named) svg += legend(chart.lines);
   return svg + "</svg>\n";
 }
 

@@ -68,15 +68,15 @@ std::string to_svg(const Curve& curve, const PlainStep& plain, const std::string
   Chart chart{.title = graph_name + ", planner " + curve.planner,
               .x_label = "activation peak, % of plain",
               .y_label = "extra time, % of the step",
-              .points = {}};
+              .lines = {{}}};
   for (const CurvePoint& point : curve.points) {
     const double x = plain.activation_percent(point.predicted_peak_bytes).value_or(0);
     const double y = plain.extra_percent(point.predicted_seconds).value_or(0);
-    chart.points.push_back({x, y,
-                            "budget " + format_number(point.percent, 0) + "%: activation peak " + format_number(x, 1) +
-                                "% (" + format_bytes(point.predicted_peak_bytes - plain.baseline_bytes) +
-                                "), extra time " + format_number(y, 1) + "% (" +
-                                format_seconds(point.predicted_seconds) + ")"});
+    chart.lines.front().points.push_back(
+        {x, y,
+         "budget " + format_number(point.percent, 0) + "%: activation peak " + format_number(x, 1) + "% (" +
+             format_bytes(point.predicted_peak_bytes - plain.baseline_bytes) + "), extra time " + format_number(y, 1) +
+             "% (" + format_seconds(point.predicted_seconds) + ")"});
   }
   return to_svg(chart);
 }

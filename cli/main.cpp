@@ -21,6 +21,7 @@
 #include "cli/record.h"
 #include "cli/report.h"
 #include "cli/special_file.h"
+#include "cli/sweep.h"
 #include "cli/train.h"
 
 namespace {
@@ -74,6 +75,9 @@ int run(const remat::cli::Command& command) {
       return 0;
     case Command::Kind::kFit:
       run_fit(command.fit);
+      return 0;
+    case Command::Kind::kSweep:
+      run_sweep(command.sweep);
       return 0;
     case Command::Kind::kReport:
       run_report(command.report);

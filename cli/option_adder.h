@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "cli/comma_list.h"
 #include "cli/suggestion.h"
 
 namespace remat::cli {
@@ -44,6 +46,17 @@ inline CLI::Validator one_of(const std::vector<std::string>& names) {
             std::string list;
             for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
             return "'" + text + "' is none of " + list + did_you_mean(text, names);
+          },
+          ""};
+}
+
+/// "a,b": parts with a comma between, each of them as `part` wants it.
+inline CLI::Validator list_of(CLI::Validator part) {
+  return {[part = std::move(part)](std::string& text) {
+            for (std::string item : comma_list(text)) {
+              if (std::string problem = part(item); !problem.empty()) return problem;
+            }
+            return std::string();
           },
           ""};
 }

@@ -10,6 +10,7 @@
 #include "cli/plan_options.h"
 #include "cli/rank_place.h"
 #include "cli/suggestion.h"
+#include "cli/sweep_options.h"
 #include "cli/train_options.h"
 
 namespace remat::cli {
@@ -90,16 +91,19 @@ Command parse_options(const std::vector<std::string>& arguments) {
   auto* record = app.add_subcommand("record", "Write down what a training step does, as a graph for `remat plan`");
   auto* plan = app.add_subcommand("plan", "Plan a recorded step within a budget: what it will take, and what it costs");
   auto* fit = app.add_subcommand("fit", "Find the largest batch that fits a budget, with remat and without");
+  auto* sweep = app.add_subcommand(
+      "sweep", "Try every planner, budget and number of checkpoints on a model's step: a table, JSON and plots");
   auto* report =
       app.add_subcommand("report", "Show where the bytes of a step went: a page for browsers, pictures, a trace");
   for (auto* subcommand : {train, compare}) {
     subcommand->footer(std::string(kText) + kExitCodes);
     add_train_options(*subcommand, training, /*train=*/subcommand == train);
   }
-  for (auto* subcommand : {record, plan, fit, report}) subcommand->footer(kExitCodes);
+  for (auto* subcommand : {record, plan, fit, sweep, report}) subcommand->footer(kExitCodes);
   add_record_options(*record, command.record);
   add_plan_options(*plan, command.plan);
   add_fit_options(*fit, command.fit);
+  add_sweep_options(*sweep, command.sweep);
   add_report_options(*report, command.report);
 
   check_subcommand(app, arguments);
@@ -142,6 +146,9 @@ Command parse_options(const std::vector<std::string>& arguments) {
   } else if (fit->parsed()) {
     command.kind = Command::Kind::kFit;
     check_fit_options(command.fit);
+  } else if (sweep->parsed()) {
+    command.kind = Command::Kind::kSweep;
+    check_sweep_options(command.sweep);
   } else if (report->parsed()) {
     command.kind = Command::Kind::kReport;
     check_report_options(command.report);

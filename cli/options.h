@@ -17,12 +17,13 @@ class UsageError : public Error {
 };
 
 struct Command {
-  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kFit, kReport };
+  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kFit, kSweep, kReport };
   Kind kind = Kind::kPrint;
   TrainSettings settings;  ///< kTrain, kCompare
   RecordSettings record;
   PlanSettings plan;
   FitSettings fit;
+  SweepSettings sweep;
   ReportSettings report;
   std::string text;  ///< kPrint: what to print (help, version)
 };

@@ -95,7 +95,9 @@ void check_report_options(const ReportSettings& settings) {
 void check_plan_options(const PlanSettings& settings) {
   check_budget(settings.budget);
   if (!settings.curve.empty() && !settings.curve.ends_with(".json") && !settings.curve.ends_with(".svg")) {
-    throw UsageError("[options] --curve '" + settings.curve + "' is no .json or .svg; give a path that ends in one");
+    throw UsageError(
+        "[options] --curve '" + settings.curve +
+        "' is no .json or .svg; give a path that ends in one (`python -m remat plot` makes a .png of the .json)");
   }
   if (settings.refine && !settings.all && settings.planner != "auto") {
     throw UsageError("[options] --refine has no effect with --planner " + settings.planner + "; leave one of them out");

@@ -115,6 +115,19 @@ struct FitSettings {
   std::string json;  ///< empty: none
 };
 
+/// What was asked for as "1,2,4", as typed; sweep_lists() reads it.
+struct SweepSettings {
+  std::string model;  ///< a task of the zoo
+  std::string budgets = "90%,80%,70%,60%,50%,40%,30%,20%,10%";
+  std::string planners = "all";
+  std::string checkpoints;                              ///< empty: 1,2,4, ... as many as there are places for
+  std::string depths;                                   ///< empty: none
+  int64_t batch = 0, length = 0, depth = 0, width = 0;  ///< 0: the task's usual one
+  bool measure = false;
+  int64_t rounds = 5;  ///< pairs of steps, plain and planned, for each measurement
+  std::string out;     ///< a directory; empty: none
+};
+
 struct PlanSettings {
   std::string graph;   ///< the file to read
   std::string budget;  ///< empty: not given

@@ -156,8 +156,8 @@ std::unique_ptr<TrainingData> read_labelled_text(const pretrained::ModelDirector
                                             settings.seed);
 }
 
-std::unique_ptr<TrainingData> read(const TrainSettings& settings, const std::string& path, Split split,
-                                   const data::Labels& given) {
+std::unique_ptr<TrainingData> read_data(const TrainSettings& settings, const std::string& path, Split split,
+                                        const data::Labels& given) {
   if (settings.model.task != kClassify) return read_text(settings, path);
   if (learns_pictures(settings)) return read_pictures(settings, path, split, given);
   const pretrained::ModelDirectory model(settings.model.directory,
@@ -169,11 +169,11 @@ std::unique_ptr<TrainingData> read(const TrainSettings& settings, const std::str
 }  // namespace
 
 std::unique_ptr<TrainingData> read_training_data(const TrainSettings& settings) {
-  return read(settings, settings.data, Split::kTraining, {});
+  return read_data(settings, settings.data, Split::kTraining, {});
 }
 
 std::unique_ptr<TrainingData> read_held_out_data(const TrainSettings& settings, const data::Labels& labels) {
-  return read(settings, settings.held_out, Split::kTest, labels);
+  return read_data(settings, settings.held_out, Split::kTest, labels);
 }
 
 }  // namespace remat::cli

@@ -8,6 +8,7 @@
 
 #include "zoo/bert.h"
 #include "zoo/deep.h"
+#include "zoo/dense.h"
 #include "zoo/efficientnet.h"
 #include "zoo/gpt.h"
 #include "zoo/lstm.h"
@@ -52,6 +53,12 @@ Task deep_task(const TaskSizes& sizes, const at::Generator& random) {
   const DeepConfig config{.layers = sizes.depth, .width = sizes.width, .hidden = 2 * sizes.width};
   const auto vectors = [&] { return at::randn({sizes.batch, config.width}, random); };
   return {"deep", make_deep(config), vectors(), vectors(), mean_squared_error};
+}
+
+Task dense_task(const TaskSizes& sizes, const at::Generator& random) {
+  const DenseConfig config;
+  return {"dense", make_dense(config), at::randn({sizes.batch, config.features}, random),
+          at::randn({sizes.batch, config.units.back()}, random), mean_squared_error};
 }
 
 // Pictures of `sizes.length` pixels on each side.
@@ -134,6 +141,7 @@ constexpr Recipe kRecipes[] = {
       {768, 12}},
      bert_task},
     {{"deep", 1024, "100 residual blocks of width 256", {}, {100}, {256}}, deep_task},
+    {{"dense", 64, "two layers, of 16 and 32 units", {}, {}, {}}, dense_task},
     {{"efficientnet", 16, "EfficientNet-B0 on 128 x 128 pixels, dropout and stochastic depth 0.2", {128, 32}, {}, {}},
      efficientnet_task},
     {{"gpt", 8, "12 layers of width 512, 256 tokens, vocabulary 8192, dropout 0.1", {256}, {12}, {512, 8}}, gpt_task},

@@ -1,4 +1,4 @@
-"""``python -m remat doctor`` and ``python -m remat estimate``."""
+"""``python -m remat doctor``, ``python -m remat estimate`` and ``python -m remat plot``."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def _parser() -> argparse.ArgumentParser:
         help="whose state counts (default: %(default)s)",
     )
     estimate.add_argument("--json", action="store_true", help="write JSON")
+    plot = commands.add_parser(
+        "plot",
+        help="pictures of a sweep or a curve",
+        description="Draws what `remat sweep --out` or `remat plan --curve FILE.json` wrote. Needs matplotlib.",
+    )
+    plot.add_argument("file", help="sweep.json, or the .json of a curve")
+    plot.add_argument("--out", required=True, metavar="PICTURE", help="write it here: .png, .svg or .pdf")
     return parser
 
 
@@ -82,7 +89,12 @@ def main(arguments: list[str] | None = None) -> int:
             from remat import doctor
 
             return 0 if doctor.examine(sys.stdout) else 1
-        _estimate(options)
+        if options.command == "plot":
+            from remat import plot
+
+            plot.save(options.file, options.out)
+        else:
+            _estimate(options)
     except Error as error:
         print(f"remat: {error}", file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ Chart sample_chart() {
   return {.title = "a graph",
           .x_label = "memory",
           .y_label = "time",
-          .points = {{100, 0, "plain"}, {50, 10, "half"}, {25, 40, "quarter"}}};
+          .lines = {{.points = {{100, 0, "plain"}, {50, 10, "half"}, {25, 40, "quarter"}}}}};
 }
 
 // The check itself must be able to fail.
@@ -52,23 +52,56 @@ TEST(ChartTest, PointsAreWhereTheAxesSay) {
 
 TEST(ChartTest, TheAxisEndsAboveTheHighestPoint) {
   auto chart = sample_chart();
-  chart.points.back().y = 41;
+  chart.lines[0].points.back().y = 41;
   EXPECT_TRUE(holds(to_svg(chart), ">60<"));
-  chart.points.back().y = 0.3;
-  chart.points[1].y = 0.1;
+  chart.lines[0].points.back().y = 0.3;
+  chart.lines[0].points[1].y = 0.1;
   EXPECT_TRUE(holds(to_svg(chart), ">0.3<"));
 }
 
 TEST(ChartTest, AFlatLineIsDrawnAtTheBottom) {
-  const auto svg = to_svg(Chart{.title = "", .x_label = "", .y_label = "", .points = {{100, 0, ""}, {90, 0, ""}}});
+  const auto svg =
+      to_svg(Chart{.title = "", .x_label = "", .y_label = "", .lines = {{.points = {{100, 0, ""}, {90, 0, ""}}}}});
   EXPECT_TRUE(holds(svg, "points=\"616,344 560.8,344\""));
   EXPECT_EQ(test::xml_problem(svg), "");
+}
+
+TEST(ChartTest, SeveralLinesHaveALegendAndAColourEach) {
+  auto chart = sample_chart();
+  EXPECT_FALSE(holds(to_svg(chart), "stroke-dasharray"));
+  chart.lines[0].name = "ours";
+  chart.lines.push_back({.name = "their <line>", .points = {{10, 5, ""}}, .colour = 1, .dashed = true});
+  const auto svg = to_svg(chart);
+  EXPECT_EQ(test::xml_problem(svg), "");
+  EXPECT_TRUE(holds(svg, ">ours</text>"));
+  EXPECT_TRUE(holds(svg, ">their &lt;line&gt;</text>"));
+  EXPECT_TRUE(holds(svg, "stroke=\"#1f5fa8\" points="));
+  EXPECT_TRUE(holds(svg, "stroke=\"#d55e00\" stroke-dasharray=\"6 4\" points="));
+}
+
+TEST(ChartTest, AnAxisReachesAsFarAsItsPointsOrAsItIsTold) {
+  auto chart = sample_chart();
+  chart.x_end = 0;
+  chart.lines[0].points[0].x = 400;
+  EXPECT_TRUE(holds(to_svg(chart), "points=\"616,344 "));
+  EXPECT_TRUE(holds(to_svg(chart), ">400<"));
+  chart.y_end = 20;  // the last point is higher: the line runs out of the picture
+  EXPECT_TRUE(holds(to_svg(chart), "clip-path=\"url(#plot)\" stroke=\"#1f5fa8\" points=\"616,344 133,192 98.5,-264\""));
+  EXPECT_FALSE(holds(to_svg(chart), "cy=\"-"));
+}
+
+TEST(ChartTest, WhatIsNegativeIsDrawnBelowZero) {
+  auto chart = sample_chart();
+  chart.lines[0].points[0].y = -3;  // 50 between the ends of the axis, -10 and 40
+  const auto svg = to_svg(chart);
+  EXPECT_TRUE(holds(svg, ">-10</text>"));
+  EXPECT_TRUE(holds(svg, "points=\"616,301.44 340,222.4 202,40\""));
 }
 
 TEST(ChartTest, AnyTextIsEscaped) {
   auto chart = sample_chart();
   chart.title = "<a> & \"b\"\x01.json";
-  chart.points[0].tooltip = "</title>";
+  chart.lines[0].points[0].tooltip = "</title>";
   const auto svg = to_svg(chart);
   EXPECT_EQ(test::xml_problem(svg), "");
   EXPECT_TRUE(holds(svg, "&lt;a&gt; &amp; &quot;b&quot;?.json"));

@@ -67,9 +67,9 @@ TEST(PlanOptionsTest, EveryPlannerInTheListIsTaken) {
 TEST(PlanOptionsTest, NonsenseIsAUsageErrorThatNamesIt) {
   EXPECT_TRUE(holds(usage_error_of({"record"}), "MODEL is required; see: remat record --help"));
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp"}), "--out is required"));
-  EXPECT_TRUE(holds(
-      usage_error_of({"record", "rnn", "--out", "g"}),
-      "'rnn' is none of bert, deep, efficientnet, gpt, lstm, mlp, moe, resnet, unet, vit; see: remat record --help"));
+  EXPECT_TRUE(holds(usage_error_of({"record", "rnn", "--out", "g"}),
+                    "'rnn' is none of bert, deep, dense, efficientnet, gpt, lstm, mlp, moe, resnet, unet, vit; see: "
+                    "remat record --help"));
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--out", "g", "--steps", "0"}), "--steps"));
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--out", "g", "--batch", "0"}), "--batch"));
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--out", "g", "--budget", "lots"}), "\"lots\""));

@@ -14,8 +14,8 @@ RecordSettings settings(const std::string& model, int64_t batch, int64_t steps) 
 TEST(RecordingTest, EveryModelIsThere) {
   std::vector<std::string> names;
   for (const auto& model : recordable_models()) names.push_back(model.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"bert", "deep", "efficientnet", "gpt", "lstm", "mlp", "moe", "resnet",
-                                             "unet", "vit"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"bert", "deep", "dense", "efficientnet", "gpt", "lstm", "mlp", "moe",
+                                             "resnet", "unet", "vit"}));
 }
 
 TEST(RecordingTest, TheGraphIsOfTheWholeStep) {

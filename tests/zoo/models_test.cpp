@@ -8,6 +8,7 @@
 
 #include "zoo/bert.h"
 #include "zoo/deep.h"
+#include "zoo/dense.h"
 #include "zoo/lstm.h"
 #include "zoo/task.h"
 #include "zoo/unet.h"
@@ -108,6 +109,15 @@ TEST(Deep, IsDeepAndRefusesWhatCannotBe) {
   EXPECT_NE(error_of([] { make_deep({.layers = 0}); }).find("must each be 1 or more"), std::string::npos);
 }
 
+TEST(Dense, HasALayerForEachNumberOfUnits) {
+  EXPECT_EQ(make_dense({})->parameter_count(), 8 * 16 + 16 + 16 * 32 + 32);
+  EXPECT_EQ(make_dense({.features = 2, .units = {3}})->forward(at::ones({5, 2})).sizes(), (std::vector<int64_t>{5, 3}));
+  for (const DenseConfig& config :
+       {DenseConfig{.features = 0}, DenseConfig{.units = {}}, DenseConfig{.units = {4, 0}}}) {
+    EXPECT_NE(error_of([&] { make_dense(config); }).find("[dense] features and the units"), std::string::npos);
+  }
+}
+
 TEST(Tasks, EachHasALossAndIsTheSameInEveryCall) {
   const torch::NoGradGuard no_grad;
   for (const TaskInfo& info : list_tasks()) {
@@ -157,9 +167,10 @@ TEST(Tasks, WhatThereIsNot) {
             std::string::npos);
   EXPECT_NE(error_of([] { make_task("gpt", {.width = 20}); }).find("gpt's width is 20; give a multiple of 8"),
             std::string::npos);
-  EXPECT_EQ(error_of([] { make_task("rnn"); }),
-            "[make_task] there is no task 'rnn'; there are bert, deep, efficientnet, gpt, lstm, mlp, moe, resnet, "
-            "unet, vit");
+  EXPECT_EQ(
+      error_of([] { make_task("rnn"); }),
+      "[make_task] there is no task 'rnn'; there are bert, deep, dense, efficientnet, gpt, lstm, mlp, moe, resnet, "
+      "unet, vit");
   EXPECT_NE(error_of([] { make_task("mlp", -1); }).find("batch is -1"), std::string::npos);
 }
 
