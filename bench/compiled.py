@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures remat on models whose blocks are compiled one by one; writes bench/results/<date>-compiled.json.
 
-  bench/compiled.py [MODEL ...] [--pairs 9] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+  bench/compiled.py [MODEL ...] [--pairs 7] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
 
 Everything is compared with the same compiled blocks without remat, in interleaved pairs of steps as in bench/peers.py:
 torch.compile's own activation_memory_budget at 0.8, 0.5, 0.3 and 0.1, remat within the peak of each of these, within 50
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from machine import ROOT, describe
 from peers import WARM_UP, Bench, summary
-from worker import Protocol
 
 MODELS = ("gpt", "bert", "resnet", "mlp")
 SHARES = (50, 25)  # percent of the activation peak
 CLOSE = 1.02
+PAIRS = 7  # there are a dozen variants of each model, each of which compiles it first
 
 
 def dropout_errors():
@@ -78,7 +78,7 @@ def measure(bench, model):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
-    parser.add_argument("--pairs", type=int, default=Protocol.pairs, help="pairs that count (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs that count (default: %(default)s)")
     parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path)
@@ -87,7 +87,7 @@ def arguments():
     if wrong := {*args.models, *batches} - set(MODELS):
         parser.error(f"no model '{wrong.pop()}'; there are {', '.join(MODELS)}")
     args.batches = {model: f"{model}:{batch}" for model, batch in batches.items()}
-    args.trial = bool(batches) or args.pairs < Protocol.pairs
+    args.trial = bool(batches) or args.pairs < PAIRS
     args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
     return args
 
