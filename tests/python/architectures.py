@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+from compare import outcome
 from torch import nn
 
 _VOCABULARY = 99
@@ -199,3 +203,20 @@ def _inputs(kind: str) -> dict[str, Any]:
     if kind == "pairs":
         return dict(input_ids=ids, attention_mask=mask, pixel_values=images, return_loss=True)
     raise ValueError(kind)
+
+
+def train(
+    model: nn.Module, inputs: dict[str, Any], scope: Callable[[], AbstractContextManager[Any]], steps: int
+) -> list[torch.Tensor | None]:
+    """Everything that must be the same. `scope`: what remat adds around a step."""
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)  # there before a step begins: budgets are of activations alone
+    torch.manual_seed(11)
+    np.random.seed(11)  # masks of wav2vec2
+    losses = []
+    for _ in range(steps):
+        with scope():
+            loss = model(**inputs).loss
+            loss.backward()
+        losses.append(loss.detach())
+    return outcome(model, losses)

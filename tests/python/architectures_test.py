@@ -8,46 +8,25 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import torch
-from compare import outcome, same_bits
+from compare import assert_same
 from torch import nn
 
 import remat
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
+import architectures  # noqa: E402
 from architectures import ARCHITECTURES, QUICK, make  # noqa: E402
 
-np = pytest.importorskip("numpy")
 BUDGETS = {"efficientnet": "60%"}  # whose first block alone needs 46 %
 NAMES = list(ARCHITECTURES) if os.environ.get("REMAT_ALL") else QUICK
 
 
-def train(
-    model: nn.Module, inputs: dict[str, Any], scope: Callable[[], AbstractContextManager[Any]], steps: int
-) -> list[torch.Tensor | None]:
-    model = copy.deepcopy(model)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # there before a step begins: budgets are of activations alone
-    torch.manual_seed(11)
-    np.random.seed(11)  # masks of wav2vec2
-    losses = []
-    for _ in range(steps):
-        with scope():
-            loss = model(**inputs).loss
-            loss.backward()
-        losses.append(loss.detach())
-    return outcome(model, losses)
-
-
-def assert_same(plain: list[torch.Tensor | None], ours: list[torch.Tensor | None]) -> None:
-    assert len(plain) == len(ours)
-    different = [i for i, (a, b) in enumerate(zip(plain, ours)) if not same_bits(a, b)]
-    assert not different, f"{len(different)} of {len(plain)} tensors differ, the first is number {different[0]}"
+def train(model: nn.Module, *args: Any) -> list[torch.Tensor | None]:
+    return architectures.train(copy.deepcopy(model), *args)
 
 
 @pytest.mark.parametrize("name", NAMES)

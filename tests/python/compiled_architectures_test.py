@@ -9,34 +9,20 @@ import shutil
 
 import pytest
 import torch
-from compare import outcome, same_bits
+from compare import assert_same, same_bits
 from torch import nn
 
 import remat
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install transformers")
-from architectures import ARCHITECTURES, make  # noqa: E402
+from architectures import ARCHITECTURES, make, train  # noqa: E402
 
-np = pytest.importorskip("numpy")
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
 # What one block of these needs at once is a third. A block of EfficientNet's is more of the whole; ALBERT's layers are one
 # module, so that the model is compiled as a whole, which leaves nothing to save.
 BUDGETS = {"efficientnet": "90%", "albert": None}
 NAMES = list(ARCHITECTURES) if os.environ.get("REMAT_ALL") else ["llama"]
-
-
-def train(model: nn.Module, inputs: dict, scope, steps: int = 4) -> list[torch.Tensor | None]:
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)  # there before a step begins: budgets are of activations alone
-    torch.manual_seed(11)
-    np.random.seed(11)
-    losses = []
-    for _ in range(steps):
-        with scope():
-            loss = model(**inputs).loss
-            loss.backward()
-        losses.append(loss.detach())
-    return outcome(model, losses)
+STEPS = 4
 
 
 def compiled(name: str) -> tuple[nn.Module, dict]:
@@ -45,31 +31,20 @@ def compiled(name: str) -> tuple[nn.Module, dict]:
     return remat.unwrap(remat.compile(model)), inputs
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Falcon's compiled backward corrupts memory with two threads, without remat too (torch 2.13)."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
+# One thread: Falcon's compiled backward corrupts memory with two, without remat too (torch 2.13).
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", NAMES)
 def test_an_architecture_of_compiled_blocks_has_the_same_bits(name):
     try:
-        plain = train(*compiled(name), contextlib.nullcontext)
+        plain = train(*compiled(name), contextlib.nullcontext, STEPS)
     except torch._dynamo.exc.TorchDynamoException as error:
         pytest.skip(f"torch.compile does not compile it: {type(error).__name__}")
-
-    def assert_same(ours):
-        assert all(same_bits(a, b) for a, b in zip(plain, ours, strict=True))
-
-    if any(not same_bits(a, b) for a, b in zip(plain, train(*compiled(name), contextlib.nullcontext))):
+    if any(not same_bits(a, b) for a, b in zip(plain, train(*compiled(name), contextlib.nullcontext, STEPS))):
         pytest.skip("two plain runs differ")
     session = remat.Session(budget=BUDGETS.get(name, "70%"))
-    ours = train(*compiled(name), session.step)
-    assert_same(ours)
-    assert_same(train(*compiled(name), remat.policy))
+    ours = train(*compiled(name), session.step, STEPS)
+    assert_same(plain, ours)
+    assert_same(plain, train(*compiled(name), remat.policy, STEPS))
     report = session.report()
     assert report.values_dropped > 0 or name == "albert"
     assert report.peak_bytes <= report.budget_bytes

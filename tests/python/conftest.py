@@ -12,6 +12,14 @@ from remat import _C
 os.environ["REMAT_VALIDATE"] = "1"  # every step checks the invariants of its tape when it ends
 
 
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def _same_seed():
     torch.manual_seed(7)

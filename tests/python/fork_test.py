@@ -114,16 +114,7 @@ def records_nothing(held):
     return work
 
 
-@pytest.fixture
-def one_thread():
-    """The child must be able to repeat what the parent did."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread")  # the child must be able to repeat what the parent did
 def test_a_child_of_an_open_step_records_nothing_and_has_no_limit():
     model, x = deep()
     session = remat.Session(budget="50%")

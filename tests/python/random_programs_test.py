@@ -16,6 +16,7 @@ from random_programs import SIZE, check
 
 import remat
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 FIRST = int(os.environ.get("REMAT_FUZZ_SEED", "1"))
 
 
@@ -28,14 +29,6 @@ def assert_no_problem(check_one, usual):
     counts = {}
     problems = [problem for seed in seeds(usual) if (problem := check_one(seed, counts))]
     assert not problems, f"{len(problems)} programs fail, the first: {problems[0]}; {counts}"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("kind", ["ordinary", "doors", "pointers", "emptied"])
