@@ -1,24 +1,14 @@
 #include "cli/fit_options.h"
 
-#include <string>
-#include <vector>
-
 #include "cli/fitting.h"
-#include "cli/option_adder.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
-#include "cli/recording.h"
 
 namespace remat::cli {
 
 void add_fit_options(CLI::App& app, FitSettings& settings) {
   OptionAdder add(app);
-  std::vector<std::string> names;
-  std::string text = "The model of the zoo:";
-  for (const RecordableModel& model : recordable_models()) {
-    text += "\n" + model.name + ": " + model.description;
-    names.push_back(model.name);
-  }
-  add.word("MODEL", settings.model, text)->check(one_of(names));
+  add_model(add, settings.model);
   add.budget("--budget", settings.budget,
              "The most memory for tensors, parameters and gradients included: 2GiB, 1500MB; or 40% of\nthe peak that "
              "activations have without remat at the usual size. Add an optimizer's state");
@@ -32,14 +22,8 @@ void add_fit_options(CLI::App& app, FitSettings& settings) {
   add.flag("--predict", settings.predict, "Run small steps alone; then nothing vouches for the answer");
   add.flag("--by-halving", settings.by_halving,
            "Find the largest sizes by real steps alone, from --most down: to see that the answer is the same");
-  const auto size = [&](const std::string& name, int64_t& value, const std::string& help) {
-    app.add_option(name, value, help)->transform(range(int64_t{1}, kMostBatch))->type_name("N")->group("Sizes");
-  };
-  size("--batch", settings.batch, "Examples per step (default: the model's usual)");
-  size("--length", settings.length, "Tokens of an example, or pixels on each side");
-  size("--depth", settings.depth, "Layers");
-  size("--width", settings.width, "Features or channels");
-  size("--most", settings.most, "The largest size to consider (default: 256 times the usual)");
+  add_sizes(app, settings);
+  add_size(app, "--most", settings.most, "The largest size to consider (default: 256 times the usual)");
   add.group("Files");
   add.file("--json", settings.json, "Write all figures here");
 }

@@ -6,7 +6,7 @@
 #include <remat/planner.h>
 
 #include "cli/different_files.h"
-#include "cli/option_adder.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
 #include "cli/recording.h"
 
@@ -23,18 +23,17 @@ void check_budget(const std::string& budget) {
 
 void add_record_options(CLI::App& app, RecordSettings& settings) {
   OptionAdder add(app);
-  std::vector<std::string> names;
-  std::string text = "The model of the zoo whose training step to record:", batches = "Examples per step (";
+  std::string batches;
   for (const RecordableModel& model : recordable_models()) {
-    batches += (names.empty() ? "" : ", ") + model.name + ": " + std::to_string(model.batch);
-    text += "\n" + model.name + ": " + model.description;
-    names.push_back(model.name);
+    batches += (batches.empty() ? "" : ", ") + model.name + ": " + std::to_string(model.batch);
   }
-  add.word("MODEL", settings.model, text)->check(one_of(names));
+  add_model(add, settings.model, "The model of the zoo whose training step to record:");
   add.file("--out", settings.out, "Write the graph here, as JSON")->required();
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
-  app.add_option("--batch", settings.batch, batches + ")")->transform(range(int64_t{1}, kMostBatch))->type_name("N");
+  app.add_option("--batch", settings.batch, "Examples per step (" + batches + ")")
+      ->transform(range(int64_t{1}, kMostBatch))
+      ->type_name("N");
   add.budget("--budget", settings.budget,
              "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure");
 }

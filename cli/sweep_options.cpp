@@ -6,9 +6,8 @@
 #include <remat/planner.h>
 
 #include "cli/fitting.h"
-#include "cli/option_adder.h"
+#include "cli/model_options.h"
 #include "cli/options.h"
-#include "cli/recording.h"
 #include "cli/sweep.h"
 
 namespace remat::cli {
@@ -43,12 +42,8 @@ void check_depth(FitSettings sizes, int64_t depth) {
 
 void add_sweep_options(CLI::App& app, SweepSettings& settings) {
   OptionAdder add(app);
-  std::vector<std::string> models, planners;
-  std::string model_text = "The model of the zoo:", planner_text = "The planners to try, or all: ";
-  for (const RecordableModel& model : recordable_models()) {
-    model_text += "\n" + model.name + ": " + model.description;
-    models.push_back(model.name);
-  }
+  std::vector<std::string> planners;
+  std::string planner_text = "The planners to try, or all: ";
   for (const PlannerInfo& info : list_planners()) {
     planner_text += (planners.empty() ? "" : ", ") + std::string(info.name);
     planners.emplace_back(info.name);
@@ -56,7 +51,7 @@ void add_sweep_options(CLI::App& app, SweepSettings& settings) {
   const auto list = [&](const std::string& name, std::string& value, const CLI::Validator& each,
                         const std::string& help) { add.add(name, value, help)->check(each)->type_name("LIST"); };
   const auto count = range(int64_t{1}, kMostLayers);
-  add.word("MODEL", settings.model, model_text)->check(one_of(models));
+  add_model(add, settings.model);
   list("--budgets", settings.budgets, list_or("none", list_of(graph_budget())),
        "The budgets to plan for: 2GiB, 1500MB, parameters and gradients included; or 40% of the\npeak that activations "
        "have without remat. none: leave this part out");
@@ -68,13 +63,7 @@ void add_sweep_options(CLI::App& app, SweepSettings& settings) {
        "Depths of the model: what storing all, recomputing all and checkpoints take at each");
   add.flag("--measure", settings.measure, "Run the steps that were planned, and put what they took beside");
   add.count("--rounds", settings.rounds, "Pairs of steps for each measurement, plain and planned in turn", 1000);
-  const auto size = [&](const std::string& name, int64_t& value, const std::string& help) {
-    app.add_option(name, value, help)->transform(range(int64_t{1}, kMostBatch))->type_name("N")->group("Sizes");
-  };
-  size("--batch", settings.batch, "Examples per step (default: the model's usual)");
-  size("--length", settings.length, "Tokens of an example, or pixels on each side");
-  size("--depth", settings.depth, "Layers");
-  size("--width", settings.width, "Features or channels");
+  add_sizes(app, settings);
   app.add_option("--out", settings.out,
                  "Write sweep.json and the plots here: what is there already is replaced, and kept up to date\nas the "
                  "sweep goes on")
