@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures remat on models whose blocks are compiled one by one; writes bench/results/<date>-compiled.json.
 
-  bench/compiled.py [MODEL ...] [--pairs 7] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+  bench/compiled.py [MODEL ...] [--pairs 9] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
 
 Everything is compared with the same compiled blocks without remat, in interleaved pairs of steps as in bench/peers.py:
 torch.compile's own activation_memory_budget at 0.8, 0.5, 0.3 and 0.1, remat within the peak of each of these, within 50
@@ -9,19 +9,15 @@ and 25 % of the compiled model's activation peak, and with nothing dropped. Othe
 """
 
 import argparse
-import datetime
-import json
 import os
 import sys
-from pathlib import Path
 
-from machine import ROOT, describe
-from peers import WARM_UP, Bench, summary
+from peers import Results, parse
+from worker import Protocol
 
 MODELS = ("gpt", "bert", "resnet", "mlp")
 SHARES = (50, 25)  # percent of the activation peak
 CLOSE = 1.02
-PAIRS = 7  # there are a dozen variants of each model, each of which compiles it first
 
 
 def dropout_errors():
@@ -75,54 +71,18 @@ def measure(bench, model):
     return peers + bench.rows(model, variants, plain=peer_variants.BLOCKS)
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs that count (default: %(default)s)")
-    parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    batches = dict(item.partition("=")[::2] for item in args.batch)
-    if wrong := {*args.models, *batches} - set(MODELS):
-        parser.error(f"no model '{wrong.pop()}'; there are {', '.join(MODELS)}")
-    args.batches = {model: f"{model}:{batch}" for model, batch in batches.items()}
-    args.trial = bool(batches) or args.pairs < PAIRS
-    args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
-    return args
-
-
 def main():
-    args = arguments()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args = parse(parser, MODELS, Protocol.pairs)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
-    import torch
-
-    bench = Bench(args.build, args.pairs, args.batches)
-    today = datetime.date.today().isoformat()
-    args.out.mkdir(parents=True, exist_ok=True)
-    file = args.out / f"{today}-compiled.json"
-    rows = json.loads(file.read_text())["rows"] if file.exists() else []
     dropout = dropout_errors()
     for row in dropout:
         print("dropout {dropout}, memory budget {memory_budget}: gradients {gradient_error:.1%} off".format(**row), flush=True)
-    for model in args.models or MODELS:
+    results = Results(args, "compiled", dropout=dropout)
+    for model in args.models:
         print(model, flush=True)
-        measured = measure(bench, model)
-        for row in measured:
-            print("  " + summary(row), flush=True)
-        name = bench.models.get(model, model)
-        rows = [row for row in rows if row["model"] != name] + measured
-        result = {
-            "figure": "compiled",
-            "date": today,
-            "trial": args.trial,
-            "versions": {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe(),
-            "protocol": {"pairs": args.pairs, "warm_up": WARM_UP + bench.protocol.warm_up},
-            "dropout": dropout,
-            "rows": rows,
-        }
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        results.replace(model, [], measure(results.bench, model))
 
 
 if __name__ == "__main__":

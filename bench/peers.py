@@ -133,56 +133,72 @@ def summary(row):
     )
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
-    parser.add_argument("--pairs", type=int, default=Protocol.pairs, help="pairs that count (default: %(default)s)")
-    kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--eager", dest="kinds", action="store_const", const=(False,), help="without torch.compile")
-    kinds.add_argument("--compiled", dest="kinds", action="store_const", const=(True,), help="torch.compile alone")
-    parser.set_defaults(kinds=(False, True))
+def parse(parser, models, pairs):
+    """The arguments that measurements of models in pairs of steps have in common. Fewer than `pairs` are a trial."""
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(models)} (default: all)")
+    parser.add_argument("--pairs", type=int, default=pairs, help="pairs that count (default: %(default)s)")
     parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     batches = dict(item.partition("=")[::2] for item in args.batch)
-    if wrong := {*args.models, *batches} - set(MODELS):
-        parser.error(f"no model '{wrong.pop()}'; there are {', '.join(MODELS)}")
+    if wrong := {*args.models, *batches} - set(models):
+        parser.error(f"no model '{wrong.pop()}'; there are {', '.join(models)}")
+    args.models = args.models or models
     args.batches = {model: f"{model}:{batch}" for model, batch in batches.items()}
-    args.trial = bool(batches) or args.pairs < Protocol.pairs
+    args.trial = bool(batches) or args.pairs < pairs
     args.out = args.out or ROOT / ("build/bench-trial" if args.trial else "bench/results")
     return args
+
+
+class Results:
+    """The file of one figure and day. Models that are not measured anew stay in it."""
+
+    def __init__(self, args, figure, **more):
+        self.bench = Bench(args.build, args.pairs, args.batches)
+        today = datetime.date.today().isoformat()
+        args.out.mkdir(parents=True, exist_ok=True)
+        self.file = args.out / f"{today}-{figure}.json"
+        self.rows = json.loads(self.file.read_text())["rows"] if self.file.exists() else []
+        self.head = {"figure": figure, "date": today, "trial": args.trial}
+        self.protocol = {"pairs": args.pairs, "warm_up": WARM_UP + self.bench.protocol.warm_up}
+        self.more = more
+
+    def of(self, model):
+        name = self.bench.models.get(model, model)
+        return [row for row in self.rows if row["model"] == name]
+
+    def replace(self, model, before, measured):
+        """The rows of `model` by those of them that stay, and new ones."""
+        import torch
+
+        for row in measured:
+            print("  " + summary(row), flush=True)
+        old = self.of(model)
+        self.rows = [row for row in self.rows if row not in old] + before + measured
+        versions = {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe()
+        result = self.head | {"versions": versions, "protocol": self.protocol} | self.more | {"rows": self.rows}
+        self.file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--eager", dest="kinds", action="store_const", const=(False,), help="without torch.compile")
+    kinds.add_argument("--compiled", dest="kinds", action="store_const", const=(True,), help="torch.compile alone")
+    parser.set_defaults(kinds=(False, True))
+    return parse(parser, MODELS, Protocol.pairs)
 
 
 def main():
     args = arguments()
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
-    import torch
-
-    bench = Bench(args.build, args.pairs, args.batches)
-    today = datetime.date.today().isoformat()
-    args.out.mkdir(parents=True, exist_ok=True)
-    file = args.out / f"{today}-peers.json"
-    rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    for model in args.models or MODELS:
+    results = Results(args, "peers")
+    for model in args.models:
         print(model, flush=True)
-        name = bench.models.get(model, model)
-        before = staying([row for row in rows if row["model"] == name], args.kinds)
-        measured = measure(bench, model, args.kinds, before)
-        for row in measured:
-            print("  " + summary(row), flush=True)
-        rows = [row for row in rows if row["model"] != name] + before + measured
-        versions = {"torch": torch.__version__, "threads": torch.get_num_threads()} | describe()
-        result = {
-            "figure": "peers",
-            "date": today,
-            "trial": args.trial,
-            "versions": versions,
-            "protocol": {"pairs": args.pairs, "warm_up": WARM_UP + bench.protocol.warm_up},
-            "rows": rows,
-        }
-        file.write_text(json.dumps(result, indent=1) + "\n")
+        before = staying(results.of(model), args.kinds)
+        results.replace(model, before, measure(results.bench, model, args.kinds, before))
 
 
 if __name__ == "__main__":
