@@ -30,6 +30,8 @@ std::optional<Graph> Step::Impl::take_graph() {
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
   graph.gradient_bytes = std::min(tape->counts.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
   trace.reset();
+  // Another thread may allocate after the baseline was read and before the trace began, and free that in the step.
+  if (!graph.problem().empty()) return std::nullopt;
   return graph;
 }
 

@@ -52,6 +52,9 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
       machine.run(setting.scopes);
       result.peak = memory::peak();
       if (step) result.report = step->end();
+      // A graph that is not sound is left out, and only other threads may make one: throws where there is none.
+      const bool alone = program.kind != Kind::kThreads && setting.planner != "online";
+      if (alone && result.report && result.report->completed) session->graph();
       result.trace = machine.finish();
     } catch (const BudgetError& e) {
       result.lower_bound = e.lower_bound_bytes() - result.baseline;

@@ -40,10 +40,24 @@ def model_of(kind):
     return fsdp.fully_shard(model)
 
 
-def step_of(model, batch=BATCH):
+def step_of(model, batch=BATCH, passes=None):
     loss = loss_of(model(torch.randn(batch, WIDTH)))
+    if passes is not None:
+        passes.append("backward")
     loss.backward()
     return loss.detach()
+
+
+def allocate_in_backward(model, count):
+    """`count` bytes, halfway through each backward pass."""
+
+    def allocate(grad):
+        torch.empty(count, dtype=torch.uint8)
+
+    def watch(module, args, result):
+        result.register_hook(allocate)
+
+    getattr(model, "module", model)[3].register_forward_hook(watch)
 
 
 def step_as_any_other(session):
@@ -77,18 +91,24 @@ def one_with_less_memory(kind, rank):
     least = everything.report().peak_bytes - everything.report().baseline_bytes
     # The second rank has memory for something else. Its forward pass runs out of it, or its backward pass.
     ballast = torch.empty(BALLAST if rank == 1 else 0, dtype=torch.uint8)
-    for share in (0.05, 0.2):
-        gc.collect()  # what is left of the one before
+    for share, in_backward in ((0.05, 0), (2, 4 * least)):
+        # The model before must not count as alive now and be collected in the middle of the step: that would be room.
+        model = None
+        gc.collect()
         model = model_of(kind)
+        if rank == 1:
+            allocate_in_backward(model, in_backward)
         budget = torch.tensor([remat.memory.current("cpu") + share * least], dtype=torch.float64)
         dist.broadcast(budget, 1)
         session = remat.Session(budget=int(budget), process_group=dist.group.WORLD)
-        assert refused_and_told(session, lambda: step_of(model), rank, 1) > budget
+        passes = []
+        assert refused_and_told(session, lambda: step_of(model, passes=passes), rank, 1) > budget
+        assert rank != 1 or passes == (["backward"] if in_backward else [])
     model = model_of(kind)
-    session = remat.Session(budget=int(budget) + BALLAST // 2, process_group=dist.group.WORLD)
+    session = remat.Session(budget=int(budget), process_group=dist.group.WORLD)
     for _ in range(2):
         with session.step():
-            step_of(model, batch=8)  # less work fits
+            step_of(model)  # without that allocation it fits
     del ballast
 
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace remat::test {
 namespace {
@@ -248,6 +250,30 @@ TEST(Threads, TensorsMadeByAnotherThread) {
     return gradients(model);
   };
   expect_same_bits(program(false), program(true), "with work in other threads");
+}
+
+/// What ranks exchange as a step begins stands for another thread: it runs between the baseline and the record.
+TEST(Threads, AllocateAsAStepBeginsAndFreeInIt) {
+  memory::start_accounting();
+  constexpr int64_t kMuch = 1 << 20;  // more than all that is alive besides
+  at::Tensor others;
+  bool allocates = true;
+  const auto gather = [&](const std::vector<int64_t>& mine) {
+    if (std::exchange(allocates, false)) others = torch::empty({kMuch}, at::kByte);
+    return std::vector<std::vector<int64_t>>{mine};
+  };
+  Session session({.budget = {}, .device = c10::kCPU, .planner = "drop-all", .ranks = Ranks{.rank = 0, .gather = gather}});
+  auto model = make_model();
+  const auto input = torch::randn({8, 16});
+  ASSERT_LT(memory::current(), kMuch);
+  for (int i = 0; i < 4; ++i) {
+    auto step = session.step();
+    others.reset();
+    model->forward(input).pow(2).sum().backward();
+    EXPECT_EQ(step.end().decided_by, i < 2 ? "online" : "drop-all") << i;
+    if (i > 0) continue;
+    EXPECT_THROW(session.graph(), Error);
+  }
 }
 
 TEST(Threads, ARefusalSaysThatTheStepIsAnotherThreads) {
