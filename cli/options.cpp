@@ -140,6 +140,7 @@ Command parse_options(const std::vector<std::string>& arguments) {
   }
   if (record->parsed()) {
     command.kind = Command::Kind::kRecord;
+    check_record_options(command.record);
   } else if (plan->parsed()) {
     command.kind = Command::Kind::kPlan;
     check_plan_options(command.plan);

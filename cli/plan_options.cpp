@@ -29,6 +29,7 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
   }
   add_model(add, settings.model, "The model of the zoo whose training step to record:");
   add.file("--out", settings.out, "Write the graph here, as JSON")->required();
+  add.file("--save-run", settings.save_run, "Write the step here too, with the names of layers, for `remat report`");
   add.count("--steps", settings.steps,
             "Steps to run; the times of operators are the medians of the first of them, 4 at most");
   app.add_option("--batch", settings.batch, "Examples per step (" + batches + ")")
@@ -53,8 +54,7 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
       "without remat. 50% where neither this nor --curve is given",
       /*show_default=*/false);
   add.choice("--planner", settings.planner, names, text);
-  app.add_flag_callback(
-      "--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
+  app.add_flag_callback("--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
   add.flag("--refine", settings.refine,
            "auto: search on around the budget, as sessions do once they know a step's times. Then a\nlarger budget may "
            "get a slower plan, by a little");
@@ -89,6 +89,10 @@ void check_report_options(const ReportSettings& settings) {
   }
   check_different_files({{"RUN", settings.run}, {"--plan", settings.plan}},
                         {{"--html", settings.html}, {"--svg", settings.svg}, {"--trace", settings.trace}});
+}
+
+void check_record_options(const RecordSettings& settings) {
+  check_different_files({}, {{"--out", settings.out}, {"--save-run", settings.save_run}});
 }
 
 void check_plan_options(const PlanSettings& settings) {

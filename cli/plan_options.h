@@ -15,6 +15,7 @@ void add_plan_options(CLI::App& app, PlanSettings& settings);
 void add_report_options(CLI::App& app, ReportSettings& settings);
 
 /// Throws UsageError where options make no sense together.
+void check_record_options(const RecordSettings& settings);
 void check_plan_options(const PlanSettings& settings);
 void check_report_options(const ReportSettings& settings);
 

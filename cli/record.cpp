@@ -13,10 +13,12 @@ namespace remat::cli {
 
 void run_record(const RecordSettings& settings) {
   check_output_path(settings.out, "out");
+  check_output_path(settings.save_run, "save-run");
   const auto recording = record_steps(settings);
-  const Graph& graph = recording.graph;
+  const Graph& graph = recording.run.graph;
   const PlainStep plain(graph);
   write_output(settings.out, to_json(graph), "out");
+  if (!settings.save_run.empty()) write_output(settings.save_run, to_json(recording.run), "save-run");
   std::printf("%s: %lld step%s of batch %lld, budget %s; the graph is in %s\n", settings.model.c_str(),
               static_cast<long long>(settings.steps), settings.steps == 1 ? "" : "s",
               static_cast<long long>(recording.batch), budget_text(settings.budget).c_str(), settings.out.c_str());

@@ -1,5 +1,7 @@
 #include "cli/recording.h"
 
+#include <utility>
+
 #include <torch/torch.h>
 
 #include <remat/memory.h>
@@ -28,7 +30,11 @@ Recording record_steps(const RecordSettings& settings) {
     task.loss().backward();
     step.end();
   }
-  return {session.graph(), task.input.size(0), session.report().values_saved};
+  Run run;
+  run.name = settings.model;
+  run.graph = session.graph();
+  run.layers = session.layers(task.model->named_parameters().pairs());
+  return {std::move(run), task.input.size(0), session.report().values_saved};
 }
 
 }  // namespace remat::cli

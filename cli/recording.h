@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <remat/graph.h>
+#include <remat/run.h>
 
 #include "cli/settings.h"
 
@@ -21,7 +21,8 @@ struct RecordableModel {
 std::vector<RecordableModel> recordable_models();
 
 struct Recording {
-  Graph graph;               ///< times are medians: of operators over the steps that were traced, of the step over all
+  Run run;  ///< the step and its layers; times are medians: of operators over the steps that were traced, of the step
+            ///< over all
   int64_t batch = 0;         ///< examples per step
   int64_t values_saved = 0;  ///< by autograd, each once
 };

@@ -95,8 +95,9 @@ struct TrainSettings {
 };
 
 struct RecordSettings {
-  std::string model;  ///< a task of the zoo
-  std::string out;    ///< the file for the graph
+  std::string model;     ///< a task of the zoo
+  std::string out;       ///< the file for the graph
+  std::string save_run;  ///< where to write the step with its layers for `remat report`; empty: nowhere
   std::string budget = "device";
   int64_t steps = 3;
   int64_t batch = 0;  ///< 0: the task's usual one

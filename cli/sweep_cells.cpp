@@ -50,6 +50,8 @@ std::vector<Attempt> plan_together(const Graph& graph, const std::vector<int64_t
   return attempts;
 }
 
+}  // namespace
+
 void carry_forward(std::vector<SweepCell>& cells) {
   for (size_t i = cells.size(); i-- > 1;) {
     const auto& smaller = cells[i].attempt.plan;
@@ -59,8 +61,6 @@ void carry_forward(std::vector<SweepCell>& cells) {
     larger->budget_bytes = cells[i - 1].budget_bytes;
   }
 }
-
-}  // namespace
 
 std::vector<SweepCell> plan_budgets(const Graph& graph, const std::string& planner,
                                     const std::vector<std::string>& budgets) {

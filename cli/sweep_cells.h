@@ -36,8 +36,11 @@ inline constexpr const char* kRecomputeAll = "recompute all";
 inline constexpr const char* kCheckpoints = "checkpoints";
 inline constexpr const char* kSamePeak = "auto";  ///< within the peak of the checkpoints
 
-/// A planner's plans, from the largest budget down. A plan for a smaller budget takes the place of a slower one for a
+/// Of one planner, from the largest budget down: a plan for a smaller budget takes the place of a slower one for a
 /// larger, so that less memory never looks faster.
+void carry_forward(std::vector<SweepCell>& cells);
+
+/// A planner's plans, from the largest budget down, carried forward.
 std::vector<SweepCell> plan_budgets(const Graph& graph, const std::string& planner,
                                     const std::vector<std::string>& budgets);
 

@@ -1,6 +1,7 @@
 // The pictures of `remat sweep`.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "cli/chart.h"
 #include "cli/sweep_results.h"
@@ -15,20 +16,19 @@ constexpr double kMostExtra = 200;
 /// The same for whole steps, in slowest plain ones.
 constexpr double kMostSteps = 3;
 
-std::string described(const std::string& what, double x, double y) {
-  return what + ": " + format_number(x, 1) + ", " + format_number(y, 1);
-}
-
 /// Lines by name, in the order in which names came; what was measured is dashed, in the colour of what was predicted.
 class Lines {
  public:
-  void add(const std::string& name, bool measured, double x, double y, const std::string& tooltip) {
+  /// `what`: the tooltip says it before the numbers. A share of nothing is no point.
+  void add(const std::string& name, bool measured, std::optional<double> x, std::optional<double> y,
+           const std::string& what) {
+    if (!x || !y) return;
     auto [found, fresh] = index_.try_emplace(name + (measured ? ", measured" : ""), lines_.size());
     if (fresh) {
       const auto colour = colours_.try_emplace(name, colours_.size()).first->second;
       lines_.push_back({.name = found->first, .points = {}, .colour = colour, .dashed = measured});
     }
-    lines_[found->second].points.push_back({x, y, tooltip});
+    lines_[found->second].points.push_back({*x, *y, what + ": " + format_number(*x, 1) + ", " + format_number(*y, 1)});
   }
   std::vector<ChartLine> take() { return std::move(lines_); }
 
@@ -37,16 +37,17 @@ class Lines {
   std::map<std::string, size_t> index_, colours_;
 };
 
+double extra_percent(const Measurement& measured) { return 100 * (measured.times_plain - 1); }
+
 /// Memory across, extra time up.
 void add_trade(Lines& lines, const SweepCell& cell, const PlainStep& plain, const std::string& what) {
   if (!cell.attempt.plan) return;
-  const double x = plain.activation_percent(cell.attempt.plan->predicted_peak_bytes).value_or(0);
-  const double y = plain.extra_percent(cell.attempt.plan->predicted_seconds).value_or(0);
-  lines.add(cell.name, false, x, y, described(what, x, y));
+  const Plan& plan = *cell.attempt.plan;
+  lines.add(cell.name, false, plain.activation_percent(plan.predicted_peak_bytes),
+            plain.extra_percent(plan.predicted_seconds), what);
   if (!cell.measured) return;
-  const double measured_x = plain.activation_percent(cell.measured->peak_bytes).value_or(0);
-  const double measured_y = 100 * (cell.measured->times_plain - 1);
-  lines.add(cell.name, true, measured_x, measured_y, described(what + ", measured", measured_x, measured_y));
+  lines.add(cell.name, true, plain.activation_percent(cell.measured->peak_bytes), extra_percent(*cell.measured),
+            what + ", measured");
 }
 
 constexpr const char* kMemoryAxis = "activation peak, % of plain";
@@ -73,19 +74,15 @@ std::string checkpoints_chart(const SweepResults& results) {
     const auto x = static_cast<double>(row.places.size());
     const std::string what = checkpoints_name(row.places.size());
     const Plan& plan = *row.cell.attempt.plan;
-    const double peak = plain.activation_percent(plan.predicted_peak_bytes).value_or(0);
-    const double extra = plain.extra_percent(plan.predicted_seconds).value_or(0);
-    lines.add("activation peak", false, x, peak, described(what, x, peak));
-    lines.add("extra time", false, x, extra, described(what, x, extra));
+    lines.add("activation peak", false, x, plain.activation_percent(plan.predicted_peak_bytes), what);
+    lines.add("extra time", false, x, plain.extra_percent(plan.predicted_seconds), what);
     if (const auto& measured = row.cell.measured) {
-      const double measured_peak = plain.activation_percent(measured->peak_bytes).value_or(0);
-      const double measured_extra = 100 * (measured->times_plain - 1);
-      lines.add("activation peak", true, x, measured_peak, described(what, x, measured_peak));
-      lines.add("extra time", true, x, measured_extra, described(what, x, measured_extra));
+      lines.add("activation peak", true, x, plain.activation_percent(measured->peak_bytes), what);
+      lines.add("extra time", true, x, extra_percent(*measured), what);
     }
     if (row.better) {
-      const double better = plain.extra_percent(row.better->attempt.plan->predicted_seconds).value_or(0);
-      lines.add("extra time of auto there", false, x, better, described("auto", x, better));
+      lines.add("extra time of auto there", false, x, plain.extra_percent(row.better->attempt.plan->predicted_seconds),
+                "auto");
     }
   }
   return to_svg({.title = results.model + ": how many checkpoints?",
@@ -105,8 +102,7 @@ Chart depths_chart(const SweepResults& results, const std::string& title, const 
       const auto x = static_cast<double>(row.depth);
       for (const bool measured : {false, true}) {
         if (!cell.attempt.plan || (measured && !cell.measured)) continue;
-        const double y = figure(cell, row.plain, measured);
-        lines.add(cell.name, measured, x, y, described(cell.name, x, y));
+        lines.add(cell.name, measured, x, figure(cell, row.plain, measured), cell.name);
       }
     }
   }

@@ -303,6 +303,7 @@ Run Trainer::last_step() const {
   Run run;
   run.name = model_text(impl_->settings.model) + ", budget " + budget_text(impl_->settings.budget);
   run.graph = session->graph();
+  run.layers = session->layers(impl_->model->named_parameters().pairs());
   run.report = session->report();
   if (!run.report->completed || run.report->planned_peak_bytes == 0) return run;
   run.plan = session->plan();

@@ -7,6 +7,7 @@
 #include <remat/fit.h>                    // the largest batch that fits
 #include <remat/graph.h>                  // a recorded step as plain data
 #include <remat/memory.h>                 // current, peak, limit
+#include <remat/module_policies.h>        // policies by the paths of modules
 #include <remat/operators.h>              // which of your own operators may run again
 #include <remat/optimizer_in_backward.h>  // update parameters while backward runs
 #include <remat/plan.h>                   // what becomes of each saved value

@@ -19,11 +19,12 @@ namespace remat {
 struct Run {
   static constexpr int kVersion = 1;  ///< of the JSON that to_json() writes, the only one that is read
 
-  std::string name;                  ///< what ran, for people: "gpt"; may be empty
-  Graph graph;                       ///< of the step
-  std::optional<Plan> plan;          ///< that it followed, or would follow; nothing: plain, or memory decided
-  std::optional<StepReport> report;  ///< what was measured; nothing: the step was not run under the plan
-  std::vector<std::string> layers;   ///< by operator: the layer that it is in, "blocks.3.attention"; empty: not known
+  std::string name = {};                  ///< what ran, for people: "gpt"; may be empty
+  Graph graph = {};                       ///< of the step
+  std::optional<Plan> plan = {};          ///< that it followed, or would follow; nothing: plain, or memory decided
+  std::optional<StepReport> report = {};  ///< what was measured; nothing: the step was not run under the plan
+  /// By operator: the layer that it is in, "blocks.3.attention"; empty: not known.
+  std::vector<std::string> layers = {};
 
   /// Empty if the run is sound, otherwise what is wrong: with the graph, or with the plan or the number of layers for
   /// it.

@@ -12,7 +12,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <remat/budget.h>
@@ -135,6 +138,13 @@ class Session {
   /// no plan given), where another session's step was being written down at that time (one at a time in a process), and
   /// on CUDA.
   Graph graph() const;
+
+  /// The module that each operator of graph() belongs to, "blocks.3.attention": for Run::layers. The modules are known
+  /// by `parameters`: give `model->named_parameters().pairs()`. An operator that reads a module's parameter belongs to
+  /// that module; one that reads none, to the module around the last whose parameter was read; those behind the last
+  /// are in none, which is an empty name. A parameter that two modules share counts as the first one's. Throws Error
+  /// where graph() does.
+  std::vector<std::string> layers(const std::vector<std::pair<std::string, at::Tensor>>& parameters) const;
 
   /// The plan of the last completed step that followed one to its end, operator by operator. Of a step that had other
   /// sizes than those written down its graph is a prediction, and so is the plan's fingerprint. Throws Error if there

@@ -150,6 +150,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       } else if (value.recomputable() && tape.needs_lost_leaf(id)) {
         tape.make_unrepeatable(id, storage);
       }
+      if (value.producer == kNone) note_leaf_read(*storage);
       const bool from_outside = root_scope_ != 0 && value.scope != root_scope_;
       if (from_outside && value.producer != kNone) tape.hold_anchor(root_scope_, id, storage);
       return id;
@@ -158,6 +159,12 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
     values.lose(id, emptied ? Loss::kEmptied : Loss::kWrittenUnseen);
   }
   return read_new(tensor, storage);
+}
+
+void Recorder::note_leaf_read(c10::StorageImpl& storage) {
+  const auto kept = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage);
+  tape_->leaf_reads.push_back(
+      {c10::weak_intrusive_ptr<c10::StorageImpl>(kept), static_cast<OperationId>(tape_->program.size())});
 }
 
 /// A tensor that the step was not known to hold.
@@ -171,6 +178,7 @@ ValueId Recorder::read_new(const at::Tensor& tensor, const StoragePtr& storage) 
   tape.hold_leaf(id, storage);
   tape.values.set_policy(id, root_scope_, /*drop=*/false);
   tape.values.watch_contents(id, *storage);
+  note_leaf_read(*storage);
   if (!is_parameter(tensor)) return id;
   const at::TensorBase& parameter = base_of(tensor);
   tape.values.mark_parameter(id);

@@ -303,6 +303,7 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   Tape& tape = *tape_;
   const auto inputs = fn.inputs();
+  if (modules_ != nullptr) enter_module(inputs);
   // Before the tape is locked: its caller may hold the generator's mutex, and others wait for that with the tape's.
   std::unique_ptr<DrawSection> draws;
   if (info.random || info.may_draw()) {

@@ -16,6 +16,7 @@
 #include <ATen/record_function.h>
 
 #include "record/draw_section.h"
+#include "record/module_watch.h"
 #include "record/operator_trial.h"
 #include "record/policy_rules.h"
 #include "record/tape.h"
@@ -95,6 +96,11 @@ class Recorder {
   bool bind_later(UnboundSave& saved, const c10::TensorImpl& tensor);
   void forget(UnboundSave& saved);
 
+  /// Opens and closes policy scopes by the parameters that operators read, until unwatch_modules(). Returns what was
+  /// watched before, null if nothing was. `watch` outlives that.
+  ModuleWatch* watch_modules(ModuleWatch* watch);
+  void unwatch_modules(ModuleWatch* outer);
+
   explicit Recorder(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
 
  private:
@@ -159,6 +165,8 @@ class Recorder {
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info);
+  /// An operator with such inputs is next: changes to the policy of the module that it belongs to.
+  void enter_module(c10::ArrayRef<const c10::IValue> inputs);
   void end(Pending& pending, const std::vector<c10::IValue>& outputs);
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
@@ -170,6 +178,7 @@ class Recorder {
   void keep_generator(Pending& pending, GeneratorRecord generator);
   ValueId read(const at::Tensor& tensor, bool overwritten);
   ValueId read_new(const at::Tensor& tensor, const StoragePtr& storage);
+  void note_leaf_read(c10::StorageImpl& storage);
   void before_write(const at::Tensor& tensor);
   /// Of an operator that is not recorded.
   void before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
@@ -192,6 +201,7 @@ class Recorder {
   std::shared_ptr<Tape> tape_;
   std::vector<Pending> pending_;
   std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
+  ModuleWatch* modules_ = nullptr;  ///< null: scopes are opened and closed by the user alone
   int suspended_ = 0;
   int opaque_ = 0;
   const c10::StorageImpl* offered_ = nullptr;  ///< the memory of that gradient; compared, never read

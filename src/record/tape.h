@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include <c10/core/StorageImpl.h>
 #include <c10/util/flat_hash_map.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -30,6 +31,12 @@
 namespace remat {
 
 class StepExtent;
+
+/// The contents of `storage`, which no recorded operator had made, were read by the operator that was recorded next.
+struct LeafRead {
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  OperationId by = 0;
+};
 
 /// A policy scope that is inside of no other.
 struct Scope {
@@ -67,6 +74,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Places from here on belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;  ///< that the step has read
+  std::vector<LeafRead> leaf_reads;  ///< in the order of execution: who reads a parameter belongs to its module
   /// For lack of memory values in a user's hands became leaves: with more they could be evicted.
   bool forgot_living = false;
 

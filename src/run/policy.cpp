@@ -4,9 +4,9 @@
 
 #include "record/autograd_engine.h"
 #include "record/policy_rules.h"
-#include "record/recorder.h"
 #include "record/variable_hooks.h"
 #include "run/batch_norm.h"
+#include "run/policy_tape.h"
 #include "run/saved_tensor.h"
 
 namespace remat {
@@ -32,36 +32,44 @@ Policy Policy::keep_operators(std::vector<std::string> names) {
   return Policy(std::make_shared<const Rules>(Rules{Rules::Kind::kKeepOperators, std::move(names)}));
 }
 
-struct PolicyScope::Impl {
-  std::shared_ptr<Tape> tape;  ///< the one whose recorder has the scope
-  bool owns_recorder = false;
-};
-
-PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
+PolicyTape::PolicyTape() {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
     install_autograd_engine(make_saved_tensor);
     install_variable_hooks();
     check_batch_norm();
     Recorder::start(std::make_shared<Tape>());
-    impl_->owns_recorder = true;
+    owns_recorder_ = true;
   }
-  Recorder::current()->push_scope(policy.shared_rules());
-  impl_->tape = Recorder::current()->tape();
+  tape_ = Recorder::current()->tape();
+}
+
+Recorder* PolicyTape::recorder() const {
+  Recorder* const recorder = Recorder::current();
+  return recorder != nullptr && recorder->tape() == tape_ ? recorder : nullptr;
+}
+
+PolicyTape::~PolicyTape() {
+  if (recorder() == nullptr) {
+    if (owns_recorder_) tape_->closed = true;
+    return;
+  }
+  {
+    const std::lock_guard lock(tape_->mutex);
+    tape_->drop_idle();
+  }
+  if (owns_recorder_) Recorder::stop();
+}
+
+struct PolicyScope::Impl {
+  PolicyTape tape;
+};
+
+PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
+  impl_->tape.recorder()->push_scope(policy.shared_rules());
 }
 
 PolicyScope::~PolicyScope() {
-  Recorder* const recorder = Recorder::current();
-  if (recorder == nullptr ||
-      recorder->tape() != impl_->tape) {  // the step ended inside the scope, or another thread ends it
-    if (impl_->owns_recorder) impl_->tape->closed = true;
-    return;
-  }
-  recorder->pop_scope();
-  {
-    const std::lock_guard lock(impl_->tape->mutex);
-    impl_->tape->drop_idle();
-  }
-  if (impl_->owns_recorder) Recorder::stop();
+  if (Recorder* const recorder = impl_->tape.recorder()) recorder->pop_scope();
 }
 
 at::Tensor keep(const at::Tensor& tensor) {

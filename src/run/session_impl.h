@@ -81,6 +81,7 @@ struct Session::Impl {
   /// torch.utils.swap_tensors from it.)
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
   int64_t gradients_at_begin = 0;
+  std::vector<LeafRead> leaf_reads;  ///< by the operators of the planner's graph
   int64_t gradients_now() const;
   void note_gradients_of(Tape& tape);
 

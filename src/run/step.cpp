@@ -27,7 +27,10 @@ void Step::Impl::end(bool completed) {
   }
   const int64_t room_of_all = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);
-  if (report.completed && graph) session->planner.observe(*std::move(graph), room_of_all, compiled());
+  if (report.completed && graph) {
+    session->leaf_reads = std::move(tape->leaf_reads);
+    session->planner.observe(*std::move(graph), room_of_all, compiled());
+  }
   session->report = report;
   turn.reset();
   if (Tape::validates_steps()) tape->validate();

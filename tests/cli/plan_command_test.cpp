@@ -2,6 +2,7 @@
 #include <remat/graph.h>
 #include <remat/plan.h>
 #include <remat/planner.h>
+#include <remat/run.h>
 
 #include "cli/command_fixture.h"
 #include "cli/xml_problem.h"
@@ -191,6 +192,7 @@ TEST_F(PlanCommandTest, WrongUsageHasItsOwnCode) {
   expect_failure(plan({"--curve", "c.png"}), 2, "'c.png' is no .json or .svg");
   expect_failure(run({"record", "rnn", "--out", "r.json"}), 2, "rnn");
   expect_failure(run({"record", "mlp"}), 2, "--out is required; see: remat record --help");
+  expect_failure(run({"record", "mlp", "--out", "r.json", "--save-run", "./r.json"}), 2, "--save-run");
 }
 
 TEST_F(PlanCommandTest, WhatIsRecordedCanBePlanned) {
@@ -205,6 +207,17 @@ TEST_F(PlanCommandTest, WhatIsRecordedCanBePlanned) {
   const auto graph = graph_from_json(read_all(directory_.path("r.json")));
   EXPECT_EQ(run({"plan", "r.json", "--budget", "60%", "--out", "p.json"}).code, 0);
   EXPECT_EQ(written_plan("p.json").problem(graph), "");
+}
+
+TEST_F(PlanCommandTest, WhatIsRecordedHasLayersForReports) {
+  const Words options = {"record", "mlp", "--batch", "1", "--steps", "1", "--out", "g2.json", "--save-run", "r.json"};
+  EXPECT_EQ(run(options).code, 0);
+  const auto recorded = run_from_json(read_all(directory_.path("r.json")));
+  EXPECT_EQ(recorded.name, "mlp");
+  EXPECT_EQ(to_json(recorded.graph), read_all(directory_.path("g2.json")));
+  EXPECT_EQ(std::ranges::count(recorded.layers, "linear7"), 2);  // a product, and the activation after it
+  EXPECT_EQ(run({"report", "r.json"}).code, 0);
+  EXPECT_TRUE(holds(read_all(directory_.path("r.html")), "\"linear7\""));
 }
 
 TEST_F(PlanCommandTest, RecordingWithinTooSmallABudgetWritesNothing) {

@@ -8,7 +8,7 @@ namespace remat::cli {
 namespace {
 
 RecordSettings settings(const std::string& model, int64_t batch, int64_t steps) {
-  return {.model = model, .out = "", .budget = "device", .steps = steps, .batch = batch};
+  return {.model = model, .out = "", .save_run = "", .budget = "device", .steps = steps, .batch = batch};
 }
 
 TEST(RecordingTest, EveryModelIsThere) {
@@ -20,7 +20,7 @@ TEST(RecordingTest, EveryModelIsThere) {
 
 TEST(RecordingTest, TheGraphIsOfTheWholeStep) {
   const auto recording = record_steps(settings("mlp", 2, 2));
-  const Graph& graph = recording.graph;
+  const Graph& graph = recording.run.graph;
   EXPECT_EQ(graph.problem(), "");
   EXPECT_EQ(recording.batch, 2);
   EXPECT_GT(recording.values_saved, 40);
@@ -38,8 +38,8 @@ TEST(RecordingTest, ABudgetLeavesTheGraphAsItIs) {
   auto tight = settings("mlp", 64, 2);
   tight.budget = "60%";
   const auto pressed = record_steps(tight);
-  EXPECT_EQ(free.graph.fingerprint(), pressed.graph.fingerprint());
-  EXPECT_EQ(free.graph.events, pressed.graph.events);
+  EXPECT_EQ(free.run.graph.fingerprint(), pressed.run.graph.fingerprint());
+  EXPECT_EQ(free.run.graph.events, pressed.run.graph.events);
 }
 
 TEST(RecordingTest, WhatCannotBeIsAnError) {

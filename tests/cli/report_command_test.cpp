@@ -56,6 +56,7 @@ TEST_F(ReportCommandTest, ShowsWhatATrainingMeasured) {
   ASSERT_TRUE(step.plan && step.report);
   EXPECT_EQ(step.report->step, 4);
   EXPECT_LE(step.report->peak_bytes, step.report->budget_bytes);
+  EXPECT_GT(std::ranges::count(step.layers, "block0.norm1"), 0);
   const auto outcome = report({"r.json"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(holds(outcome.out, "measured peak"));

@@ -38,6 +38,27 @@ TEST(SweepCellsTest, BudgetsFallAndLessMemoryIsNeverFaster) {
   }
 }
 
+TEST(SweepCellsTest, APlanForLessTakesThePlaceOfSlowerOnesForMore) {
+  const auto cell = [](int64_t budget, std::optional<double> seconds) {
+    SweepCell result{.name = "p", .budget = {}, .budget_bytes = budget, .attempt = {}, .measured = {}};
+    if (!seconds) return result;
+    Plan& plan = result.attempt.plan.emplace();
+    plan.budget_bytes = budget;
+    plan.predicted_peak_bytes = budget - 1;
+    plan.predicted_seconds = *seconds;
+    return result;
+  };
+  std::vector<SweepCell> cells = {cell(100, {}), cell(90, 5), cell(80, 3), cell(70, 3), cell(60, 9), cell(50, {})};
+  carry_forward(cells);
+  std::vector<double> seconds;
+  for (const auto& each : cells) seconds.push_back(each.attempt.plan ? each.attempt.plan->predicted_seconds : -1);
+  EXPECT_EQ(seconds, (std::vector<double>{3, 3, 3, 3, 9, -1}));
+  EXPECT_EQ(cells[0].attempt.plan->budget_bytes, 100);
+  EXPECT_EQ(cells[1].attempt.plan->predicted_peak_bytes, 69);
+  std::vector<SweepCell> none;
+  carry_forward(none);
+}
+
 TEST(SweepCellsTest, WhatTheSmallestPlanNeedsIsSaidWhereThereIsNone) {
   const auto cells = plan_budgets(chain_graph(40), "auto", {"2%"});
   ASSERT_TRUE(cells[0].attempt.smallest_peak_bytes);
@@ -147,6 +168,21 @@ TEST(SweepResultsTest, TextsAndPicturesShowTheSame) {
   }
   EXPECT_EQ(names, (std::vector<std::string>{"budgets.svg", "checkpoints.svg", "depth-memory.svg", "depth-time.svg"}));
   EXPECT_TRUE(sweep_plots({}).empty());
+}
+
+TEST(SweepResultsTest, SharesOfNoTimeAreNoPointsOfPictures) {
+  Graph graph = chain_graph(30);  // as of the meta device
+  graph.step_seconds = 0;
+  SweepResults results{.model = "gpt", .batch = 2};
+  results.step.emplace(graph);
+  results.budgets = plan_budgets(graph, "auto", {"90%", "40%"});
+  results.checkpoints = plan_checkpoints(graph, {2, 5});
+  const auto plots = sweep_plots(results);
+  ASSERT_EQ(plots.size(), 2u);
+  EXPECT_FALSE(holds(plots[0].second, "<title>auto, budget 90%"));
+  EXPECT_TRUE(holds(plots[1].second, "activation peak</text>"));
+  EXPECT_FALSE(holds(plots[1].second, "extra time</text>"));
+  for (const auto& [name, svg] : plots) EXPECT_EQ(test::xml_problem(svg), "") << name;
 }
 
 }  // namespace

@@ -262,7 +262,8 @@ TEST(Threads, AllocateAsAStepBeginsAndFreeInIt) {
     if (std::exchange(allocates, false)) others = torch::empty({kMuch}, at::kByte);
     return std::vector<std::vector<int64_t>>{mine};
   };
-  Session session({.budget = {}, .device = c10::kCPU, .planner = "drop-all", .ranks = Ranks{.rank = 0, .gather = gather}});
+  Session session(
+      {.budget = {}, .device = c10::kCPU, .planner = "drop-all", .ranks = Ranks{.rank = 0, .gather = gather}});
   auto model = make_model();
   const auto input = torch::randn({8, 16});
   ASSERT_LT(memory::current(), kMuch);

@@ -1,0 +1,27 @@
+// src/run/policy_tape.h -- what a policy's scope is recorded on.
+#pragma once
+
+#include <memory>
+
+#include "record/recorder.h"
+#include "record/tape.h"
+
+namespace remat {
+
+/// While it lives, this thread records: on the tape of the step or the scope around it, or on one of its own.
+class PolicyTape {
+ public:
+  PolicyTape();
+  ~PolicyTape();
+  PolicyTape(const PolicyTape&) = delete;
+  PolicyTape& operator=(const PolicyTape&) = delete;
+
+  /// Null where that tape is no longer recorded on: the step ended inside of the scope, or another thread ends it.
+  Recorder* recorder() const;
+
+ private:
+  std::shared_ptr<Tape> tape_;
+  bool owns_recorder_ = false;
+};
+
+}  // namespace remat
