@@ -210,7 +210,7 @@ TEST_F(PlanCommandTest, WhatIsRecordedCanBePlanned) {
 }
 
 TEST_F(PlanCommandTest, WhatIsRecordedHasLayersForReports) {
-  const Words options = {"record", "mlp", "--batch", "1", "--steps", "1", "--out", "g2.json", "--save-run", "r.json"};
+  const Words options = {"record", "mlp", "--batch", "64", "--steps", "1", "--out", "g2.json", "--save-run", "r.json"};
   EXPECT_EQ(run(options).code, 0);
   const auto recorded = run_from_json(read_all(directory_.path("r.json")));
   EXPECT_EQ(recorded.name, "mlp");
