@@ -72,7 +72,7 @@ def refused_and_told(session, step, rank, refused_rank):
         step()
     took = torch.tensor([time.monotonic() - begin])
     dist.all_reduce(took, dist.ReduceOp.MAX)  # the group can go on to be used
-    assert took.item() < 5, "the others waited"
+    assert took.item() < 30, "the others waited"
     told = f"rank {refused_rank} is out of memory" in str(caught.value)
     assert told == (rank != refused_rank), caught.value
     needed = torch.tensor([float(caught.value.needed_bytes)])
@@ -274,12 +274,12 @@ def a_slow_rank(rank):
     group_of_two = dist.new_group([0, 1], timeout=timedelta(seconds=2))
     session = remat.Session(process_group=group_of_two)
     if rank == 1:
-        time.sleep(5)
+        time.sleep(12)
         return
     begin = time.monotonic()
     with pytest.raises(remat.Error, match="cannot agree"), session.step():
         pass
-    assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < 10
 
 
 def an_interrupt(rank):
@@ -289,7 +289,7 @@ def an_interrupt(rank):
         if rank == 0:
             threading.Timer(1, signal.raise_signal, [signal.SIGINT]).start()
         else:
-            time.sleep(2)
+            time.sleep(4)
         dist.all_reduce(torch.ones(4))
         if rank == 1:
             dist.all_reduce(torch.ones(4))
