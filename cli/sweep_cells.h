@@ -18,6 +18,9 @@ struct Measurement {
   double seconds = 0, plain_seconds = 0;         ///< medians
   double times_plain = 0;                        ///< the median of the ratios of the pairs
   std::string not_followed = {};                 ///< why the steps did not follow the plan; empty where they did
+
+  /// Of plain's time.
+  double extra_percent() const { return 100 * (times_plain - 1); }
 };
 
 /// One plan, or why there is none.

@@ -37,8 +37,6 @@ class Lines {
   std::map<std::string, size_t> index_, colours_;
 };
 
-double extra_percent(const Measurement& measured) { return 100 * (measured.times_plain - 1); }
-
 /// Memory across, extra time up.
 void add_trade(Lines& lines, const SweepCell& cell, const PlainStep& plain, const std::string& what) {
   if (!cell.attempt.plan) return;
@@ -46,7 +44,7 @@ void add_trade(Lines& lines, const SweepCell& cell, const PlainStep& plain, cons
   lines.add(cell.name, false, plain.activation_percent(plan.predicted_peak_bytes),
             plain.extra_percent(plan.predicted_seconds), what);
   if (!cell.measured) return;
-  lines.add(cell.name, true, plain.activation_percent(cell.measured->peak_bytes), extra_percent(*cell.measured),
+  lines.add(cell.name, true, plain.activation_percent(cell.measured->peak_bytes), cell.measured->extra_percent(),
             what + ", measured");
 }
 
@@ -78,7 +76,7 @@ std::string checkpoints_chart(const SweepResults& results) {
     lines.add("extra time", false, x, plain.extra_percent(plan.predicted_seconds), what);
     if (const auto& measured = row.cell.measured) {
       lines.add("activation peak", true, x, plain.activation_percent(measured->peak_bytes), what);
-      lines.add("extra time", true, x, extra_percent(*measured), what);
+      lines.add("extra time", true, x, measured->extra_percent(), what);
     }
     if (row.better) {
       lines.add("extra time of auto there", false, x, plain.extra_percent(row.better->attempt.plan->predicted_seconds),

@@ -16,7 +16,7 @@ json measured_json(const Measurement& measured, const PlainStep& plain) {
           {"plain_peak_bytes", measured.plain_peak_bytes},
           {"seconds", measured.seconds},
           {"plain_seconds", measured.plain_seconds},
-          {"extra_percent", 100 * (measured.times_plain - 1)},
+          {"extra_percent", measured.extra_percent()},
           {"followed", measured.not_followed.empty()},
           {"not_followed", measured.not_followed}};
 }

@@ -20,7 +20,7 @@ std::optional<double> predicted_percent(const SweepCell& cell, const PlainStep& 
 
 std::optional<double> measured_percent(const SweepCell& cell) {
   if (!cell.measured) return std::nullopt;
-  return 100 * (cell.measured->times_plain - 1);
+  return cell.measured->extra_percent();
 }
 
 /// "12.3 MiB", "10.1 %" of an activation peak, as two cells.

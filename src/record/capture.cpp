@@ -162,6 +162,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
 }
 
 void Recorder::note_leaf_read(c10::StorageImpl& storage) {
+  if (tape_->values.trace == nullptr) return;
   const auto kept = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage);
   tape_->leaf_reads.push_back(
       {c10::weak_intrusive_ptr<c10::StorageImpl>(kept), static_cast<OperationId>(tape_->program.size())});

@@ -21,7 +21,7 @@ const ModulePlace* ModuleWatch::place_of(c10::ArrayRef<const c10::IValue> inputs
 }
 
 ModuleWatch* Recorder::watch_modules(ModuleWatch* watch) {
-  if (watch != nullptr) watch->depth = scopes_.size();
+  watch->depth = scopes_.size();
   return std::exchange(modules_, watch);
 }
 

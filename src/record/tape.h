@@ -74,7 +74,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Places from here on belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;  ///< that the step has read
-  std::vector<LeafRead> leaf_reads;  ///< in the order of execution: who reads a parameter belongs to its module
+  /// In the order of execution, where the step is traced: who reads a parameter belongs to its module.
+  std::vector<LeafRead> leaf_reads;
   /// For lack of memory values in a user's hands became leaves: with more they could be evicted.
   bool forgot_living = false;
 

@@ -61,7 +61,7 @@ ModulePolicies::ModulePolicies(const Parameters& parameters, const Rules& rules)
       for (size_t r = rules.size(); r-- > 0;) {
         if (!matches(rules[r].first, path)) continue;
         used[r] = true;
-        if (!found && !place.rules) place.rules = rules[r].second.shared_rules();
+        if (!place.rules) place.rules = rules[r].second.shared_rules();
         found = true;
       }
       if (found) outermost = path;

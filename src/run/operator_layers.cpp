@@ -9,6 +9,7 @@
 #include "run/session_impl.h"
 
 namespace remat {
+
 std::vector<std::string> Session::layers(const std::vector<std::pair<std::string, at::Tensor>>& parameters) const {
   const size_t operators = graph().operators.size();
   std::unordered_map<const c10::StorageImpl*, std::string> modules;

@@ -52,9 +52,7 @@ TEST(InterruptDeathTest, APoliteStopNotesTheFirst) {
 TEST(InterruptDeathTest, APoliteStopEnds) {
   const auto after_training = [] {
     catch_signals();
-    {
-      const PoliteStop polite;
-    }
+    { const PoliteStop polite; }
     raise(SIGTERM);
   };
   EXPECT_EXIT(after_training(), ExitedWithCode(128 + SIGTERM), "");

@@ -13,8 +13,8 @@ using SummaryCommandTest = test::TrainingFixture;
 // What remat allocates for itself, here a generator's state, is no sign of a larger step, which would be measured anew.
 TEST_F(SummaryCommandTest, AShareThatIsTooSmallIsRefused) {
   for (const char* budget : {"6%", "8%", "10%", "11%"}) {
-    const auto outcome = run({"train", "--data", "text", "--layers", "2", "--width", "32", "--heads", "2", "--batch",
-                              "2", "--seq", "16", "--steps", "6", "--budget", budget});
+    const auto outcome = run({"train", "--data", "text", "--layers", "2", "--width", "32", "--heads", "2", "--batch", "2",
+                              "--seq", "16", "--steps", "6", "--budget", budget});
     EXPECT_EQ(outcome.code, 3) << budget << outcome.out;
   }
 }
