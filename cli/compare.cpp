@@ -36,7 +36,8 @@ class Turns {
   Turns(const TrainSettings& settings, const TrainingData& data)
       : settings_(settings),
         data_(data),
-        plain_process_("the plain training", settings, data, std::nullopt),
+        plain_process_("the plain training",
+                       {.settings = settings, .data = data, .budget = std::nullopt, .fingerprints = true}),
         progress_(stdout) {}
 
   // Until the steps are done, or to the end of the one in which a signal arrives.
@@ -45,8 +46,10 @@ class Turns {
     while (next(plain) && plain.size() < kStepsAhead) step_plain();
     if (interrupted() != 0) return;
     budget = cli::budget_bytes(asked, plain);
-    TrainingProcess remat_process("the budgeted training", settings_, data_,
-                                  budget > 0 ? Budget::bytes(budget) : Budget());
+    TrainingProcess remat_process("the budgeted training", {.settings = settings_,
+                                                            .data = data_,
+                                                            .budget = budget > 0 ? Budget::bytes(budget) : Budget(),
+                                                            .fingerprints = true});
     while (next(remat)) {
       if (plain.size() == remat.size()) step_plain();
       if (interrupted() == 0) step_remat(remat_process);

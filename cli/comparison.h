@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/trainer.h"
+#include <remat/budget.h>
+
+#include "cli/training.h"
 
 namespace remat::cli {
 

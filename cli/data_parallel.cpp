@@ -1,6 +1,7 @@
 #include "cli/data_parallel.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include <remat/distributed.h>
@@ -27,12 +28,23 @@ Store store_of(const RankPlace& place) {
   return c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options);
 }
 
+/// As a tensor, which groups send; it has a copy.
+at::Tensor tensor_of(const char* bytes, size_t size) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(size)}, at::kByte);
+  if (size > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, size);
+  return tensor;
+}
+
 class Connected : public DataParallel {
  public:
-  explicit Connected(const RankPlace& place)
-      : store_(store_of(place)),
+  Connected(zoo::Model& model, const RankPlace& place)
+      : model_(model),
+        store_(store_of(place)),
         group_(make_gloo_group(store_, place.rank, place.size, "model")),
         agreement_(make_gloo_group(store_, place.rank, place.size, "agreement")) {}
+
+  int rank() const override { return group_->getRank(); }
+  int size() const override { return group_->getSize(); }
 
   float mean(float value) override {
     std::vector<at::Tensor> sum = {at::tensor(value)};
@@ -40,19 +52,67 @@ class Connected : public DataParallel {
     return sum[0].item<float>() / static_cast<float>(group_->getSize());
   }
 
+  std::vector<double> sums(const std::vector<double>& values) override {
+    std::vector<at::Tensor> sum = {at::tensor(values, at::kDouble)};
+    group_->allreduce(sum)->wait();
+    const double* const first = sum[0].const_data_ptr<double>();
+    return {first, first + values.size()};
+  }
+
+  std::string broadcast(const std::string& text) override {
+    std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(text.size()), at::kLong)};
+    group_->broadcast(size)->wait();
+    const auto count = static_cast<size_t>(size[0].item<int64_t>());
+    std::vector<at::Tensor> bytes = {rank() == 0 ? tensor_of(text.data(), count) : tensor_of(nullptr, 0)};
+    if (rank() != 0) bytes[0].resize_({static_cast<int64_t>(count)});
+    group_->broadcast(bytes)->wait();
+    return {static_cast<const char*>(bytes[0].const_data_ptr()), count};
+  }
+
+  void broadcast_buffers() override {
+    const torch::NoGradGuard no_grad;
+    for (const at::Tensor& buffer : model_.buffers()) {
+      std::vector<at::Tensor> sent = {buffer};
+      group_->broadcast(sent)->wait();
+    }
+  }
+
+  void send(const std::vector<char>& bytes) override {
+    std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(bytes.size()), at::kLong)};
+    group_->send(size, /*dstRank=*/0, kTag)->wait();
+    if (bytes.empty()) return;
+    std::vector<at::Tensor> sent = {tensor_of(bytes.data(), bytes.size())};
+    group_->send(sent, /*dstRank=*/0, kTag)->wait();
+  }
+
+  std::vector<char> receive(int from) override {
+    std::vector<at::Tensor> size = {at::zeros({}, at::kLong)};
+    group_->recv(size, from, kTag)->wait();
+    std::vector<char> bytes(static_cast<size_t>(size[0].item<int64_t>()));
+    if (bytes.empty()) return bytes;
+    std::vector<at::Tensor> received = {at::empty({static_cast<int64_t>(bytes.size())}, at::kByte)};
+    group_->recv(received, from, kTag)->wait();
+    std::memcpy(bytes.data(), received[0].const_data_ptr(), bytes.size());
+    return bytes;
+  }
+
   Ranks ranks() const override { return ranks_of(agreement_); }
 
  protected:
   const Group& group() const { return group_; }
+  zoo::Model& model() const { return model_; }
 
  private:
+  static constexpr int kTag = 0;
+
+  zoo::Model& model_;
   Store store_;
   Group group_, agreement_;
 };
 
 class Replicated final : public Connected {
  public:
-  Replicated(zoo::Model& model, const RankPlace& place) : Connected(place), model_(model) {
+  Replicated(zoo::Model& model, const RankPlace& place) : Connected(model, place) {
     const torch::NoGradGuard no_grad;
     for (const at::Tensor& parameter : model.parameters()) {
       std::vector<at::Tensor> sent = {parameter.detach()};
@@ -62,7 +122,7 @@ class Replicated final : public Connected {
 
   std::vector<std::pair<std::string, at::Tensor>> leaves() const override {
     std::vector<std::pair<std::string, at::Tensor>> result;
-    for (const auto& item : model_.named_parameters()) {
+    for (const auto& item : model().named_parameters()) {
       if (item.value().requires_grad()) result.emplace_back(item.key(), item.value());
     }
     return result;
@@ -71,21 +131,30 @@ class Replicated final : public Connected {
   void average_gradients() override {
     const torch::NoGradGuard no_grad;
     std::vector<at::Tensor> gradients;
-    for (const at::Tensor& parameter : model_.parameters()) {
+    for (const at::Tensor& parameter : model().parameters()) {
       if (parameter.grad().defined()) gradients.push_back(parameter.grad());
     }
     group()->allreduce_coalesced(gradients)->wait();
     for (at::Tensor& gradient : gradients) gradient.div_(group()->getSize());
   }
   void reset() override {}
+  void with_whole_model(const std::function<void()>& work) override { work(); }
 
- private:
-  zoo::Model& model_;
+  // All have the same but for the numbers that they draw.
+  void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) override {
+    if (rank() > 0) return save_generator(write);
+    save_state(model(), optimizer, steps_done, write);
+  }
+  int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) override {
+    const int64_t steps_done = load_state(model(), optimizer, parts.at(0));
+    if (rank() > 0) load_generator(parts.at(static_cast<size_t>(rank())));
+    return steps_done;
+  }
 };
 
 class Sharded final : public Connected {
  public:
-  Sharded(zoo::Model& model, const RankPlace& place) : Connected(place) {
+  Sharded(zoo::Model& model, const RankPlace& place) : Connected(model, place) {
     if (model.block_parameters().empty()) {
       throw Error("[train] this model does not say what parameters its blocks have; leave --shard out");
     }
@@ -113,12 +182,36 @@ class Sharded final : public Connected {
                          /*until_backward=*/true);
   }
   void average_gradients() override {}  // done by backward
+  void with_whole_model(const std::function<void()>& work) override {
+    try {
+      rest_[0].gather();
+      for (ShardedParameters& block : blocks_) block.gather();
+      work();
+    } catch (...) {
+      reset();
+      throw;
+    }
+    reset();
+  }
   void reset() override {
     rest_[0].free();
     for (ShardedParameters& block : blocks_) block.free();
   }
 
+  void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) override {
+    save_tensors_state(own_tensors(), optimizer, steps_done, write);
+  }
+  int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) override {
+    return load_tensors_state(own_tensors(), optimizer, parts.at(static_cast<size_t>(rank())));
+  }
+
  private:
+  NamedTensors own_tensors() const {
+    NamedTensors tensors = leaves();
+    for (const auto& item : model().named_buffers()) tensors.emplace_back("buffer." + item.key(), item.value());
+    return tensors;
+  }
+
   std::vector<ShardedParameters> blocks_, rest_;  // `rest_` is one
   size_t next_ = 0;                               // the block that runs next
 };

@@ -1,6 +1,7 @@
 // cli/data_parallel.h -- one of several processes that train a model together, each on its rows of every batch.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include <remat/ranks.h>
 
 #include "cli/rank_place.h"
+#include "cli/training_state.h"
 #include "zoo/model.h"
 
 namespace remat::cli {
@@ -23,6 +25,9 @@ class DataParallel {
   static std::unique_ptr<DataParallel> join(zoo::Model& model, const RankPlace& place, bool shard);
   virtual ~DataParallel() = default;
 
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
   /// What the optimizer updates, by name: the model's parameters that are not frozen, or shards.
   virtual std::vector<std::pair<std::string, at::Tensor>> leaves() const = 0;
   /// forward(), a pass through the model, and what must be around it.
@@ -33,6 +38,22 @@ class DataParallel {
   virtual void reset() = 0;
   /// The mean of what all processes give.
   virtual float mean(float value) = 0;
+  /// The sums of what all processes give, one for each of `values`.
+  virtual std::vector<double> sums(const std::vector<double>& values) = 0;
+  /// What the first process gives.
+  virtual std::string broadcast(const std::string& text) = 0;
+  /// The model's buffers are those of the first process afterwards.
+  virtual void broadcast_buffers() = 0;
+  /// Calls `work` while the model's parameters are there as a whole.
+  virtual void with_whole_model(const std::function<void()>& work) = 0;
+
+  /// What this process must save beside what others save, written to `write`; it is read again by load_own().
+  virtual void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) = 0;
+  /// Continues from what the processes have saved, `parts[rank]`; returns the number of steps.
+  virtual int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) = 0;
+  /// To the first process, which receives as much.
+  virtual void send(const std::vector<char>& bytes) = 0;
+  virtual std::vector<char> receive(int rank) = 0;
   /// For the session.
   virtual Ranks ranks() const = 0;
 };

@@ -8,7 +8,8 @@
 
 #include <remat/budget.h>
 
-#include "cli/trainer.h"
+#include "cli/settings.h"
+#include "cli/training.h"
 
 namespace remat::cli {
 

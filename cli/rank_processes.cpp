@@ -10,6 +10,8 @@
 
 #include <remat/error.h>
 
+#include "cli/training_order.h"
+
 namespace remat::cli {
 namespace {
 
@@ -49,17 +51,15 @@ auto of_each(std::vector<std::unique_ptr<TrainingProcess>>& processes, const F& 
 
 }  // namespace
 
-RankProcesses::RankProcesses(const TrainSettings& settings, const TrainingData& data,
-                             const std::optional<Budget>& budget)
-    : folder_(new_folder()) {
-  const int ranks = static_cast<int>(settings.ranks);
+RankProcesses::RankProcesses(const TrainingTask& task) : folder_(new_folder()) {
+  const int ranks = static_cast<int>(task.settings.ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     const RankPlace place{.rank = rank, .size = ranks, .file = folder_ + "/ranks"};
     const std::string name = "rank " + std::to_string(rank);
-    processes_.push_back(
-        std::make_unique<TrainingProcess>(name, settings, data, budget, place, /*fingerprints=*/false));
+    processes_.push_back(std::make_unique<TrainingProcess>(name, task, place));
   }
   parameter_count_ = of_each(processes_, [](TrainingProcess& process) { return process.parameter_count(); })[0];
+  if (task.checkpoint != nullptr) steps_done_ = task.checkpoint->about().at("step");
 }
 
 RankProcesses::~RankProcesses() {
@@ -69,7 +69,7 @@ RankProcesses::~RankProcesses() {
 }
 
 StepResult RankProcesses::step() {
-  for (auto& process : processes_) process->begin_step();
+  for (auto& process : processes_) process->begin(step_order());
   auto results = of_each(processes_, [](TrainingProcess& process) { return process.end_step(); });
   std::vector<int64_t> peaks;
   double seconds = 0;
@@ -83,6 +83,17 @@ StepResult RankProcesses::step() {
   joined.rank_peak_bytes = std::move(peaks);
   ++steps_done_;
   return joined;
+}
+
+std::vector<std::string> RankProcesses::answers(const std::string& order) {
+  for (auto& process : processes_) process->begin(order);
+  return of_each(processes_, [](TrainingProcess& process) { return process.end(); });
+}
+
+std::optional<Evaluation> RankProcesses::evaluate() { return read_evaluation(answers(evaluation_order())[0]); }
+
+void RankProcesses::write(Output output, const std::string& path, const nlohmann::json& about) {
+  answers(write_order(output, path, about));
 }
 
 int64_t RankProcesses::current_bytes() const {

@@ -62,6 +62,10 @@ nlohmann::json decisive(const TrainSettings& settings) {
     json["steps"] = settings.steps;
   }
   if (settings.precision != "float32") json["precision"] = settings.precision;
+  if (settings.ranks > 1) {
+    json["ranks"] = settings.ranks;
+    if (settings.shard) json["shard"] = true;
+  }
   return json;
 }
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "cli/trainer.h"
+#include "cli/training.h"
 
 namespace remat::cli {
 

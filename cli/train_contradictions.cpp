@@ -171,10 +171,6 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
   if (settings.ranks > 1) {
-    for (const auto* option : {"--checkpoint", "--checkpoint-every", "--resume", "--plan", "--save-plan", "--save-run",
-                               "--save-hf", "--save-adapter", "--eval"}) {
-      contradictions.refuse_ineffective(option, "--ranks", "--ranks " + std::to_string(settings.ranks) + " yet");
-    }
     if (settings.batch % settings.ranks != 0) {
       throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
                        " is not a multiple of --ranks " + std::to_string(settings.ranks) + "; change one of them");

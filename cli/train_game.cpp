@@ -10,7 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
 #include "cli/table.h"
-#include "cli/train.h"
+#include "cli/training_summary.h"
 #include "cli/training_loop.h"
 
 namespace remat::cli {

@@ -11,9 +11,12 @@
 #include <remat/optimizer_in_backward.h>
 #include <remat/session.h>
 
+#include "cli/checkpoint_file.h"
 #include "cli/data_parallel.h"
 #include "cli/interrupt.h"
+#include "cli/output_file.h"
 #include "cli/planning.h"
+#include "cli/rank_parts.h"
 #include "cli/train_model.h"
 #include "zoo/model.h"
 
@@ -50,6 +53,7 @@ struct Trainer::Impl {
   TrainSettings settings;
   const TrainingData& data;
   std::optional<RankPlace> place;
+  const TrainingData* held_out;  ///< null: none
   std::shared_ptr<zoo::Model> model;
   std::unique_ptr<DataParallel> parallel;  ///< null: this process is alone
   std::unique_ptr<torch::optim::AdamW> optimizer;
@@ -58,8 +62,9 @@ struct Trainer::Impl {
   int64_t steps_done = 0;
   bool fingerprints = false;
 
-  Impl(TrainSettings asked, const TrainingData& examples, const std::optional<RankPlace>& own)
-      : settings(std::move(asked)), data(examples), place(own) {}
+  Impl(TrainSettings asked, const TrainingData& examples, const std::optional<RankPlace>& own,
+       const TrainingData* judged_by)
+      : settings(std::move(asked)), data(examples), place(own), held_out(judged_by) {}
 
   // Of several processes each has its rows.
   Batch read_batch(int64_t step) const {
@@ -67,27 +72,34 @@ struct Trainer::Impl {
     return data.training_batch(step, place ? place->rank * rows : 0, rows);
   }
 
-  std::optional<Evaluation> evaluate(const TrainingData& examples) {
+  std::optional<Evaluation> evaluate() {
     const torch::NoGradGuard no_grad;
     const Autocast autocast(settings.precision == "bf16");
+    if (parallel) parallel->broadcast_buffers();
     model->eval();
-    double loss = 0;
-    int64_t right = 0, count = 0;
-    const int64_t batches = examples.evaluation_batches();
-    int64_t i = 0;
-    for (; i < batches && interrupted() == 0; ++i) {
-      for (const Batch& part : micro_batches(examples.evaluation_batch(i))) {
-        const auto logits = forward(part.input);
+    double loss = 0, right = 0, count = 0;
+    const int64_t batches = held_out->evaluation_batches();
+    const int64_t rank = place ? place->rank : 0, ranks = place ? place->size : 1;
+    // All processes make as many passes, since shards are gathered in each: one without a batch repeats the last.
+    for (int64_t first = 0; first < batches; first += ranks) {
+      if (!place && interrupted() != 0) {
+        model->train();
+        return std::nullopt;
+      }
+      const bool own = first + rank < batches;
+      for (const Batch& part : micro_batches(held_out->evaluation_batch(own ? first + rank : batches - 1))) {
+        const auto logits = parallel ? parallel->run([&] { return forward(part.input); }) : forward(part.input);
+        if (!own) continue;
         loss += loss_of(logits, part.target).item<double>() * static_cast<double>(part.target.size(0));
-        count += part.target.size(0);
-        if (!examples.labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<int64_t>();
+        count += static_cast<double>(part.target.size(0));
+        if (!held_out->labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<double>();
       }
     }
     model->train();
-    if (i < batches) return std::nullopt;
-    const auto all = static_cast<double>(count);
-    Evaluation result{.loss = loss / all, .accuracy = std::nullopt};
-    if (!examples.labels().empty()) result.accuracy = static_cast<double>(right) / all;
+    std::vector<double> sums = {loss, right, count};
+    if (parallel) sums = parallel->sums(sums);
+    Evaluation result{.loss = sums[0] / sums[2], .accuracy = std::nullopt};
+    if (!held_out->labels().empty()) result.accuracy = sums[1] / sums[2];
     return result;
   }
 
@@ -230,8 +242,8 @@ struct Trainer::Impl {
 };
 
 Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::optional<Budget> budget,
-                 const std::optional<RankPlace>& place)
-    : impl_(std::make_unique<Impl>(settings, data, place)) {
+                 const std::optional<RankPlace>& place, const TrainingData* held_out)
+    : impl_(std::make_unique<Impl>(settings, data, place, held_out)) {
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
   const int64_t shards = place && settings.shard ? place->size : 1;
@@ -276,15 +288,40 @@ int64_t Trainer::current_bytes() const { return memory::current(); }
 
 bool Trainer::is_between_steps() const { return impl_->is_between_steps(); }
 
-std::optional<Evaluation> Trainer::evaluate(const TrainingData& data) { return impl_->evaluate(data); }
+std::optional<Evaluation> Trainer::evaluate() { return impl_->evaluate(); }
 
-void Trainer::save_model(const std::string& directory) const {
-  cli::save_model(impl_->settings.model, impl_->data.labels(), *impl_->model, directory);
+void Trainer::write(Output output, const std::string& path, const nlohmann::json& about) {
+  const bool writes = !impl_->place || impl_->place->rank == 0;
+  const auto& model = impl_->settings.model;
+  const auto& labels = impl_->data.labels();
+  switch (output) {
+    case Output::kCheckpoint: {
+      std::optional<CheckpointWriter> file;
+      save([&](const void* bytes, size_t size) {
+        if (!file) file.emplace(path, about);
+        file->append(bytes, size);
+      });
+      if (file) file->commit();
+      return;
+    }
+    case Output::kModel:
+    case Output::kAdapter: {
+      const auto save = [&] {
+        if (!writes) return;
+        (output == Output::kModel ? save_model : save_adapter)(model, labels, *impl_->model, path);
+      };
+      return impl_->parallel ? impl_->parallel->with_whole_model(save) : save();
+    }
+    case Output::kRun:
+      if (writes) write_output(path, to_json(last_step()), "save-run");
+      return;
+    case Output::kPlan:
+      if (writes) write_output(path, plan(), "save-plan");
+      return;
+  }
 }
 
-void Trainer::save_adapter(const std::string& directory) const {
-  cli::save_adapter(impl_->settings.model, impl_->data.labels(), *impl_->model, directory);
-}
+DataParallel* Trainer::parallel() const { return impl_->parallel.get(); }
 
 std::string Trainer::plan() const {
   try {
@@ -312,11 +349,20 @@ Run Trainer::last_step() const {
 }
 
 void Trainer::save(const WriteBytes& write) const {
-  save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
+  DataParallel* const parallel = impl_->parallel.get();
+  if (parallel == nullptr) return save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
+  const auto save_own = [&](const WriteBytes& own) {
+    parallel->save_own(*impl_->optimizer, impl_->steps_done, own);
+  };
+  write_parts(*parallel, save_own, write);
 }
 
 void Trainer::load(const ReadBytes& read, size_t total_size) {
-  impl_->steps_done = load_state(*impl_->model, *impl_->optimizer, read, total_size);
+  const StatePart all{.read = read, .size = total_size};
+  DataParallel* const parallel = impl_->parallel.get();
+  impl_->steps_done = parallel == nullptr
+                          ? load_state(*impl_->model, *impl_->optimizer, all)
+                          : parallel->load_own(*impl_->optimizer, find_parts(all, parallel->size()));
 }
 
 }  // namespace remat::cli

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/trainer.h"
+#include "cli/settings.h"
+#include "cli/training.h"
 
 namespace remat::cli {
 

@@ -1,8 +1,10 @@
 #include "cli/training_process.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -12,17 +14,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include <remat/error.h>
 #include <remat/memory.h>
 
 #include "cli/step_message.h"
+#include "cli/training_order.h"
 
 namespace remat::cli {
 namespace {
-
-constexpr char kStep = 's';
 
 bool send_all(int file, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
@@ -34,27 +36,45 @@ bool send_all(int file, const std::string& text) {
   return true;
 }
 
-bool receive_order(int file) {
-  char order = 0;
-  ssize_t count = 0;
-  do count = read(file, &order, 1);
-  while (count < 0 && errno == EINTR);
-  return count == 1 && order == kStep;
+/// Appends to `text`, of which `line` is what comes before the first newline, as soon as there is one. False at the
+/// end.
+bool receive_line(int file, std::string& text, std::string& line) {
+  size_t end = 0;
+  char piece[1 << 16];
+  while ((end = text.find('\n')) == std::string::npos) {
+    const auto count = read(file, piece, sizeof piece);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    text.append(piece, static_cast<size_t>(count));
+  }
+  line = text.substr(0, end);
+  text.erase(0, end + 1);
+  return true;
+}
+
+/// Processes that train together share the cores: their threads would wait for each other's. OMP_NUM_THREADS decides
+/// where the user has set it.
+void share_cores(const RankPlace& place) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(std::max(1, at::get_num_threads() / place.size));
 }
 
 // The process's life: one answer when the trainer is there, and one for each order. It ends with the orders, or with
-// an error, which is its last answer.
-void serve(int orders_and_answers, const TrainSettings& settings, const TrainingData& data,
-           std::optional<Budget> budget, const std::optional<RankPlace>& place, bool fingerprints) {
-  const auto answer = [&](const std::string& line) { return send_all(orders_and_answers, line + "\n"); };
+// an error that leaves the training in the middle of something.
+void serve(int orders_and_answers, const TrainingTask& task, const std::optional<RankPlace>& place) {
+  const auto answer = [&](const std::string& lines) { return send_all(orders_and_answers, lines + "\n"); };
+  std::string unread, order;
   try {
-    Trainer trainer(settings, data, std::move(budget), place);
-    if (fingerprints) trainer.record_fingerprints();
-    const auto count = trainer.parameter_count();
+    if (place) share_cores(*place);
+    const auto trainer = make_trainer(task, place);
+    const auto count = trainer->parameter_count();
     bool heard = answer(nlohmann::json{{"parameters", count.all}, {"trained", count.trained}}.dump());
-    while (heard && receive_order(orders_and_answers)) {
-      const auto result = trainer.step();
-      heard = answer(nlohmann::json{{"current_bytes", memory::current()}}.dump()) && answer(step_message(result));
+    while (heard && receive_line(orders_and_answers, unread, order)) {
+      try {
+        heard = answer(carry_out(order, *trainer));
+      } catch (...) {
+        if (!goes_on_after(order, std::current_exception())) throw;
+        heard = answer(error_message(std::current_exception()));
+      }
     }
   } catch (...) {
     answer(error_message(std::current_exception()));
@@ -71,9 +91,8 @@ void become_dependent(pid_t parent) {
 
 }  // namespace
 
-TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings, const TrainingData& data,
-                                 std::optional<Budget> budget, const std::optional<RankPlace>& place, bool fingerprints)
-    : what_(std::move(what)) {
+TrainingProcess::TrainingProcess(std::string name, const TrainingTask& task, const std::optional<RankPlace>& place)
+    : name_(std::move(name)) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     throw Error("[process] no connection to another process (" + std::string(std::strerror(errno)) +
@@ -85,7 +104,7 @@ TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings
   if (process_ == 0) {
     become_dependent(parent);
     close(ends[0]);
-    serve(ends[1], settings, data, std::move(budget), place, fingerprints);
+    serve(ends[1], task, place);
     _exit(0);
   }
   close(ends[1]);
@@ -97,9 +116,7 @@ TrainingProcess::TrainingProcess(std::string what, const TrainSettings& settings
   }
 }
 
-TrainingProcess::~TrainingProcess() { end(); }
-
-void TrainingProcess::end() {
+TrainingProcess::~TrainingProcess() {
   close(socket_);
   kill(process_, SIGKILL);  // nothing there is worth waiting for
   while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) continue;
@@ -107,38 +124,30 @@ void TrainingProcess::end() {
 
 ParameterCount TrainingProcess::parameter_count() {
   if (!parameter_count_) {
-    const auto counts = nlohmann::json::parse(read_answer());
+    const auto counts = nlohmann::json::parse(end());
     parameter_count_ = {.all = counts.at("parameters"), .trained = counts.at("trained")};
   }
   return *parameter_count_;
 }
 
 StepResult TrainingProcess::step() {
-  begin_step();
+  begin(step_order());
   return end_step();
 }
 
-void TrainingProcess::begin_step() {
+void TrainingProcess::begin(const std::string& order) {
   parameter_count();
-  if (!send_all(socket_, std::string(1, kStep))) fail_as_process_ended();
+  if (!send_all(socket_, order + "\n")) fail_as_process_ended();
 }
 
 StepResult TrainingProcess::end_step() {
-  current_bytes_ = nlohmann::json::parse(read_answer()).at("current_bytes");
-  return read_step_message(read_answer());
+  current_bytes_ = nlohmann::json::parse(end()).at("current_bytes");
+  return read_step_message(end());
 }
 
-std::string TrainingProcess::read_answer() {
-  size_t end = 0;
-  char piece[1 << 16];
-  while ((end = unread_.find('\n')) == std::string::npos) {
-    const auto count = read(socket_, piece, sizeof piece);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail_as_process_ended();
-    unread_.append(piece, static_cast<size_t>(count));
-  }
-  auto line = unread_.substr(0, end);
-  unread_.erase(0, end + 1);
+std::string TrainingProcess::end() {
+  std::string line;
+  if (!receive_line(socket_, unread_, line)) fail_as_process_ended();
   throw_if_error(line);
   return line;
 }
@@ -150,7 +159,7 @@ void TrainingProcess::fail_as_process_ended() {
   const auto how = killed ? "was ended by signal " + std::to_string(info.si_status)
                           : "ended with code " + std::to_string(info.si_status);
   const bool memory = killed && info.si_status == SIGKILL;
-  throw Error("[process] the process of " + what_ + " " + how +
+  throw Error("[process] the process of " + name_ + " " + how +
               (memory ? ", as the system does where memory runs out; lower --batch: all processes are in memory at once"
                       : "; run `remat train` with the same options, on one process, to see why"));
 }

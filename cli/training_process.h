@@ -1,4 +1,4 @@
-// cli/training_process.h -- a training in a process of its own, which takes a step when asked to: trainings that take
+// cli/training_process.h -- a training in a process of its own, which does what it is asked to: trainings that take
 // steps in turn see the same machine, and share no allocator.
 #pragma once
 
@@ -8,18 +8,17 @@
 
 #include <sys/types.h>
 
-#include "cli/trainer.h"
+#include "cli/training.h"
+#include "cli/training_task.h"
 
 namespace remat::cli {
 
 class TrainingProcess {
  public:
-  /// Starts the process, a copy of this one, which builds the model there. `what` names it in messages: "the plain
-  /// training". `data` is read there too. `place`: the process is one of several that train together. To be made while
-  /// this process has one thread, and has computed nothing with torch. Throws Error where the system refuses.
-  TrainingProcess(std::string what, const TrainSettings& settings, const TrainingData& data,
-                  std::optional<Budget> budget, const std::optional<RankPlace>& place = std::nullopt,
-                  bool fingerprints = true);
+  /// Starts the process, a copy of this one, which builds the model there, and reads the data. `name` is its own in
+  /// messages: "the plain training". `place`: the process is one of several that train together. To be made while this
+  /// process has one thread, and has computed nothing with torch. Throws Error where the system refuses.
+  TrainingProcess(std::string name, const TrainingTask& task, const std::optional<RankPlace>& place = std::nullopt);
   /// Ends the process, also in the middle of a step.
   ~TrainingProcess();
   TrainingProcess(const TrainingProcess&) = delete;
@@ -29,19 +28,18 @@ class TrainingProcess {
   ParameterCount parameter_count();
   /// Trains on the next batch there. Throws what the step throws there; Error where the process has come to an end.
   StepResult step();
-  /// The same in two parts: the first does not wait.
-  void begin_step();
+  /// Any order (cli/training_order.h) in two parts, of which the first does not wait. Throw the same.
+  void begin(const std::string& order);
+  std::string end();
   StepResult end_step();
 
   /// Tensor bytes alive there when the last step had ended.
   int64_t current_bytes() const { return current_bytes_; }
 
  private:
-  std::string read_answer();
   [[noreturn]] void fail_as_process_ended();
-  void end();
 
-  std::string what_;
+  std::string name_;
   pid_t process_ = -1;
   int socket_ = -1;
   std::string unread_;  ///< what has arrived since the last whole line

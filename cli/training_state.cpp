@@ -14,6 +14,8 @@ namespace remat::cli {
 namespace {
 
 using Tensors = c10::Dict<std::string, at::Tensor>;
+using torch::serialize::InputArchive;
+using torch::serialize::OutputArchive;
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
@@ -29,32 +31,59 @@ std::string frozen_fingerprint(const zoo::Model& model) {
 }
 
 /// Trained parameters, and buffers, which forward passes change.
-Tensors changing_tensors(const zoo::Model& model) {
-  Tensors tensors;
+NamedTensors changing_tensors(const zoo::Model& model) {
+  NamedTensors tensors;
   for (const auto& item : model.named_parameters()) {
-    if (item.value().requires_grad()) tensors.insert(item.key(), item.value().detach());
+    if (item.value().requires_grad()) tensors.emplace_back(item.key(), item.value());
   }
-  for (const auto& item : model.named_buffers()) tensors.insert(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) tensors.emplace_back(item.key(), item.value());
   return tensors;
 }
 
-}  // namespace
+void write_tensors(OutputArchive& archive, const NamedTensors& tensors) {
+  Tensors dict;
+  for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach());
+  archive.write("trained", c10::IValue(dict));
+}
 
-void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
-                const WriteBytes& write) {
-  torch::serialize::OutputArchive archive, whole, optimizer_archive;
-  if (const auto frozen = frozen_fingerprint(model); frozen.empty()) {
-    model.save(whole);
-    archive.write("model", whole);
-  } else {
-    archive.write("frozen", c10::IValue(frozen));
-    archive.write("trained", c10::IValue(changing_tensors(model)));
-  }
+void read_tensors(InputArchive& archive, const NamedTensors& tensors) {
+  c10::IValue trained;
+  archive.read("trained", trained);
+  const auto dict = c10::impl::toTypedDict<std::string, at::Tensor>(trained.toGenericDict());
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors) at::Tensor(tensor).copy_(dict.at(name));
+}
+
+void write_generator(OutputArchive& archive) {
+  archive.write("generator", default_generator().get_state(), /*is_buffer=*/true);
+}
+
+void read_generator(InputArchive& archive) {
+  at::Tensor generator;
+  archive.read("generator", generator, /*is_buffer=*/true);
+  default_generator().set_state(generator);
+}
+
+void write_rest(OutputArchive& archive, const torch::optim::Optimizer& optimizer, int64_t steps_done) {
+  OutputArchive optimizer_archive;
   optimizer.save(optimizer_archive);
   archive.write("optimizer", optimizer_archive);
-  archive.write("generator", default_generator().get_state(), /*is_buffer=*/true);
+  write_generator(archive);
   archive.write("steps_done", at::tensor(steps_done, at::kLong), /*is_buffer=*/true);
-  // The archive goes on writing in its destructor, where an exception would end the process: an error waits outside.
+}
+
+int64_t read_rest(InputArchive& archive, torch::optim::Optimizer& optimizer) {
+  InputArchive optimizer_archive;
+  archive.read("optimizer", optimizer_archive);
+  optimizer.load(optimizer_archive);
+  at::Tensor steps_done;
+  archive.read("steps_done", steps_done, /*is_buffer=*/true);
+  read_generator(archive);
+  return steps_done.item<int64_t>();
+}
+
+/// The archive goes on writing in its destructor, where an exception would end the process: an error waits outside.
+void write_all(OutputArchive& archive, const WriteBytes& write) {
   std::exception_ptr error;
   archive.save_to([&](const void* data, size_t size) {
     try {
@@ -67,33 +96,71 @@ void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimize
   if (error) std::rethrow_exception(error);
 }
 
-int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const ReadBytes& read, size_t total_size) {
-  torch::serialize::InputArchive archive, whole, optimizer_archive;
-  archive.load_from([&](uint64_t offset, void* data, size_t size) { return read(offset, data, size); },
-                    [&] { return total_size; });
+void open(InputArchive& archive, const StatePart& part) {
+  archive.load_from([&](uint64_t offset, void* data, size_t size) { return part.read(offset, data, size); },
+                    [&] { return part.size; });
+}
+
+}  // namespace
+
+void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
+                const WriteBytes& write) {
+  OutputArchive archive, whole;
+  if (const auto frozen = frozen_fingerprint(model); frozen.empty()) {
+    model.save(whole);
+    archive.write("model", whole);
+  } else {
+    archive.write("frozen", c10::IValue(frozen));
+    write_tensors(archive, changing_tensors(model));
+  }
+  write_rest(archive, optimizer, steps_done);
+  write_all(archive, write);
+}
+
+int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const StatePart& part) {
+  InputArchive archive, whole;
+  open(archive, part);
   if (const auto frozen = frozen_fingerprint(model); frozen.empty()) {
     archive.read("model", whole);
     model.load(whole);
   } else {
-    c10::IValue theirs, trained;
+    c10::IValue theirs;
     archive.read("frozen", theirs);
     if (theirs.toStringRef() != frozen) {
       throw Error(
           "[checkpoint] its parameters were trained beside other frozen weights than the model has now; give the "
           "directory of that time, or start anew without --resume");
     }
-    archive.read("trained", trained);
-    const auto tensors = c10::impl::toTypedDict<std::string, at::Tensor>(trained.toGenericDict());
-    const torch::NoGradGuard no_grad;
-    for (const auto& entry : changing_tensors(model)) entry.value().copy_(tensors.at(entry.key()));
+    read_tensors(archive, changing_tensors(model));
   }
-  archive.read("optimizer", optimizer_archive);
-  optimizer.load(optimizer_archive);
-  at::Tensor generator, steps_done;
-  archive.read("generator", generator, /*is_buffer=*/true);
-  archive.read("steps_done", steps_done, /*is_buffer=*/true);
-  default_generator().set_state(generator);
-  return steps_done.item<int64_t>();
+  return read_rest(archive, optimizer);
+}
+
+void save_tensors_state(const NamedTensors& tensors, const torch::optim::Optimizer& optimizer, int64_t steps_done,
+                        const WriteBytes& write) {
+  OutputArchive archive;
+  write_tensors(archive, tensors);
+  write_rest(archive, optimizer, steps_done);
+  write_all(archive, write);
+}
+
+int64_t load_tensors_state(const NamedTensors& tensors, torch::optim::Optimizer& optimizer, const StatePart& part) {
+  InputArchive archive;
+  open(archive, part);
+  read_tensors(archive, tensors);
+  return read_rest(archive, optimizer);
+}
+
+void save_generator(const WriteBytes& write) {
+  OutputArchive archive;
+  write_generator(archive);
+  write_all(archive, write);
+}
+
+void load_generator(const StatePart& part) {
+  InputArchive archive;
+  open(archive, part);
+  read_generator(archive);
 }
 
 }  // namespace remat::cli

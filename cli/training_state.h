@@ -5,6 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace torch::optim {
 class Optimizer;
@@ -19,11 +24,27 @@ using WriteBytes = std::function<void(const void* data, size_t size)>;
 /// Copies `size` bytes from `offset` on and returns how many there were.
 using ReadBytes = std::function<size_t(size_t offset, void* data, size_t size)>;
 
+/// What one process has saved.
+struct StatePart {
+  ReadBytes read;
+  size_t size = 0;
+};
+
 void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
                 const WriteBytes& write);
 
 /// Restores what save_state() wrote of an equal model and optimizer; returns the number of steps. Throws Error where
 /// the model's frozen parameters are not those that the others were trained beside; nothing has changed then.
-int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const ReadBytes& read, size_t total_size);
+int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const StatePart& part);
+
+/// The same where a process has no whole model: `tensors`, by name, are what it has of it.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+void save_tensors_state(const NamedTensors& tensors, const torch::optim::Optimizer& optimizer, int64_t steps_done,
+                        const WriteBytes& write);
+int64_t load_tensors_state(const NamedTensors& tensors, torch::optim::Optimizer& optimizer, const StatePart& part);
+
+/// The default generator alone.
+void save_generator(const WriteBytes& write);
+void load_generator(const StatePart& part);
 
 }  // namespace remat::cli

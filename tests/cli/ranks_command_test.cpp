@@ -1,6 +1,9 @@
 // `remat train` on several processes.
 #include <bit>
+#include <csignal>
+#include <map>
 #include <thread>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +17,8 @@ using test::holds;
 
 class RanksCommandTest : public test::TrainingFixture {
  protected:
+  RanksCommandTest() { directory_.write("held_out", test::read_all(directory_.path("text")).substr(0, 3500)); }
+
   /// Loss bits of each step.
   std::vector<uint32_t> losses(const Words& more) const {
     const auto outcome = train(joined({"--steps", "5", "--json", "run.json"}, more));
@@ -25,11 +30,40 @@ class RanksCommandTest : public test::TrainingFixture {
     return result;
   }
 
+  /// The ways to train on several processes.
+  static std::vector<Words> ways() { return {{"--ranks", "2"}, {"--ranks", "2", "--shard"}}; }
+
+  /// Loss bits by step, of a training whose results are in `file`.
+  std::map<int64_t, uint32_t> steps(const std::string& file) const {
+    std::map<int64_t, uint32_t> result;
+    const auto run = json(file);
+    for (const auto& step : run.at("steps")) result[step.at("step")] = step.at("loss_bits");
+    return result;
+  }
+
+  /// One of two processes as torchrun starts them.
+  test::Outcome rank(int number, const std::string& port, const Words& words, test::Setting setting = {}) const {
+    setting.environment = {
+        {"RANK", std::to_string(number)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+    return train(words, setting);
+  }
+
+  /// Both of them.
+  std::pair<test::Outcome, test::Outcome> torchrun(const Words& words, const test::Setting& of_first = {}) const {
+    static int calls = 0;
+    const std::string port = std::to_string(20000 + (getpid() + 1009 * calls++) % 20000);
+    std::pair<test::Outcome, test::Outcome> outcomes;
+    std::thread other([&] { outcomes.second = rank(1, port, words); });
+    outcomes.first = rank(0, port, words, of_first);
+    other.join();
+    return outcomes;
+  }
+
   static float number(uint32_t bits) { return std::bit_cast<float>(bits); }
 };
 
 TEST_F(RanksCommandTest, TheSameBitsWithinABudget) {
-  for (const Words& way : {Words{"--ranks", "2"}, Words{"--ranks", "2", "--shard"}}) {
+  for (const Words& way : ways()) {
     Words plain = way, within = way;
     plain.emplace_back("--plain");
     within.insert(within.end(), {"--budget", "70%"});
@@ -67,26 +101,130 @@ TEST_F(RanksCommandTest, ABudgetThatIsTooSmallIsRefusedOnceWithItsNumber) {
 TEST_F(RanksCommandTest, OptionsThatDoNotGoTogether) {
   expect_failure(train({"--ranks", "3"}), 2, "--batch 16 is not a multiple of --ranks 3");
   expect_failure(train({"--shard"}), 2, "--shard has no effect with --ranks 1");
-  expect_failure(train({"--ranks", "2", "--checkpoint", "a"}), 2, "--checkpoint has no effect with --ranks 2 yet");
+}
+
+TEST_F(RanksCommandTest, ContinueFromACheckpointWithTheSameBits) {
+  for (const Words& way : ways()) {
+    const auto whole = losses(joined(way, {"--plain"}));
+    const std::string file = way.back() + ".ckpt";
+    const Words words = joined(way, {"--budget", "70%", "--checkpoint", file});
+    const auto first = train(joined(words, {"--steps", "3"}));
+    EXPECT_EQ(first.code, 0) << first.err;
+    const auto rest = train(joined(words, {"--steps", "5", "--resume", "--json", "rest.json"}));
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_TRUE(holds(rest.out, "resumed after step 3"));
+    EXPECT_EQ(steps("rest.json"), (std::map<int64_t, uint32_t>{{4, whole[3]}, {5, whole[4]}})) << way.back();
+  }
+}
+
+TEST_F(RanksCommandTest, ACheckpointIsForAsManyProcesses) {
+  EXPECT_EQ(train({"--steps", "1", "--ranks", "2", "--checkpoint", "a.ckpt"}).code, 0);
+  const Words resume = {"--steps", "2", "--checkpoint", "a.ckpt", "--resume"};
+  expect_failure(train(joined(resume, {"--ranks", "4"})), 1, "ranks 2 (here 4)");
+  expect_failure(train(resume), 1, "ranks 2 (here null)");
+  expect_failure(train(joined(resume, {"--ranks", "2", "--shard"})), 1, "shard null (here true)");
+}
+
+TEST_F(RanksCommandTest, AnInterruptedTrainingContinuesExactly) {
+  for (const Words& way : ways()) {
+    const auto whole = losses(way);
+    const Words words = joined(way, {"--json", "run.json"});
+    const auto stopped =
+        train(joined(words, {"--steps", "100000"}), {.signal_after = "train      2/", .signal = SIGINT});
+    EXPECT_EQ(stopped.code, 130) << stopped.err;
+    EXPECT_TRUE(holds(stopped.out, "--checkpoint remat-interrupted.ckpt --resume"));
+    const auto before = steps("run.json");
+    const auto last = static_cast<int64_t>(before.size()) + 2;
+    const auto resumed = train(
+        joined(words, {"--steps", std::to_string(last), "--checkpoint", "remat-interrupted.ckpt", "--resume"}));
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    auto all = steps("run.json");
+    all.insert(before.begin(), before.end());
+    EXPECT_EQ(train(joined(words, {"--plain", "--steps", std::to_string(last)})).code, 0);
+    EXPECT_EQ(all, steps("run.json")) << way.back();
+    std::filesystem::remove(directory_.path("remat-interrupted.ckpt"));
+  }
+}
+
+TEST_F(RanksCommandTest, ADiskThatIsFullStopsNoTraining) {
+  for (const Words& way : ways()) {
+    const auto outcome = train(joined(way, {"--steps", "5", "--checkpoint", "a.ckpt", "--checkpoint-every", "2"}),
+                               {.largest_file = 200'000});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_TRUE(holds(outcome.err, "training goes on"));
+    EXPECT_TRUE(holds(outcome.out, "train 5/5"));
+    EXPECT_FALSE(exists("a.ckpt"));
+  }
+}
+
+TEST_F(RanksCommandTest, WhatTheBudgetRefusesIsSaved) {
+  const auto outcome = train({"--ranks", "2", "--steps", "1", "--checkpoint", "a.ckpt", "--budget", "8MiB"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto refused = train({"--ranks", "2", "--steps", "2", "--checkpoint", "a.ckpt", "--budget", "600KiB", "--resume"});
+  expect_failure(refused, 3, "[budget] ");
+  EXPECT_EQ(train({"--ranks", "2", "--steps", "2", "--checkpoint", "a.ckpt", "--resume"}).code, 0);
+}
+
+TEST_F(RanksCommandTest, AreJudgedAsOneProcessIs) {
+  const auto evaluation = [&](const Words& way) {
+    const auto outcome = run(joined({"train", "--data", "text", "--layers", "1", "--width", "32", "--heads", "2", "--seq",
+                                     "8", "--batch", "6", "--steps", "2", "--eval", "held_out", "--dropout", "0",
+                                     "--json", "run.json"},
+                                    way));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(holds(outcome.out, "held_out: loss "));
+    return json("run.json").at("evaluation");
+  };
+  const auto one = evaluation({});
+  // There are 64 batches: of three processes two repeat the last one, which counts once.
+  for (const Words& way : {Words{"--ranks", "2"}, Words{"--ranks", "3"}, Words{"--ranks", "3", "--shard"}}) {
+    const auto several = evaluation(way);
+    EXPECT_NEAR(several.at("before").get<double>(), one.at("before").get<double>(), 1e-6) << "the same parameters";
+    EXPECT_NEAR(several.at("after").get<double>(), one.at("after").get<double>(), 1e-4);
+  }
+}
+
+TEST_F(RanksCommandTest, WriteAPlanAndARunThatCanBeUsed) {
+  for (const Words& way : ways()) {
+    const auto saved =
+        train(joined(way, {"--steps", "4", "--budget", "70%", "--save-plan", "p.json", "--save-run", "run.json"}));
+    EXPECT_EQ(saved.code, 0) << saved.err;
+    EXPECT_EQ(run({"report", "run.json", "--html", "run.html"}).code, 0);
+    EXPECT_TRUE(std::ranges::count(json("run.json").at("layers"), "block1.norm2") == 1);
+    const auto bytes = std::to_string(json("p.json").at("budget_bytes").get<int64_t>());
+    const auto followed = train(joined(way, {"--steps", "4", "--budget", bytes, "--plan", "p.json"}));
+    EXPECT_EQ(followed.code, 0) << followed.err;
+    EXPECT_EQ(followed.err, "");
+  }
 }
 
 TEST_F(RanksCommandTest, AsTorchrunStartsThem) {
-  const auto rank = [&](int number, const std::string& port, const std::string& file) {
-    test::Setting setting;
-    setting.environment = {
-        {"RANK", std::to_string(number)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-    return train({"--steps", "3", "--shard", "--json", file}, setting);
-  };
-  const std::string port = std::to_string(20000 + getpid() % 20000);
-  test::Outcome second;
-  std::thread other([&] { second = rank(1, port, "second.json"); });
-  const auto first = rank(0, port, "first.json");
-  other.join();
-  EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_TRUE(second.out.empty()) << second.out;
-  EXPECT_EQ(json("first.json").at("steps").size(), 3U);
+  setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);  // as torchrun does; the bits depend on it
+  for (const Words& more : {Words{}, Words{"--shard"}}) {
+    Words way = {"--ranks", "2"};
+    const auto whole = losses(joined(way, joined(more, {"--plain"})));
+    const std::string file = more.empty() ? "copies.ckpt" : "shards.ckpt";
+    const Words words = joined(more, {"--budget", "70%", "--checkpoint", file, "--json", "run.json", "--eval", "held_out"});
+    auto [first, second] = torchrun(joined(words, {"--steps", "3"}));
+    EXPECT_EQ(first.code, 0) << first.err;
+    EXPECT_EQ(second.code, 0) << second.err;
+    EXPECT_TRUE(second.out.empty()) << second.out;
+    EXPECT_EQ(json("run.json").at("steps").size(), 3U);
+    std::tie(first, second) = torchrun(joined(words, {"--steps", "5", "--resume"}));
+    EXPECT_EQ(first.code, 0) << first.err;
+    EXPECT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(steps("run.json"), (std::map<int64_t, uint32_t>{{4, whole[3]}, {5, whole[4]}})) << file;
+  }
+  unsetenv("OMP_NUM_THREADS");
   expect_failure(train({"--steps", "1"}, {.environment = {{"RANK", "x"}, {"WORLD_SIZE", "2"}}}), 1, "RANK is \"x\"");
+}
+
+TEST_F(RanksCommandTest, TheFirstOfTorchrunStopsAll) {
+  const auto [first, second] = torchrun({"--steps", "100000", "--checkpoint", "a.ckpt"},
+                                        {.signal_after = "train      2/", .signal = SIGTERM});
+  EXPECT_EQ(first.code, 128 + SIGTERM) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_TRUE(exists("a.ckpt"));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct Learner {
       std::memcpy(data, bytes.data() + offset, count);
       return count;
     };
-    return load_state(*model, *optimizer, read, bytes.size());
+    return load_state(*model, *optimizer, {.read = read, .size = bytes.size()});
   }
 };
 

@@ -100,13 +100,25 @@ def test_micro_batches_and_half_precision(directory):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_processes_share_a_model_from_a_directory(directory, name):
-    copies, losses = train(directory, name, "--ranks", 2, "--dropout", 0, out="copies")
+    def together(out, *words):
+        return train(directory, name, "--ranks", 2, "--dropout", 0, "--eval", "text", "--save-hf", f"{name}-{out}",
+                     *words, out=out)
+
+    copies, losses = together("copies")
     if "built without" in copies.stderr:
         pytest.skip("this build has no --ranks")
     assert copies.returncode == 0, copies.stderr
-    shards, same = train(directory, name, "--ranks", 2, "--dropout", 0, "--shard", "--budget", "90%", out="shards")
+    plain, plain_losses = together("plain-shards", "--shard", "--plain")
+    shards, same = together("shards", "--shard", "--budget", "90%")
     assert shards.returncode == 0, shards.stderr
-    assert losses[:1] == same[:1] and len(same) == 4
+    assert losses[:1] == same[:1] and same == plain_losses and len(same) == 4
+    weights = {out: transformers.AutoModelForCausalLM.from_pretrained(directory / f"{name}-{out}").state_dict()
+               for out in ("copies", "plain-shards", "shards")}
+    before = transformers.AutoModelForCausalLM.from_pretrained(directory / name).state_dict()
+    for key, tensor in weights["shards"].items():
+        assert torch.equal(tensor, weights["plain-shards"][key]), key
+        assert torch.allclose(tensor, weights["copies"][key], atol=1e-3), key
+    assert any(not torch.equal(tensor, before[key]) for key, tensor in weights["shards"].items())
 
 
 @pytest.mark.parametrize("words, message", [

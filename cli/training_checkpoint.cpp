@@ -1,0 +1,57 @@
+#include "cli/training_checkpoint.h"
+
+#include <filesystem>
+
+#include <remat/error.h>
+
+namespace remat::cli {
+
+nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, int64_t step) {
+  nlohmann::json json = {{"settings", decisive(settings)},
+                         {"text", {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}}},
+                         {"step", step}};
+  if (!data.labels().empty()) json["labels"] = data.labels().names;
+  return json;
+}
+
+void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data) {
+  const auto ours = about_checkpoint(settings, data, 0);
+  if (const auto different = differences(theirs.at("settings"), ours.at("settings")); !different.empty()) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' is of another training: " + different +
+                "; give the same options, or start anew without --resume");
+  }
+  if (theirs.at("text") != ours.at("text")) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' was trained on another text (" +
+                theirs.at("text").at("bytes").dump() + " bytes, '" + settings.data + "' has " +
+                std::to_string(data.bytes()) + " or others); give the same --data");
+  }
+  if (const auto labels = ours.find("labels"); labels != ours.end() && theirs.value("labels", *labels) != *labels) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' tells the labels " + theirs.at("labels").dump() +
+                " apart, and these are " + labels->dump() +
+                "; give the same labels in the same order, or start anew "
+                "without --resume");
+  }
+}
+
+std::string unused_checkpoint_path(std::optional<CheckpointLock>& lock) {
+  for (int i = 1;; ++i) {
+    std::string path = "remat-interrupted";
+    if (i > 1) path.append("-").append(std::to_string(i));
+    path += ".ckpt";
+    try {
+      lock.emplace(path);
+    } catch (const Error&) {
+      continue;
+    }
+    if (!std::filesystem::exists(path)) return path;
+  }
+}
+
+std::string how_to_resume(const TrainSettings& settings, const std::string& path) {
+  auto command = settings.command_line;
+  if (settings.checkpoint.empty()) command += " --checkpoint " + path;
+  if (!settings.resume) command += " --resume";
+  return command;
+}
+
+}  // namespace remat::cli

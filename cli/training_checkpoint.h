@@ -1,0 +1,29 @@
+// cli/training_checkpoint.h -- the checkpoints of `remat train`: what they say of themselves, and where they are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/checkpoint_lock.h"
+#include "cli/settings.h"
+#include "cli/training_data.h"
+
+namespace remat::cli {
+
+/// Everything that must agree for a resumed training to give the same bits, and the step.
+nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, int64_t step);
+
+/// Throws Error where a checkpoint that says `about` of itself is of another training.
+void check_continues(const nlohmann::json& about, const TrainSettings& settings, const TrainingData& data);
+
+/// A place for the state of a training that named none: never one where something is, or where another training is
+/// about to save; `lock` holds it.
+std::string unused_checkpoint_path(std::optional<CheckpointLock>& lock);
+
+/// The command line that continues the training from `path`.
+std::string how_to_resume(const TrainSettings& settings, const std::string& path);
+
+}  // namespace remat::cli

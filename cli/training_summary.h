@@ -1,0 +1,37 @@
+// cli/training_summary.h -- what a training did: on standard output, and as JSON.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/settings.h"
+#include "cli/training.h"
+#include "cli/training_data.h"
+
+namespace remat::cli {
+
+/// What is about to be trained.
+void print_header(const TrainSettings& settings, const TrainingData& data, const Training& training);
+/// What steps took, as a table.
+void print_summary(const TrainSettings& settings, const std::vector<StepResult>& results);
+void print_evaluation(const TrainSettings& settings, const nlohmann::json& evaluation);
+
+/// Settings and all steps.
+nlohmann::json results_json(const TrainSettings& settings, const Training& training,
+                            const std::vector<StepResult>& results);
+nlohmann::json evaluation_json(const Evaluation& before, const Evaluation& after);
+
+/// Says once on standard error that the plan given is ignored, and why.
+class IgnoredPlan {
+ public:
+  explicit IgnoredPlan(std::string path) : path_(std::move(path)) {}
+  void look_at(const StepResult& result);
+
+ private:
+  const std::string path_;
+  bool told_ = false;
+};
+
+}  // namespace remat::cli
