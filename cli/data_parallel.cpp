@@ -28,9 +28,11 @@ Store store_of(const RankPlace& place) {
   return c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options);
 }
 
+at::Tensor empty_bytes(size_t size) { return at::empty({static_cast<int64_t>(size)}, at::kByte); }
+
 /// As a tensor, which groups send; it has a copy.
 at::Tensor tensor_of(const char* bytes, size_t size) {
-  at::Tensor tensor = at::empty({static_cast<int64_t>(size)}, at::kByte);
+  at::Tensor tensor = empty_bytes(size);
   if (size > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, size);
   return tensor;
 }
@@ -63,8 +65,7 @@ class Connected : public DataParallel {
     std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(text.size()), at::kLong)};
     group_->broadcast(size)->wait();
     const auto count = static_cast<size_t>(size[0].item<int64_t>());
-    std::vector<at::Tensor> bytes = {rank() == 0 ? tensor_of(text.data(), count) : tensor_of(nullptr, 0)};
-    if (rank() != 0) bytes[0].resize_({static_cast<int64_t>(count)});
+    std::vector<at::Tensor> bytes = {rank() == 0 ? tensor_of(text.data(), count) : empty_bytes(count)};
     group_->broadcast(bytes)->wait();
     return {static_cast<const char*>(bytes[0].const_data_ptr()), count};
   }
@@ -80,7 +81,6 @@ class Connected : public DataParallel {
   void send(const std::vector<char>& bytes) override {
     std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(bytes.size()), at::kLong)};
     group_->send(size, /*dstRank=*/0, kTag)->wait();
-    if (bytes.empty()) return;
     std::vector<at::Tensor> sent = {tensor_of(bytes.data(), bytes.size())};
     group_->send(sent, /*dstRank=*/0, kTag)->wait();
   }
@@ -89,8 +89,7 @@ class Connected : public DataParallel {
     std::vector<at::Tensor> size = {at::zeros({}, at::kLong)};
     group_->recv(size, from, kTag)->wait();
     std::vector<char> bytes(static_cast<size_t>(size[0].item<int64_t>()));
-    if (bytes.empty()) return bytes;
-    std::vector<at::Tensor> received = {at::empty({static_cast<int64_t>(bytes.size())}, at::kByte)};
+    std::vector<at::Tensor> received = {empty_bytes(bytes.size())};
     group_->recv(received, from, kTag)->wait();
     std::memcpy(bytes.data(), received[0].const_data_ptr(), bytes.size());
     return bytes;
@@ -120,13 +119,7 @@ class Replicated final : public Connected {
     }
   }
 
-  std::vector<std::pair<std::string, at::Tensor>> leaves() const override {
-    std::vector<std::pair<std::string, at::Tensor>> result;
-    for (const auto& item : model().named_parameters()) {
-      if (item.value().requires_grad()) result.emplace_back(item.key(), item.value());
-    }
-    return result;
-  }
+  NamedTensors leaves() const override { return trained_parameters(model()); }
   at::Tensor run(const std::function<at::Tensor()>& forward) override { return forward(); }
   void average_gradients() override {
     const torch::NoGradGuard no_grad;
@@ -171,8 +164,8 @@ class Sharded final : public Connected {
     });
   }
 
-  std::vector<std::pair<std::string, at::Tensor>> leaves() const override {
-    std::vector<std::pair<std::string, at::Tensor>> result = {{"rest", rest_[0].shard()}};
+  NamedTensors leaves() const override {
+    NamedTensors result = {{"rest", rest_[0].shard()}};
     for (size_t i = 0; i < blocks_.size(); ++i) result.emplace_back("block" + std::to_string(i), blocks_[i].shard());
     return result;
   }

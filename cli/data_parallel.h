@@ -29,7 +29,7 @@ class DataParallel {
   virtual int size() const = 0;
 
   /// What the optimizer updates, by name: the model's parameters that are not frozen, or shards.
-  virtual std::vector<std::pair<std::string, at::Tensor>> leaves() const = 0;
+  virtual NamedTensors leaves() const = 0;
   /// forward(), a pass through the model, and what must be around it.
   virtual at::Tensor run(const std::function<at::Tensor()>& forward) = 0;
   /// A backward pass has ended: the leaves' gradients are the means over all processes afterwards.
@@ -51,7 +51,7 @@ class DataParallel {
   virtual void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) = 0;
   /// Continues from what the processes have saved, `parts[rank]`; returns the number of steps.
   virtual int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) = 0;
-  /// To the first process, which receives as much.
+  /// At least one byte, to the first process, which receives as much.
   virtual void send(const std::vector<char>& bytes) = 0;
   virtual std::vector<char> receive(int rank) = 0;
   /// For the session.

@@ -69,9 +69,8 @@ void write_parts(DataParallel& processes, const std::function<void(const WriteBy
   };
   attempt([&] { save([&](const void* data, size_t size) { write_part(0, data, size); }); });
   for (int rank = 1; rank < processes.size(); ++rank) {
-    attempt([&] {
-      receive_part(processes, rank, [&](const void* data, size_t size) { write_part(rank, data, size); });
-    });
+    attempt(
+        [&] { receive_part(processes, rank, [&](const void* data, size_t size) { write_part(rank, data, size); }); });
   }
   if (error) std::rethrow_exception(error);
   write(sizes.data(), sizes.size() * sizeof(uint64_t));

@@ -49,6 +49,13 @@ auto of_each(std::vector<std::unique_ptr<TrainingProcess>>& processes, const F& 
   return results;
 }
 
+/// All processes do what `order` says at the same time; `answer` reads what each gives.
+template <class F>
+auto together(std::vector<std::unique_ptr<TrainingProcess>>& processes, const std::string& order, const F& answer) {
+  for (auto& process : processes) process->begin(order);
+  return of_each(processes, answer);
+}
+
 }  // namespace
 
 RankProcesses::RankProcesses(const TrainingTask& task) : folder_(new_folder()) {
@@ -69,8 +76,7 @@ RankProcesses::~RankProcesses() {
 }
 
 StepResult RankProcesses::step() {
-  for (auto& process : processes_) process->begin(step_order());
-  auto results = of_each(processes_, [](TrainingProcess& process) { return process.end_step(); });
+  auto results = together(processes_, step_order(), [](TrainingProcess& process) { return process.end_step(); });
   std::vector<int64_t> peaks;
   double seconds = 0;
   for (const StepResult& result : results) {
@@ -86,8 +92,7 @@ StepResult RankProcesses::step() {
 }
 
 std::vector<std::string> RankProcesses::answers(const std::string& order) {
-  for (auto& process : processes_) process->begin(order);
-  return of_each(processes_, [](TrainingProcess& process) { return process.end(); });
+  return together(processes_, order, [](TrainingProcess& process) { return process.end(); });
 }
 
 std::optional<Evaluation> RankProcesses::evaluate() { return read_evaluation(answers(evaluation_order())[0]); }

@@ -1,6 +1,5 @@
 #include "cli/train.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -163,7 +162,9 @@ int run_train(const TrainSettings& settings) {
     stopped = !after && !failure;  // a signal
   }
   if (!stopped && !settings.save_model.empty()) attempt([&] { training->write(Output::kModel, settings.save_model); });
-  if (!stopped && !settings.save_adapter.empty()) attempt([&] { training->write(Output::kAdapter, settings.save_adapter); });
+  if (!stopped && !settings.save_adapter.empty()) {
+    attempt([&] { training->write(Output::kAdapter, settings.save_adapter); });
+  }
   const bool keep = stopped || (failure && saves_model(settings));
   if (keep && !saved && !state_failed) {  // what a checkpoint holds is worth more than the reason why it is needed
     attempt([&] {
@@ -179,7 +180,8 @@ int run_train(const TrainSettings& settings) {
   attempt([&] { write_json(settings.json, json); });
   if (stopped && saved) {
     std::printf("stopped after step %lld; saved in %s; continue %s:\n  %s\n",
-                static_cast<long long>(training->steps_done()), path.c_str(), how, how_to_resume(settings, path).c_str());
+                static_cast<long long>(training->steps_done()), path.c_str(), how,
+                how_to_resume(settings, path).c_str());
   } else {
     print_summary(settings, results);
     if (json.contains("evaluation")) print_evaluation(settings, json["evaluation"]);

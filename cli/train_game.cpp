@@ -10,8 +10,8 @@
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
 #include "cli/table.h"
-#include "cli/training_summary.h"
 #include "cli/training_loop.h"
+#include "cli/training_summary.h"
 
 namespace remat::cli {
 namespace {

@@ -162,14 +162,7 @@ struct Trainer::Impl {
   }
 
   // What the optimizer updates: what is not frozen.
-  std::vector<std::pair<std::string, at::Tensor>> leaves() const {
-    if (parallel) return parallel->leaves();
-    std::vector<std::pair<std::string, at::Tensor>> result;
-    for (const auto& item : model->named_parameters()) {
-      if (item.value().requires_grad()) result.emplace_back(item.key(), item.value());
-    }
-    return result;
-  }
+  NamedTensors leaves() const { return parallel ? parallel->leaves() : trained_parameters(*model); }
 
   // Of all parameters, by the gradients that are there; frees those.
   void update() {
@@ -351,18 +344,15 @@ Run Trainer::last_step() const {
 void Trainer::save(const WriteBytes& write) const {
   DataParallel* const parallel = impl_->parallel.get();
   if (parallel == nullptr) return save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
-  const auto save_own = [&](const WriteBytes& own) {
-    parallel->save_own(*impl_->optimizer, impl_->steps_done, own);
-  };
+  const auto save_own = [&](const WriteBytes& own) { parallel->save_own(*impl_->optimizer, impl_->steps_done, own); };
   write_parts(*parallel, save_own, write);
 }
 
 void Trainer::load(const ReadBytes& read, size_t total_size) {
   const StatePart all{.read = read, .size = total_size};
   DataParallel* const parallel = impl_->parallel.get();
-  impl_->steps_done = parallel == nullptr
-                          ? load_state(*impl_->model, *impl_->optimizer, all)
-                          : parallel->load_own(*impl_->optimizer, find_parts(all, parallel->size()));
+  impl_->steps_done = parallel == nullptr ? load_state(*impl_->model, *impl_->optimizer, all)
+                                          : parallel->load_own(*impl_->optimizer, find_parts(all, parallel->size()));
 }
 
 }  // namespace remat::cli

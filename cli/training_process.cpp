@@ -18,7 +18,6 @@
 #include <nlohmann/json.hpp>
 
 #include <remat/error.h>
-#include <remat/memory.h>
 
 #include "cli/step_message.h"
 #include "cli/training_order.h"

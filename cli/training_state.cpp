@@ -32,10 +32,7 @@ std::string frozen_fingerprint(const zoo::Model& model) {
 
 /// Trained parameters, and buffers, which forward passes change.
 NamedTensors changing_tensors(const zoo::Model& model) {
-  NamedTensors tensors;
-  for (const auto& item : model.named_parameters()) {
-    if (item.value().requires_grad()) tensors.emplace_back(item.key(), item.value());
-  }
+  NamedTensors tensors = trained_parameters(model);
   for (const auto& item : model.named_buffers()) tensors.emplace_back(item.key(), item.value());
   return tensors;
 }
@@ -102,6 +99,14 @@ void open(InputArchive& archive, const StatePart& part) {
 }
 
 }  // namespace
+
+NamedTensors trained_parameters(const zoo::Model& model) {
+  NamedTensors tensors;
+  for (const auto& item : model.named_parameters()) {
+    if (item.value().requires_grad()) tensors.emplace_back(item.key(), item.value());
+  }
+  return tensors;
+}
 
 void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
                 const WriteBytes& write) {

@@ -30,6 +30,11 @@ struct StatePart {
   size_t size = 0;
 };
 
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// The parameters that are not frozen.
+NamedTensors trained_parameters(const zoo::Model& model);
+
 void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
                 const WriteBytes& write);
 
@@ -38,7 +43,6 @@ void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimize
 int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const StatePart& part);
 
 /// The same where a process has no whole model: `tensors`, by name, are what it has of it.
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 void save_tensors_state(const NamedTensors& tensors, const torch::optim::Optimizer& optimizer, int64_t steps_done,
                         const WriteBytes& write);
 int64_t load_tensors_state(const NamedTensors& tensors, torch::optim::Optimizer& optimizer, const StatePart& part);

@@ -43,7 +43,7 @@ class Thread final : public DataParallel {
   }
 
   // Not asked for.
-  std::vector<std::pair<std::string, at::Tensor>> leaves() const override { return {}; }
+  NamedTensors leaves() const override { return {}; }
   at::Tensor run(const std::function<at::Tensor()>& forward) override { return forward(); }
   void average_gradients() override {}
   void reset() override {}

@@ -135,8 +135,8 @@ TEST_F(RanksCommandTest, AnInterruptedTrainingContinuesExactly) {
     EXPECT_TRUE(holds(stopped.out, "--checkpoint remat-interrupted.ckpt --resume"));
     const auto before = steps("run.json");
     const auto last = static_cast<int64_t>(before.size()) + 2;
-    const auto resumed = train(
-        joined(words, {"--steps", std::to_string(last), "--checkpoint", "remat-interrupted.ckpt", "--resume"}));
+    const auto resumed =
+        train(joined(words, {"--steps", std::to_string(last), "--checkpoint", "remat-interrupted.ckpt", "--resume"}));
     EXPECT_EQ(resumed.code, 0) << resumed.err;
     auto all = steps("run.json");
     all.insert(before.begin(), before.end());
@@ -157,19 +157,20 @@ TEST_F(RanksCommandTest, ADiskThatIsFullStopsNoTraining) {
   }
 }
 
-TEST_F(RanksCommandTest, WhatTheBudgetRefusesIsSaved) {
+TEST_F(RanksCommandTest, ABudgetThatRefusesTheFirstStepLeavesTheCheckpoint) {
   const auto outcome = train({"--ranks", "2", "--steps", "1", "--checkpoint", "a.ckpt", "--budget", "8MiB"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  const auto refused = train({"--ranks", "2", "--steps", "2", "--checkpoint", "a.ckpt", "--budget", "600KiB", "--resume"});
+  const auto refused =
+      train({"--ranks", "2", "--steps", "2", "--checkpoint", "a.ckpt", "--budget", "600KiB", "--resume"});
   expect_failure(refused, 3, "[budget] ");
   EXPECT_EQ(train({"--ranks", "2", "--steps", "2", "--checkpoint", "a.ckpt", "--resume"}).code, 0);
 }
 
 TEST_F(RanksCommandTest, AreJudgedAsOneProcessIs) {
   const auto evaluation = [&](const Words& way) {
-    const auto outcome = run(joined({"train", "--data", "text", "--layers", "1", "--width", "32", "--heads", "2", "--seq",
-                                     "8", "--batch", "6", "--steps", "2", "--eval", "held_out", "--dropout", "0",
-                                     "--json", "run.json"},
+    const auto outcome = run(joined({"train",   "--data", "text",     "--layers",  "1",       "--width", "32",
+                                     "--heads", "2",      "--seq",    "8",         "--batch", "6",       "--steps",
+                                     "2",       "--eval", "held_out", "--dropout", "0",       "--json",  "run.json"},
                                     way));
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_TRUE(holds(outcome.out, "held_out: loss "));
@@ -204,7 +205,8 @@ TEST_F(RanksCommandTest, AsTorchrunStartsThem) {
     Words way = {"--ranks", "2"};
     const auto whole = losses(joined(way, joined(more, {"--plain"})));
     const std::string file = more.empty() ? "copies.ckpt" : "shards.ckpt";
-    const Words words = joined(more, {"--budget", "70%", "--checkpoint", file, "--json", "run.json", "--eval", "held_out"});
+    const Words words =
+        joined(more, {"--budget", "70%", "--checkpoint", file, "--json", "run.json", "--eval", "held_out"});
     auto [first, second] = torchrun(joined(words, {"--steps", "3"}));
     EXPECT_EQ(first.code, 0) << first.err;
     EXPECT_EQ(second.code, 0) << second.err;
@@ -220,8 +222,8 @@ TEST_F(RanksCommandTest, AsTorchrunStartsThem) {
 }
 
 TEST_F(RanksCommandTest, TheFirstOfTorchrunStopsAll) {
-  const auto [first, second] = torchrun({"--steps", "100000", "--checkpoint", "a.ckpt"},
-                                        {.signal_after = "train      2/", .signal = SIGTERM});
+  const auto [first, second] =
+      torchrun({"--steps", "100000", "--checkpoint", "a.ckpt"}, {.signal_after = "train      2/", .signal = SIGTERM});
   EXPECT_EQ(first.code, 128 + SIGTERM) << first.err;
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_TRUE(exists("a.ckpt"));
