@@ -192,9 +192,12 @@ TEST_F(RanksCommandTest, WriteAPlanAndARunThatCanBeUsed) {
     EXPECT_EQ(saved.code, 0) << saved.err;
     EXPECT_EQ(run({"report", "run.json", "--html", "run.html"}).code, 0);
     EXPECT_TRUE(std::ranges::count(json("run.json").at("layers"), "block1.norm2") == 1);
-    const auto bytes = std::to_string(json("p.json").at("budget_bytes").get<int64_t>());
-    const auto followed = train(joined(way, {"--steps", "4", "--budget", bytes, "--plan", "p.json"}));
+    // Far more than plain takes: what is dropped is dropped because the plan says so. In the plan's own budget, to the
+    // byte, it fits or not by what Gloo holds when a step begins.
+    const auto followed =
+        train(joined(way, {"--steps", "4", "--budget", "64MiB", "--plan", "p.json", "--json", "followed.json"}));
     EXPECT_EQ(followed.code, 0) << followed.err;
+    EXPECT_GT(json("followed.json").at("steps").back().at("report").at("values_dropped"), 0);
     EXPECT_EQ(followed.err, "");
   }
 }
