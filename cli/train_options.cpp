@@ -153,13 +153,15 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   if (train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
              "Update each parameter as soon as its gradient is complete, and free the\ngradient: the same bits, and "
-             "gradients are never all in memory");
-    add.count("--ranks", settings.ranks, "Processes that train together, each on its part of every batch (c10d, Gloo)",
+             "gradients are never all in memory; in one process");
+    add.count("--ranks", settings.ranks,
+              "Processes that train together, each on its part of every batch (c10d, Gloo);\nunder torchrun, which says "
+              "how many, leave it out",
               kMostRanks);
     add.flag(
         "--shard", settings.shard,
-        "With --ranks: each holds its part of parameters, gradients and optimizer\nstate, and the whole of one block "
-        "at a time");
+        "With --ranks or torchrun: each process holds its part of parameters, gradients\nand optimizer state, and the "
+        "whole of one block at a time; without --accumulate,\n--clip and --lora");
   }
   if (train) add.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
 
@@ -175,7 +177,9 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--save-adapter", settings.save_adapter,
              "With --lora and --hf: write the factors to this directory, as peft loads them")
         ->type_name("DIR");
-    add.flag("--resume", settings.resume, "Continue from the checkpoint; every loss has the bits it would have had");
+    add.flag("--resume", settings.resume,
+             "Continue from the checkpoint; every loss has the bits it would have had. With\nas many --ranks as saved it, "
+             "all with --shard or none");
   }
   add.file("--json", settings.json, "Write settings and every step's results here");
   add.file("--config", options.config,

@@ -32,6 +32,16 @@ TEST_F(ReportCommandTest, WritesAPageBesideAGraphUnasked) {
   EXPECT_TRUE(holds(written("g.html"), "<!DOCTYPE html>"));
 }
 
+TEST_F(ReportCommandTest, ShowsTheLeastThatWorksWhereHalfDoesNot) {
+  Graph graph = chain_graph(3);
+  directory_.write("small.json", to_json(graph));
+  const auto outcome = report({"small.json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.err, "remat: no plan keeps this step within 50%; here is one for ")) << outcome.err;
+  EXPECT_TRUE(holds(written("small.html"), "<!DOCTYPE html>"));
+  expect_failure(report({"small.json", "--budget", "50%"}), 3, "[plan] auto found no plan within");
+}
+
 TEST_F(ReportCommandTest, WritesWhatIsAskedFor) {
   const auto outcome = report({"g.json", "--budget", "60%", "--svg", "p.svg", "--trace", "t.json"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
