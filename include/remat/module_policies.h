@@ -23,8 +23,8 @@
 namespace remat {
 
 /// Policies by the paths of modules, "blocks.3.attention". In a pattern `*` stands for any characters but dots, `**`
-/// for dots too. Of modules inside of each other the innermost that a pattern matches decides, of patterns for one
-/// module the last. An immutable value type; it holds the parameters.
+/// for dots too; alone they stand for the model itself as well. Of modules inside of each other the innermost that a
+/// pattern matches decides, of patterns for one module the last. An immutable value type; it holds the parameters.
 class ModulePolicies {
  public:
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
@@ -46,10 +46,13 @@ class ModulePolicies {
 ///
 /// LibTorch's modules have no hooks, so which one runs is told by the parameters that operators read: a module begins
 /// with the first operator that reads a parameter of it, and goes on until one reads a parameter of another module. So
-/// an activation that a block begins with belongs to the block before. That changes which values are dropped, never a
-/// bit.
+/// an activation that a block begins with belongs to the block before, and what another model computes belongs to the
+/// module that ran before it: end the scope first. A parameter that modules share belongs to the first of them. That
+/// changes which values are dropped, never a bit.
 ///
-/// A PolicyScope that is opened inside decides until it ends. Scopes nest; each must end on its own thread.
+/// A PolicyScope that is opened inside decides until it ends. Scopes nest; each must end on its own thread. Open one
+/// for each forward pass: the parameters are looked up then, so that what is put into them later (`set_data`, `to`) is
+/// not known, and without a session the record grows while a scope lives.
 class ModulePolicyScope {
  public:
   explicit ModulePolicyScope(const ModulePolicies& policies);

@@ -183,6 +183,15 @@ void Recorder::announce_write(const at::Tensor& tensor) {
   before_write(tensor);
 }
 
+void Recorder::begin_compiled() {
+  const std::lock_guard lock(tape_->mutex);
+  if (++compiled_ == 1) first_compiled_ = tape_->values.size();
+}
+
+void Recorder::end_compiled() {
+  if (--compiled_ == 0) first_compiled_ = SIZE_MAX;
+}
+
 void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
   if (tape_->values.ledger == nullptr) return;
   const auto adopt = [&](const at::Tensor& tensor) {
@@ -223,21 +232,6 @@ bool Recorder::reuses(const at::Tensor& gradient) {
   if (tape_->values.ledger != nullptr) tape_->values.ledger->plain_rises(bytes);
   if (tape_->values.trace != nullptr) tape_->values.trace->reused(bytes, nullptr);
   return true;
-}
-
-void Recorder::push_scope(std::shared_ptr<const Policy::Rules> rules) {
-  if (scopes_.empty()) {
-    const std::lock_guard lock(tape_->mutex);
-    root_scope_ = tape_->open_scope();
-  }
-  scopes_.push_back(std::move(rules));
-}
-
-void Recorder::pop_scope() {
-  scopes_.pop_back();
-  if (!scopes_.empty()) return;
-  const std::lock_guard lock(tape_->mutex);
-  tape_->close_scope(std::exchange(root_scope_, 0));
 }
 
 std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction& fn) {
@@ -303,7 +297,10 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   Tape& tape = *tape_;
   const auto inputs = fn.inputs();
-  if (modules_ != nullptr) enter_module(inputs);
+  if (scopes_.follow_modules()) {
+    scopes_.enter_module(inputs);
+    scopes_changed();
+  }
   // Before the tape is locked: its caller may hold the generator's mutex, and others wait for that with the tape's.
   std::unique_ptr<DrawSection> draws;
   if (info.random || info.may_draw()) {

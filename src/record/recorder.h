@@ -16,9 +16,8 @@
 #include <ATen/record_function.h>
 
 #include "record/draw_section.h"
-#include "record/module_watch.h"
 #include "record/operator_trial.h"
-#include "record/policy_rules.h"
+#include "record/policy_scopes.h"
 #include "record/tape.h"
 
 namespace remat {
@@ -76,6 +75,9 @@ class Recorder {
   /// through a pointer afterwards. Writes to values that are known are seen. They nest.
   void begin_opaque() { ++opaque_; }
   void end_opaque() { --opaque_; }
+  /// Between the two, nobody is given pointers to what operators make. They nest.
+  void begin_compiled();
+  void end_compiled();
 
   /// Does an operator that is running go on from results of the step's forward calls?
   bool is_running_operator_after(const StepExtent& extent) const;
@@ -88,18 +90,14 @@ class Recorder {
   /// call: the caller has to do so, and plain's account has the result from now on.
   bool reuses(const at::Tensor& gradient);
 
-  void push_scope(std::shared_ptr<const Policy::Rules> rules);
-  void pop_scope();
+  PolicyScopes::Id push_scope(PolicyRules rules);
+  PolicyScopes::Id push_scope(ModulePlaces modules);
+  void pop_scope(PolicyScopes::Id id);
 
   /// A saved tensor that an operator still running may be the producer of: it is bound when that operator ends. Returns
   /// false if no running operator can have produced `tensor`.
   bool bind_later(UnboundSave& saved, const c10::TensorImpl& tensor);
   void forget(UnboundSave& saved);
-
-  /// Opens and closes policy scopes by the parameters that operators read, until unwatch_modules(). Returns what was
-  /// watched before, null if nothing was. `watch` outlives that.
-  ModuleWatch* watch_modules(ModuleWatch* watch);
-  void unwatch_modules(ModuleWatch* outer);
 
   explicit Recorder(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
 
@@ -165,8 +163,8 @@ class Recorder {
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info);
-  /// An operator with such inputs is next: changes to the policy of the module that it belongs to.
-  void enter_module(c10::ArrayRef<const c10::IValue> inputs);
+  /// Begins another scope of the tape where the outermost policy scope is another one, or in another module.
+  void scopes_changed();
   void end(Pending& pending, const std::vector<c10::IValue>& outputs);
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
@@ -200,13 +198,15 @@ class Recorder {
 
   std::shared_ptr<Tape> tape_;
   std::vector<Pending> pending_;
-  std::vector<std::shared_ptr<const Policy::Rules>> scopes_;
-  ModuleWatch* modules_ = nullptr;  ///< null: scopes are opened and closed by the user alone
+  PolicyScopes scopes_;
   int suspended_ = 0;
   int opaque_ = 0;
+  int compiled_ = 0;
+  size_t first_compiled_ = SIZE_MAX;           ///< value that was made since begin_compiled()
   const c10::StorageImpl* offered_ = nullptr;  ///< the memory of that gradient; compared, never read
   at::CallbackHandle meta_callback_ = 0;
-  uint32_t root_scope_ = 0;  ///< of the tape; 0: none
+  uint32_t root_scope_ = 0;           ///< of the tape; 0: none
+  PolicyScopes::Region root_region_;  ///< that it is for
 };
 
 }  // namespace remat

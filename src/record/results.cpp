@@ -98,7 +98,8 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   operation.first_value = first_value;
   operation.value_count = static_cast<uint32_t>(value_count);
   const bool raw = pending.makes_raw();
-  const bool drop = !scopes_.empty() && !scopes_.back()->keeps(*pending.info);
+  const Policy::Rules* const policy = scopes_.rules();
+  const bool drop = policy != nullptr && !policy->keeps(*pending.info);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     tape.values.set_policy(value, root_scope_, drop);
     tape.values.set_raw(value, raw);

@@ -11,7 +11,7 @@ Tape::~Tape() { Tapes::all().remove(*this); }
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
   const Value& value = values[id];
-  if (value.producer != kNone) return value.watched;
+  if (value.producer != kNone) return value.watched && !tensor.requires_grad();
   if (!tensor.requires_grad() || value.is_handed_out(*storage_of(tensor))) return true;
   return !base_of(tensor).is_leaf();
 }
@@ -87,6 +87,11 @@ void Tape::hold_leaf(ValueId leaf, const StoragePtr& storage) {
 uint32_t Tape::open_scope() {
   scopes_.emplace_back().first_saved = static_cast<ValueId>(values.size());
   return static_cast<uint32_t>(scopes_.size());
+}
+
+void Tape::close_scope(uint32_t scope) {
+  scopes_[scope - 1].end = static_cast<ValueId>(values.size());
+  if (!scopes_[scope - 1].anchors.empty()) unsaved_scopes_.push_back(scope);
 }
 
 void Tape::hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage) {

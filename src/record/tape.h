@@ -101,7 +101,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void hold_leaf(ValueId leaf, const StoragePtr& storage);
   /// Begins a policy scope; ends it.
   uint32_t open_scope();
-  void close_scope(uint32_t scope) { scopes_[scope - 1].end = static_cast<ValueId>(values.size()); }
+  void close_scope(uint32_t scope);
   /// `scope` reads `anchor`, which is from outside: keeps its storage until the last saved tensor of the scope is gone.
   /// (What needs it even then is recomputed from farther back.)
   void hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage);
@@ -184,6 +184,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void end_saved(ValueId id);
   /// Releases the scope's anchors if no saved tensor refers to the values that it made.
   void release_anchors(Scope& scope);
+  /// Does so for scopes in which autograd saved nothing (frozen layers, an evaluation), once nobody has a tensor of
+  /// their values that could still be saved.
+  void release_unsaved_scopes();
 
   struct Replacement {
     c10::VariableVersion counter;  ///< of the tensor
@@ -196,6 +199,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<ValueId> drop_queue_;           ///< to be evicted or packed as soon as only the record holds them
   std::vector<ValueId> leaf_queue_;           ///< that stay, and leave plain's account then
   std::vector<ValueId> again_queue_;          ///< that all saved tensors have unpacked, and may unpack again
+  std::vector<uint32_t> unsaved_scopes_;      ///< that have ended, and none of whose values was saved by then
   size_t next_look_ = 0;                      ///< in leaf_queue_
   uint64_t losses_ = memory::watched_ends();  ///< of leaves, when needs_lost_leaf() last looked at any
   uint32_t intact_ = 0;                       ///< stamps operators whose replays read no leaf that was lost by then

@@ -30,8 +30,8 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
   };
   for (ValueId id = 0; id < values.size(); ++id) {
     const Value& value = values[id];
-    const bool in_hands = living && !passed_over[id] && (value.kept ? value.in_use() : value.home.use_count() > 0);
-    if (value.saved > 0 || value.wanted > 0 || id >= captured_values || in_hands) need(id);
+    const bool lives = living && !passed_over[id] && value.in_hands();
+    if (value.saved > 0 || value.wanted > 0 || id >= captured_values || lives) need(id);
   }
   program.for_each_tensor_from(captured_tensors, [&](const TensorArgument& t) { need(t.value); });
   while (!stack.empty()) {

@@ -94,6 +94,8 @@ struct Value {
   }
   /// Does anything but the record need the contents where they are?
   bool in_use() const { return kept && kept.use_count() > 1; }
+  /// Does anybody but the record have a tensor of it?
+  bool in_hands() const { return kept ? in_use() : home.use_count() > 0; }
 };
 
 }  // namespace remat

@@ -5,8 +5,7 @@
 
 #include <remat/error.h>
 
-#include "record/module_watch.h"
-#include "record/tensor_view.h"
+#include "record/policy_scopes.h"
 #include "run/module_path.h"
 #include "run/policy_tape.h"
 
@@ -15,14 +14,24 @@ namespace {
 
 /// Does `path` have the form of `pattern`? `*`: any characters but dots; `**`: any.
 bool matches(std::string_view pattern, std::string_view path) {
-  if (pattern.empty()) return path.empty();
-  if (pattern[0] != '*') return !path.empty() && path[0] == pattern[0] && matches(pattern.substr(1), path.substr(1));
-  const bool dots = pattern.starts_with("**");
-  const std::string_view rest = pattern.substr(dots ? 2 : 1);
-  for (size_t taken = 0;; ++taken) {
-    if (matches(rest, path.substr(taken))) return true;
-    if (taken == path.size() || (!dots && path[taken] == '.')) return false;
+  std::vector<bool> begins(path.size() +
+                           1);  // by length: does so much of the path have the form of the pattern so far?
+  begins[0] = true;
+  for (size_t at = 0; at < pattern.size(); ++at) {
+    if (pattern[at] == '*') {
+      const bool dots = pattern.substr(at).starts_with("**");
+      if (dots) ++at;
+      for (size_t length = 1; length <= path.size(); ++length) {
+        if (begins[length - 1] && (dots || path[length - 1] != '.')) begins[length] = true;
+      }
+    } else {
+      for (size_t length = path.size(); length > 0; --length) {
+        begins[length] = begins[length - 1] && path[length - 1] == pattern[at];
+      }
+      begins[0] = false;
+    }
   }
+  return begins.back();
 }
 
 [[noreturn]] void refuse(const std::string& pattern, const ModulePolicies::Parameters& parameters) {
@@ -77,19 +86,17 @@ ModulePolicies::ModulePolicies(const Parameters& parameters, const Rules& rules)
 
 struct ModulePolicyScope::Impl {
   PolicyTape tape;
-  ModuleWatch watch;
-  ModuleWatch* outer = nullptr;
+  PolicyScopes::Id scope = 0;
 };
 
 ModulePolicyScope::ModulePolicyScope(const ModulePolicies& policies) : impl_(std::make_unique<Impl>()) {
-  for (const auto& [tensor, place] : policies.shared_table()->places) {
-    if (tensor.has_storage()) impl_->watch.places.emplace(storage_of(tensor), place);
-  }
-  impl_->outer = impl_->tape.recorder()->watch_modules(&impl_->watch);
+  ModulePlaces modules;
+  for (const auto& [parameter, place] : policies.shared_table()->places) modules.add(parameter, place);
+  impl_->scope = impl_->tape.recorder()->push_scope(std::move(modules));
 }
 
 ModulePolicyScope::~ModulePolicyScope() {
-  if (Recorder* const recorder = impl_->tape.recorder()) recorder->unwatch_modules(impl_->outer);
+  if (Recorder* const recorder = impl_->tape.recorder()) recorder->pop_scope(impl_->scope);
 }
 
 }  // namespace remat

@@ -62,14 +62,15 @@ PolicyTape::~PolicyTape() {
 
 struct PolicyScope::Impl {
   PolicyTape tape;
+  PolicyScopes::Id scope = 0;
 };
 
 PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
-  impl_->tape.recorder()->push_scope(policy.shared_rules());
+  impl_->scope = impl_->tape.recorder()->push_scope(policy.shared_rules());
 }
 
 PolicyScope::~PolicyScope() {
-  if (Recorder* const recorder = impl_->tape.recorder()) recorder->pop_scope();
+  if (Recorder* const recorder = impl_->tape.recorder()) recorder->pop_scope(impl_->scope);
 }
 
 at::Tensor keep(const at::Tensor& tensor) {

@@ -202,6 +202,40 @@ TEST(Lifetimes, AScopeAcrossSteps) {
   expect_same_bits(program(false), program(true), "scope across steps");
 }
 
+// Nothing is saved of an evaluation and of frozen layers: what scopes hold for recomputes of it, as values from
+// outside, must go when plain lets go of it.
+TEST(Lifetimes, WhatScopesReadWithoutSavingGoes) {
+  memory::start_accounting();
+  constexpr int64_t kBytes = 1 << 20;
+  const auto deep = [](at::Tensor x, const auto& scope) {
+    for (int block = 0; block < 16; ++block) {
+      [[maybe_unused]] const auto held = scope();
+      x = (x * 2).sin();
+    }
+    return x;
+  };
+  const auto none = [] { return 0; };
+  const auto drop = [] { return std::make_unique<PolicyScope>(Policy::drop_all()); };
+  const auto run = [&](const auto& scope, bool evaluate) {
+    auto weight = torch::ones({kBytes / 4}).requires_grad_();
+    Session session({.budget = {}, .device = c10::kCPU});
+    auto step = session.step();
+    const int64_t before = memory::current();
+    const auto grad = std::make_unique<c10::AutoGradMode>(!evaluate);
+    const auto encoded = deep(torch::linspace(0, 1, kBytes / 4), scope);
+    at::Tensor loss;
+    if (!evaluate) loss = (encoded * weight).sum();
+    const int64_t held = memory::current() - before;
+    if (!evaluate) loss.backward();
+    return std::pair(held / kBytes, weight.grad());
+  };
+  EXPECT_LE(run(drop, true).first, run(none, true).first + 1);  // the last scope's is let go by the next operator
+  const auto [plain, plain_gradient] = run(none, false);
+  const auto [scoped, gradient] = run(drop, false);
+  EXPECT_LE(scoped, plain + 1);
+  EXPECT_TRUE(same_bits(gradient, plain_gradient));
+}
+
 TEST(Lifetimes, AStepInsideAScopeIsRefusedOrExact) {
   const auto program = [](bool with_remat) {
     torch::manual_seed(11);

@@ -1,6 +1,10 @@
 // Policies by the paths of modules, against the same policies opened by hand.
 #include <remat/module_policies.h>
 
+#include <memory>
+#include <thread>
+#include <vector>
+
 #include <remat/memory.h>
 
 #include "run/block_net.h"
@@ -183,6 +187,72 @@ TEST(ModulePolicies, AStepMayEndInside) {
   auto step = session.step();
   net->forward(torch::zeros({2, 4}, at::kLong)).sum().backward();
   EXPECT_EQ(step.end().values_dropped, 0);
+}
+
+// Reassigning a scope begins the new one before it ends the old one.
+TEST(ModulePolicies, MayEndInAnyOrder) {
+  Net net = make_net();
+  const auto parameters = net->named_parameters().pairs();
+  const ModulePolicies first(parameters, {{"blocks.0", Policy::drop_all()}});
+  const ModulePolicies second(parameters, {{"blocks.*", Policy::drop_all()}});
+  const auto replaced = pass(net, [&](const at::Tensor& tokens) {
+    auto scope = std::make_unique<ModulePolicyScope>(first);
+    const at::Tensor x = net->embedding(tokens);
+    scope = std::make_unique<ModulePolicyScope>(second);
+    return net->forward(tokens).square().mean() + x.mean();
+  });
+  EXPECT_EQ(replaced.report.values_dropped, under(net, {{"blocks.*", Policy::drop_all()}}).report.values_dropped);
+  const auto cleared = pass(net, [&](const at::Tensor& tokens) {
+    std::vector<std::unique_ptr<ModulePolicyScope>> scopes;
+    scopes.push_back(std::make_unique<ModulePolicyScope>(second));
+    scopes.push_back(std::make_unique<ModulePolicyScope>(first));
+    const at::Tensor x = net->embedding(tokens);
+    scopes[0].reset();
+    scopes[1].reset();
+    return net->forward(tokens).square().mean() + x.mean();
+  });
+  EXPECT_EQ(cleared.report.values_dropped, 0);
+}
+
+// It goes on on the thread that opened it until the step ends there.
+TEST(ModulePolicies, OfAScopeThatAnotherThreadEndsStayKnown) {
+  Net net = make_net();
+  const auto left = pass(net, [&](const at::Tensor& tokens) {
+    {
+      const ModulePolicies policies(net->named_parameters().pairs(), {{"blocks.*", Policy::drop_all()}});
+      auto scope = std::make_unique<ModulePolicyScope>(policies);
+      std::thread([&] { scope.reset(); }).join();
+    }
+    return net->forward(tokens).square().mean();
+  });
+  EXPECT_GT(left.report.values_dropped, 0);
+  EXPECT_EQ(plain(net).report.values_dropped, 0);
+}
+
+TEST(ModulePolicies, TellParametersInOneBufferApart) {
+  Net net = make_net();
+  const Rules rules = {{"blocks.1", Policy::drop_all()}};
+  const int64_t apart = under(net, rules).report.values_dropped;
+  int64_t elements = 0;
+  for (const auto& parameter : net->parameters()) elements += parameter.numel();
+  const auto buffer = torch::empty({elements});
+  int64_t begin = 0;
+  for (auto& parameter : net->parameters()) {
+    const auto view = buffer.narrow(0, begin, parameter.numel()).view(parameter.sizes());
+    begin += parameter.numel();
+    view.copy_(parameter.detach());
+    parameter.set_data(view);
+  }
+  EXPECT_EQ(under(net, rules).report.values_dropped, apart);
+}
+
+TEST(ModulePolicies, MatchLongPatternsSoon) {
+  const std::string path(60, 'a');
+  std::string pattern;
+  for (int i = 0; i < 20; ++i) pattern += "**a";
+  const auto weight = torch::ones({1});
+  EXPECT_ERROR(ModulePolicies({{path + ".weight", weight}}, {{pattern + "b", Policy::drop_all()}}), "is at");
+  EXPECT_NO_THROW(ModulePolicies({{path + ".weight", weight}}, {{pattern, Policy::drop_all()}}));
 }
 
 TEST(ModulePolicies, OfPathsThatAreNotThereAreRefused) {

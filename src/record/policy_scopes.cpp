@@ -1,0 +1,101 @@
+#include "record/policy_scopes.h"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include "record/recorder.h"
+#include "record/tensor_view.h"
+#include "record/tensors_of.h"
+
+namespace remat {
+
+ModulePlaces::Address ModulePlaces::address_of(const at::Tensor& tensor) {
+  return {storage_of(tensor), tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize())};
+}
+
+void ModulePlaces::add(const at::Tensor& parameter, const ModulePlace& place) {
+  if (!parameter.has_storage()) return;
+  if (places_.emplace(address_of(parameter), place).second) {
+    storages_.emplace_back(StoragePtr::reclaim_copy(storage_of(parameter)));
+  }
+}
+
+const ModulePlace* ModulePlaces::find(c10::ArrayRef<const c10::IValue> inputs) const {
+  const ModulePlace* place = nullptr;
+  for (const c10::IValue& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (place != nullptr || !tensor.defined() || !tensor.has_storage()) return;
+      const Address address = address_of(tensor);
+      const auto behind = places_.upper_bound(address);
+      if (behind == places_.begin()) return;
+      const auto& [start, found] = *std::prev(behind);
+      if (start.first == address.first) place = &found;
+    });
+  }
+  return place;
+}
+
+PolicyScopes::Id PolicyScopes::open(PolicyRules rules) {
+  scopes_.push_back({++last_, {0, std::move(rules)}, nullptr});
+  return last_;
+}
+
+PolicyScopes::Id PolicyScopes::open(ModulePlaces modules) {
+  scopes_.push_back({++last_, {}, std::make_unique<const ModulePlaces>(std::move(modules))});
+  ++following_;
+  return last_;
+}
+
+void PolicyScopes::close(Id id) {
+  const auto scope = std::ranges::find(scopes_, id, &Scope::id);
+  if (scope == scopes_.end()) return;
+  if (scope->modules != nullptr) --following_;
+  scopes_.erase(scope);
+}
+
+void PolicyScopes::enter_module(c10::ArrayRef<const c10::IValue> inputs) {
+  for (Scope& scope : scopes_ | std::views::reverse) {
+    if (scope.modules == nullptr) return;  // a user's scope inside decides
+    // One that reads no parameter goes on with what the last module made.
+    if (const ModulePlace* const place = scope.modules->find(inputs)) scope.place = *place;
+  }
+}
+
+const Policy::Rules* PolicyScopes::rules() const {
+  for (const Scope& scope : scopes_ | std::views::reverse) {
+    if (scope.place.rules != nullptr) return scope.place.rules.get();
+  }
+  return nullptr;
+}
+
+PolicyScopes::Region PolicyScopes::outermost() const {
+  for (const Scope& scope : scopes_) {
+    if (scope.place.rules != nullptr) return {scope.id, scope.place.region};
+  }
+  return {};
+}
+
+PolicyScopes::Id Recorder::push_scope(PolicyRules rules) {
+  const PolicyScopes::Id id = scopes_.open(std::move(rules));
+  scopes_changed();
+  return id;
+}
+
+PolicyScopes::Id Recorder::push_scope(ModulePlaces modules) { return scopes_.open(std::move(modules)); }
+
+void Recorder::pop_scope(PolicyScopes::Id id) {
+  scopes_.close(id);
+  scopes_changed();
+}
+
+void Recorder::scopes_changed() {
+  const PolicyScopes::Region region = scopes_.outermost();
+  if (region == root_region_) return;
+  root_region_ = region;
+  const std::lock_guard lock(tape_->mutex);
+  if (root_scope_ != 0) tape_->close_scope(root_scope_);
+  root_scope_ = region == PolicyScopes::Region() ? 0 : tape_->open_scope();
+}
+
+}  // namespace remat
