@@ -58,6 +58,23 @@ class OpaqueRegion {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Code that a compiler made runs on this thread, and the operators that it calls are recorded. Nobody is given
+/// pointers to what they make before the region ends: no checksum is taken where an operator reads it there, to tell
+/// later whether somebody has written to it unseen. Regions nest.
+class CompiledRegion {
+ public:
+  CompiledRegion();
+  ~CompiledRegion();
+  CompiledRegion(const CompiledRegion&) = delete;
+  CompiledRegion& operator=(const CompiledRegion&) = delete;
+  /// On the thread of the constructor. A second call does nothing.
+  void end();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 // ---- What happens to memory ----
 
 /// The memory of `tensor` is about to be given to somebody who may read and write it as such, as by .numpy() and

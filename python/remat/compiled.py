@@ -186,7 +186,11 @@ class _Graph:
                 results, updated = _C.call_graph(self.name, inputs)
             else:
                 updated = _replace_by_copies(inputs, self.written)
-                results = call(graph, inputs)
+                region = _C.CompiledRegion()
+                try:
+                    results = call(graph, inputs)
+                finally:
+                    region.end()
         for tensor, contents in zip(written, updated):
             tensor.copy_(contents)
         return results

@@ -51,6 +51,9 @@ void bind_scopes(py::module_& m) {
   m.def("is_in_nested_backward", &ParameterUpdate::is_in_nested_backward);
   m.def("keep", &keep);
   py::class_<extension::OpaqueRegion>(m, "OpaqueRegion").def(py::init<>()).def("end", &extension::OpaqueRegion::end);
+  py::class_<extension::CompiledRegion>(m, "CompiledRegion")
+      .def(py::init<>())
+      .def("end", &extension::CompiledRegion::end);
   m.def("note_compilation", &extension::note_compilation);
   m.def("is_recording", &extension::is_recording);
   m.def("recorded_operators", &extension::recorded_operators, py::call_guard<py::gil_scoped_release>());

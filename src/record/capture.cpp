@@ -108,7 +108,8 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   argument.value = read(tensor, overwritten);
   if (tape.values[argument.value].unheld) pending.unheld.push_back(argument.value);
   argument.view = TensorView(impl);
-  if (!overwritten && !pending.inside_wrapper && tape.may_change_unseen(argument.value, tensor)) {
+  const bool in_hands = !pending.inside_wrapper && argument.value < first_compiled_;
+  if (!overwritten && in_hands && tape.may_change_unseen(argument.value, tensor)) {
     const Value& value = tape.values[argument.value];
     const ByteRange reach = reach_of(impl);
     const bool known = value.filled && value.checksum != 0 && reach.begin == 0 && reach.end == value.extent;

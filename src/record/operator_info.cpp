@@ -161,7 +161,8 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
   const std::string_view base(schema.name());
   const Kernels kernels = kernels_of(handle);
-  info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::");
+  info.blank = base == "compiled::empty_strided";  // of python/src/compiled.cpp
+  info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::") && !info.blank;
   info.own_autograd = info.foreign || kernels.own_autograd;
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic =
@@ -171,7 +172,6 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
 
   const auto& arguments = schema.arguments();
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
-  info.blank = base == "compiled::empty_strided";  // of python/src/compiled.cpp
   if (info.blank) info.workspace_result = 0;
   info.fills_result = contains(kFillingFactories, base);
   info.overwrites = contains(kFills, base);

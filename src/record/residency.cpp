@@ -303,7 +303,8 @@ void Residency::follow(ValueId leaf, const StoragePtr& storage) {
 void Residency::evict(ValueId id) {
   Value& value = values_[id];
   value.evicted_while_lent = value.is_handed_out(*value.kept);
-  if ((verify || value.evicted_while_lent) && value.comparable() && value.checksum == 0) {
+  const bool may_be_written_to = value.evicted_while_lent || (value.watched && value.kept->device().is_cpu());
+  if ((verify || may_be_written_to) && value.comparable() && value.checksum == 0) {
     value.checksum = checksum(*value.kept, {0, value.extent});
   }
   ++counts_.evicted_values;

@@ -37,6 +37,16 @@ static std::atomic<int64_t> g_compilations = 0;
 void note_compilation() { ++g_compilations; }
 int64_t compilations() { return g_compilations; }
 
+namespace {
+
+/// Null where `tape` is no longer recorded on: the step ended inside of the region.
+Recorder* recorder_of(const std::shared_ptr<Tape>& tape) {
+  Recorder* const recorder = Recorder::current();
+  return recorder != nullptr && recorder->tape() == tape ? recorder : nullptr;
+}
+
+}  // namespace
+
 struct OpaqueRegion::Impl {
   std::shared_ptr<Tape> tape;  ///< that its recorder writes
 };
@@ -52,9 +62,26 @@ OpaqueRegion::~OpaqueRegion() { end(); }
 
 void OpaqueRegion::end() {
   if (impl_ == nullptr) return;
-  // The step may have ended inside of the region.
+  if (Recorder* const recorder = recorder_of(impl_->tape)) recorder->end_opaque();
+  impl_.reset();
+}
+
+struct CompiledRegion::Impl {
+  std::shared_ptr<Tape> tape;  ///< that its recorder writes
+};
+
+CompiledRegion::CompiledRegion() {
   Recorder* const recorder = Recorder::current();
-  if (recorder != nullptr && recorder->tape() == impl_->tape) recorder->end_opaque();
+  if (recorder == nullptr) return;
+  impl_ = std::make_unique<Impl>(Impl{recorder->tape()});
+  recorder->begin_compiled();
+}
+
+CompiledRegion::~CompiledRegion() { end(); }
+
+void CompiledRegion::end() {
+  if (impl_ == nullptr) return;
+  if (Recorder* const recorder = recorder_of(impl_->tape)) recorder->end_compiled();
   impl_.reset();
 }
 

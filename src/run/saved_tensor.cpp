@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/ledger.h"
-#include "record/checksum.h"
 #include "record/raise.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -96,7 +95,6 @@ bool SavedTensor::bind_to(const at::Tensor& tensor) {
   }
   value_ = id;
   view_ = TensorView(impl);
-  if (tape_->may_change_unseen(id, tensor)) checksum_ = checksum(impl);
   unpacked_in_ = tape_->add_saved(id, StoragePtr::reclaim_copy(storage));
   return true;
 }
@@ -144,17 +142,6 @@ void SavedTensor::check_data() const {
               "operator such as copy_(), or assign after backward"));
 }
 
-/// No replay gives contents that were written through a pointer before the tensor was saved.
-void SavedTensor::check_contents(const at::Tensor& tensor) const {
-  if (checksum_ == 0 || checksum_ == checksum(*tensor.unsafeGetTensorImpl())) return;
-  std::ostringstream message;
-  message << "[backward] " << tape_->program[tape_->values[value_].producer].info->name
-          << " cannot be repeated: its result of shape " << tensor.sizes()
-          << " was written to through a pointer or .data before it was saved for backward; write to a tensor"
-          << " made by a factory such as torch::empty, or mark the result with remat::keep()";
-  raise(Error(message.str()));
-}
-
 at::Tensor SavedTensor::call_unpack_hook() {
   if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
@@ -184,7 +171,6 @@ at::Tensor SavedTensor::unpack() {
     return tensor;
   }
   ValueId id = kNone;
-  bool dropped = false;
   StoragePtr storage;
   {
     const std::lock_guard lock(tape_->mutex);
@@ -193,11 +179,9 @@ at::Tensor SavedTensor::unpack() {
     id = tape_->values.latest(value_);
     if (tape_->values.trace != nullptr) tape_->values.trace->used(id);
     storage = tape_->values.emptied(id);  // plain would read the new contents
-    dropped = storage == nullptr && tape_->values.alive(id) == nullptr;
   }
   if (storage == nullptr) storage = materialize(*tape_, id);
   at::Tensor tensor = view_.over(storage);
-  if (dropped && id == value_) check_contents(tensor);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
   const uint32_t round = tape_->values[id].round;

@@ -40,7 +40,6 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   void check_data() const;
   /// "a tensor that was saved for backward, a result of aten::sin, of shape [2, 3]"
   std::string description() const;
-  void check_contents(const at::Tensor& tensor) const;
 
   std::shared_ptr<Tape> tape_;
   at::Tensor alias_;
@@ -52,7 +51,6 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   TensorView view_;
   c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};
   uint32_t version_ = 0;
-  uint64_t checksum_ = 0;     ///< of what it saved where pointers may have written to it; 0: not taken
   bool unbound_ = false;      ///< registered with the recorder, alias_ holds the tensor until bind()
   uint32_t unpacked_in_ = 0;  ///< the value's round in which it was unpacked last
 };

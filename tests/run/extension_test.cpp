@@ -76,6 +76,45 @@ TEST(Extension, NothingIsRecordedInAnOpaqueRegion) {
   EXPECT_EQ(operators(true), operators(false) - 1);
 }
 
+// What compiled code does not do, and outside of a region would be an error.
+TEST(Extension, WritesThroughPointersInACompiledRegionAreNotLookedFor) {
+  const auto step_of = [](bool compiled) {
+    Session session;
+    const auto x = torch::ones({64}).requires_grad_();
+    auto step = session.step();
+    std::optional<PolicyScope> drop(Policy::drop_all());
+    std::optional<extension::CompiledRegion> region;
+    if (compiled) region.emplace();
+    at::Tensor table = torch::linspace(0, 1, 64).sin();
+    table.data_ptr<float>()[3] = 7;
+    const at::Tensor product = (x + table).sin();
+    if (compiled) region->end();
+    region.reset();  // has ended, and ends nothing more
+    table = at::Tensor();
+    drop.reset();
+    product.sum().backward();
+  };
+  EXPECT_NO_THROW(step_of(true));
+  EXPECT_THROW(step_of(false), Error);
+}
+
+TEST(Extension, WritesThroughPointersToResultsOfACompiledRegionAreSeen) {
+  Session session;
+  const auto x = torch::ones({64}).requires_grad_();
+  auto step = session.step();
+  std::optional<PolicyScope> drop(Policy::drop_all());
+  at::Tensor table;
+  {
+    const extension::CompiledRegion region;
+    table = torch::linspace(0, 1, 64).sin();
+  }
+  table.data_ptr<float>()[3] = 7;
+  const at::Tensor product = (x + table).sin();
+  table = at::Tensor();
+  drop.reset();
+  EXPECT_THROW(product.sum().backward(), Error);
+}
+
 TEST(Extension, CountsForeignMemoryOnce) {
   memory::start_accounting();
   std::vector<float> foreign(1024);

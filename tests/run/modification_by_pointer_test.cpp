@@ -87,6 +87,19 @@ TEST(Modification, ThroughAPointerOfAnOperatorsResult) {
   }
 }
 
+// Plain's saved tensor has the other contents then, which no recompute gives.
+TEST(Modification, ThroughAPointerOfASavedResult) {
+  PolicyScope scope(Policy::drop_all());
+  auto x = torch::randn({4, 8}).requires_grad_();
+  at::Tensor y;
+  {
+    const auto mask = x.detach().clone();
+    y = x.sin() * mask;
+    mask.data_ptr<float>()[3] = 7;
+  }
+  EXPECT_THROW(y.sum().backward(), Error);
+}
+
 TEST(Modification, ThroughDataAfterTheScope) {
   auto x = torch::randn({4, 8}).requires_grad_();
   auto h = x * 2;
