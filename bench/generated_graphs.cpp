@@ -123,7 +123,7 @@ void StepWriter::forward() {
     for (const int32_t v : graph_.operators[o].results) last_reader_[v] = o;
     for (const int32_t v : saved_by_[o]) ++uses_[v];
   }
-  std::vector<std::vector<int32_t>> ends(graph_.operators.size());
+  std::vector<std::vector<int32_t>> ends(saved_by_.size());
   for (size_t v = 0; v < values; ++v) {
     if (graph_.values[v].producer < 0) continue;
     ends[last_reader_[v]].push_back(static_cast<int32_t>(v));
