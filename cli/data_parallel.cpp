@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include "cli/gloo_group.h"
+#include "cli/settings.h"
 
 namespace remat::cli {
 namespace {
@@ -25,7 +26,10 @@ Store store_of(const RankPlace& place) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(std::strtoul(std::getenv("MASTER_PORT"), nullptr, 10));
   options.isServer = place.rank == 0 && (kept == nullptr || std::string(kept) != "True");
-  return c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options);
+  // A store that outlives a restart has the keys of those that met before.
+  const char* const restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  return c10::make_intrusive<c10d::PrefixStore>(
+      restart == nullptr ? "0" : restart, c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options));
 }
 
 at::Tensor empty_bytes(size_t size) { return at::empty({static_cast<int64_t>(size)}, at::kByte); }
@@ -39,11 +43,17 @@ at::Tensor tensor_of(const char* bytes, size_t size) {
 
 class Connected : public DataParallel {
  public:
-  Connected(zoo::Model& model, const RankPlace& place)
+  Connected(zoo::Model& model, const RankPlace& place, const nlohmann::json& options)
       : model_(model),
         store_(store_of(place)),
         group_(make_gloo_group(store_, place.rank, place.size, "model")),
-        agreement_(make_gloo_group(store_, place.rank, place.size, "agreement")) {}
+        agreement_(make_gloo_group(store_, place.rank, place.size, "agreement")) {
+    const auto first = nlohmann::json::parse(Connected::broadcast(options.dump()));
+    if (const std::string different = differences(first, options); !different.empty()) {
+      throw Error("[ranks] rank 0 was started with " + different + "; give rank " + std::to_string(place.rank) +
+                  " the same options and data");
+    }
+  }
 
   int rank() const override { return group_->getRank(); }
   int size() const override { return group_->getSize(); }
@@ -111,7 +121,8 @@ class Connected : public DataParallel {
 
 class Replicated final : public Connected {
  public:
-  Replicated(zoo::Model& model, const RankPlace& place) : Connected(model, place) {
+  Replicated(zoo::Model& model, const RankPlace& place, const nlohmann::json& options)
+      : Connected(model, place, options) {
     const torch::NoGradGuard no_grad;
     for (const at::Tensor& parameter : model.parameters()) {
       std::vector<at::Tensor> sent = {parameter.detach()};
@@ -147,7 +158,7 @@ class Replicated final : public Connected {
 
 class Sharded final : public Connected {
  public:
-  Sharded(zoo::Model& model, const RankPlace& place) : Connected(model, place) {
+  Sharded(zoo::Model& model, const RankPlace& place, const nlohmann::json& options) : Connected(model, place, options) {
     if (model.block_parameters().empty()) {
       throw Error("[train] this model does not say what parameters its blocks have; leave --shard out");
     }
@@ -211,9 +222,10 @@ class Sharded final : public Connected {
 
 }  // namespace
 
-std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& model, const RankPlace& place, bool shard) {
-  if (shard) return std::make_unique<Sharded>(model, place);
-  return std::make_unique<Replicated>(model, place);
+std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& model, const RankPlace& place, bool shard,
+                                                 const nlohmann::json& options) {
+  if (shard) return std::make_unique<Sharded>(model, place, options);
+  return std::make_unique<Replicated>(model, place, options);
 }
 
 }  // namespace remat::cli

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <remat/ranks.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/rank_place.h"
 #include "cli/training_state.h"
@@ -20,9 +21,10 @@ namespace remat::cli {
 class DataParallel {
  public:
   /// Connects with the others. `shard`: each holds its part of parameters and gradients (remat::ShardedParameters),
-  /// else all of them, and averages the gradients after each backward pass. `model` must outlive it. Throws Error where
-  /// remat was built without c10d and Gloo.
-  static std::unique_ptr<DataParallel> join(zoo::Model& model, const RankPlace& place, bool shard);
+  /// else all of them, and averages the gradients after each backward pass. `options`: what must be the same in all
+  /// processes. `model` must outlive it. Throws Error where they differ, or remat was built without c10d and Gloo.
+  static std::unique_ptr<DataParallel> join(zoo::Model& model, const RankPlace& place, bool shard,
+                                            const nlohmann::json& options);
   virtual ~DataParallel() = default;
 
   virtual int rank() const = 0;

@@ -2,7 +2,9 @@
 
 #include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <initializer_list>
 
 #include <unistd.h>
@@ -10,19 +12,33 @@
 namespace remat::cli {
 namespace {
 
+constexpr int64_t kOneSignal = 100;  // milliseconds
+
 volatile std::sig_atomic_t noted_signal = 0;
 volatile std::sig_atomic_t polite_stops = 0;
 volatile std::sig_atomic_t removes = 0;
+timespec noted_at;
 char path_to_remove[PATH_MAX];  // a handler may not allocate
 
+/// Since the first signal was noted.
+bool is_soon_after() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (now.tv_sec - noted_at.tv_sec) * 1000 + (now.tv_nsec - noted_at.tv_nsec) / 1'000'000 < kOneSignal;
+}
+
 void handle(int signal) {
-  const bool wait = polite_stops > 0 && (noted_signal == 0 || signal == SIGPIPE);
+  const bool wait = polite_stops > 0 && (noted_signal == 0 || signal == SIGPIPE || is_soon_after());
   if (!wait) {
     if (removes != 0) unlink(path_to_remove);
     _exit(128 + (noted_signal != 0 ? noted_signal : signal));
   }
-  if (noted_signal == 0) noted_signal = signal;
+  if (noted_signal != 0) return;
+  clock_gettime(CLOCK_MONOTONIC, &noted_at);
+  noted_signal = signal;
 }
+
+void note(int signal) { noted_signal = signal; }
 
 }  // namespace
 
@@ -37,6 +53,11 @@ void catch_signals() {
     if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void leave_signals_to_parent() {
+  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) std::signal(signal, SIG_IGN);
+  std::signal(SIGUSR1, note);
 }
 
 PoliteStop::PoliteStop() { polite_stops = polite_stops + 1; }

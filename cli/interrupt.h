@@ -12,8 +12,13 @@ namespace remat::cli {
 /// to go on: they stay ignored.
 void catch_signals();
 
+/// From now on what becomes of this process is up to the one that started it, of whose group it is: signals to the
+/// group are ignored, and SIGUSR1, by which that one passes its own on, is noted.
+void leave_signals_to_parent();
+
 /// While one of these lives, the first signal is only noted; a second one (but not of a closed pipe, which every
-/// further line of progress meets again) ends the process at once.
+/// further line of progress meets again) ends the process at once. `timeout` and others send the same twice, to the
+/// process and to its group: within a tenth of a second, two signals are one.
 class PoliteStop {
  public:
   PoliteStop();

@@ -62,6 +62,8 @@ void follow(Trainer& trainer) {
     try {
       carry_out(order, trainer);
     } catch (const BudgetError&) {  // the first process has it too
+    } catch (const UnreadExamples& error) {
+      std::fprintf(stderr, "remat: %s\n", error.what());
     } catch (const std::exception& error) {
       if (!goes_on_after(order, std::current_exception())) throw;
       std::fprintf(stderr, "remat: %s\n", error.what());

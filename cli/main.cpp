@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <c10/util/Exception.h>
@@ -16,6 +17,7 @@
 #include "cli/compare.h"
 #include "cli/fit.h"
 #include "cli/interrupt.h"
+#include "cli/lost_connection.h"
 #include "cli/options.h"
 #include "cli/plan.h"
 #include "cli/record.h"
@@ -31,6 +33,14 @@ using remat::cli::interrupted;
 constexpr int kFailure = 1;
 constexpr int kUsage = 2;
 constexpr int kBudget = 3;
+
+/// A file or socket that is opened later must not be taken for a standard stream that is closed. Writing to that is an
+/// error all the same.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != stream) return;
+  }
+}
 
 int fail(int code, const std::string& message) {
   std::fflush(stdout);
@@ -90,6 +100,7 @@ int run(const remat::cli::Command& command) {
 
 int main(int count, char** words) {
   using namespace remat::cli;
+  occupy_closed_streams();
   try {
     return finish_output(run(parse_options({words + 1, words + count})));
   } catch (const UsageError& error) {
@@ -103,6 +114,7 @@ int main(int count, char** words) {
   } catch (const std::bad_alloc&) {
     return fail(kFailure, "[memory] the machine has no memory left; lower --batch or give a --budget");
   } catch (const std::exception& error) {
+    if (is_lost_connection(error)) return fail(kFailure, kLostConnection);
     return fail(kFailure, "[internal] " + std::string(error.what()) + "; please report this");
   }
 }

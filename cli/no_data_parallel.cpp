@@ -5,7 +5,8 @@
 
 namespace remat::cli {
 
-std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& /*model*/, const RankPlace& /*place*/, bool /*shard*/) {
+std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& /*model*/, const RankPlace& /*place*/, bool /*shard*/,
+                                                 const nlohmann::json& /*options*/) {
   throw Error(
       "[ranks] this remat was built without c10d; install Gloo's headers (Debian's package libgloo-dev), build it "
       "against "

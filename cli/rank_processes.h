@@ -5,19 +5,32 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cli/training_process.h"
 
 namespace remat::cli {
 
+/// A file that processes can open by its path while this one lives, and that is in no folder.
+class MeetingPlace {
+ public:
+  MeetingPlace();
+  ~MeetingPlace();
+  MeetingPlace(const MeetingPlace&) = delete;
+  MeetingPlace& operator=(const MeetingPlace&) = delete;
+
+  /// In processes that were forked from this one.
+  std::string path() const;
+
+ private:
+  int file_;
+};
+
 class RankProcesses final : public ModelTraining {
  public:
   /// Starts `task.settings.ranks` processes, as TrainingProcess does. Throws what their trainers throw.
   explicit RankProcesses(const TrainingTask& task);
-  ~RankProcesses() override;
-  RankProcesses(const RankProcesses&) = delete;
-  RankProcesses& operator=(const RankProcesses&) = delete;
 
   /// The mean loss, the longest time, bytes and report of the process that peaked highest. Throws what the first
   /// process to fail throws: another's BudgetError is told to all, and not thrown where there is the original.
@@ -27,17 +40,26 @@ class RankProcesses final : public ModelTraining {
   using ModelTraining::write;
   int64_t steps_done() const override { return steps_done_; }
   ParameterCount parameter_count() const override { return parameter_count_; }
-  /// Of all processes together.
+  /// Of the process that has the most.
   int64_t current_bytes() const override;
+  /// Has one of them ended? Then there is no state any more.
+  bool is_between_steps() const override { return ended_; }
 
  private:
-  /// What each process answers. Throws what the first process to fail throws.
-  std::vector<std::string> answers(const std::string& order);
+  template <class F>
+  using Answers = std::vector<std::invoke_result_t<F, TrainingProcess&>>;
 
-  std::string folder_;  ///< where they meet
+  template <class F>
+  Answers<F> of_each(const std::string& order, const F& call);
+  /// All processes do what `order` says at the same time; `answer` reads what each gives.
+  template <class F>
+  Answers<F> together(const std::string& order, const F& answer);
+
+  MeetingPlace meeting_place_;
   std::vector<std::unique_ptr<TrainingProcess>> processes_;
   ParameterCount parameter_count_;
   int64_t steps_done_ = 0;
+  bool ended_ = false;
 };
 
 }  // namespace remat::cli

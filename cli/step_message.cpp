@@ -9,6 +9,8 @@
 #include <remat/error.h>
 #include <remat/report.h>
 
+#include "cli/lost_connection.h"
+
 namespace remat::cli {
 namespace {
 
@@ -72,6 +74,8 @@ std::string error_message(const std::exception_ptr& error) {
                     {"needed_bytes", budget.needed_bytes()}};
     if (budget.smallest_known_bytes()) message["smallest_known_bytes"] = *budget.smallest_known_bytes();
     return dump(message);
+  } catch (const UnreadExamples& unread) {
+    return dump({{"error", "unread"}, {"message", unread.what()}});
   } catch (const Error& users) {
     return dump({{"error", "user"}, {"message", users.what()}});
   } catch (const c10::Error& torch) {
@@ -79,6 +83,7 @@ std::string error_message(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return dump({{"error", "memory"}});
   } catch (const std::exception& other) {
+    if (is_lost_connection(other)) return dump({{"error", "user"}, {"message", kLostConnection}});
     return dump({{"error", "internal"}, {"message", other.what()}});
   }
 }
@@ -90,6 +95,7 @@ void throw_if_error(const std::string& line) {
   if (kind == "memory") throw std::bad_alloc();
   const auto text = message.at("message").get<std::string>();
   if (kind == "user") throw Error(text);
+  if (kind == "unread") throw UnreadExamples(text);
   if (kind != "budget") throw InternalError(text);
   std::optional<int64_t> smallest;
   if (message.contains("smallest_known_bytes")) smallest = message.at("smallest_known_bytes").get<int64_t>();

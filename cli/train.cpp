@@ -57,7 +57,7 @@ void check_before_training(const TrainSettings& settings) {
 // One of several processes that others have started, but the first.
 int run_following_rank(const TrainingTask& task, const RankPlace& place) {
   follow(*make_trainer(task, place));
-  return interrupted() == 0 ? 0 : 128 + interrupted();
+  return 0;  // whether a signal has stopped the training is up to the first
 }
 
 std::unique_ptr<ModelTraining> begin_training(const TrainingTask& task, const std::optional<RankPlace>& place) {
@@ -69,9 +69,12 @@ std::unique_ptr<ModelTraining> begin_training(const TrainingTask& task, const st
 }  // namespace
 
 int run_train(const TrainSettings& settings) {
-  if (settings.model.task == kReinforce) return run_game(settings);
-  check_results(settings);
   const auto place = place_from_environment();
+  if (settings.model.task == kReinforce) {
+    if (place) throw UsageError("[options] --task rl plays in one process; start it without torchrun");
+    return run_game(settings);
+  }
+  check_results(settings);
   const bool follows = place && place->rank > 0;
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty() && !follows) lock.emplace(settings.checkpoint);  // before it is looked at
@@ -117,6 +120,7 @@ int run_train(const TrainSettings& settings) {
     try {
       save_state(settings.checkpoint);
     } catch (const Error& error) {
+      if (training->is_between_steps()) throw;
       // A disk can be full for a moment; the training is worth more than this checkpoint. The last one decides.
       std::fprintf(stderr, "\nremat: %s; training goes on\n", error.what());
     }

@@ -19,8 +19,13 @@ class Contradictions {
   void refuse_ineffective(const std::string& option, const std::string& cause_name, const std::string& cause) const {
     const bool on_line = options_.on_command_line.contains(option), in_config = options_.in_config.contains(option);
     // The command line comes first: what it makes idle in the file may stay there.
-    if (!on_line && !(in_config && options_.in_config.contains(cause_name))) return;
+    if (!on_line && !(in_config && from_config(cause_name))) return;
     throw UsageError(where({option, cause_name}) + option + " has no effect with " + cause + "; leave one of them out");
+  }
+
+  /// `option` and `other` are both given, wherever, and do not work together.
+  [[noreturn]] void refuse_together(const std::string& option, const std::string& other) const {
+    throw UsageError(where({option, other}) + option + " does not work with " + other + " yet; leave one of them out");
   }
 
   /// `option` has no effect without `needed`.
@@ -152,8 +157,8 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
     for (const auto* option : {"--lora-alpha", "--lora-targets", "--save-adapter"}) {
       contradictions.refuse_alone(option, "--lora");
     }
-  } else {
-    contradictions.refuse_ineffective("--shard", "--lora", "--lora yet");
+  } else if (settings.shard) {
+    contradictions.refuse_together("--shard", "--lora");
   }
   if (model.directory.empty()) contradictions.refuse_alone("--save-adapter", "--hf");
   if (model.directory.empty() && !settings.save_model.empty()) {
@@ -165,16 +170,13 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                      std::to_string(settings.accumulate) + " is more than --batch " + std::to_string(settings.batch) +
                      ", and a micro-batch needs an example; change one of them");
   }
-  if (settings.accumulate > 1) {
-    contradictions.refuse_ineffective("--shard", "--accumulate", "--accumulate yet");
-  }
-  if (settings.clip > 0) contradictions.refuse_ineffective("--shard", "--clip", "--clip yet");
-  if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "--ranks 1");
-  if (settings.ranks > 1) {
-    if (settings.batch % settings.ranks != 0) {
-      throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
-                       " is not a multiple of --ranks " + std::to_string(settings.ranks) + "; change one of them");
-    }
+  if (settings.shard && settings.accumulate > 1) contradictions.refuse_together("--shard", "--accumulate");
+  if (settings.shard && settings.clip > 0) contradictions.refuse_together("--shard", "--clip");
+  if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "one process");
+  if (settings.batch % settings.ranks != 0) {
+    throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
+                     " is not a multiple of the " + std::to_string(settings.ranks) +
+                     " processes that share it; change one of them");
   }
   if (settings.optimizer_in_backward) {
     if (settings.clip > 0) {
@@ -182,10 +184,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                        "--clip needs all gradients at once, and --optimizer-in-backward frees each as soon as it is "
                        "complete; leave one of them out");
     }
-    if (settings.ranks > 1) {
-      contradictions.refuse_ineffective("--optimizer-in-backward", "--ranks",
-                                        "--ranks " + std::to_string(settings.ranks) + " yet");
-    }
+    if (settings.ranks > 1) contradictions.refuse_together("--optimizer-in-backward", "--ranks");
   }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");

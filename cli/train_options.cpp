@@ -47,11 +47,13 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.add("--label-column", options.settings.columns.label, "Column of the labels (classify)")->type_name("NAME");
   add.file("--hf", model.directory,
            "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert for "
-           "mlm and classify), model.safetensors, tokenizer")
+           "mlm and classify; vit for pictures), model.safetensors, tokenizer")
       ->type_name("DIR");
-  add.choice("--model", model.kind, models,
-             "gpt: predict every next byte. mlp: predict the byte after a window. The others classify\npictures" +
-                 std::string(train ? "; dqn plays (rl)" : ""));
+  add.choice(
+      "--model", model.kind, models,
+      "gpt: predict every next byte. mlp: predict the byte after a window. resnet18, resnet20,\nresnet50, resnet56 "
+      "and vit classify pictures" +
+          std::string(train ? "; dqn plays (rl)" : ""));
   add.count(
       "--image-size", options.image_size,
       "Pixels on each side of what these see (224; MNIST, CIFAR: 32): the shorter side is\nresized to it, and the "
@@ -154,10 +156,11 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
              "Update each parameter as soon as its gradient is complete, and free the\ngradient: the same bits, and "
              "gradients are never all in memory; in one process");
-    add.count("--ranks", settings.ranks,
-              "Processes that train together, each on its part of every batch (c10d, Gloo);\nunder torchrun, which says "
-              "how many, leave it out",
-              kMostRanks);
+    add.count(
+        "--ranks", settings.ranks,
+        "Processes that train together, each on its part of every batch (c10d, Gloo);\nunder torchrun, which says "
+        "how many, leave it out",
+        kMostRanks);
     add.flag(
         "--shard", settings.shard,
         "With --ranks or torchrun: each process holds its part of parameters, gradients\nand optimizer state, and the "
@@ -177,9 +180,10 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.file("--save-adapter", settings.save_adapter,
              "With --lora and --hf: write the factors to this directory, as peft loads them")
         ->type_name("DIR");
-    add.flag("--resume", settings.resume,
-             "Continue from the checkpoint; every loss has the bits it would have had. With\nas many --ranks as saved it, "
-             "all with --shard or none");
+    add.flag(
+        "--resume", settings.resume,
+        "Continue from the checkpoint; every loss has the bits it would have had. With\nas many --ranks as saved it, "
+        "all with --shard or none");
   }
   add.file("--json", settings.json, "Write settings and every step's results here");
   add.file("--config", options.config,

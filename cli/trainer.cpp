@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
@@ -47,6 +49,18 @@ class Autocast {
   bool before_;
 };
 
+/// While it lives, dropout is off, and batch normalization takes its running statistics.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(zoo::Model& model) : model_(model) { model_.eval(); }
+  ~EvaluationMode() { model_.train(); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  zoo::Model& model_;
+};
+
 }  // namespace
 
 struct Trainer::Impl {
@@ -72,22 +86,40 @@ struct Trainer::Impl {
     return data.training_batch(step, place ? place->rank * rows : 0, rows);
   }
 
+  /// Several processes all read their examples, or none goes on: the others would wait for it. Nothing where a signal
+  /// was noted and `may_stop`.
+  std::optional<Batch> read_together(const std::function<Batch()>& read, bool may_stop) {
+    if (!parallel) return may_stop && interrupted() != 0 ? std::nullopt : std::optional(read());
+    std::optional<Batch> batch;
+    std::string problem;
+    try {
+      batch = read();
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    const auto counts = parallel->sums({problem.empty() ? 0.0 : 1.0, may_stop && interrupted() != 0 ? 1.0 : 0.0});
+    if (!problem.empty()) throw UnreadExamples(problem);
+    if (counts[0] > 0) {
+      throw UnreadExamples("[ranks] another process cannot read its examples; its own message says why");
+    }
+    return counts[1] > 0 ? std::nullopt : batch;
+  }
+
   std::optional<Evaluation> evaluate() {
     const torch::NoGradGuard no_grad;
     const Autocast autocast(settings.precision == "bf16");
     if (parallel) parallel->broadcast_buffers();
-    model->eval();
+    const EvaluationMode evaluation(*model);
     double loss = 0, right = 0, count = 0;
     const int64_t batches = held_out->evaluation_batches();
     const int64_t rank = place ? place->rank : 0, ranks = place ? place->size : 1;
     // All processes make as many passes, since shards are gathered in each: one without a batch repeats the last.
     for (int64_t first = 0; first < batches; first += ranks) {
-      if (!place && interrupted() != 0) {
-        model->train();
-        return std::nullopt;
-      }
       const bool own = first + rank < batches;
-      for (const Batch& part : micro_batches(held_out->evaluation_batch(own ? first + rank : batches - 1))) {
+      const auto read = [&] { return held_out->evaluation_batch(own ? first + rank : batches - 1); };
+      const auto batch = read_together(read, /*may_stop=*/true);
+      if (!batch) return std::nullopt;
+      for (const Batch& part : micro_batches(*batch)) {
         const auto logits = parallel ? parallel->run([&] { return forward(part.input); }) : forward(part.input);
         if (!own) continue;
         loss += loss_of(logits, part.target).item<double>() * static_cast<double>(part.target.size(0));
@@ -95,7 +127,6 @@ struct Trainer::Impl {
         if (!held_out->labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<double>();
       }
     }
-    model->train();
     std::vector<double> sums = {loss, right, count};
     if (parallel) sums = parallel->sums(sums);
     Evaluation result{.loss = sums[0] / sums[2], .accuracy = std::nullopt};
@@ -203,7 +234,8 @@ struct Trainer::Impl {
     result.baseline_bytes = memory::current();
     for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, result.step));
     try {
-      result.loss = learn(read_batch(result.step), result);
+      const auto read = [&] { return read_batch(result.step); };
+      result.loss = learn(*read_together(read, /*may_stop=*/false), result);
     } catch (...) {
       // As if the step had never begun: it can be tried again, or the state saved. But not where is_between_steps().
       if (parallel) parallel->reset();
@@ -244,7 +276,13 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
   impl_->model = make_model(settings.model, data.labels());
   impl_->model->train();
   if (place) {
-    impl_->parallel = DataParallel::join(*impl_->model, *place, settings.shard);
+    auto same = decisive(settings);
+    same.update({{"steps", settings.steps},
+                 {"plain", settings.plain},
+                 {"eval", !settings.held_out.empty()},
+                 {"resume", settings.resume},
+                 {"data", data.fingerprint()}});
+    impl_->parallel = DataParallel::join(*impl_->model, *place, settings.shard, same);
     torch::manual_seed(settings.seed + static_cast<uint64_t>(place->rank));  // each drops others out
   }
   std::vector<at::Tensor> leaves;

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <remat/error.h>
 #include <remat/report.h>
 
 #include "cli/fingerprint.h"
@@ -34,6 +35,12 @@ struct StepResult {
 struct Evaluation {
   double loss = 0;                 ///< the mean
   std::optional<double> accuracy;  ///< the share of examples whose class has the largest logit; of a classification
+};
+
+/// The examples of a step or an evaluation could not be read by one of several processes: none has begun it.
+class UnreadExamples : public Error {
+ public:
+  using Error::Error;
 };
 
 /// Scalars of a model's parameters.
@@ -73,8 +80,8 @@ class ModelTraining : public Training {
   /// cannot be written: then what was at the path is there still.
   virtual void write(Output output, const std::string& path, const nlohmann::json& about) = 0;
   void write(Output output, const std::string& path) { write(output, path, {}); }
-  /// Has a step failed when it had updated some parameters in backward, and others not? The state is worth nothing
-  /// then.
+  /// Has a step failed when it had updated some parameters in backward, and others not, or has a process ended? The
+  /// state is worth nothing then.
   virtual bool is_between_steps() const { return false; }
 };
 

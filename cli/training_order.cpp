@@ -1,5 +1,6 @@
 #include "cli/training_order.h"
 
+#include <bit>
 #include <exception>
 
 #include <remat/error.h>
@@ -37,8 +38,8 @@ std::string carry_out(const std::string& order, ModelTraining& training) {
   if (what(asked) == kEvaluate) {
     const auto evaluation = training.evaluate();
     json answer = json::object();
-    if (evaluation) answer["loss"] = evaluation->loss;
-    if (evaluation && evaluation->accuracy) answer["accuracy"] = *evaluation->accuracy;
+    if (evaluation) answer["loss_bits"] = std::bit_cast<uint64_t>(evaluation->loss);
+    if (evaluation && evaluation->accuracy) answer["accuracy_bits"] = std::bit_cast<uint64_t>(*evaluation->accuracy);
     return answer.dump();
   }
   const auto bytes = asked.at("path").get<std::vector<uint8_t>>();
@@ -51,6 +52,8 @@ bool goes_on_after(const std::string& order, const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const BudgetError&) {
     return true;
+  } catch (const UnreadExamples&) {
+    return true;
   } catch (const Error&) {
     return what(json::parse(order)) == kWrite;
   } catch (...) {
@@ -60,9 +63,10 @@ bool goes_on_after(const std::string& order, const std::exception_ptr& error) {
 
 std::optional<Evaluation> read_evaluation(const std::string& answer) {
   const auto parsed = json::parse(answer);
-  if (!parsed.contains("loss")) return std::nullopt;
-  Evaluation evaluation{.loss = parsed.at("loss"), .accuracy = std::nullopt};
-  if (parsed.contains("accuracy")) evaluation.accuracy = parsed.at("accuracy").get<double>();
+  const auto number = [&](const char* name) { return std::bit_cast<double>(parsed.at(name).get<uint64_t>()); };
+  if (!parsed.contains("loss_bits")) return std::nullopt;
+  Evaluation evaluation{.loss = number("loss_bits"), .accuracy = std::nullopt};
+  if (parsed.contains("accuracy_bits")) evaluation.accuracy = number("accuracy_bits");
   return evaluation;
 }
 

@@ -18,7 +18,9 @@
 #include <nlohmann/json.hpp>
 
 #include <remat/error.h>
+#include <remat/memory.h>
 
+#include "cli/interrupt.h"
 #include "cli/step_message.h"
 #include "cli/training_order.h"
 
@@ -51,10 +53,11 @@ bool receive_line(int file, std::string& text, std::string& line) {
   return true;
 }
 
-/// Processes that train together share the cores: their threads would wait for each other's. OMP_NUM_THREADS decides
-/// where the user has set it.
-void share_cores(const RankPlace& place) {
+/// Processes of one machine that train together share its memory, and its cores: their threads would wait for each
+/// other's. OMP_NUM_THREADS decides where the user has set it.
+void share_machine(const RankPlace& place) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(std::max(1, at::get_num_threads() / place.size));
+  memory::set_limit(memory::limit() / place.size);
 }
 
 // The process's life: one answer when the trainer is there, and one for each order. It ends with the orders, or with
@@ -63,7 +66,7 @@ void serve(int orders_and_answers, const TrainingTask& task, const std::optional
   const auto answer = [&](const std::string& lines) { return send_all(orders_and_answers, lines + "\n"); };
   std::string unread, order;
   try {
-    if (place) share_cores(*place);
+    if (place) share_machine(*place);
     const auto trainer = make_trainer(task, place);
     const auto count = trainer->parameter_count();
     bool heard = answer(nlohmann::json{{"parameters", count.all}, {"trained", count.trained}}.dump());
@@ -80,10 +83,10 @@ void serve(int orders_and_answers, const TrainingTask& task, const std::optional
   }
 }
 
-// Ctrl-C at a terminal reaches all processes: the one that was started decides what becomes of the others, which end
-// with it, however it ends.
+// Ctrl-C at a terminal, and `timeout`, reach all processes: the one that was started decides what becomes of the
+// others, which end with it, however it ends.
 void become_dependent(pid_t parent) {
-  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) std::signal(signal, signal == SIGTERM ? SIG_DFL : SIG_IGN);
+  leave_signals_to_parent();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it ended before it could be followed
 }
@@ -143,6 +146,8 @@ StepResult TrainingProcess::end_step() {
   current_bytes_ = nlohmann::json::parse(end()).at("current_bytes");
   return read_step_message(end());
 }
+
+void TrainingProcess::pass_on_signal() const { kill(process_, SIGUSR1); }
 
 std::string TrainingProcess::end() {
   std::string line;

@@ -32,6 +32,10 @@ class TrainingProcess {
   void begin(const std::string& order);
   std::string end();
   StepResult end_step();
+  /// A file descriptor that can be read as soon as there is an answer, or the process has ended.
+  int answers() const { return socket_; }
+  /// Its evaluation ends early.
+  void pass_on_signal() const;
 
   /// Tensor bytes alive there when the last step had ended.
   int64_t current_bytes() const { return current_bytes_; }

@@ -21,7 +21,7 @@ struct FitTrial {
   bool fits = false;                ///< all of them stayed within the budget
   int64_t peak_bytes = 0;           ///< measured; 0 where none ended
   double seconds = 0;               ///< of the last step, without planning
-  std::optional<Graph> graph = {};  ///< recorded; nothing in a plain run, and where none ended
+  std::optional<Graph> graph = {};  ///< recorded; needed of kRecord where it fits, nothing in a plain run
 };
 
 enum class FitMode : uint8_t {
@@ -109,7 +109,7 @@ Fit fit(const FitOptions& options, const FitSteps& steps);
 Fit fit_by_halving(const FitOptions& options, const FitSteps& steps);
 
 /// Multiples of `step` from `least` to `most`: every one up to 16 times `step`, then 8 in each doubling, so that two
-/// neighbours differ by no more than an eighth.
+/// neighbours differ by no more than an eighth. Throws Error unless 1 <= least <= most < 2^62 and step >= 1.
 std::vector<int64_t> fit_sizes(int64_t least, int64_t most, int64_t step = 1);
 
 /// For people: the sizes, their times, and whether the larger is worth it.

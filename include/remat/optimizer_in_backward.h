@@ -50,11 +50,13 @@ class OptimizerInBackward {
   bool is_between_steps() const;
   /// The next backward pass is the first of a step. To be called where a step ends after fewer passes, by step() or
   /// with its gradients cleared, and after a pass that failed. Where is_between_steps(), load model and optimizer from
-  /// a checkpoint before.
+  /// a checkpoint before. Both throw Error where this one was moved from.
   void reset();
 
  private:
   struct Impl;
+  Impl& impl() const;
+
   std::shared_ptr<Impl> impl_;
 };
 

@@ -164,7 +164,8 @@ class Session {
   /// tenths of a second.
   std::optional<int64_t> min_budget_bytes() const;
 
-  /// The budget in bytes that the next step will have, or nothing while a percent budget waits for its first step.
+  /// The budget in bytes that the next step will have, which the device's limit may make smaller; nothing while a
+  /// percent budget waits for its first step.
   std::optional<int64_t> budget_bytes() const;
 
  private:

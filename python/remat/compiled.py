@@ -182,15 +182,15 @@ class _Graph:
         with _disable_current_modes():
             if written:  # Operators read copies: a write to what they have read would keep their results for good.
                 _kept(_replace_by_copies, inputs, self.written)
-            if self.name is not None:
-                results, updated = _C.call_graph(self.name, inputs)
-            else:
-                updated = _replace_by_copies(inputs, self.written)
-                region = _C.CompiledRegion()
-                try:
+            region = _C.CompiledRegion()
+            try:
+                if self.name is not None:
+                    results, updated = _C.call_graph(self.name, inputs)
+                else:
+                    updated = _replace_by_copies(inputs, self.written)
                     results = call(graph, inputs)
-                finally:
-                    region.end()
+            finally:
+                region.end()
         for tensor, contents in zip(written, updated):
             tensor.copy_(contents)
         return results

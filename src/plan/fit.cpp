@@ -67,6 +67,10 @@ class Search {
   FitTrial run_steps(int64_t place, FitMode mode) {
     FitTrial trial = steps_(size(place), mode);
     if (mode == FitMode::kPlain) trial.fits = trial.peak_bytes <= budget_;
+    if (mode == FitMode::kRecord && trial.fits && !trial.graph) {
+      throw Error("[fit] the recorded step of " + options_.what + " " + std::to_string(size(place)) +
+                  " fitted and gave no graph; put the session's into FitTrial::graph");
+    }
     if (trial.graph && trial.fits) {
       forecaster_.add(size(place), std::move(*trial.graph));
       recorded_ = std::max(recorded_, place);
@@ -267,7 +271,13 @@ Fit fit(const FitOptions& options, const FitSteps& steps) {
 }
 
 std::vector<int64_t> fit_sizes(int64_t least, int64_t most, int64_t step) {
-  constexpr int64_t kInADoubling = 8;
+  constexpr int64_t kInADoubling = 8, kTooLarge = int64_t{1} << 62;
+  if (least < 1 || most < least || most >= kTooLarge || step < 1) {
+    throw Error("[fit] there are no sizes from " + std::to_string(least) + " to " + std::to_string(most) + " by " +
+                std::to_string(step) + "; give 1 <= least <= most and step >= 1");
+  }
+  // A multiple of the step that is larger than `most` may be so by more than there are numbers for.
+  if (step > most) return {};
   std::vector<int64_t> sizes;
   for (int64_t n = (least + step - 1) / step; n * step <= most;) {
     sizes.push_back(n * step);

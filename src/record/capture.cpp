@@ -109,6 +109,9 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   if (tape.values[argument.value].unheld) pending.unheld.push_back(argument.value);
   argument.view = TensorView(impl);
   const bool in_hands = !pending.inside_wrapper && argument.value < first_compiled_;
+  if (in_hands && tape.values[argument.value].compiled && !tensor.requires_grad()) {
+    tape.values.leave_compiled(argument.value);
+  }
   if (!overwritten && in_hands && tape.may_change_unseen(argument.value, tensor)) {
     const Value& value = tape.values[argument.value];
     const ByteRange reach = reach_of(impl);

@@ -39,6 +39,7 @@ bool Residency::accept_write(ValueId id, const c10::StorageImpl& storage, bool r
 }
 
 void Residency::note_written(ValueId before, ValueId after, const c10::StorageImpl& storage) {
+  values_[after].watched = values_[before].watched;
   if (!values_[before].filled || values_[before].writes >= kMostWrites) return;
   values_[after].writes = values_[before].writes + 1;
   note_filled(after, storage);

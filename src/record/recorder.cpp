@@ -329,7 +329,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   pending.fn = &fn;
   pending.info = &info;
   pending.draws = std::move(draws);
-  pending.inside_wrapper = below_autograd();
+  pending.inside_wrapper = below_autograd() && compiled_ == 0;
   pending.exceptions = std::uncaught_exceptions();
   pending.before = tape.program.mark();
   pending.values = tape.values.size();

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -87,6 +88,13 @@ class Residency {
   /// What an operator that is recorded made in policy scope `scope`.
   void set_policy(ValueId id, uint32_t scope, bool drop);
   void set_raw(ValueId id, bool raw) { values_[id].raw = raw; }
+  /// Compiled code has made it.
+  void set_compiled(ValueId id) {
+    values_[id].compiled = true;
+    values_[id].watched = false;
+  }
+  /// An operator outside of the compiled code that made it reads it, without a gradient.
+  void leave_compiled(ValueId id) { values_[id].watched = std::exchange(values_[id].compiled, false); }
   /// Its factory has given every element of raw value `id` in `storage` a value.
   void note_filled(ValueId id, const c10::StorageImpl& storage);
   /// A raw value in `storage` is about to be read. Where it has the contents that its factory gave it, it is raw no

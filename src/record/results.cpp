@@ -103,6 +103,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     tape.values.set_policy(value, root_scope_, drop);
     tape.values.set_raw(value, raw);
+    if (compiled_ > 0) tape.values.set_compiled(value);
     if (raw) note_filled(pending, value, *tape.values[value].home._unsafe_get_target());
   }
   tape.program.for_each_value(operation, [&](ValueId input) { tape.values.add_reader(input); });

@@ -89,9 +89,16 @@ uint32_t Tape::open_scope() {
   return static_cast<uint32_t>(scopes_.size());
 }
 
-void Tape::close_scope(uint32_t scope) {
-  scopes_[scope - 1].end = static_cast<ValueId>(values.size());
-  if (!scopes_[scope - 1].anchors.empty()) unsaved_scopes_.push_back(scope);
+void Tape::close_scope(uint32_t id) {
+  Scope& scope = scopes_[id - 1];
+  scope.end = static_cast<ValueId>(values.size());
+  for (ValueId made = scope.first_saved; made < scope.end; ++made) {
+    if (values[made].saved > 0) return;
+  }
+  for (ValueId made = scope.first_saved; made < scope.end; ++made) {
+    if (values[made].in_hands()) values.set_policy(made, id, /*drop=*/false);
+  }
+  release_anchors(scope);
 }
 
 void Tape::hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage) {

@@ -69,8 +69,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool pack_values = true;
   bool meta = false;  ///< its values are tensors of the meta device, others are opaque
 
-  std::atomic<bool> closed{false};  ///< nothing more is recorded
-  bool inherited = false;           ///< written by the process that this one was forked from
+  std::atomic<bool> closed{false};    ///< nothing more is recorded
+  bool inherited = false;             ///< written by the process that this one was forked from
+  std::atomic<int> policy_scopes{0};  ///< open ones that are recorded on it; without a step, recording ends with them
   /// Places from here on belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;  ///< that the step has read
@@ -99,9 +100,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void retain(ValueId id, const StoragePtr& storage);
   /// Keeps a leaf's storage. Once only the record holds it, plain's account shall not have it.
   void hold_leaf(ValueId leaf, const StoragePtr& storage);
-  /// Begins a policy scope; ends it.
+  /// Begins a policy scope; ends it. Where autograd saved none of its values (frozen layers, an evaluation), what may
+  /// be saved later is kept: to recompute it, values from outside would have to be held meanwhile.
   uint32_t open_scope();
-  void close_scope(uint32_t scope);
+  void close_scope(uint32_t id);
   /// `scope` reads `anchor`, which is from outside: keeps its storage until the last saved tensor of the scope is gone.
   /// (What needs it even then is recomputed from farther back.)
   void hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage);
@@ -166,8 +168,13 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// collect() before `leaf` is written to, but of values in a user's hands only those made of it are released: others
   /// stay recomputable, and need not be held where they are read.
   void collect_before_write(ValueId leaf);
-  /// collect(), if enough has been released since the last time to make it worth it.
+  /// How much must have been released or recorded since the last collection to make one worth it: it looks at all that
+  /// was there then, and at the arrays.
+  size_t collection_threshold() const { return 32 + reachable_ + values.size() / 64; }
+  /// collect(), if so much has been released.
   void collect_if_due();
+  /// collect() where values in a user's hands stay recomputable.
+  void collect_unreachable();
   /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands,
   /// but for those that were made of `leaf`; stamps their operations.
   std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNone);
@@ -184,9 +191,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void end_saved(ValueId id);
   /// Releases the scope's anchors if no saved tensor refers to the values that it made.
   void release_anchors(Scope& scope);
-  /// Does so for scopes in which autograd saved nothing (frozen layers, an evaluation), once nobody has a tensor of
-  /// their values that could still be saved.
-  void release_unsaved_scopes();
 
   struct Replacement {
     c10::VariableVersion counter;  ///< of the tensor
@@ -199,11 +203,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<ValueId> drop_queue_;           ///< to be evicted or packed as soon as only the record holds them
   std::vector<ValueId> leaf_queue_;           ///< that stay, and leave plain's account then
   std::vector<ValueId> again_queue_;          ///< that all saved tensors have unpacked, and may unpack again
-  std::vector<uint32_t> unsaved_scopes_;      ///< that have ended, and none of whose values was saved by then
   size_t next_look_ = 0;                      ///< in leaf_queue_
   uint64_t losses_ = memory::watched_ends();  ///< of leaves, when needs_lost_leaf() last looked at any
   uint32_t intact_ = 0;                       ///< stamps operators whose replays read no leaf that was lost by then
   uint32_t released_since_collect_ = 0;
+  size_t reachable_ = 0;              ///< operations that the last collection left
+  size_t collected_at_ = 0;           ///< operations that had been recorded then
   bool released_since_look_ = false;  ///< at the generators' states
 };
 

@@ -71,6 +71,11 @@ void Tape::collect() {
   release_all_but(reachable(/*living=*/false, stamp), stamp);
 }
 
+void Tape::collect_unreachable() {
+  const uint32_t stamp = program.next_stamp();
+  release_all_but(reachable(/*living=*/true, stamp), stamp);
+}
+
 void Tape::collect_before_write(ValueId leaf) {
   const uint32_t stamp = program.next_stamp();
   release_all_but(reachable(/*living=*/true, stamp, leaf), stamp);
@@ -101,11 +106,14 @@ int64_t Tape::release_unused_generators() {
 
 void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
   released_since_collect_ = 0;
+  reachable_ = 0;
+  collected_at_ = program.size();
   std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
   values.clear_readers();
   for (OperationId id = 0; id < program.size(); ++id) {
     if (program[id].info == nullptr) continue;
     if (program.is_stamped(id, stamp)) {
+      ++reachable_;
       program.for_each_value(program[id], [&](ValueId input) { values.add_reader(input); });
     } else {
       program.forget(id);
@@ -120,7 +128,7 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
 }
 
 void Tape::collect_if_due() {
-  if (released_since_collect_ > 64 + values.size() / 4) collect();
+  if (released_since_collect_ > collection_threshold()) collect();
 }
 
 }  // namespace remat

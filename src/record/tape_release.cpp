@@ -40,7 +40,7 @@ void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
 
 void Tape::drop_idle() {
   if (values.trace != nullptr) values.trace->find_idle(*this);
-  release_unsaved_scopes();
+  if (values.trace == nullptr && program.size() > collected_at_ + collection_threshold()) collect_unreachable();
   std::erase_if(drop_queue_, [&](ValueId id) {
     if (values[id].in_use()) return false;
     apply_action(id);
@@ -109,19 +109,6 @@ void Tape::release_anchors(Scope& scope) {
       values.release(anchor, /*for_replays=*/value.account == PlainAccount::kReplaysOnly);
     }
   }
-}
-
-void Tape::release_unsaved_scopes() {
-  std::erase_if(unsaved_scopes_, [&](uint32_t id) {
-    Scope& scope = scopes_[id - 1];
-    for (; scope.first_saved < scope.end; ++scope.first_saved) {
-      const Value& value = values[scope.first_saved];
-      if (value.saved > 0) return true;  // end_saved() does it
-      if (value.in_hands()) return false;
-    }
-    release_anchors(scope);
-    return true;
-  });
 }
 
 }  // namespace remat

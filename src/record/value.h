@@ -40,6 +40,7 @@ struct Value {
   bool filled = false;           ///< a factory's result or what operators wrote there; `checksum` was taken then
   uint8_t writes = 0;            ///< recorded operators that have written to what a factory filled
   bool watched = false;          ///< a result without gradient, which people may write to through a pointer
+  bool compiled = false;         ///< made by compiled code, and nothing else has read it: people have no pointer to it
   bool workspace = false;        ///< has padding that no kernel fills: its bits may differ from call to call
   bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded
   bool parameter = false;        ///< a leaf of autograd's graphs that needs a gradient

@@ -224,12 +224,17 @@ OptimizerInBackward::~OptimizerInBackward() {
   if (impl_) impl_->remove();
 }
 
-bool OptimizerInBackward::is_between_steps() const { return impl_->updated > 0; }
+OptimizerInBackward::Impl& OptimizerInBackward::impl() const {
+  if (!impl_) throw Error("[optimizer in backward] this one was moved from; use the one that it was moved to");
+  return *impl_;
+}
+
+bool OptimizerInBackward::is_between_steps() const { return impl().updated > 0; }
 
 void OptimizerInBackward::reset() {
-  impl_->passes = 0;
-  impl_->pass = kNoPass;
-  impl_->updated = 0;
+  impl().passes = 0;
+  impl().pass = kNoPass;
+  impl().updated = 0;
 }
 
 ParameterUpdate::ParameterUpdate() { tell_accounts(&memory::Ledger::begin_update, &Trace::update_begins); }

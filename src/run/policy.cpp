@@ -38,9 +38,9 @@ PolicyTape::PolicyTape() {
     install_variable_hooks();
     check_batch_norm();
     Recorder::start(std::make_shared<Tape>());
-    owns_recorder_ = true;
   }
   tape_ = Recorder::current()->tape();
+  ++tape_->policy_scopes;
 }
 
 Recorder* PolicyTape::recorder() const {
@@ -49,15 +49,16 @@ Recorder* PolicyTape::recorder() const {
 }
 
 PolicyTape::~PolicyTape() {
+  const bool last = --tape_->policy_scopes == 0 && tape_->extent == nullptr;
   if (recorder() == nullptr) {
-    if (owns_recorder_) tape_->closed = true;
+    if (last) tape_->closed = true;
     return;
   }
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
   }
-  if (owns_recorder_) Recorder::stop();
+  if (last) Recorder::stop();
 }
 
 struct PolicyScope::Impl {

@@ -8,7 +8,8 @@
 
 namespace remat {
 
-/// While it lives, this thread records: on the tape of the step or the scope around it, or on one of its own.
+/// While it lives, this thread records: on the tape of the step, or on one that all policy scopes share which are open
+/// on the thread at the same time, in whatever order they end.
 class PolicyTape {
  public:
   PolicyTape();
@@ -21,7 +22,6 @@ class PolicyTape {
 
  private:
   std::shared_ptr<Tape> tape_;
-  bool owns_recorder_ = false;
 };
 
 }  // namespace remat

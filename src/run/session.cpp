@@ -179,7 +179,9 @@ std::optional<int64_t> Session::min_budget_bytes() const {
 }
 
 std::optional<int64_t> Session::budget_bytes() const {
-  return impl().wanted_for(memory::current(impl_->options.device));
+  const auto wanted = impl().wanted_for(memory::current(impl_->options.device));
+  if (!wanted) return std::nullopt;
+  return std::min(*wanted, memory::limit(impl_->options.device));
 }
 
 }  // namespace remat

@@ -99,8 +99,8 @@ TEST_F(RanksCommandTest, ABudgetThatIsTooSmallIsRefusedOnceWithItsNumber) {
 }
 
 TEST_F(RanksCommandTest, OptionsThatDoNotGoTogether) {
-  expect_failure(train({"--ranks", "3"}), 2, "--batch 16 is not a multiple of --ranks 3");
-  expect_failure(train({"--shard"}), 2, "--shard has no effect with --ranks 1");
+  expect_failure(train({"--ranks", "3"}), 2, "--batch 16 is not a multiple of the 3 processes");
+  expect_failure(train({"--shard"}), 2, "--shard has no effect with one process");
 }
 
 TEST_F(RanksCommandTest, ContinueFromACheckpointWithTheSameBits) {

@@ -31,6 +31,7 @@ struct Setting {
   int64_t largest_file = 0;       ///< bytes, 0: no limit; stands in for a full disk
   std::string signal_after = {};  ///< send `signal` once this has appeared on standard output
   int signal = 0;
+  bool to_group = false;                     ///< twice, to the command and to its process group, as `timeout` sends it
   std::function<void()> before_signal = {};  ///< run first, while the command goes on
   bool reader_stops = false;  ///< nothing is read from `signal_after` on; the signal comes once the pipe is full, and
                               ///< the command is killed another 20 s later
@@ -80,6 +81,7 @@ inline void kill_unless_it_ends(pid_t child, int seconds) {
 
 [[noreturn]] inline void become_command(const std::vector<std::string>& arguments, const Setting& setting) {
   if (chdir(setting.directory.c_str()) != 0) _exit(125);
+  if (setting.to_group) setpgid(0, 0);
   setenv("TERM", "xterm", 1);
   unsetenv("NO_COLOR");
   for (const int signal : {SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);  // `make test &` ignores the first
@@ -128,6 +130,7 @@ inline Outcome run_command(const std::vector<std::string>& arguments, const Sett
     if (setting.reader_stops) wait_until_full(out[0]);
     if (setting.before_signal) setting.before_signal();
     kill(child, setting.signal);
+    if (setting.to_group) kill(-child, setting.signal);
     sent = true;
     if (setting.reader_stops) kill_unless_it_ends(child, 20);
   });

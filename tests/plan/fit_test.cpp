@@ -1,11 +1,15 @@
 #include <remat/fit.h>
 
+#include <array>
+#include <limits>
+
 #include <gtest/gtest.h>
 #include <remat/error.h>
 #include <remat/planner.h>
 
 #include "brute_force.h"
 #include "step_builder.h"
+#include "support/expect_error.h"
 
 namespace remat::test {
 namespace {
@@ -193,6 +197,9 @@ TEST(Fit, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW(fit({.sizes = {1}, .budget_bytes = 0}, none), Error);
   EXPECT_THROW(fit({.sizes = {1}, .budget_bytes = 1, .most_loss_percent = 101}, none), Error);
   EXPECT_THROW(fit({.sizes = {1}, .budget_bytes = 1, .effective = -1}, none), Error);
+  const FitSteps no_graph = [](int64_t, FitMode) { return FitTrial{.fits = true, .peak_bytes = 1}; };
+  EXPECT_ERROR(fit({.sizes = {8, 9}, .budget_bytes = 5}, no_graph),
+               "[fit] the recorded step of batch 8 fitted and gave");
 }
 
 TEST(Fit, SizesAreAnEighthApart) {
@@ -201,6 +208,17 @@ TEST(Fit, SizesAreAnEighthApart) {
   EXPECT_EQ(sizes.back(), 960);
   for (size_t i = 1; i < sizes.size(); ++i) EXPECT_LE(sizes[i] - sizes[i - 1], std::max<int64_t>(1, sizes[i] / 8));
   EXPECT_EQ(fit_sizes(20, 100, 32), (std::vector<int64_t>{32, 64, 96}));
+}
+
+TEST(Fit, SizesThatCannotBeAreRefused) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(), kEnd = int64_t{1} << 62;
+  const std::vector<std::array<int64_t, 3>> refused = {{1, 10, 0}, {1, 10, -1},   {-3, 3, 1},     {0, 5, 1},
+                                                       {5, 4, 1},  {1, kMost, 1}, {kEnd, kEnd, 1}};
+  for (const auto& [least, most, step] : refused) {
+    EXPECT_ERROR(fit_sizes(least, most, step), "give 1 <= least <= most and step >= 1");
+  }
+  EXPECT_TRUE(fit_sizes(1, 10, kMost).empty());
+  EXPECT_GT(fit_sizes(1, kEnd - 1).back(), kEnd / 8 * 7);
 }
 
 TEST(Fit, JsonHasEveryFigure) {

@@ -207,10 +207,12 @@ TEST(Lifetimes, AScopeAcrossSteps) {
 TEST(Lifetimes, WhatScopesReadWithoutSavingGoes) {
   memory::start_accounting();
   constexpr int64_t kBytes = 1 << 20;
-  const auto deep = [](at::Tensor x, const auto& scope) {
+  std::vector<at::Tensor> figures;  // small results that stay
+  const auto deep = [&](at::Tensor x, const auto& scope) {
     for (int block = 0; block < 16; ++block) {
       [[maybe_unused]] const auto held = scope();
       x = (x * 2).sin();
+      figures.push_back(x.mean());
     }
     return x;
   };
@@ -234,6 +236,47 @@ TEST(Lifetimes, WhatScopesReadWithoutSavingGoes) {
   const auto [scoped, gradient] = run(drop, false);
   EXPECT_LE(scoped, plain + 1);
   EXPECT_TRUE(same_bits(gradient, plain_gradient));
+}
+
+TEST(Lifetimes, ALongScopeLetsGoOfWhatItHasRead) {
+  memory::start_accounting();
+  constexpr int64_t kBytes = 1 << 16, kInputs = 400;
+  const auto weight = torch::ones({kBytes / 4});
+  for (const bool trains : {false, true}) {
+    weight.set_requires_grad(trains);
+    const int64_t before = memory::current();
+    std::vector<at::Tensor> inputs;
+    for (int i = 0; i < kInputs; ++i) inputs.push_back(torch::full({kBytes / 4}, i));
+    const PolicyScope scope(Policy::drop_all());
+    for (; !inputs.empty(); inputs.pop_back()) {
+      const at::Tensor mean = (weight * inputs.back()).sin().mean();
+      if (trains) mean.backward();
+    }
+    EXPECT_LT((memory::current() - before) / kBytes, kInputs / 4) << trains;
+  }
+}
+
+// A pointer that is given a new scope begins it before it ends the old one.
+TEST(Lifetimes, ScopesWithoutASessionEndInAnyOrder) {
+  memory::start_accounting();
+  const auto x = torch::ones({1 << 16}).requires_grad_();
+  const auto held = [&] {  // tensors of this size, after the forward pass
+    const int64_t before = memory::current();
+    at::Tensor y = x.exp();
+    for (int i = 0; i < 8; ++i) y = y.tanh();
+    y = y.sum();
+    const int64_t bytes = memory::current() - before;
+    y.backward();
+    return bytes >> 18;
+  };
+  const int64_t plain = held();
+  std::unique_ptr<PolicyScope> scope;
+  for (int i = 0; i < 3; ++i) {
+    scope = std::make_unique<PolicyScope>(Policy::drop_all());
+    EXPECT_LE(held(), 2) << i;
+  }
+  scope.reset();
+  EXPECT_EQ(held(), plain) << "recording goes on";
 }
 
 TEST(Lifetimes, AStepInsideAScopeIsRefusedOrExact) {

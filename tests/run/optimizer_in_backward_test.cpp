@@ -1,5 +1,6 @@
 // Parameters that are updated while backward runs, against the same loop with optimizer.step() after it.
 #include "support/compare.h"
+#include "support/expect_error.h"
 
 #include <functional>
 #include <optional>
@@ -181,6 +182,9 @@ TEST(OptimizerInBackward, EndsWithItsObject) {
     OptimizerInBackward first(optimizer);
     EXPECT_THROW(OptimizerInBackward{optimizer}, Error) << "parameters have a hook already";
     OptimizerInBackward second(std::move(first));
+    EXPECT_ERROR(first.is_between_steps(), "moved from");  // NOLINT(bugprone-use-after-move)
+    EXPECT_ERROR(first.reset(), "moved from");
+    EXPECT_FALSE(second.is_between_steps());
   }
   layer->forward(torch::ones({2, 4})).sum().backward();
   EXPECT_TRUE(layer->weight.grad().defined());

@@ -257,6 +257,7 @@ TEST(Session, RefusalsByTheDevicesLimitNameIt) {
   net.run_within({});
   net.model->zero_grad();
   memory::set_limit(memory::current() + 100'000);
+  EXPECT_EQ(Session({.budget = Budget::bytes(int64_t{1} << 40), .device = c10::kCPU}).budget_bytes(), memory::limit());
   for (const Budget& budget : {Budget(), Budget::bytes(int64_t{1} << 40)}) {
     try {
       Session session({.budget = budget});
