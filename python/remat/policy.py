@@ -27,13 +27,6 @@ def operator_name(operator: Any, where: str = "policy") -> str:
     raise Error(f'[{where}] {operator!r} is no operator; use names such as "aten::mm", or torch.ops.aten.mm')
 
 
-class _Scopes(threading.local):
-    """Those of one policy that this thread is in, the innermost last."""
-
-    def __init__(self) -> None:
-        self.open: list[_C.Scope] = []
-
-
 class policy:  # lower case: it reads as the statement that it is
     """While it lasts, values produced on this thread follow the policy: ``with remat.policy(keep=["aten::mm"]): ...``.
 
@@ -45,25 +38,38 @@ class policy:  # lower case: it reads as the statement that it is
 
     Scopes nest, and the innermost decides. Values that come in from outside are kept. Inside a session's step the
     step's budget holds as well: what a policy keeps may still be dropped. Works without a session too. Raises Error for
-    an operator that does not exist. One object may be entered by several threads, and again inside itself.
+    an operator that does not exist. One object may be entered by several threads, and again inside itself. Leave a scope
+    on the thread that entered it: left on another (as when a suspended generator is collected there), it lasts until
+    the step ends, and without a session until recording does.
     """
 
     def __init__(self, keep: Sequence[Any] | str | _C.Policy = ()) -> None:
-        self._policy = keep if isinstance(keep, _C.Policy) else policy_of(keep)
-        self._scopes = _Scopes()
+        self._keep = keep if isinstance(keep, (str, _C.Policy)) else [operator_name(operator) for operator in keep]
+        self._policy = keep if isinstance(keep, _C.Policy) else policy_of(self._keep)
+        self._scopes: list[tuple[int, _C.Scope]] = []  # by threads, the innermost last
 
     def __enter__(self) -> policy:
         end_interrupted()
         scope = _C.Scope(self._policy)
         scope.begin()
-        self._scopes.open.append(scope)
+        self._scopes.append((threading.get_ident(), scope))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         end_interrupted()  # their scopes are inside this one
-        self._scopes.open.pop().end()
+        thread = threading.get_ident()
+        own = [i for i, (entered_by, _) in enumerate(self._scopes) if entered_by == thread]
+        if not self._scopes:
+            raise Error("[policy] this policy is left more often than it was entered")
+        self._scopes.pop(own[-1] if own else -1)[1].end()
+
+    def __reduce__(self) -> tuple[type[policy], tuple[Any]]:
+        return policy, (self._keep,)  # none of its scopes is open
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> policy:
+        return policy(self._policy)
 
 
 def policy_of(keep: Sequence[Any] | str) -> _C.Policy:

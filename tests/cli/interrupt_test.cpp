@@ -36,17 +36,19 @@ TEST(InterruptDeathTest, WhatNohupIgnoresStaysIgnored) {
 }
 
 TEST(InterruptDeathTest, APoliteStopNotesTheFirst) {
+  constexpr int kPause = -1;
   const auto in_training = [](std::initializer_list<int> signals) {
     catch_default_signals();
     const PoliteStop polite;
-    for (const int signal : signals) raise(signal);
+    for (const int signal : signals) signal == kPause ? usleep(200'000) : raise(signal);
     _exit(interrupted());
   };
   EXPECT_EXIT(in_training({}), ExitedWithCode(0), "");
   EXPECT_EXIT(in_training({SIGTERM}), ExitedWithCode(SIGTERM), "");
   EXPECT_EXIT(in_training({SIGINT, SIGPIPE}), ExitedWithCode(SIGINT), "");
   EXPECT_EXIT(in_training({SIGPIPE, SIGPIPE}), ExitedWithCode(SIGPIPE), "");
-  EXPECT_EXIT(in_training({SIGINT, SIGINT}), ExitedWithCode(128 + SIGINT), "");
+  EXPECT_EXIT(in_training({SIGINT, kPause, SIGINT}), ExitedWithCode(128 + SIGINT), "");
+  EXPECT_EXIT(in_training({SIGTERM, SIGTERM}), ExitedWithCode(SIGTERM), "") << "as `timeout` sends it";
 }
 
 TEST(InterruptDeathTest, APoliteStopEnds) {

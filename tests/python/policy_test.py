@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 import threading
 
 import pytest
@@ -230,3 +232,23 @@ def test_a_kept_tensor_is_not_replayed():
         return replays_of(run)
 
     assert call(False)["aten::addmm"] > call(True).get("aten::addmm", 0)
+
+
+def test_a_scope_may_be_left_on_another_thread():
+    policy = remat.policy()
+    policy.__enter__()
+    other = threading.Thread(target=policy.__exit__, args=(None, None, None))
+    other.start()
+    other.join()
+    with pytest.raises(remat.Error, match="left more often than it was entered"):
+        policy.__exit__(None, None, None)
+    with policy:  # as before
+        assert _C.is_recording()
+
+
+def test_policies_are_copied_with_the_models_that_have_them():
+    with remat.policy(keep=["aten::mm", ATEN.addmm.default]) as policy:
+        for copied in (copy.deepcopy(policy), copy.copy(policy), pickle.loads(pickle.dumps(policy))):
+            with copied:
+                pass
+    assert isinstance(copy.deepcopy(remat.policy("compute")), remat.policy)
