@@ -35,6 +35,7 @@ bool Residency::accept_write(ValueId id, const c10::StorageImpl& storage, bool r
   const Value& value = values_[id];
   if (replaces && (value.raw || value.recomputable())) return true;
   if (!value.recomputable()) return accept_filled(id, storage);
+  if (value.is_handed_out(storage)) return false;  // it is a leaf where it is read
   return !value.filled || (value.writes < kMostWrites && !is_overwritten(id, storage));
 }
 

@@ -4,6 +4,7 @@ compiler's run takes seconds, so there are few."""
 from __future__ import annotations
 
 import copy
+import ctypes
 import shutil
 import sys
 
@@ -309,3 +310,54 @@ def test_what_cannot_be_compiled_is_an_error():
         remat.compile(model, budget="half")
     with pytest.raises(remat.Error, match="not wrapped"):
         remat.session_of(model)
+
+
+@torch.library.custom_op("remat_test::fill_by_numpy", mutates_args={"out"})
+def _fill_by_numpy(x: torch.Tensor, out: torch.Tensor) -> None:
+    out.copy_(torch.from_numpy(x.numpy() * 2 + 1))
+
+
+@_fill_by_numpy.register_fake
+def _(x: torch.Tensor, out: torch.Tensor) -> None:
+    return None
+
+
+class ByNumpy(nn.Module):
+    """Compiled code takes the memory that NumPy has seen for a later result."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x):
+        y, out = self.layer(x), torch.zeros(x.shape)
+        _fill_by_numpy(x.detach().sin(), out)
+        return (y * out.exp()).tanh()
+
+
+def test_memory_that_was_handed_out_is_taken_again():
+    compiled = Parts()
+
+    def program(net):
+        part = compiled(net)
+        loss = loss_of(part(part(torch.randn(64, 32))))
+        loss.backward()
+        return loss.detach()
+
+    assert_exact(ByNumpy(), program, Dropping(), steps=2)
+
+
+def test_what_is_written_to_a_compiled_result_by_a_pointer_is_refused():
+    prepare = torch.compile(lambda x: (x.sin() * 2).exp())
+    weight = torch.ones(64, requires_grad=True)
+    for after_a_read in (False, True):
+        with remat.policy():
+            mask = prepare(torch.linspace(0, 1, 64))
+            if after_a_read:
+                y = (weight * mask).tanh()
+            (ctypes.c_float * 64).from_address(mask.data_ptr())[0] = 7.0
+            if not after_a_read:
+                y = (weight * mask).tanh()
+            del mask
+        with pytest.raises(remat.Error, match="through a pointer"):
+            y.sum().backward()
