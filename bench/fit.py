@@ -5,6 +5,7 @@ halving with real steps, and how much larger the batch becomes; writes bench/res
   bench/fit.py [MODEL ...] [--budgets 100 60 40] [--full] [--build build/release] [--out bench/results]
 
 Six small models and three budgets (shares of plain's activation peak at the usual batch), about fifteen minutes.
+Models that were measured before on the same day stay in the file.
 `steps_off`: by how many of the sizes to choose from an answer is too small (negative) or too large. --full: GPT, BERT and
 ResNet-50 in their own sizes, without halving, for the batch at no more than 15 % less a second than plain's.
 """
@@ -28,6 +29,7 @@ SMALL = {
     "vit": ["--batch", "16", "--length", "96", "--depth", "6", "--width", "192"],
 }
 FULL = {"gpt": [], "bert": [], "resnet": []}
+SHARES = [100, 60, 40]
 MOST_TIMES = 16  # the usual batch: where halving begins
 
 
@@ -95,7 +97,7 @@ def summary(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(SMALL))
-    parser.add_argument("--budgets", type=int, nargs="*", default=[100, 60, 40], help="percent (default: %(default)s)")
+    parser.add_argument("--budgets", type=int, nargs="*", default=SHARES, help="percent (default: %(default)s)")
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
@@ -103,17 +105,19 @@ def main():
     shapes = FULL if args.full else SMALL
     if unknown := [model for model in args.models if model not in shapes]:
         parser.error(f"no model {', '.join(unknown)}; there are {', '.join(shapes)}")
-    rows = []
+    date = datetime.date.today().isoformat()
+    figure = "fit-full" if args.full else "fit"
+    args.out.mkdir(parents=True, exist_ok=True)
+    file = args.out / f"{date}-{figure}.json"
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
     for model in args.models or shapes:
+        rows = [row for row in rows if row["model"] != model]
         for share in args.budgets:
             rows.append(measure(args, model, shapes[model], share))
             print(summary(rows[-1]), flush=True)
-    date = datetime.date.today().isoformat()
-    figure = "fit-full" if args.full else "fit"
-    trial = bool(args.models) or args.budgets != [100, 60, 40]
-    args.out.mkdir(parents=True, exist_ok=True)
-    result = {"figure": figure, "date": date, "trial": trial, "versions": describe(), "rows": rows}
-    (args.out / f"{date}-{figure}.json").write_text(json.dumps(result, indent=1) + "\n")
+        whole = {(row["model"], row["share"]) for row in rows} >= {(each, share) for each in shapes for share in SHARES}
+        result = {"figure": figure, "date": date, "trial": not whole, "versions": describe(), "rows": rows}
+        file.write_text(json.dumps(result, indent=1) + "\n")
     # Under remat, times that vary may decide: a step without a plan drops by what it measures.
     if any(by > 0 for row in rows for name, by in row.get("steps_off", {}).items() if name.startswith("plain")):
         sys.exit("bench: plain's largest batch was predicted too large")

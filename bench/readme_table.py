@@ -230,6 +230,37 @@ def compiled_page(result):
     )
 
 
+def fit_page(results):
+    """The largest batches of small models, against those that halving finds, and those of whole models."""
+    small, full = (results.pop(figure, None) for figure in ("fit", "fit-full"))
+
+    def sizes(row):
+        times = f"{row['times_plain']:.1f}" if row["times_plain"] else "-"
+        return [f"{row['share']} %", row["plain"]["size"] if row["plain"] else 0, row["largest"]["size"], times]
+
+    def off(row):
+        return ", ".join(f"{row['steps_off'][name]:+d}" for name in ("plain", "remat"))
+
+    head = ["model", "budget", "plain's largest batch", "remat's", "times plain's at no more than 15 %", "fit takes"]
+    parts = []
+    if small:
+        rows = [
+            [row["model"], *sizes(row), f"{row['fit_seconds']:.1f} s", f"{row['halving_seconds']:.1f} s", off(row)]
+            for row in small["rows"]
+        ]
+        parts.append(table([*head, "halving takes", "sizes off (plain, remat)"], rows))
+    if full:
+        rows = [[MODELS[row["model"]].partition(", batch")[0], *sizes(row), f"{row['fit_seconds']:.0f} s"] for row in full["rows"]]
+        parts.append(table(head, rows))
+    for result in filter(None, (small, full)):
+        versions = result["versions"]
+        parts.append(
+            f"{result['date']}, {result['figure']}: {versions['cpu']}, {versions['cores']} cores, commit "
+            f"{versions['commit']}.\n"
+        )
+    return "\n".join(parts)
+
+
 def ranks_lines(rows):
     for row in rows[1:]:
         yield (
@@ -344,6 +375,8 @@ def main():
         (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
     if "compiled" in results:
         put(root / "docs" / "compiled.md", compiled_page(results.pop("compiled")))
+    if fits := fit_page(results):
+        put(root / "docs" / "fit.md", fits)
     put(root / "docs" / "measured.md", text(results))
 
 

@@ -25,7 +25,7 @@ const ModulePlace* ModulePlaces::find(c10::ArrayRef<const c10::IValue> inputs) c
   const ModulePlace* place = nullptr;
   for (const c10::IValue& input : inputs) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
-      if (place != nullptr || !tensor.defined() || !tensor.has_storage()) return;
+      if (place != nullptr || !tensor.defined() || !is_plain(tensor)) return;
       const Address address = address_of(tensor);
       const auto behind = places_.upper_bound(address);
       if (behind == places_.begin()) return;
