@@ -8,6 +8,8 @@
 
 #include <remat/error.h>
 
+#include "support/expect_error.h"
+
 namespace remat::cli {
 namespace {
 
@@ -68,6 +70,10 @@ TEST(StepMessageTest, ErrorsStayWhatTheyWere) {
   EXPECT_THROW(std::rethrow_exception(sent(Error("[data] wrong"))), Error);
   EXPECT_THROW(std::rethrow_exception(sent(std::bad_alloc())), std::bad_alloc);
   EXPECT_THROW(std::rethrow_exception(sent(std::runtime_error("other"))), InternalError);
+  EXPECT_THROW(std::rethrow_exception(sent(UnreadExamples("[data] cut off"))), UnreadExamples);
+  EXPECT_ERROR(
+      std::rethrow_exception(sent(std::runtime_error("[../third_party/gloo/gloo/transport/tcp/pair.cc:1] closed"))),
+      "[ranks] the connection to another process is lost");
   throw_if_error(step_message({}));  // no error
 }
 
