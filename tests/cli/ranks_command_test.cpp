@@ -87,10 +87,16 @@ TEST_F(RanksCommandTest, TheLossesOfOneProcessWithTheSameBatch) {
 }
 
 TEST_F(RanksCommandTest, ShardsTakeLessMemoryThanCopies) {
-  losses({"--ranks", "2", "--plain", "--width", "256", "--batch", "2"});
-  const auto copies = json("run.json").at("steps").back().at("peak_bytes").get<int64_t>();
-  losses({"--ranks", "2", "--plain", "--width", "256", "--batch", "2", "--shard"});
-  EXPECT_LT(json("run.json").at("steps").back().at("peak_bytes").get<int64_t>(), 0.75 * static_cast<double>(copies));
+  // Of five steps the lowest peak: where one process is ahead, Gloo holds what it has sent.
+  const auto peak = [&](const Words& more) {
+    losses(joined({"--ranks", "2", "--plain", "--width", "256", "--batch", "2"}, more));
+    std::vector<int64_t> peaks;
+    const auto run = json("run.json");
+    for (const auto& step : run.at("steps")) peaks.push_back(step.at("peak_bytes"));
+    return static_cast<double>(std::ranges::min(peaks));
+  };
+  const double copies = peak({});
+  EXPECT_LT(peak({"--shard"}), 0.75 * copies);
 }
 
 TEST_F(RanksCommandTest, ABudgetThatIsTooSmallIsRefusedOnceWithItsNumber) {

@@ -228,7 +228,7 @@ def test_processes_share_every_batch(directory):
     assert both.returncode == 0, both.stderr
     assert losses_of(directory, "both") == pytest.approx(losses_of(directory, "alone"), rel=1e-4)
     shards, _ = train(directory, "llama", "--ranks", 2, "--shard", out="refused")
-    assert shards.returncode == 2 and "--shard has no effect with --lora yet" in shards.stderr
+    assert shards.returncode == 2 and "--shard does not work with --lora yet" in shards.stderr
 
 
 def test_the_command_compares_both(directory):

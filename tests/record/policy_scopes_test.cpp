@@ -11,7 +11,15 @@ PolicyRules rules(Policy::Rules::Kind kind) {
 }
 const PolicyRules kKeep = rules(Policy::Rules::Kind::kKeepAll), kDrop = rules(Policy::Rules::Kind::kDropAll);
 
-std::vector<c10::IValue> reading(const at::Tensor& tensor) { return {torch::ones({2}), tensor}; }
+/// The inputs of an operator that reads `tensor`, among others.
+struct Reading {
+  explicit Reading(const at::Tensor& tensor) : inputs{torch::ones({2}), tensor} {}
+  operator c10::ArrayRef<const c10::IValue>() const {
+    return c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size());
+  }
+  std::vector<c10::IValue> inputs;
+};
+Reading reading(const at::Tensor& tensor) { return Reading(tensor); }
 
 TEST(PolicyScopes, TheInnermostThatHasRulesDecides) {
   PolicyScopes scopes;
