@@ -92,14 +92,9 @@ class Sweep {
 
   void measure(SweptModel& model, SweepCell& cell, const PlainStep& plain, const std::string& where) {
     if (!settings_.measure || !cell.attempt.plan) return;
-    try {
-      cell.measured = model.measure(*cell.attempt.plan, settings_.rounds);
-      measured_ = true;
-    } catch (const std::exception& error) {  // others may take less, or go another way
-      const std::string message = error.what();
-      cell.refused = message.substr(0, message.find('\n'));  // torch's is followed by a backtrace
-      if (!failure_) failure_ = std::current_exception();
-    }
+    const auto failure = measure_cell(cell, [&](const Plan& plan) { return model.measure(plan, settings_.rounds); });
+    measured_ = measured_ || !failure;
+    if (!failure_) failure_ = failure;
     write();  // first: whoever has seen it has it
     std::fputs(measured_text(cell, plain, where).c_str(), stdout);
     std::fflush(stdout);

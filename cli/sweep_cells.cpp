@@ -52,6 +52,17 @@ std::vector<Attempt> plan_together(const Graph& graph, const std::vector<int64_t
 
 }  // namespace
 
+std::exception_ptr measure_cell(SweepCell& cell, const std::function<Measurement(const Plan&)>& measure) {
+  try {
+    cell.measured = measure(*cell.attempt.plan);
+    return nullptr;
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    cell.refused = message.substr(0, message.find('\n'));  // torch's is followed by a backtrace
+    return std::current_exception();
+  }
+}
+
 void carry_forward(std::vector<SweepCell>& cells) {
   for (size_t i = cells.size(); i-- > 1;) {
     const auto& smaller = cells[i].attempt.plan;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +34,10 @@ struct SweepCell {
   std::optional<Measurement> measured;
   std::string refused = {};  ///< why the steps could not be measured: one that fails does not end the sweep
 };
+
+/// Fills in what `measure` gives for the cell's plan, or why it gives nothing; returns what it threw. Others may take
+/// less, or go another way.
+std::exception_ptr measure_cell(SweepCell& cell, const std::function<Measurement(const Plan&)>& measure);
 
 // What decides where no budget is given.
 inline constexpr const char* kStoreAll = "store all";

@@ -170,6 +170,27 @@ TEST(SweepResultsTest, TextsAndPicturesShowTheSame) {
   EXPECT_TRUE(sweep_plots({}).empty());
 }
 
+TEST(SweepResultsTest, ACellThatCannotBeMeasuredSaysWhyAndTheOthersAreMeasured) {
+  const Graph graph = chain_graph(30);
+  SweepResults results{.model = "gpt", .batch = 2};
+  results.step.emplace(graph);
+  results.budgets = plan_budgets(graph, "auto", {"90%", "60%", "40%"});
+  for (SweepCell& cell : results.budgets) {
+    ASSERT_TRUE(cell.attempt.plan);
+    const auto failure = measure_cell(cell, [&](const Plan& plan) {
+      if (plan.budget_bytes == results.budgets[1].budget_bytes) throw Error("[budget] no room\nbacktrace");
+      return Measurement{
+          .rounds = 3, .peak_bytes = plan.predicted_peak_bytes, .seconds = 1, .plain_seconds = 1, .times_plain = 1.25};
+    });
+    EXPECT_EQ(failure != nullptr, &cell == &results.budgets[1]);
+  }
+  const auto cells = to_json(results).at("budgets");
+  EXPECT_EQ(cells.at(1).at("refused"), "[budget] no room");
+  EXPECT_FALSE(cells.at(1).contains("measured"));
+  for (const size_t other : {0, 2}) EXPECT_EQ(cells.at(other).at("measured").at("rounds"), 3);
+  EXPECT_TRUE(holds(measured_text(results.budgets[1], results.step->plain, "auto within 60%"), "[budget] no room"));
+}
+
 TEST(SweepResultsTest, SharesOfNoTimeAreNoPointsOfPictures) {
   Graph graph = chain_graph(30);  // as of the meta device
   graph.step_seconds = 0;
