@@ -27,7 +27,9 @@ namespace remat {
 /// pattern matches decides, of patterns for one module the last. An immutable value type; it holds the parameters.
 class ModulePolicies {
  public:
+  /// As `named_parameters().pairs()` gives them.
   using Parameters = std::vector<std::pair<std::string, at::Tensor>>;
+  /// A pattern, and the policy of the modules that it matches.
   using Rules = std::vector<std::pair<std::string, Policy>>;
 
   /// `parameters`: `model->named_parameters().pairs()`, by which modules are known. Throws Error for a pattern that
@@ -55,6 +57,7 @@ class ModulePolicies {
 /// not known, and without a session the record grows while a scope lives.
 class ModulePolicyScope {
  public:
+  /// Begins the scope on this thread; it must end there too.
   explicit ModulePolicyScope(const ModulePolicies& policies);
   ~ModulePolicyScope();
   ModulePolicyScope(const ModulePolicyScope&) = delete;
