@@ -59,11 +59,13 @@ class policy:  # lower case: it reads as the statement that it is
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         end_interrupted()  # their scopes are inside this one
-        thread = threading.get_ident()
-        own = [i for i, (entered_by, _) in enumerate(self._scopes) if entered_by == thread]
-        if not self._scopes:
+        entered = list(self._scopes)  # other threads may add to it, and remove theirs
+        if not entered:
             raise Error("[policy] this policy is left more often than it was entered")
-        self._scopes.pop(own[-1] if own else -1)[1].end()
+        own = [entry for entry in entered if entry[0] == threading.get_ident()]
+        last = (own or entered)[-1]
+        self._scopes.remove(last)
+        last[1].end()
 
     def __reduce__(self) -> tuple[type[policy], tuple[Any]]:
         return policy, (self._keep,)  # none of its scopes is open
