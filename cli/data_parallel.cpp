@@ -1,7 +1,9 @@
 #include "cli/data_parallel.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include <remat/distributed.h>
@@ -141,6 +143,13 @@ class Replicated final : public Connected {
     group()->allreduce_coalesced(gradients)->wait();
     for (at::Tensor& gradient : gradients) gradient.div_(group()->getSize());
   }
+  void average_gradient(const at::Tensor& leaf) override {
+    const torch::NoGradGuard no_grad;
+    std::vector<at::Tensor> gradient = {leaf.grad()};
+    group()->allreduce(gradient)->wait();
+    gradient[0].div_(group()->getSize());
+  }
+  void clip_gradients(double norm) override { torch::nn::utils::clip_grad_norm_(model().parameters(), norm); }
   void reset() override {}
   void with_whole_model(const std::function<void()>& work) override { work(); }
 
@@ -156,6 +165,47 @@ class Replicated final : public Connected {
   }
 };
 
+/// Parameters of a block, or of all that is in none: those that are trained and those that are frozen, each in shards.
+class ShardedPart {
+ public:
+  ShardedPart(std::string name, const std::vector<at::Tensor>& parameters, const Group& group)
+      : name_(std::move(name)) {
+    std::vector<at::Tensor> trained, frozen;
+    for (const at::Tensor& parameter : parameters) (parameter.requires_grad() ? trained : frozen).push_back(parameter);
+    if (!trained.empty()) trained_.emplace(std::move(trained), group);
+    if (!frozen.empty()) frozen_.emplace(std::move(frozen), group);
+  }
+
+  at::Tensor call(const zoo::Model::Block& forward, at::Tensor x, bool until_backward = false) {
+    const auto inner = [&](at::Tensor y) {
+      return trained_ ? trained_->call(forward, std::move(y), until_backward) : forward(std::move(y));
+    };
+    return frozen_ ? frozen_->call(inner, std::move(x), until_backward) : inner(std::move(x));
+  }
+  void gather() {
+    for (ShardedParameters* shards : both()) shards->gather();
+  }
+  void free() {
+    for (ShardedParameters* shards : both()) shards->free();
+  }
+  /// Adds its shard to those that are `trained` or to those that are `frozen`.
+  void add_to(NamedTensors& trained, NamedTensors& frozen) const {
+    if (trained_) trained.emplace_back(name_, trained_->shard());
+    if (frozen_) frozen.emplace_back(name_, frozen_->shard());
+  }
+
+ private:
+  std::vector<ShardedParameters*> both() {
+    std::vector<ShardedParameters*> result;
+    if (trained_) result.push_back(&*trained_);
+    if (frozen_) result.push_back(&*frozen_);
+    return result;
+  }
+
+  std::string name_;
+  std::optional<ShardedParameters> trained_, frozen_;  // at least one
+};
+
 class Sharded final : public Connected {
  public:
   Sharded(zoo::Model& model, const RankPlace& place, const nlohmann::json& options) : Connected(model, place, options) {
@@ -167,29 +217,38 @@ class Sharded final : public Connected {
       for (const at::Tensor& parameter : parameters) {
         std::erase_if(rest, [&](const at::Tensor& other) { return other.is_same(parameter); });
       }
-      blocks_.emplace_back(parameters, group());
+      parts_.emplace_back("block" + std::to_string(parts_.size()), parameters, group());
     }
-    rest_.emplace_back(rest, group());
+    parts_.emplace_back("rest", rest, group());
     model.set_block_runner([this](const zoo::Model::Block& block, at::Tensor x) {
-      return blocks_[next_++ % blocks_.size()].call(block, std::move(x));
+      return parts_[next_++ % (parts_.size() - 1)].call(block, std::move(x));
     });
   }
 
-  NamedTensors leaves() const override {
-    NamedTensors result = {{"rest", rest_[0].shard()}};
-    for (size_t i = 0; i < blocks_.size(); ++i) result.emplace_back("block" + std::to_string(i), blocks_[i].shard());
-    return result;
-  }
+  NamedTensors leaves() const override { return shards().trained; }
   at::Tensor run(const std::function<at::Tensor()>& forward) override {
     next_ = 0;
-    return rest_[0].call([&](const at::Tensor& /*nothing*/) { return forward(); }, at::empty({0}),
-                         /*until_backward=*/true);
+    return parts_.back().call([&](const at::Tensor& /*nothing*/) { return forward(); }, at::empty({0}),
+                              /*until_backward=*/true);
   }
   void average_gradients() override {}  // done by backward
+  void average_gradient(const at::Tensor& /*leaf*/) override {}
+  void clip_gradients(double norm) override {
+    std::vector<at::Tensor> gradients;
+    double squares = 0;  // of this process's shards; what is padded is zero
+    for (const auto& [name, leaf] : leaves()) {
+      if (!leaf.grad().defined()) continue;
+      gradients.push_back(leaf.grad());
+      const auto own = gradients.back().norm().item<double>();
+      squares += own * own;
+    }
+    const double scale = norm / (std::sqrt(sums({squares})[0]) + 1e-6);  // as torch's clip_grad_norm_()
+    if (scale >= 1) return;                                              // not where it is no number
+    for (at::Tensor& gradient : gradients) gradient.mul_(scale);
+  }
   void with_whole_model(const std::function<void()>& work) override {
     try {
-      rest_[0].gather();
-      for (ShardedParameters& block : blocks_) block.gather();
+      for (ShardedPart& part : parts_) part.gather();
       work();
     } catch (...) {
       reset();
@@ -198,26 +257,33 @@ class Sharded final : public Connected {
     reset();
   }
   void reset() override {
-    rest_[0].free();
-    for (ShardedParameters& block : blocks_) block.free();
+    for (ShardedPart& part : parts_) part.free();
   }
 
   void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) override {
-    save_tensors_state(own_tensors(), optimizer, steps_done, write);
+    save_tensors_state(changing(), shards().frozen, optimizer, steps_done, write);
   }
   int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) override {
-    return load_tensors_state(own_tensors(), optimizer, parts.at(static_cast<size_t>(rank())));
+    return load_tensors_state(changing(), shards().frozen, optimizer, parts.at(static_cast<size_t>(rank())));
   }
 
  private:
-  NamedTensors own_tensors() const {
+  struct Shards {
+    NamedTensors trained, frozen;
+  };
+  Shards shards() const {
+    Shards all;
+    for (const ShardedPart& part : parts_) part.add_to(all.trained, all.frozen);
+    return all;
+  }
+  NamedTensors changing() const {
     NamedTensors tensors = leaves();
     for (const auto& item : model().named_buffers()) tensors.emplace_back("buffer." + item.key(), item.value());
     return tensors;
   }
 
-  std::vector<ShardedParameters> blocks_, rest_;  // `rest_` is one
-  size_t next_ = 0;                               // the block that runs next
+  std::vector<ShardedPart> parts_;  // the blocks, in the order in which they run, and the rest
+  size_t next_ = 0;                 // the block that runs next
 };
 
 }  // namespace

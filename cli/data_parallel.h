@@ -36,6 +36,10 @@ class DataParallel {
   virtual at::Tensor run(const std::function<at::Tensor()>& forward) = 0;
   /// A backward pass has ended: the leaves' gradients are the means over all processes afterwards.
   virtual void average_gradients() = 0;
+  /// The same for one leaf, whose gradient is complete while backward runs.
+  virtual void average_gradient(const at::Tensor& leaf) = 0;
+  /// Of the averaged gradients: where the norm of all together is more than `norm`, they are scaled to it.
+  virtual void clip_gradients(double norm) = 0;
   /// A step has failed: what it left is put in order.
   virtual void reset() = 0;
   /// The mean of what all processes give.

@@ -23,11 +23,6 @@ class Contradictions {
     throw UsageError(where({option, cause_name}) + option + " has no effect with " + cause + "; leave one of them out");
   }
 
-  /// `option` and `other` are both given, wherever, and do not work together.
-  [[noreturn]] void refuse_together(const std::string& option, const std::string& other) const {
-    throw UsageError(where({option, other}) + option + " does not work with " + other + " yet; leave one of them out");
-  }
-
   /// `option` has no effect without `needed`.
   void refuse_alone(const std::string& option, const std::string& needed) const {
     if (!options_.on_command_line.contains(option) && !options_.in_config.contains(option)) return;
@@ -157,8 +152,6 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
     for (const auto* option : {"--lora-alpha", "--lora-targets", "--save-adapter"}) {
       contradictions.refuse_alone(option, "--lora");
     }
-  } else if (settings.shard) {
-    contradictions.refuse_together("--shard", "--lora");
   }
   if (model.directory.empty()) contradictions.refuse_alone("--save-adapter", "--hf");
   if (model.directory.empty() && !settings.save_model.empty()) {
@@ -170,13 +163,17 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                      std::to_string(settings.accumulate) + " is more than --batch " + std::to_string(settings.batch) +
                      ", and a micro-batch needs an example; change one of them");
   }
-  if (settings.shard && settings.accumulate > 1) contradictions.refuse_together("--shard", "--accumulate");
-  if (settings.shard && settings.clip > 0) contradictions.refuse_together("--shard", "--clip");
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "one process");
   if (settings.batch % settings.ranks != 0) {
     throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
                      " is not a multiple of the " + std::to_string(settings.ranks) +
                      " processes that share it; change one of them");
+  }
+  if (const int64_t rows = settings.batch / settings.ranks; settings.accumulate > rows) {
+    throw UsageError(contradictions.where({"--accumulate", "--batch", "--ranks"}) + "--accumulate " +
+                     std::to_string(settings.accumulate) + " is more than the " + std::to_string(rows) +
+                     " examples that each process has of --batch " + std::to_string(settings.batch) +
+                     ", and a micro-batch needs an example; change one of them");
   }
   if (settings.optimizer_in_backward) {
     if (settings.clip > 0) {
@@ -184,7 +181,6 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                        "--clip needs all gradients at once, and --optimizer-in-backward frees each as soon as it is "
                        "complete; leave one of them out");
     }
-    if (settings.ranks > 1) contradictions.refuse_together("--optimizer-in-backward", "--ranks");
   }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");

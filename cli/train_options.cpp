@@ -155,7 +155,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   if (train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
              "Update each parameter as soon as its gradient is complete, and free the\ngradient: the same bits, and "
-             "gradients are never all in memory; in one process");
+             "gradients are never all in memory");
     add.count(
         "--ranks", settings.ranks,
         "Processes that train together, each on its part of every batch (c10d, Gloo);\nunder torchrun, which says "
@@ -164,7 +164,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.flag(
         "--shard", settings.shard,
         "With --ranks or torchrun: each process holds its part of parameters, gradients\nand optimizer state, and the "
-        "whole of one block at a time; without --accumulate,\n--clip and --lora");
+        "whole of one block at a time");
   }
   if (train) add.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
 

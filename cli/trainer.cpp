@@ -154,8 +154,10 @@ struct Trainer::Impl {
   }
 
   void update_in_backward() {
-    const int64_t each = micro_batch(settings.batch);
-    updates.emplace(*optimizer, /*accumulate=*/(settings.batch + each - 1) / each);
+    const int64_t rows = settings.batch / (place ? place->size : 1), each = micro_batch(rows);
+    std::function<void(const at::Tensor&)> average;
+    if (parallel) average = [this](const at::Tensor& leaf) { parallel->average_gradient(leaf); };
+    updates.emplace(*optimizer, /*accumulate=*/(rows + each - 1) / each, std::move(average));
   }
 
   // Forward and backward: gradients are there afterwards, but where updates come in backward. Each micro-batch is a
@@ -182,7 +184,7 @@ struct Trainer::Impl {
       if (share != 1) loss = loss * share;
     }
     loss.backward();
-    if (parallel && last) parallel->average_gradients();
+    if (parallel && last && !updates) parallel->average_gradients();
     const auto value = loss.item<float>();
     loss.reset();
     if (!step) return value;
@@ -197,7 +199,8 @@ struct Trainer::Impl {
 
   // Of all parameters, by the gradients that are there; frees those.
   void update() {
-    if (settings.clip > 0) torch::nn::utils::clip_grad_norm_(model->parameters(), settings.clip);
+    if (settings.clip > 0 && parallel) parallel->clip_gradients(settings.clip);
+    if (settings.clip > 0 && !parallel) torch::nn::utils::clip_grad_norm_(model->parameters(), settings.clip);
     optimizer->step();
     optimizer->zero_grad(/*set_to_none=*/true);
   }
@@ -279,6 +282,7 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
     auto same = decisive(settings);
     same.update({{"steps", settings.steps},
                  {"plain", settings.plain},
+                 {"optimizer-in-backward", settings.optimizer_in_backward},
                  {"eval", !settings.held_out.empty()},
                  {"resume", settings.resume},
                  {"data", data.fingerprint()}});
@@ -289,7 +293,7 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
   for (const auto& [name, leaf] : impl_->leaves()) leaves.push_back(leaf);
   impl_->optimizer = std::make_unique<torch::optim::AdamW>(
       leaves, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay));
-  if (settings.optimizer_in_backward && !place) impl_->update_in_backward();
+  if (settings.optimizer_in_backward) impl_->update_in_backward();
   if (budget) {
     SessionOptions options{.budget = *budget, .planner = settings.planner};
     if (impl_->parallel) options.ranks = impl_->parallel->ranks();

@@ -19,15 +19,21 @@ using torch::serialize::OutputArchive;
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
-/// Of the frozen parameters; empty where there are none.
-std::string frozen_fingerprint(const zoo::Model& model) {
+std::string fingerprint_of(const NamedTensors& frozen) {
   std::string bits;
-  for (const auto& item : model.named_parameters()) {
-    if (item.value().requires_grad()) continue;
-    const auto each = fingerprint(item.key(), item.value());
+  for (const auto& [name, tensor] : frozen) {
+    const auto each = fingerprint(name, tensor);
     bits += each.name + ' ' + std::to_string(each.low) + ' ' + std::to_string(each.high) + '\n';
   }
-  return bits.empty() ? bits : fingerprint(bits);
+  return fingerprint(bits);
+}
+
+NamedTensors parameters_of(const zoo::Model& model, bool trained) {
+  NamedTensors tensors;
+  for (const auto& item : model.named_parameters()) {
+    if (item.value().requires_grad() == trained) tensors.emplace_back(item.key(), item.value());
+  }
+  return tensors;
 }
 
 /// Trained parameters, and buffers, which forward passes change.
@@ -100,59 +106,52 @@ void open(InputArchive& archive, const StatePart& part) {
 
 }  // namespace
 
-NamedTensors trained_parameters(const zoo::Model& model) {
-  NamedTensors tensors;
-  for (const auto& item : model.named_parameters()) {
-    if (item.value().requires_grad()) tensors.emplace_back(item.key(), item.value());
-  }
-  return tensors;
-}
+NamedTensors trained_parameters(const zoo::Model& model) { return parameters_of(model, /*trained=*/true); }
 
 void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
                 const WriteBytes& write) {
+  const NamedTensors frozen = parameters_of(model, /*trained=*/false);
+  if (!frozen.empty()) return save_tensors_state(changing_tensors(model), frozen, optimizer, steps_done, write);
   OutputArchive archive, whole;
-  if (const auto frozen = frozen_fingerprint(model); frozen.empty()) {
-    model.save(whole);
-    archive.write("model", whole);
-  } else {
-    archive.write("frozen", c10::IValue(frozen));
-    write_tensors(archive, changing_tensors(model));
-  }
+  model.save(whole);
+  archive.write("model", whole);
   write_rest(archive, optimizer, steps_done);
   write_all(archive, write);
 }
 
 int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const StatePart& part) {
+  const NamedTensors frozen = parameters_of(model, /*trained=*/false);
+  if (!frozen.empty()) return load_tensors_state(changing_tensors(model), frozen, optimizer, part);
   InputArchive archive, whole;
   open(archive, part);
-  if (const auto frozen = frozen_fingerprint(model); frozen.empty()) {
-    archive.read("model", whole);
-    model.load(whole);
-  } else {
-    c10::IValue theirs;
-    archive.read("frozen", theirs);
-    if (theirs.toStringRef() != frozen) {
-      throw Error(
-          "[checkpoint] its parameters were trained beside other frozen weights than the model has now; give the "
-          "directory of that time, or start anew without --resume");
-    }
-    read_tensors(archive, changing_tensors(model));
-  }
+  archive.read("model", whole);
+  model.load(whole);
   return read_rest(archive, optimizer);
 }
 
-void save_tensors_state(const NamedTensors& tensors, const torch::optim::Optimizer& optimizer, int64_t steps_done,
-                        const WriteBytes& write) {
+void save_tensors_state(const NamedTensors& changing, const NamedTensors& frozen,
+                        const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) {
   OutputArchive archive;
-  write_tensors(archive, tensors);
+  if (!frozen.empty()) archive.write("frozen", c10::IValue(fingerprint_of(frozen)));
+  write_tensors(archive, changing);
   write_rest(archive, optimizer, steps_done);
   write_all(archive, write);
 }
 
-int64_t load_tensors_state(const NamedTensors& tensors, torch::optim::Optimizer& optimizer, const StatePart& part) {
+int64_t load_tensors_state(const NamedTensors& changing, const NamedTensors& frozen, torch::optim::Optimizer& optimizer,
+                           const StatePart& part) {
   InputArchive archive;
   open(archive, part);
-  read_tensors(archive, tensors);
+  if (!frozen.empty()) {
+    c10::IValue theirs;
+    archive.read("frozen", theirs);
+    if (theirs.toStringRef() != fingerprint_of(frozen)) {
+      throw Error(
+          "[checkpoint] its parameters were trained beside other frozen weights than the model has now; give the "
+          "directory of that time, or start anew without --resume");
+    }
+  }
+  read_tensors(archive, changing);
   return read_rest(archive, optimizer);
 }
 

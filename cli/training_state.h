@@ -42,10 +42,12 @@ void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimize
 /// the model's frozen parameters are not those that the others were trained beside; nothing has changed then.
 int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const StatePart& part);
 
-/// The same where a process has no whole model: `tensors`, by name, are what it has of it.
-void save_tensors_state(const NamedTensors& tensors, const torch::optim::Optimizer& optimizer, int64_t steps_done,
-                        const WriteBytes& write);
-int64_t load_tensors_state(const NamedTensors& tensors, torch::optim::Optimizer& optimizer, const StatePart& part);
+/// The same where a process has no whole model: `changing`, by name, are the tensors that it has of it and trains, or
+/// that forward passes change, and `frozen` the others.
+void save_tensors_state(const NamedTensors& changing, const NamedTensors& frozen,
+                        const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write);
+int64_t load_tensors_state(const NamedTensors& changing, const NamedTensors& frozen, torch::optim::Optimizer& optimizer,
+                           const StatePart& part);
 
 /// The default generator alone.
 void save_generator(const WriteBytes& write);

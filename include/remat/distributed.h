@@ -47,17 +47,19 @@ Ranks ranks_of(c10::intrusive_ptr<c10d::ProcessGroup> group);
 /// memory::start_accounting() came before the parameters.
 class ShardedParameters {
  public:
-  /// `parameters`: leaves that need gradients, of one floating type, on the CPU, contiguous, each in a storage of its
-  /// own. From now on their storages are empty but during call(), and their grad() is not there after backward. Rank
-  /// 0's contents count. Throws Error for other tensors, and for none.
+  /// `parameters`: leaves of one floating type, on the CPU, contiguous, each in a storage of its own, which all need
+  /// gradients, or are all frozen: of a part that is trained in part make two, and call one inside of the other. From
+  /// now on their storages are empty but during call(), and their grad() is not there after backward. Rank 0's contents
+  /// count. Throws Error for other tensors, and for none.
   ShardedParameters(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::ProcessGroup> group);
   ShardedParameters(ShardedParameters&&) noexcept;
   ShardedParameters& operator=(ShardedParameters&&) noexcept;
   ~ShardedParameters();
 
-  /// The leaf for the optimizer: of shape (n), where n is the number of scalars, divided by that of the processes and
-  /// rounded up. The last ones may be padding, whose gradients are zero. After a backward pass its grad() has the mean
-  /// over the processes of what all backward passes since it was cleared gave.
+  /// The leaf for the optimizer, of shape (n), where n is the number of scalars, divided by that of the processes and
+  /// rounded up; it needs a gradient where the parameters did. The last ones may be padding, whose gradients are zero.
+  /// After a backward pass its grad() has the mean over the processes of what all backward passes since it was cleared
+  /// gave.
   const at::Tensor& shard() const;
 
   /// forward(x), with the parameters there. `until_backward`: they are not freed between the passes, for the part that

@@ -10,7 +10,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+
+#include <ATen/core/Tensor.h>
 
 namespace torch::optim {
 class Optimizer;
@@ -27,8 +30,9 @@ namespace remat {
 /// to them: freeze the parameters that a pass is not to train, and say how many passes a step has. What runs again in
 /// backward must not read weights without autograd, since they may have been updated.
 ///
-/// Nobody sees all gradients: clip_grad_norm_() after backward has nothing to clip. Where gradients of several
-/// processes are averaged after backward, updates would come before that.
+/// Nobody sees all gradients: clip_grad_norm_() after backward has nothing to clip. Averages over several processes are
+/// to be made before each update, not after backward: see `before_update`. Shards of ShardedParameters are averaged by
+/// then.
 class OptimizerInBackward {
  public:
   /// `optimizer`, which must outlive this: SGD, Adam, AdamW, RMSprop or Adagrad, whose updates of a parameter depend on
@@ -36,11 +40,13 @@ class OptimizerInBackward {
   /// one that is in no group any more is left alone. Parameters that are frozen now and trained later are updated at
   /// the end of backward. `accumulate`: backward passes per step; gradients add up, and the last of them updates.
   /// Throws Error for another optimizer, for a parameter that is in the groups twice, and for parameters that have a
-  /// hook of this kind.
+  /// hook of this kind. `before_update`: called with each parameter, whose grad() is complete, before its update; where
+  /// it averages over processes, gradients must be complete in the same order in all of them.
   ///
   /// Backward throws Error with create_graph, where a backward pass inside of another one completes a gradient, and
   /// after a backward pass that failed when some parameters had been updated: see reset().
-  explicit OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate = 1);
+  explicit OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate = 1,
+                               std::function<void(const at::Tensor& parameter)> before_update = nullptr);
   OptimizerInBackward(OptimizerInBackward&&) noexcept;
   OptimizerInBackward& operator=(OptimizerInBackward&&) noexcept;
   /// From now on step() updates again. Between steps.

@@ -31,14 +31,18 @@ void empty(const at::Tensor& tensor) {
 
 void check(const std::vector<at::Tensor>& parameters) {
   const auto refuse = [](size_t index, const std::string& what) {
-    throw Error("[sharding] parameter " + std::to_string(index) + " " + what +
-                "; give leaves that need gradients, of one type, contiguous, on the CPU, each with its own storage");
+    throw Error(
+        "[sharding] parameter " + std::to_string(index) + " " + what +
+        "; give leaves of one type, contiguous, on the CPU, each with its own storage, all trained or all frozen");
   };
   if (parameters.empty()) throw Error("[sharding] there are no parameters; give those of a block");
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& parameter = parameters[i];
     if (!parameter.defined()) refuse(i, "is undefined");
-    if (!parameter.is_leaf() || !parameter.requires_grad()) refuse(i, "needs no gradient, or is no leaf");
+    if (!parameter.is_leaf()) refuse(i, "is no leaf");
+    if (parameter.requires_grad() != parameters[0].requires_grad()) {
+      refuse(i, parameter.requires_grad() ? "is trained, and the first is frozen" : "is frozen, and the first is not");
+    }
     if (!parameter.device().is_cpu()) refuse(i, "is on " + parameter.device().str());
     if (parameter.scalar_type() != parameters[0].scalar_type()) refuse(i, "is of another type than the first");
     if (!parameter.is_contiguous() || parameter.nbytes() != parameter.storage().nbytes()) {
@@ -56,12 +60,13 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
   Impl(std::vector<at::Tensor> given, c10::intrusive_ptr<c10d::ProcessGroup> processes)
       : parameters(std::move(given)), group(std::move(processes)) {
     check(parameters);
+    trained = parameters[0].requires_grad();
     const c10::NoGradGuard no_grad;
     for (const at::Tensor& parameter : parameters) scalars += parameter.numel();
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter; });
     std::vector<at::Tensor> sent = {all};
     group->broadcast(sent)->wait();
-    shard = all.narrow(0, group->getRank() * shard_size(), shard_size()).clone().requires_grad_();
+    shard = all.narrow(0, group->getRank() * shard_size(), shard_size()).clone().set_requires_grad(trained);
     for (const at::Tensor& parameter : parameters) empty(parameter);
   }
 
@@ -113,6 +118,7 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     if (!std::exchange(in_backward, false)) return;
     const c10::NoGradGuard no_grad;
     free();  // first: the gradients need as much once more
+    if (!trained) return;
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter.grad(); });
     for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
     at::Tensor mean = at::empty({shard_size()}, all.options());
@@ -124,11 +130,14 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     } else {
       gradient = mean;
     }
+    // As autograd does when a leaf's gradient is complete: OptimizerInBackward waits for it.
+    if (auto* const is_complete = torch::autograd::impl::post_acc_grad_hooks(shard).get()) (*is_complete)(shard);
   }
 
   std::vector<at::Tensor> parameters;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   int64_t scalars = 0;
+  bool trained = true;
   at::Tensor shard;
   bool whole = false;
   bool in_backward = false;

@@ -39,6 +39,8 @@ void tell_accounts(void (memory::Ledger::*event)() noexcept, void (Trace::*trace
   if (tape->values.trace != nullptr) (tape->values.trace->*traced_event)();
 }
 
+using BeforeUpdate = std::function<void(const at::Tensor&)>;
+
 constexpr int kNoPass = -1;  // as autograd numbers the absence of one
 
 bool updates_one_by_one(const torch::optim::Optimizer& optimizer) {
@@ -93,14 +95,16 @@ struct GradientHook final : torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
-  Impl(torch::optim::Optimizer& given, int64_t passes_per_step) : optimizer(given), accumulate(passes_per_step) {}
+  Impl(torch::optim::Optimizer& given, int64_t passes_per_step, BeforeUpdate before)
+      : optimizer(given), accumulate(passes_per_step), before_update(std::move(before)) {}
 
   torch::optim::Optimizer& optimizer;
   const int64_t accumulate;
-  int64_t passes = 0;   ///< that have ended since the last update
-  int pass = kNoPass;   ///< in progress, or failed
-  int64_t updated = 0;  ///< parameters, in that pass
-  Groups groups;        ///< when that pass began
+  const BeforeUpdate before_update;  ///< may be empty
+  int64_t passes = 0;                ///< that have ended since the last update
+  int pass = kNoPass;                ///< in progress, or failed
+  int64_t updated = 0;               ///< parameters, in that pass
+  Groups groups;                     ///< when that pass began
   std::vector<at::Tensor> watched;
   bool removed = false;  ///< a pass may be in progress still
 
@@ -152,7 +156,11 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
     }
     groups = groups_of(optimizer);
     pass = current;
-    torch::autograd::Engine::get_default_engine().queue_callback([ours = shared_from_this()] { ours->end_pass(); });
+    // After all other callbacks of this pass, in which shards may get their gradients: one that is queued by a callback
+    // comes last.
+    auto& engine = torch::autograd::Engine::get_default_engine();
+    engine.queue_callback(
+        [&engine, ours = shared_from_this()] { engine.queue_callback([ours] { ours->end_pass(); }); });
   }
 
   std::string after_updates() const {
@@ -178,6 +186,7 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void update(const at::Tensor& parameter, size_t group) {
+    if (before_update) before_update(parameter);
     ++updated;
     {
       const ParameterUpdate state_is_no_activation;
@@ -188,8 +197,9 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
   }
 };
 
-OptimizerInBackward::OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate)
-    : impl_(std::make_shared<Impl>(optimizer, accumulate)) {
+OptimizerInBackward::OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate,
+                                         BeforeUpdate before_update)
+    : impl_(std::make_shared<Impl>(optimizer, accumulate, std::move(before_update))) {
   if (!updates_one_by_one(optimizer)) {
     throw Error(
         "[optimizer in backward] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, "

@@ -249,8 +249,7 @@ TEST(OptionsTest, OptionsWithoutEffectAreErrors) {
   EXPECT_TRUE(
       holds(train({"--planner", "online", "--save-plan", "p"}), "--save-plan has no effect with --planner online"));
   EXPECT_EQ(train({"--planner", "online", "--save-plan", "p", "--plan", "q"}), "(no usage error)");
-  EXPECT_TRUE(holds(train({"--optimizer-in-backward", "--ranks", "2"}),
-                    "[options] --optimizer-in-backward does not work with --ranks yet"));
+  EXPECT_EQ(train({"--optimizer-in-backward", "--ranks", "2"}), "(no usage error)");
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--refine", "--planner", "rotor"}),
                     "[options] --refine has no effect with --planner rotor"));
   EXPECT_EQ(usage_error_of({"plan", "g", "--refine", "--all", "--planner", "rotor"}), "(no usage error)");

@@ -46,6 +46,8 @@ class Thread final : public DataParallel {
   NamedTensors leaves() const override { return {}; }
   at::Tensor run(const std::function<at::Tensor()>& forward) override { return forward(); }
   void average_gradients() override {}
+  void average_gradient(const at::Tensor& /*leaf*/) override {}
+  void clip_gradients(double /*norm*/) override {}
   void reset() override {}
   float mean(float value) override { return value; }
   std::vector<double> sums(const std::vector<double>& values) override { return values; }

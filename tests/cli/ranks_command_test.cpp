@@ -86,6 +86,35 @@ TEST_F(RanksCommandTest, TheLossesOfOneProcessWithTheSameBatch) {
   }
 }
 
+TEST_F(RanksCommandTest, EveryWayToTrainHasTheSameBitsWithinABudget) {
+  for (const Words& how : {Words{"--accumulate", "3"}, Words{"--clip", "0.1"}, Words{"--lora", "2"},
+                           Words{"--optimizer-in-backward"}, Words{"--accumulate", "3", "--optimizer-in-backward"}}) {
+    const auto one = losses(joined({"--dropout", "0"}, how));
+    for (const Words& way : ways()) {
+      const Words words = joined(joined(way, how), {"--dropout", "0"});
+      const auto several = losses(joined(words, {"--plain"}));
+      for (size_t i = 0; i < one.size(); ++i) {
+        EXPECT_NEAR(number(several[i]), number(one[i]), 1e-4) << way.back() << ' ' << how[0];
+      }
+      EXPECT_EQ(losses(joined(words, {"--budget", "75%"})), several) << way.back() << ' ' << how[0];
+    }
+  }
+}
+
+TEST_F(RanksCommandTest, UpdatesInBackwardHaveTheBitsOfThoseAfterIt) {
+  for (const Words& way : ways())
+    EXPECT_EQ(losses(way), losses(joined(way, {"--optimizer-in-backward"}))) << way.back();
+}
+
+TEST_F(RanksCommandTest, AdaptersBesideFrozenShardsContinueWithTheSameBits) {
+  const Words words = {"--ranks", "2", "--shard", "--lora", "2", "--checkpoint", "lora.ckpt"};
+  const auto whole = losses({"--ranks", "2", "--shard", "--lora", "2"});
+  EXPECT_EQ(train(joined(words, {"--steps", "3"})).code, 0);
+  const auto rest = train(joined(words, {"--steps", "5", "--resume", "--json", "rest.json"}));
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(steps("rest.json"), (std::map<int64_t, uint32_t>{{4, whole[3]}, {5, whole[4]}}));
+}
+
 TEST_F(RanksCommandTest, ShardsTakeLessMemoryThanCopies) {
   // Of five steps the lowest peak: where one process is ahead, Gloo holds what it has sent.
   const auto peak = [&](const Words& more) {

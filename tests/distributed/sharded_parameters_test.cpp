@@ -151,6 +151,103 @@ TEST(ShardedParameters, GradientsOfSeveralPassesAddUp) {
   });
 }
 
+/// Shards after three steps of two passes each, whose gradients AdamW takes: after backward, or while it runs.
+Outcome train_by_adam(int rank, const Group& group, bool in_backward, Session* session) {
+  const Model model;
+  Shards shards(model, group);
+  torch::optim::AdamW optimizer(shards.leaves(), torch::optim::AdamWOptions(0.1));
+  std::optional<OptimizerInBackward> updates;
+  if (in_backward) updates.emplace(optimizer, /*accumulate=*/2);
+  Outcome outcome;
+  for (int pass = 0; pass < 6; ++pass) {
+    std::optional<Step> begun;
+    if (session != nullptr) begun.emplace(session->step());
+    {
+      std::optional<PolicyScope> scope;
+      if (session != nullptr) scope.emplace(Policy::drop_all());
+      // The input needs no gradient, so that the first block's pass ends with the whole.
+      at::Tensor y = input(rank, pass);
+      for (size_t i = 0; i < model.blocks.size(); ++i) {
+        y = shards.blocks[i].call([&](const at::Tensor& z) { return model.blocks[i].forward(z); }, y);
+      }
+      y = shards.rest.call([&](const at::Tensor& z) { return model.begin(z).square().mean(); }, y);
+      y.backward();
+    }
+    if (begun) begun->end();
+    if (pass % 2 == 0) continue;
+    for (const at::Tensor& leaf : shards.leaves()) EXPECT_EQ(leaf.grad().defined(), !in_backward);
+    optimizer.step();
+    optimizer.zero_grad();
+    for (const at::Tensor& leaf : shards.leaves()) outcome.add("shard", leaf.detach().clone());
+  }
+  return outcome;
+}
+
+TEST(ShardedParameters, AreUpdatedWhileBackwardRuns) {
+  on_ranks(kRanks, [](int rank, const auto& join) {
+    memory::start_accounting();
+    const Group group = join("model");
+    const Outcome after = train_by_adam(rank, group, /*in_backward=*/false, nullptr);
+    expect_same_bits(after, train_by_adam(rank, group, /*in_backward=*/true, nullptr), "plain");
+    Session session;
+    expect_same_bits(after, train_by_adam(rank, group, /*in_backward=*/true, &session), "everything dropped");
+  });
+}
+
+TEST(ShardedParameters, MayBeFrozen) {
+  // The weights of the blocks are frozen, and the biases beside them are trained.
+  const auto train_biases = [](int rank, const Group& group, Session* session) {
+    const Model model;
+    std::vector<ShardedParameters> weights, biases;
+    for (const Block& block : model.blocks) {
+      weights.emplace_back(std::vector<at::Tensor>{block.w.requires_grad_(false)}, group);
+      biases.emplace_back(std::vector<at::Tensor>{block.b}, group);
+    }
+    EXPECT_FALSE(weights[0].shard().requires_grad());
+    std::optional<Step> begun;
+    if (session != nullptr) begun.emplace(session->step());
+    Outcome outcome;
+    {
+      std::optional<PolicyScope> scope;
+      if (session != nullptr) scope.emplace(Policy::drop_all());
+      at::Tensor y = input(rank, 0);
+      for (size_t i = 0; i < model.blocks.size(); ++i) {
+        const auto forward = [&](const at::Tensor& x) { return model.blocks[i].forward(x); };
+        y = weights[i].call([&](at::Tensor x) { return biases[i].call(forward, std::move(x)); }, y);
+        EXPECT_EQ(model.blocks[i].w.storage().nbytes(), 0) << "freed after its forward pass";
+      }
+      y.square().mean().backward();
+    }
+    if (begun) {
+      EXPECT_GT(begun->end().values_dropped, 0);
+    }
+    for (size_t i = 0; i < model.blocks.size(); ++i) {
+      EXPECT_EQ(model.blocks[i].w.storage().nbytes(), 0) << "freed after its backward pass";
+      EXPECT_FALSE(weights[i].shard().grad().defined());
+      outcome.add("gradient", biases[i].shard().grad().clone());
+    }
+    return outcome;
+  };
+  std::vector<at::Tensor> means;
+  for (int64_t i = 0; i < kBlocks; ++i) means.push_back(at::zeros({kWidth}));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Model model;
+    at::Tensor y = input(rank, 0);
+    for (const Block& block : model.blocks) y = block.forward(y);
+    y.square().mean().backward();
+    for (size_t i = 0; i < means.size(); ++i) means[i] += model.blocks[i].b.grad() / kRanks;
+  }
+  on_ranks(kRanks, [&](int rank, const auto& join) {
+    memory::start_accounting();
+    const Group group = join("model");
+    Outcome expected;
+    for (const at::Tensor& mean : means) expected.add("gradient", mean.chunk(kRanks)[rank]);
+    expect_same_bits(expected, train_biases(rank, group, nullptr), "plain");
+    Session session;
+    expect_same_bits(expected, train_biases(rank, group, &session), "everything dropped");
+  });
+}
+
 TEST(ShardedParameters, CanBeMadeWholeAndFreed) {
   on_ranks(kRanks, [](int /*rank*/, const auto& join) {
     const Model model, same;
@@ -198,7 +295,9 @@ TEST(ShardedParameters, RefuseWhatTheyCannotHold) {
     const auto leaf = [] { return at::ones({4, 4}).requires_grad_(); };
     const at::Tensor one = leaf();
     EXPECT_NE(message_of({}).find("there are no parameters"), std::string::npos);
-    EXPECT_NE(message_of({at::ones({2})}).find("parameter 0 needs no gradient"), std::string::npos);
+    EXPECT_NE(message_of({leaf().mul(2)}).find("parameter 0 is no leaf"), std::string::npos);
+    EXPECT_NE(message_of({leaf(), at::ones({2})}).find("parameter 1 is frozen"), std::string::npos);
+    EXPECT_NE(message_of({at::ones({2}), leaf()}).find("parameter 1 is trained"), std::string::npos);
     EXPECT_NE(message_of({leaf(), at::ones({2}, at::kDouble).requires_grad_()}).find("parameter 1 is of another type"),
               std::string::npos);
     EXPECT_NE(message_of({one, one}).find("has the storage of parameter 0"), std::string::npos);

@@ -175,6 +175,23 @@ TEST(OptimizerInBackward, ABudgetNeedNotHoldAllGradients) {
   EXPECT_LE(tight.peak_bytes, tight.budget_bytes);
 }
 
+TEST(OptimizerInBackward, AsksBeforeEachUpdate) {
+  at::Tensor a = at::ones({2}).requires_grad_(), b = at::ones({2}).requires_grad_();
+  torch::optim::SGD optimizer({a, b}, torch::optim::SGDOptions(1));
+  std::vector<float> sums;
+  const auto halve = [&](const at::Tensor& parameter) {
+    sums.push_back(parameter.grad().sum().item<float>());
+    parameter.mutable_grad().mul_(0.5);  // as an average over two processes, of which the other has none
+  };
+  const OptimizerInBackward updates(optimizer, /*accumulate=*/2, halve);
+  (a * 3).sum().backward();  // b has a gradient in the second pass alone, and a in the first
+  EXPECT_TRUE(sums.empty());
+  (b * 4).sum().backward();
+  EXPECT_EQ(sums, (std::vector<float>{8, 6}));
+  EXPECT_EQ(a[0].item<float>(), 1 - 1.5F);
+  EXPECT_EQ(b[0].item<float>(), 1 - 2.0F);
+}
+
 TEST(OptimizerInBackward, EndsWithItsObject) {
   nn::Linear layer(4, 4);
   torch::optim::SGD optimizer(layer->parameters(), 0.1);
