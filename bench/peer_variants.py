@@ -5,7 +5,7 @@ import math
 
 import torch
 import torch._functorch.config
-from peer_models import HuggingFace
+from peer_models import GPT, HuggingFace
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -93,8 +93,49 @@ def blocks_compiled(budget):
     return change
 
 
+class GeneratorState:
+    """For torch_remat, which leaves random numbers to its users: each recompute draws those of the forward pass."""
+
+    snapshot = staticmethod(torch.get_rng_state)
+    restore = staticmethod(torch.set_rng_state)
+
+
+def torch_remat_blocks(saves_products):
+    """torch_remat's checkpoint around every block, inside of which products and attention are recomputed or saved."""
+
+    def change(model):
+        import torch_remat
+
+        def saved(name, function):
+            region = torch_remat.region(function, name, recompute=False)
+
+            def run(*args, **kwargs):
+                result = region(*args, **kwargs)
+                torch_remat.recompute_needs_tensor(result)
+                return result
+
+            return run
+
+        def run(index, block, *args, **kwargs):
+            checkpointed = torch_remat.checkpoint(region_name=str(index), recompute_state_hooks=(GeneratorState,))
+            return checkpointed(block)(*args, **kwargs)
+
+        if saves_products:
+            for block in model.blocks:
+                for name, module in block.named_modules():
+                    if type(module).__name__ in ("Linear", "Conv1D"):  # Conv1D: transformers' product
+                        module.forward = saved(name, module.forward)
+            torch.nn.functional.scaled_dot_product_attention = saved(
+                "attention", torch.nn.functional.scaled_dot_product_attention
+            )
+        model.run_blocks_by(run)
+
+    return change
+
+
 AGAIN = "plain again"  # in another process: how far apart two runs of the same thing are
 EVERY_BLOCK, OWN, COMPILED = "checkpoint every block", "transformers' own checkpointing", "compiled"
+TORCH_REMAT = "torch_remat"  # of PyPI: Meta's
 CHANGES = {
     "plain": lambda model: None,
     AGAIN: lambda model: None,
@@ -103,6 +144,8 @@ CHANGES = {
     "checkpoint sqrt(n) segments": square_root_of_blocks,
     "selective (save products)": selective,
     OWN: transformers_own,
+    TORCH_REMAT: torch_remat_blocks(saves_products=False),
+    f"{TORCH_REMAT}, products saved": torch_remat_blocks(saves_products=True),
     COMPILED: compiled(1.0),
 } | {f"{COMPILED}, memory budget {budget}": compiled(budget) for budget in (0.8, 0.5, 0.3, 0.1)}
 NOTHING_DROPPED = "remat, nothing dropped"
@@ -114,6 +157,9 @@ REMAT_BLOCKS = "remat on compiled blocks"
 def peers_of(model):
     """What fits a class of models, by name."""
     unfit = {"checkpoint sqrt(n) segments": not model.is_chain, OWN: not issubclass(model, HuggingFace)}
+    for name in CHANGES:
+        if name.startswith(TORCH_REMAT):  # it is made for blocks of transformers
+            unfit[name] = not issubclass(model, (GPT, HuggingFace))
     return [name for name in CHANGES if name != "plain" and not unfit.get(name, False)]
 
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Measures remat from Python beside other ways to save memory; writes bench/results/<date>-peers.json.
 
-  bench/peers.py [MODEL ...] [--pairs 9] [--eager | --compiled] [--batch MODEL=N ...] [--build build/release] [--out bench/results]
+  bench/peers.py [MODEL ...] [--pairs 9] [--eager | --compiled | --only PEER] [--batch MODEL=N ...] [--build build/release]
+                 [--out bench/results]
 
 Each variant is a process of its own (peer_step.py), so that none pays for another's use of memory, and is compared with
 plain in interleaved pairs of steps on the same weights, data and seed, with the same allocator. A ratio is the median of
 the pairs'. Only two processes at a time: with seven, medians were off by up to a tenth. Bytes are exact. remat runs with
 nothing dropped, within the peak of every peer, within twice that of checkpointing every block, and within 40 % of plain's.
 --eager leaves torch.compile out, whose peers take a minute each to compile, and --compiled measures these alone: the others
-of the same day stay in the file, like other models.
+of the same day stay in the file, like other models. --only measures the peers whose names begin so, and remat within
+their peaks; the file is named after them. torch_remat is no part of the set-up: .venv/bin/pip install torch_remat
 """
 
 import argparse
@@ -79,13 +81,14 @@ def name_of(variant):
     return f"{name} within {peak[0]} bytes" if peak else name
 
 
-def measure(bench, model, kinds, before):
-    """The rows of one model, for the `kinds` of peers that are compiled (True) or not (False). A peer's row names the row
-    of remat that took no more memory, which may be among `before`, the model's rows that stay."""
+def measure(bench, model, kinds, before, only=""):
+    """The rows of one model, for the `kinds` of peers that are compiled (True) or not (False), and whose names begin with
+    `only`. A peer's row names the row of remat that took no more memory, which may be among `before`, the model's rows
+    that stay."""
     import peer_models
     import peer_variants
 
-    peers = peer_variants.peers_of(peer_models.MODELS[model])
+    peers = [name for name in peer_variants.peers_of(peer_models.MODELS[model]) if name.startswith(only)]
     rows = []
     for compiled in kinds:
         rows += bench.rows(model, [(peer,) for peer in peers if peer.startswith(peer_variants.COMPILED) == compiled])
@@ -106,7 +109,7 @@ def measure(bench, model, kinds, before):
             row["remat_within_bytes"] = max(
                 (p for p in known + points if p <= row["activation_peak_bytes"]), default=None
             )
-    nothing_dropped = [(peer_variants.NOTHING_DROPPED,)] if False in kinds else []
+    nothing_dropped = [(peer_variants.NOTHING_DROPPED,)] if False in kinds and not only else []
     return rows + bench.rows(model, [*nothing_dropped, *(("remat", point) for point in points)])
 
 
@@ -186,6 +189,7 @@ def arguments():
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--eager", dest="kinds", action="store_const", const=(False,), help="without torch.compile")
     kinds.add_argument("--compiled", dest="kinds", action="store_const", const=(True,), help="torch.compile alone")
+    kinds.add_argument("--only", metavar="PEER", default="", help="the peers whose names begin so")
     parser.set_defaults(kinds=(False, True))
     return parse(parser, MODELS, Protocol.pairs)
 
@@ -194,11 +198,11 @@ def main():
     args = arguments()
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
-    results = Results(args, "peers")
+    results = Results(args, f"peers-{args.only}" if args.only else "peers")
     for model in args.models:
         print(model, flush=True)
         before = staying(results.of(model), args.kinds)
-        results.replace(model, before, measure(results.bench, model, args.kinds, before))
+        results.replace(model, before, measure(results.bench, model, args.kinds, before, args.only))
 
 
 if __name__ == "__main__":

@@ -46,18 +46,23 @@ def short(result):
     return table(["Python", *HEAD], rows) + "\nMore of them: [peers.md](peers.md).\n"
 
 
-def page(result):
-    """All, a table for each model."""
-    rows = in_order(result)
+def page(result, more=None):
+    """All, a table for each model; `more`: the result of some peers that were measured by themselves."""
+    results = [result] + ([more] if more else [])
+    rows = in_order({"rows": [row for each in results for row in each["rows"]]})
     parts = [BEGINNING]
     for model in dict.fromkeys(row["model"] for row, _ in rows):
         parts.append(f"## {NAMES[model]}\n\n" + table(HEAD, [cells for row, cells in rows if row["model"] == model]))
-    versions = result["versions"]
-    parts.append(
-        f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
-        f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n"
-    )
+    parts += map(measured_on, results)
     return "\n".join(parts)
+
+
+def measured_on(result):
+    versions, figure = result["versions"], result["figure"].partition("-")[2]
+    return (
+        f"{figure + ': ' if figure else ''}{result['date']}, torch {versions['torch']}, {versions['cpu']}, "
+        f"{versions['cores']} cores, commit {versions['commit']}, {result['protocol']['pairs']} pairs.\n"
+    )
 
 
 def in_order(result):
