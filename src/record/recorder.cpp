@@ -108,6 +108,11 @@ struct MetaKernel final : at::ObserverContext {};
 
 }  // namespace
 
+Recorder* Recorder::current_of(const std::shared_ptr<Tape>& tape) {
+  Recorder* const recorder = current();
+  return recorder != nullptr && recorder->tape_ == tape ? recorder : nullptr;
+}
+
 Recorder* Recorder::current() {
   if (t_thread_has_ended) return nullptr;
   Recorder* const recorder = t_slot.recorder.get();

@@ -38,6 +38,8 @@ class Recorder {
  public:
   /// The recorder of this thread; nullptr while nothing is recorded, and from when another thread closed the tape.
   static Recorder* current();
+  /// The same where it writes `tape`; nullptr where that tape's step has ended, or another thread ends it.
+  static Recorder* current_of(const std::shared_ptr<Tape>& tape);
 
   /// Makes `tape` the one that this thread records on. The caller restores with stop().
   static void start(std::shared_ptr<Tape> tape);

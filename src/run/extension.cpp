@@ -37,18 +37,8 @@ static std::atomic<int64_t> g_compilations = 0;
 void note_compilation() { ++g_compilations; }
 int64_t compilations() { return g_compilations; }
 
-namespace {
-
-/// Null where `tape` is no longer recorded on: the step ended inside of the region.
-Recorder* recorder_of(const std::shared_ptr<Tape>& tape) {
-  Recorder* const recorder = Recorder::current();
-  return recorder != nullptr && recorder->tape() == tape ? recorder : nullptr;
-}
-
-}  // namespace
-
 struct OpaqueRegion::Impl {
-  std::shared_ptr<Tape> tape;  ///< that its recorder writes
+  std::shared_ptr<Tape> tape;  ///< that of the step, which may end inside of the region
 };
 
 OpaqueRegion::OpaqueRegion() {
@@ -62,12 +52,12 @@ OpaqueRegion::~OpaqueRegion() { end(); }
 
 void OpaqueRegion::end() {
   if (impl_ == nullptr) return;
-  if (Recorder* const recorder = recorder_of(impl_->tape)) recorder->end_opaque();
+  if (Recorder* const recorder = Recorder::current_of(impl_->tape)) recorder->end_opaque();
   impl_.reset();
 }
 
 struct CompiledRegion::Impl {
-  std::shared_ptr<Tape> tape;  ///< that its recorder writes
+  std::shared_ptr<Tape> tape;  ///< that of the step, which may end inside of the region
 };
 
 CompiledRegion::CompiledRegion() {
@@ -81,7 +71,7 @@ CompiledRegion::~CompiledRegion() { end(); }
 
 void CompiledRegion::end() {
   if (impl_ == nullptr) return;
-  if (Recorder* const recorder = recorder_of(impl_->tape)) recorder->end_compiled();
+  if (Recorder* const recorder = Recorder::current_of(impl_->tape)) recorder->end_compiled();
   impl_.reset();
 }
 

@@ -43,10 +43,7 @@ PolicyTape::PolicyTape() {
   ++tape_->policy_scopes;
 }
 
-Recorder* PolicyTape::recorder() const {
-  Recorder* const recorder = Recorder::current();
-  return recorder != nullptr && recorder->tape() == tape_ ? recorder : nullptr;
-}
+Recorder* PolicyTape::recorder() const { return Recorder::current_of(tape_); }
 
 PolicyTape::~PolicyTape() {
   const bool last = --tape_->policy_scopes == 0 && tape_->extent == nullptr;
