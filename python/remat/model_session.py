@@ -29,8 +29,8 @@ class ModelSession:
         if options.get("process_group") is not None:
             raise Error(
                 "[session] process_group is for a remat.Session, whose steps begin and end where the program says, on all "
-                "processes; put `with session.step():` around each step of the loop (for transformers' Trainer, "
-                "RematCallback has the group of all processes by itself)"
+                "processes; put `with session.step():` around each step of the loop (for the Trainers of transformers and "
+                "Lightning, RematCallback has the group of all processes by itself)"
             )
         known = [name for name in inspect.signature(Session).parameters if name != "process_group"]
         if unknown := sorted(options.keys() - known):
@@ -40,10 +40,10 @@ class ModelSession:
         self.__setstate__({"options": options, "agrees": agrees})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self._options, "agrees": self._agrees}
+        return {"options": self._options, "agrees": self.agrees}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._options, self._agrees = state["options"], state["agrees"]
+        self._options, self.agrees = state["options"], state["agrees"]
         self._session: Session | None = None
         self._device: Any = None
 
@@ -53,7 +53,7 @@ class ModelSession:
         if device is None:
             device = _device_of(model)
         if self._session is None or device != self._device:
-            group = world() if self._agrees else None
+            group = world() if self.agrees else None
             self._session = Session(**{**self._options, "device": device, "process_group": group})
             self._device = device
         return self._session

@@ -60,7 +60,8 @@ class RematCallback(lightning.Callback):
     percentage the first batch takes what it must and no more than plain; a later one that begins as it did, without
     gradients, is refused where that was more than the share: after a validation, for which Lightning frees the
     gradients, or an optimizer's first update. Lightning's Tuner runs its trials without callbacks, and so without the
-    budget. Raises Error for what remat.Session refuses. Copies and pickles have the budget and the options, but not the
+    budget. On several processes the sessions agree (remat.Session's process_group, the group of all): what one is refused
+    all are told of. Raises Error for what remat.Session refuses. Copies and pickles have the budget and the options, but not the
     sessions.
     """
 
@@ -95,7 +96,10 @@ class RematCallback(lightning.Callback):
         if sum(isinstance(callback, RematCallback) for callback in trainer.callbacks) > 1:
             raise Error("[lightning] this Trainer has two RematCallbacks; keep one of them")
         self._release(trainer)
-        session = self._sessions.setdefault(pl_module, ModelSession(self._options))
+        several = trainer.world_size > 1
+        session = self._sessions.get(pl_module)
+        if session is None or session.agrees != several:
+            session = self._sessions[pl_module] = ModelSession(self._options, agrees=several)
         self._trainings.append(_Training(pl_module, session, trainer.strategy))
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
