@@ -9,6 +9,7 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
+#include "cli/training_state.h"
 #include "zoo/dqn_agent.h"
 
 namespace remat::cli {
@@ -83,6 +84,35 @@ GameTraining::GameTraining(const TrainSettings& settings, const std::optional<Bu
 GameTraining::~GameTraining() = default;
 
 StepResult GameTraining::step() { return impl_->run_step(); }
+
+void GameTraining::save(const std::string& path, const nlohmann::json& about) const {
+  CheckpointWriter file(path, about);
+  save_archive(
+      [&](torch::serialize::OutputArchive& archive) {
+        torch::serialize::OutputArchive agent, drawn;
+        impl_->agent.save(agent);
+        archive.write("agent", agent);
+        if (!impl_->drawn) return;
+        zoo::save(*impl_->drawn, drawn);
+        archive.write("drawn", drawn);
+      },
+      impl_->optimizer, impl_->steps_done, [&](const void* bytes, size_t size) { file.append(bytes, size); });
+  file.commit();
+}
+
+void GameTraining::load(const CheckpointReader& checkpoint) {
+  const auto read = [&](size_t offset, void* data, size_t size) { return checkpoint.read(offset, data, size); };
+  impl_->steps_done = load_archive(
+      [&](torch::serialize::InputArchive& archive) {
+        torch::serialize::InputArchive agent, drawn;
+        archive.read("agent", agent);
+        impl_->agent.load(agent);
+        impl_->drawn.reset();
+        if (archive.try_read("drawn", drawn)) impl_->drawn = zoo::load_transitions(drawn);
+      },
+      impl_->optimizer, {.read = read, .size = checkpoint.payload_size()});
+}
+
 int64_t GameTraining::steps_done() const { return impl_->steps_done; }
 ParameterCount GameTraining::parameter_count() const {
   const int64_t count = impl_->agent.online().parameter_count();

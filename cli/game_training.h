@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <remat/budget.h>
+#include <nlohmann/json.hpp>
 
+#include "cli/checkpoint_file.h"
 #include "cli/settings.h"
 #include "cli/training.h"
 
@@ -23,6 +26,11 @@ class GameTraining final : public Training {
 
   /// When it throws, the update can be tried again, with what was drawn for it.
   StepResult step() override;
+  /// Saves everything that the next step depends on at `path`, with what it is said to be `about`. Throws Error where
+  /// it cannot be written: then what was at the path is there still.
+  void save(const std::string& path, const nlohmann::json& about) const;
+  /// Continues from a checkpoint of an equal training.
+  void load(const CheckpointReader& checkpoint);
   int64_t steps_done() const override;
   ParameterCount parameter_count() const override;
   int64_t current_bytes() const override;

@@ -1,6 +1,5 @@
 #include "cli/train.h"
 
-#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -17,11 +16,11 @@
 #include "cli/output_file.h"
 #include "cli/rank_place.h"
 #include "cli/rank_processes.h"
+#include "cli/saved_steps.h"
 #include "cli/train_game.h"
 #include "cli/train_model.h"
 #include "cli/training_checkpoint.h"
 #include "cli/training_data.h"
-#include "cli/training_loop.h"
 #include "cli/training_summary.h"
 #include "cli/training_task.h"
 
@@ -70,15 +69,14 @@ std::unique_ptr<ModelTraining> begin_training(const TrainingTask& task, const st
 
 int run_train(const TrainSettings& settings) {
   const auto place = place_from_environment();
-  if (settings.model.task == kReinforce) {
-    if (place) throw UsageError("[options] --task rl plays in one process; start it without torchrun");
-    return run_game(settings);
-  }
+  const bool plays = settings.model.task == kReinforce;
+  if (plays && place) throw UsageError("[options] --task rl plays in one process; start it without torchrun");
   check_results(settings);
   const bool follows = place && place->rank > 0;
   std::optional<CheckpointLock> lock;
   if (!settings.checkpoint.empty() && !follows) lock.emplace(settings.checkpoint);  // before it is looked at
   if (!follows) check_before_training(settings);
+  if (plays) return run_game(settings, lock);
   const auto data = read_training_data(settings);
   std::unique_ptr<TrainingData> held_out;
   if (!settings.held_out.empty()) held_out = read_held_out_data(settings, data->labels());
@@ -107,40 +105,13 @@ int run_train(const TrainSettings& settings) {
   if (held_out) before = training->evaluate();
 
   std::optional<PoliteStop> polite(std::in_place);  // from now on there is something to lose
-  const auto first_step = training->steps_done();
   std::vector<StepResult> results;
   IgnoredPlan ignored_plan(settings.plan);
   const auto save_state = [&](const std::string& path) {
     training->write(Output::kCheckpoint, path, about_checkpoint(settings, *data, training->steps_done()));
   };
-  const auto after_step = [&](const StepResult& result) {
-    ignored_plan.look_at(result);
-    if (settings.checkpoint_every == 0 || result.step % settings.checkpoint_every != 0) return;
-    if (result.step == settings.steps) return;  // the end saves
-    try {
-      save_state(settings.checkpoint);
-    } catch (const Error& error) {
-      if (training->is_between_steps()) throw;
-      // A disk can be full for a moment; the training is worth more than this checkpoint. The last one decides.
-      std::fprintf(stderr, "\nremat: %s; training goes on\n", error.what());
-    }
-  };
-  try {
-    run_steps(*training, settings, "train", results, after_step);
-  } catch (const Error&) {
-    // Not a loss that diverged, or parameters of which some were updated: that state is worth nothing.
-    const bool sound = !training->is_between_steps() && (results.empty() || std::isfinite(results.back().loss));
-    if (sound && !settings.checkpoint.empty() && training->steps_done() > first_step) {
-      try {
-        save_state(settings.checkpoint);
-        std::printf("saved step %lld in %s\n", static_cast<long long>(training->steps_done()),
-                    settings.checkpoint.c_str());
-      } catch (const Error& unsaved) {  // why the step failed is what tells more
-        std::fprintf(stderr, "remat: %s\n", unsaved.what());
-      }
-    }
-    throw;
-  }
+  run_saved_steps(*training, settings, "train", results, save_state,
+                  [&](const StepResult& result) { ignored_plan.look_at(result); });
 
   bool stopped = training->steps_done() < settings.steps;
   auto path = settings.checkpoint;

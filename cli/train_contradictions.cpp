@@ -49,33 +49,11 @@ void check_game(const TrainSettings& settings, const Contradictions& contradicti
     throw UsageError(contradictions.where({"--task", "--model"}) + "--task rl needs --model dqn, not " +
                      settings.model.kind + "; leave --model out");
   }
-  for (const auto* option : {"--data",
-                             "--eval",
-                             "--hf",
-                             "--layers",
-                             "--width",
-                             "--heads",
-                             "--seq",
-                             "--shard",
-                             "--image-size",
-                             "--dropout",
-                             "--lora",
-                             "--lora-alpha",
-                             "--lora-targets",
-                             "--save-adapter",
-                             "--accumulate",
-                             "--text-column",
-                             "--ranks",
-                             "--precision",
-                             "--resume",
-                             "--checkpoint",
-                             "--save-plan",
-                             "--save-run",
-                             "--plan",
-                             "--label-column",
-                             "--save-hf",
-                             "--optimizer-in-backward",
-                             "--checkpoint-every"}) {
+  for (const auto* option :
+       {"--data",         "--eval",         "--hf",         "--layers",       "--width",   "--heads",
+        "--seq",          "--shard",        "--image-size", "--dropout",      "--lora",    "--lora-alpha",
+        "--lora-targets", "--save-adapter", "--accumulate", "--text-column",  "--ranks",   "--precision",
+        "--save-plan",    "--save-run",     "--plan",       "--label-column", "--save-hf", "--optimizer-in-backward"}) {
     contradictions.refuse_ineffective(option, "--task", "--task rl");
   }
 }
@@ -132,6 +110,10 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
     for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan", "--save-run"}) {
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
+  }
+  if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
+    throw UsageError(contradictions.where({"--resume", "--checkpoint-every"}) +
+                     "--resume and --checkpoint-every need a file; name it with --checkpoint");
   }
   if (model.task == kReinforce) return check_game(settings, contradictions);
   contradictions.refuse_ineffective("--game", "--task", "--task " + model.task);
@@ -190,10 +172,6 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   if (model.directory.empty() && (model.kind == "gpt" || model.kind == "vit") && model.width % model.heads != 0) {
     throw UsageError(contradictions.where({"--width", "--heads"}) + "--width " + std::to_string(model.width) +
                      " is not a multiple of --heads " + std::to_string(model.heads) + "; change one of them");
-  }
-  if (settings.checkpoint.empty() && (settings.resume || settings.checkpoint_every > 0)) {
-    throw UsageError(contradictions.where({"--resume", "--checkpoint-every"}) +
-                     "--resume and --checkpoint-every need a file; name it with --checkpoint");
   }
 }
 

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <numeric>
 #include <optional>
 #include <span>
 
+#include "cli/checkpoint_file.h"
 #include "cli/game_training.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
+#include "cli/saved_steps.h"
 #include "cli/table.h"
-#include "cli/training_loop.h"
+#include "cli/training_checkpoint.h"
 #include "cli/training_summary.h"
 
 namespace remat::cli {
@@ -29,23 +32,45 @@ std::string recent_return(std::span<const double> returns) {
 
 }  // namespace
 
-int run_game(const TrainSettings& asked) {
-  check_json_path(asked.json);
+int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   const auto budget = asked.plain ? std::nullopt : std::optional(Budget::parse(asked.budget));
+  std::optional<CheckpointReader> checkpoint;
+  if (asked.resume) checkpoint.emplace(asked.checkpoint);
   GameTraining training(asked, budget);
   auto settings = asked;
   settings.batch = training.batch();
+  if (checkpoint) {
+    check_continues(checkpoint->about(), settings);
+    training.load(*checkpoint);
+  }
   std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
               format_count(training.parameter_count().all).c_str(), settings.game.c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
+  if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(training.steps_done()));
+  if (training.steps_done() >= settings.steps) {
+    std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
+    return 0;
+  }
   const double before = training.mean_return(kJudged);
 
   std::optional<PoliteStop> polite(std::in_place);
   std::vector<StepResult> results;
   std::string label = "train";  // shown with each step, as it is then
-  run_steps(training, settings, label, results, [&](const StepResult&) {
+  const auto save_state = [&](const std::string& path) {
+    training.save(path, about_checkpoint(settings, training.steps_done()));
+  };
+  run_saved_steps(training, settings, label, results, save_state, [&](const StepResult&) {
     if (!training.returns().empty()) label = "return " + recent_return(training.returns());
   });
+  const bool stopped = training.steps_done() < settings.steps;
+  std::string path = settings.checkpoint;
+  std::exception_ptr unsaved;
+  try {
+    if (path.empty() && stopped) path = unused_checkpoint_path(lock);
+    if (!path.empty()) save_state(path);
+  } catch (const Error&) {
+    unsaved = std::current_exception();
+  }
   const int signal = interrupted();
   polite.reset();
   const double after = training.mean_return(kJudged);
@@ -63,8 +88,10 @@ int run_game(const TrainSettings& asked) {
   }
   std::printf("mean return of %lld others, without random actions: %s -> %s\n", static_cast<long long>(kJudged),
               format_number(before, 2).c_str(), format_number(after, 2).c_str());
-  if (training.steps_done() == settings.steps) return 0;
-  std::printf("stopped after step %lld; nothing is saved\n", static_cast<long long>(training.steps_done()));
+  if (unsaved) std::rethrow_exception(unsaved);
+  if (!stopped) return 0;
+  std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
+              static_cast<long long>(training.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
   return 128 + signal;
 }
 

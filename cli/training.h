@@ -62,12 +62,15 @@ class Training {
  public:
   virtual ~Training() = default;
   /// Trains on the next batch. When it throws (BudgetError), the training is as it was after the step before, but see
-  /// ModelTraining::is_between_steps().
+  /// is_between_steps().
   virtual StepResult step() = 0;
   virtual int64_t steps_done() const = 0;
   virtual ParameterCount parameter_count() const = 0;
   /// Tensor bytes alive now.
   virtual int64_t current_bytes() const = 0;
+  /// Has a step failed when it had updated some parameters in backward, and others not, or has a process ended? The
+  /// state is worth nothing then.
+  virtual bool is_between_steps() const { return false; }
 };
 
 /// A training that can be judged and saved.
@@ -80,9 +83,6 @@ class ModelTraining : public Training {
   /// cannot be written: then what was at the path is there still.
   virtual void write(Output output, const std::string& path, const nlohmann::json& about) = 0;
   void write(Output output, const std::string& path) { write(output, path, {}); }
-  /// Has a step failed when it had updated some parameters in backward, and others not, or has a process ended? The
-  /// state is worth nothing then.
-  virtual bool is_between_steps() const { return false; }
 };
 
 }  // namespace remat::cli

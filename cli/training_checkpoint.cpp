@@ -6,20 +6,27 @@
 
 namespace remat::cli {
 
+nlohmann::json about_checkpoint(const TrainSettings& settings, int64_t step) {
+  return {{"settings", decisive(settings)}, {"step", step}};
+}
+
 nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, int64_t step) {
-  nlohmann::json json = {{"settings", decisive(settings)},
-                         {"text", {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}}},
-                         {"step", step}};
+  auto json = about_checkpoint(settings, step);
+  json["text"] = {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}};
   if (!data.labels().empty()) json["labels"] = data.labels().names;
   return json;
 }
 
+void check_continues(const nlohmann::json& theirs, const TrainSettings& settings) {
+  const auto different = differences(theirs.at("settings"), decisive(settings));
+  if (different.empty()) return;
+  throw Error("[checkpoint] '" + settings.checkpoint + "' is of another training: " + different +
+              "; give the same options, or start anew without --resume");
+}
+
 void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data) {
+  check_continues(theirs, settings);
   const auto ours = about_checkpoint(settings, data, 0);
-  if (const auto different = differences(theirs.at("settings"), ours.at("settings")); !different.empty()) {
-    throw Error("[checkpoint] '" + settings.checkpoint + "' is of another training: " + different +
-                "; give the same options, or start anew without --resume");
-  }
   if (theirs.at("text") != ours.at("text")) {
     throw Error("[checkpoint] '" + settings.checkpoint + "' was trained on another text (" +
                 theirs.at("text").at("bytes").dump() + " bytes, '" + settings.data + "' has " +

@@ -16,7 +16,11 @@ namespace remat::cli {
 /// Everything that must agree for a resumed training to give the same bits, and the step.
 nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, int64_t step);
 
+/// The same of a training that plays a game.
+nlohmann::json about_checkpoint(const TrainSettings& settings, int64_t step);
+
 /// Throws Error where a checkpoint that says `about` of itself is of another training.
+void check_continues(const nlohmann::json& about, const TrainSettings& settings);
 void check_continues(const nlohmann::json& about, const TrainSettings& settings, const TrainingData& data);
 
 /// A place for the state of a training that named none: never one where something is, or where another training is

@@ -57,6 +57,15 @@ void read_tensors(InputArchive& archive, const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) at::Tensor(tensor).copy_(dict.at(name));
 }
 
+void check_frozen(InputArchive& archive, const NamedTensors& frozen) {
+  c10::IValue theirs;
+  archive.read("frozen", theirs);
+  if (theirs.toStringRef() == fingerprint_of(frozen)) return;
+  throw Error(
+      "[checkpoint] its parameters were trained beside other frozen weights than the model has now; give the "
+      "directory of that time, or start anew without --resume");
+}
+
 void write_generator(OutputArchive& archive) {
   archive.write("generator", default_generator().get_state(), /*is_buffer=*/true);
 }
@@ -112,46 +121,56 @@ void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimize
                 const WriteBytes& write) {
   const NamedTensors frozen = parameters_of(model, /*trained=*/false);
   if (!frozen.empty()) return save_tensors_state(changing_tensors(model), frozen, optimizer, steps_done, write);
-  OutputArchive archive, whole;
-  model.save(whole);
-  archive.write("model", whole);
-  write_rest(archive, optimizer, steps_done);
-  write_all(archive, write);
+  const auto write_model = [&](OutputArchive& archive) {
+    OutputArchive whole;
+    model.save(whole);
+    archive.write("model", whole);
+  };
+  save_archive(write_model, optimizer, steps_done, write);
 }
 
 int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const StatePart& part) {
   const NamedTensors frozen = parameters_of(model, /*trained=*/false);
   if (!frozen.empty()) return load_tensors_state(changing_tensors(model), frozen, optimizer, part);
-  InputArchive archive, whole;
-  open(archive, part);
-  archive.read("model", whole);
-  model.load(whole);
-  return read_rest(archive, optimizer);
+  const auto read_model = [&](InputArchive& archive) {
+    InputArchive whole;
+    archive.read("model", whole);
+    model.load(whole);
+  };
+  return load_archive(read_model, optimizer, part);
 }
 
 void save_tensors_state(const NamedTensors& changing, const NamedTensors& frozen,
                         const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) {
-  OutputArchive archive;
-  if (!frozen.empty()) archive.write("frozen", c10::IValue(fingerprint_of(frozen)));
-  write_tensors(archive, changing);
-  write_rest(archive, optimizer, steps_done);
-  write_all(archive, write);
+  const auto write_tensors_of = [&](OutputArchive& archive) {
+    if (!frozen.empty()) archive.write("frozen", c10::IValue(fingerprint_of(frozen)));
+    write_tensors(archive, changing);
+  };
+  save_archive(write_tensors_of, optimizer, steps_done, write);
 }
 
 int64_t load_tensors_state(const NamedTensors& changing, const NamedTensors& frozen, torch::optim::Optimizer& optimizer,
                            const StatePart& part) {
+  const auto read_tensors_of = [&](InputArchive& archive) {
+    if (!frozen.empty()) check_frozen(archive, frozen);
+    read_tensors(archive, changing);
+  };
+  return load_archive(read_tensors_of, optimizer, part);
+}
+
+void save_archive(const std::function<void(OutputArchive&)>& write_own, const torch::optim::Optimizer& optimizer,
+                  int64_t steps_done, const WriteBytes& write) {
+  OutputArchive archive;
+  write_own(archive);
+  write_rest(archive, optimizer, steps_done);
+  write_all(archive, write);
+}
+
+int64_t load_archive(const std::function<void(InputArchive&)>& read_own, torch::optim::Optimizer& optimizer,
+                     const StatePart& part) {
   InputArchive archive;
   open(archive, part);
-  if (!frozen.empty()) {
-    c10::IValue theirs;
-    archive.read("frozen", theirs);
-    if (theirs.toStringRef() != fingerprint_of(frozen)) {
-      throw Error(
-          "[checkpoint] its parameters were trained beside other frozen weights than the model has now; give the "
-          "directory of that time, or start anew without --resume");
-    }
-  }
-  read_tensors(archive, changing);
+  read_own(archive);
   return read_rest(archive, optimizer);
 }
 

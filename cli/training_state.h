@@ -14,6 +14,10 @@
 namespace torch::optim {
 class Optimizer;
 }
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
 namespace remat::zoo {
 class Model;
 }
@@ -48,6 +52,12 @@ void save_tensors_state(const NamedTensors& changing, const NamedTensors& frozen
                         const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write);
 int64_t load_tensors_state(const NamedTensors& changing, const NamedTensors& frozen, torch::optim::Optimizer& optimizer,
                            const StatePart& part);
+
+/// What `write_own` and `read_own` say, in the place of a model.
+void save_archive(const std::function<void(torch::serialize::OutputArchive&)>& write_own,
+                  const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write);
+int64_t load_archive(const std::function<void(torch::serialize::InputArchive&)>& read_own,
+                     torch::optim::Optimizer& optimizer, const StatePart& part);
 
 /// The default generator alone.
 void save_generator(const WriteBytes& write);

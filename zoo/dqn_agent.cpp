@@ -1,6 +1,7 @@
 #include "zoo/dqn_agent.h"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -44,7 +45,14 @@ at::Tensor DqnAgent::loss(const Transitions& batch) const {
 
 void DqnAgent::begin_episode() {
   observation_ = environment_->reset(episode_++);
+  actions_.clear();
   return_ = 0;
+}
+
+void DqnAgent::return_to_episode() {
+  if (!observation_.defined()) return;
+  observation_ = environment_->reset(episode_ - 1);
+  for (const int64_t action : actions_) observation_ = environment_->step(action).observation;
 }
 
 void DqnAgent::act(double random) {
@@ -54,6 +62,7 @@ void DqnAgent::act(double random) {
                              ? static_cast<int64_t>(uniform(random_, 0, static_cast<double>(environment_->actions())))
                              : best_action(*online_, observation_);
   const auto reaction = environment_->step(action);
+  actions_.push_back(action);
   buffer_.add(observation_, action, reaction.reward, reaction.observation, reaction.terminated);
   return_ += reaction.reward;
   observation_ = reaction.observation;
@@ -71,8 +80,54 @@ double DqnAgent::mean_return(int64_t episodes) {
       observation = reaction.observation;
     }
   }
-  observation_.reset();
+  return_to_episode();
   return sum / static_cast<double>(episodes);
+}
+
+void DqnAgent::save(torch::serialize::OutputArchive& archive) const {
+  torch::serialize::OutputArchive online, target, buffer;
+  online_->save(online);
+  target_->save(target);
+  buffer_.save(buffer);
+  archive.write("online", online);
+  archive.write("target", target);
+  archive.write("buffer", buffer);
+  std::ostringstream random;
+  random << random_;
+  archive.write("random", c10::IValue(random.str()));
+  archive.write("draws", draws_.get_state(), /*is_buffer=*/true);
+  archive.write("in_episode", c10::IValue(observation_.defined()));
+  archive.write("episode", c10::IValue(static_cast<int64_t>(episode_)));
+  archive.write("actions", c10::IValue(actions_));
+  archive.write("episode_return", c10::IValue(return_));
+  archive.write("updates", c10::IValue(updates_));
+  archive.write("returns", c10::IValue(returns_));
+}
+
+void DqnAgent::load(torch::serialize::InputArchive& archive) {
+  torch::serialize::InputArchive online, target, buffer;
+  archive.read("online", online);
+  archive.read("target", target);
+  archive.read("buffer", buffer);
+  online_->load(online);
+  target_->load(target);
+  buffer_.load(buffer);
+  const auto value = [&](const std::string& name) {
+    c10::IValue read;
+    archive.read(name, read);
+    return read;
+  };
+  std::istringstream(value("random").toStringRef()) >> random_;
+  at::Tensor draws;
+  archive.read("draws", draws, /*is_buffer=*/true);
+  draws_.set_state(draws);
+  episode_ = static_cast<uint64_t>(value("episode").toInt());
+  actions_ = value("actions").toIntVector();
+  return_ = value("episode_return").toDouble();
+  updates_ = value("updates").toInt();
+  returns_ = value("returns").toDoubleVector();
+  observation_ = value("in_episode").toBool() ? at::empty({0}) : at::Tensor();
+  return_to_episode();
 }
 
 namespace {

@@ -41,8 +41,13 @@ class DqnAgent {
 
   /// Sums of rewards of the episodes that have ended, in order.
   const std::vector<double>& returns() const { return returns_; }
-  /// The mean return of `episodes` others, without random actions. The episode in progress is begun anew.
+  /// The mean return of `episodes` others, without random actions. The episode in progress goes on afterwards.
   double mean_return(int64_t episodes);
+
+  /// All that what it does next depends on, but for the config and the environment's seed.
+  void save(torch::serialize::OutputArchive& archive) const;
+  /// Goes on where an agent of the same config and environment called save().
+  void load(torch::serialize::InputArchive& archive);
 
   Model& online() { return *online_; }
   const Model& online() const { return *online_; }
@@ -52,6 +57,8 @@ class DqnAgent {
   /// A step of the environment, with a random action in a share of `random`.
   void act(double random);
   void begin_episode();
+  /// Takes the actions of the episode in progress again: nothing else is to be known of the environment.
+  void return_to_episode();
 
   std::unique_ptr<Environment> environment_;
   std::shared_ptr<Model> online_, target_;
@@ -59,9 +66,10 @@ class DqnAgent {
   ReplayBuffer buffer_;
   std::mt19937_64 random_;
   at::Generator draws_;
-  at::Tensor observation_;  ///< undefined: no episode is in progress
-  uint64_t episode_ = 0;
-  double return_ = 0;  ///< of the episode in progress
+  at::Tensor observation_;        ///< undefined: no episode is in progress
+  uint64_t episode_ = 0;          ///< the one that is begun next
+  std::vector<int64_t> actions_;  ///< of the episode in progress
+  double return_ = 0;             ///< of the episode in progress
   int64_t updates_ = 0;
   std::vector<double> returns_;
 };

@@ -39,4 +39,44 @@ Transitions ReplayBuffer::sample(int64_t batch, const at::Generator& random) con
           held_.terminated.index_select(0, places)};
 }
 
+void ReplayBuffer::save(torch::serialize::OutputArchive& archive) const {
+  const auto first = [&](const at::Tensor& all) { return all.narrow(0, 0, size_).clone(); };  // not its whole storage
+  zoo::save(
+      {first(held_.observation), first(held_.action), first(held_.reward), first(held_.next), first(held_.terminated)},
+      archive);
+  archive.write("next_place", c10::IValue(next_place_));
+}
+
+void ReplayBuffer::load(torch::serialize::InputArchive& archive) {
+  const Transitions saved = load_transitions(archive);
+  c10::IValue next_place;
+  archive.read("next_place", next_place);
+  next_place_ = next_place.toInt();
+  size_ = saved.action.size(0);
+  const auto fill = [&](const at::Tensor& all, const at::Tensor& first) { all.narrow(0, 0, size_).copy_(first); };
+  fill(held_.observation, saved.observation);
+  fill(held_.action, saved.action);
+  fill(held_.reward, saved.reward);
+  fill(held_.next, saved.next);
+  fill(held_.terminated, saved.terminated);
+}
+
+void save(const Transitions& transitions, torch::serialize::OutputArchive& archive) {
+  archive.write("observation", transitions.observation);
+  archive.write("action", transitions.action);
+  archive.write("reward", transitions.reward);
+  archive.write("next", transitions.next);
+  archive.write("terminated", transitions.terminated);
+}
+
+Transitions load_transitions(torch::serialize::InputArchive& archive) {
+  Transitions transitions;
+  archive.read("observation", transitions.observation);
+  archive.read("action", transitions.action);
+  archive.read("reward", transitions.reward);
+  archive.read("next", transitions.next);
+  archive.read("terminated", transitions.terminated);
+  return transitions;
+}
+
 }  // namespace remat::zoo

@@ -6,6 +6,11 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
 namespace remat::zoo {
 
 /// A batch of transitions; the first dimension of each tensor is the batch.
@@ -16,6 +21,10 @@ struct Transitions {
   at::Tensor next;        ///< observations after the actions
   at::Tensor terminated;  ///< (batch) floats: 1 where the episode ended there, 0 elsewhere
 };
+
+/// To be read by load_transitions().
+void save(const Transitions& transitions, torch::serialize::OutputArchive& archive);
+Transitions load_transitions(torch::serialize::InputArchive& archive);
 
 class ReplayBuffer {
  public:
@@ -28,6 +37,10 @@ class ReplayBuffer {
 
   /// `batch` transitions, each drawn uniformly from all that are held. Throws remat::Error where there are none.
   Transitions sample(int64_t batch, const at::Generator& random) const;
+
+  void save(torch::serialize::OutputArchive& archive) const;
+  /// What save() wrote of a buffer of the same capacity, shape and type, in the place of what is held.
+  void load(torch::serialize::InputArchive& archive);
 
   /// Transitions held.
   int64_t size() const { return size_; }

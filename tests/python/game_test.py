@@ -62,9 +62,26 @@ def test_a_budget_that_is_too_small_is_refused_with_the_next(tmp_path):
     assert done.returncode == 3 and "give --budget" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("game", ["cart-pole", "catch"])
+def test_continues_from_a_checkpoint_with_the_same_bits(tmp_path, game):
+    words = ["--game", game, "--seed", 3, "--budget", "60%"]
+    _, whole = play(tmp_path, *words, "--steps", 160)
+    first, _ = play(tmp_path, *words, "--steps", 70, "--checkpoint", "game.ckpt", "--checkpoint-every", 30)
+    assert first.returncode == 0, first.stderr
+    done, rest = play(tmp_path, *words, "--steps", 160, "--checkpoint", "game.ckpt", "--resume")
+    assert done.returncode == 0 and "resumed after step 70" in done.stdout, done.stderr
+    assert losses(rest) == losses(whole)[70:] and rest["returns"] == whole["returns"]
+    assert rest["evaluation"]["after"] == whole["evaluation"]["after"]
+    done, _ = play(tmp_path, *words[:3], 4, "--steps", 200, "--checkpoint", "game.ckpt", "--resume")
+    assert done.returncode == 1 and "is of another training: seed 3 (here 4)" in done.stderr, done.stderr
+    done, _ = play(tmp_path, *words, "--steps", 200, "--checkpoint", "game.ckpt")
+    assert done.returncode == 2 and "'game.ckpt' exists" in done.stderr, done.stderr
+
+
 def test_a_signal_ends_it_with_what_was_reached(tmp_path):
-    process = subprocess.Popen([COMMAND, "train", "--task", "rl", "--game", "catch", "--steps", "1000000"], env=ENVIRONMENT,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    words = ["--game", "catch", "--plain"]
+    process = subprocess.Popen([COMMAND, "train", "--task", "rl", *words, "--steps", "1000000", "--json", "stopped.json"],
+                               env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     for line in process.stdout:
         if "step" in line or "/1000000" in line:
             break
@@ -72,12 +89,18 @@ def test_a_signal_ends_it_with_what_was_reached(tmp_path):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT
-    assert "mean return of 100 others" in out and "nothing is saved" in out, out
+    assert "mean return of 100 others" in out and "saved in remat-interrupted.ckpt; continue with:" in out, out
+    stopped = losses(json.loads((tmp_path / "stopped.json").read_text()))
+    steps = len(stopped) + 20
+    done, rest = play(tmp_path, *words, "--steps", steps, "--checkpoint", "remat-interrupted.ckpt", "--resume")
+    assert done.returncode == 0, done.stderr
+    _, whole = play(tmp_path, *words, "--steps", steps)
+    assert stopped + losses(rest) == losses(whole)
 
 
 @pytest.mark.parametrize("words, message", [
     (["--data", "x"], "--data has no effect with --task rl"),
-    (["--checkpoint", "x"], "--checkpoint has no effect with --task rl"),
+    (["--resume"], "--resume and --checkpoint-every need a file"),
     (["--model", "gpt"], "--task rl needs --model dqn, not gpt"),
     (["--game", "chess"], "'chess' is none of cart-pole, catch"),
     (["--plain", "--budget", "40%"], "--budget has no effect with --plain"),
