@@ -86,6 +86,8 @@ def other_lines(results):
         yield planners_line(results["planners"]["rows"])
     if "finetune" in results:
         yield finetune_line(results["finetune"])
+    for row in results.get("does-not-fit", {"rows": []})["rows"]:
+        yield does_not_fit_line(row)
     planned = [
         f"{row['operators']:,}: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.1f} MB"
         for row in results.get("planning", {"rows": []})["rows"]
@@ -115,6 +117,17 @@ def depth_lines(rows):
             f"({100 * row['activation_peak_bytes'] / row['deep_plain_activation_peak_bytes']:.1f} % of its own): time for "
             f"each layer x {row['time_per_layer_ratio']:.3f}, gradients {exact(row)}"
         )
+
+
+def does_not_fit_line(row):
+    budget, needed, machine, taken = (
+        f"{row[key] / 2**30:.1f} GiB" for key in ("budget_bytes", "plain_peak_bytes", "machine_bytes", "peak_bytes")
+    )
+    return (
+        f"- a Llama of {row['parameters'] / 1e9:.1f} billion parameters in float32 ({row['batch']} x {row['seq']} tokens a "
+        f"step, AdamW), whose plain step would take {needed} and fails on this machine of {machine}: trains within "
+        f"{budget}, in {taken}, by `remat train --hf --optimizer-in-backward`, {row['seconds'][-1]:.0f} s a step"
+    )
 
 
 def finetune_line(result):
@@ -276,6 +289,7 @@ def pairs_of(result):
 def text(results):
     """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
     peers, sharded, ranks = (results.pop(figure, None) for figure in ("peers", "sharded", "ranks"))
+    results.pop("peers-torch_remat", None)
     if not results:
         return "Not measured yet.\n"
     parts = []
@@ -368,7 +382,7 @@ def main():
     root = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT
     results = newest(folder)
     if "peers" in results:
-        (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"]))
+        (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"], results.get("peers-torch_remat")))
         put(root / "README.md", peers_table.first(results["peers"]))
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
