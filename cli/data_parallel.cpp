@@ -273,7 +273,8 @@ class Sharded final : public Connected {
   };
   Shards shards() const {
     Shards all;
-    for (const ShardedPart& part : parts_) part.add_to(all.trained, all.frozen);
+    parts_.back().add_to(all.trained, all.frozen);  // first: checkpoints have the optimizer's state in this order
+    for (size_t i = 0; i + 1 < parts_.size(); ++i) parts_[i].add_to(all.trained, all.frozen);
     return all;
   }
   NamedTensors changing() const {

@@ -118,7 +118,7 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     if (!std::exchange(in_backward, false)) return;
     const c10::NoGradGuard no_grad;
     free();  // first: the gradients need as much once more
-    if (!trained) return;
+    if (!trained) return check_no_gradients();
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter.grad(); });
     for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
     at::Tensor mean = at::empty({shard_size()}, all.options());
@@ -132,6 +132,14 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     }
     // As autograd does when a leaf's gradient is complete: OptimizerInBackward waits for it.
     if (auto* const is_complete = torch::autograd::impl::post_acc_grad_hooks(shard).get()) (*is_complete)(shard);
+  }
+
+  void check_no_gradients() const {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!parameters[i].grad().defined()) continue;
+      throw Error("[sharding] parameter " + std::to_string(i) +
+                  " was frozen when its shards were made, and has a gradient now; make them anew after unfreezing");
+    }
   }
 
   std::vector<at::Tensor> parameters;

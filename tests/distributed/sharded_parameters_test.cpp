@@ -248,6 +248,17 @@ TEST(ShardedParameters, MayBeFrozen) {
   });
 }
 
+TEST(ShardedParameters, AreNotTrainedWhereTheyWereFrozen) {
+  on_ranks(kRanks, [](int rank, const auto& join) {
+    const at::Tensor weight = weights({kWidth, kWidth}, 0).requires_grad_(false);
+    ShardedParameters shards({weight}, join("model"));
+    weight.requires_grad_(true);
+    const at::Tensor y = shards.call([&](const at::Tensor& x) { return x.mm(weight).sum(); }, input(rank, 0));
+    EXPECT_THROW(y.backward(), Error);
+    EXPECT_EQ(weight.storage().nbytes(), 0);
+  });
+}
+
 TEST(ShardedParameters, CanBeMadeWholeAndFreed) {
   on_ranks(kRanks, [](int /*rank*/, const auto& join) {
     const Model model, same;
