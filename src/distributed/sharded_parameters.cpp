@@ -9,6 +9,7 @@
 #include <remat/distributed.h>
 #include <remat/error.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -29,6 +30,8 @@ void empty(const at::Tensor& tensor) {
   storage.set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(0));
 }
 
+constexpr int kNoBackward = -1;  // as autograd numbers the absence of a backward pass
+
 void check(const std::vector<at::Tensor>& parameters) {
   const auto refuse = [](size_t index, const std::string& what) {
     throw Error(
@@ -44,6 +47,9 @@ void check(const std::vector<at::Tensor>& parameters) {
       refuse(i, parameter.requires_grad() ? "is trained, and the first is frozen" : "is frozen, and the first is not");
     }
     if (!parameter.device().is_cpu()) refuse(i, "is on " + parameter.device().str());
+    if (!parameter.is_floating_point()) refuse(i, "is of integers");
+    if (parameter.nbytes() > 0 && parameter.storage().nbytes() == 0)
+      refuse(i, "has no contents: it is in shards already");
     if (parameter.scalar_type() != parameters[0].scalar_type()) refuse(i, "is of another type than the first");
     if (!parameter.is_contiguous() || parameter.nbytes() != parameter.storage().nbytes()) {
       refuse(i, "is not contiguous, or does not take all of its storage");
@@ -106,8 +112,35 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     for (const at::Tensor& parameter : parameters) empty(parameter);
   }
 
+  /// Where what the shards are for has changed since they were made, or a pass has failed.
+  void check_call() const {
+    if (in_call) throw Error("[sharding] call() was called inside of call() of the same parameters; make it one call");
+    if (in_backward && torch::autograd::get_current_graph_task_id() == kNoBackward) {
+      throw Error("[sharding] a backward pass failed and left parameters whole; call free() before the next step");
+    }
+    for (size_t i = 0; i < parameters.size(); ++i) check_trained("parameter " + std::to_string(i), parameters[i]);
+    check_trained("the shard", shard);
+  }
+  void check_trained(const std::string& name, const at::Tensor& tensor) const {
+    if (tensor.requires_grad() == trained) return;
+    throw Error("[sharding] " + name + (trained ? " was frozen" : " is trained") +
+                " since the shards were made; make them anew, of parameters that are all trained or all frozen");
+  }
+  void check_result(const at::Tensor& y) const {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!held && y.is_alias_of(parameters[i])) {
+        throw Error("[sharding] the result is a view of parameter " + std::to_string(i) +
+                    ", which is freed when call() ends; give a copy of it");
+      }
+    }
+  }
+
   /// The part's backward pass begins.
   void begin_backward() {
+    if (c10::GradMode::is_enabled()) {
+      throw Error(
+          "[sharding] backward with create_graph needs parameters that stay whole; leave it out, or the shards");
+    }
     gather();
     if (std::exchange(in_backward, true)) return;
     // Where the part's input needs no gradient, nothing else shows the end.
@@ -117,8 +150,8 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
   void end_backward() {
     if (!std::exchange(in_backward, false)) return;
     const c10::NoGradGuard no_grad;
-    free();  // first: the gradients need as much once more
-    if (!trained) return check_no_gradients();
+    if (!held) free();  // first: the gradients need as much once more
+    if (!trained) return;
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter.grad(); });
     for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
     at::Tensor mean = at::empty({shard_size()}, all.options());
@@ -130,16 +163,18 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     } else {
       gradient = mean;
     }
-    // As autograd does when a leaf's gradient is complete: OptimizerInBackward waits for it.
-    if (auto* const is_complete = torch::autograd::impl::post_acc_grad_hooks(shard).get()) (*is_complete)(shard);
+    if (calls <= 1) return gradient_is_complete();
+    // Of several calls, as of layers that share their parameters, others may go backward later.
+    if (std::exchange(completes_at_end, true)) return;
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [self = shared_from_this()] { self->gradient_is_complete(); });
   }
 
-  void check_no_gradients() const {
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      if (!parameters[i].grad().defined()) continue;
-      throw Error("[sharding] parameter " + std::to_string(i) +
-                  " was frozen when its shards were made, and has a gradient now; make them anew after unfreezing");
-    }
+  /// As autograd does when a leaf's gradient is complete: OptimizerInBackward waits for it.
+  void gradient_is_complete() {
+    calls = 0;
+    completes_at_end = false;
+    if (auto* const is_complete = torch::autograd::impl::post_acc_grad_hooks(shard).get()) (*is_complete)(shard);
   }
 
   std::vector<at::Tensor> parameters;
@@ -148,7 +183,11 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
   bool trained = true;
   at::Tensor shard;
   bool whole = false;
-  bool in_backward = false;
+  bool held = false;  ///< whole until free() is called
+  bool in_call = false;
+  bool in_backward = false;       ///< or a pass has failed there
+  int64_t calls = 0;              ///< that may go backward, since the gradient was complete
+  bool completes_at_end = false;  ///< the gradient, when the backward pass ends
 };
 
 ShardedParameters::ShardedParameters(std::vector<at::Tensor> parameters, c10::intrusive_ptr<c10d::ProcessGroup> group)
@@ -157,17 +196,28 @@ ShardedParameters::ShardedParameters(ShardedParameters&&) noexcept = default;
 ShardedParameters& ShardedParameters::operator=(ShardedParameters&&) noexcept = default;
 ShardedParameters::~ShardedParameters() = default;
 
-const at::Tensor& ShardedParameters::shard() const { return impl_->shard; }
-void ShardedParameters::gather() { impl_->gather(); }
+ShardedParameters::Impl& ShardedParameters::impl() const {
+  if (!impl_) throw Error("[sharding] these were moved from; use those that they were moved to");
+  return *impl_;
+}
+
+const at::Tensor& ShardedParameters::shard() const { return impl().shard; }
+void ShardedParameters::gather() {
+  impl().gather();
+  impl_->held = true;
+}
 void ShardedParameters::free() {
-  impl_->in_backward = false;
+  impl().in_backward = impl_->held = impl_->completes_at_end = false;
+  impl_->calls = 0;
   for (const at::Tensor& parameter : impl_->parameters) parameter.mutable_grad().reset();
   impl_->free();
 }
 
 at::Tensor ShardedParameters::call(const std::function<at::Tensor(at::Tensor)>& forward, at::Tensor x,
                                    bool until_backward) {
+  impl().check_call();
   const auto impl = impl_;
+  if (!impl->held && !impl->in_backward) impl->free();  // a call that nothing went backward through may be long ago
   impl->gather();
   // Hooks of tensors run before the operator that made the tensor goes backward: the part's last one, and the last one
   // before the part. By then everything in between has run, since what accumulates gradients comes first.
@@ -176,17 +226,22 @@ at::Tensor ShardedParameters::call(const std::function<at::Tensor(at::Tensor)>& 
     x.register_hook([impl](const at::Tensor& /*gradient*/) { impl->end_backward(); });
   }
   at::Tensor y;
+  impl->in_call = true;
   try {
     y = forward(std::move(x));
+    impl->check_result(y);
   } catch (...) {
-    impl->free();
+    impl->in_call = false;
+    if (!impl->held) impl->free();
     throw;
   }
+  impl->in_call = false;
   if (y.requires_grad()) {
+    ++impl->calls;
     y.register_hook([impl](const at::Tensor& /*gradient*/) { impl->begin_backward(); });
     if (until_backward) return y;
   }
-  impl->free();
+  if (!impl->held) impl->free();
   return y;
 }
 

@@ -172,6 +172,7 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
   /// Called when the pass has come to its end, but not when it has failed.
   void end_pass() {
     if (!removed && ++passes == accumulate) {
+      passes = 0;  // also where an update throws
       // What got its gradient in an earlier pass alone, or came to the optimizer later.
       for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
         const auto parameters = optimizer.param_groups()[g].params();
@@ -179,7 +180,6 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
           if (parameter.grad().defined()) update(parameter, g);
         }
       }
-      passes = 0;
     }
     pass = kNoPass;
     updated = 0;

@@ -253,8 +253,57 @@ TEST(ShardedParameters, AreNotTrainedWhereTheyWereFrozen) {
     const at::Tensor weight = weights({kWidth, kWidth}, 0).requires_grad_(false);
     ShardedParameters shards({weight}, join("model"));
     weight.requires_grad_(true);
-    const at::Tensor y = shards.call([&](const at::Tensor& x) { return x.mm(weight).sum(); }, input(rank, 0));
-    EXPECT_THROW(y.backward(), Error);
+    const auto forward = [&](const at::Tensor& x) { return x.mm(weight).sum(); };
+    EXPECT_THROW(shards.call(forward, input(rank, 0)), Error);
+    EXPECT_EQ(weight.storage().nbytes(), 0);
+    weight.requires_grad_(false);
+    EXPECT_NO_THROW(shards.call(forward, input(rank, 0)));
+  });
+}
+
+TEST(ShardedParameters, OfALayerThatIsCalledTwiceAreUpdatedOnce) {
+  const auto train_shared = [](int rank, const Group& group, bool in_backward) {
+    const at::Tensor weight = weights({kWidth, kWidth}, 0);
+    ShardedParameters shards({weight}, group);
+    torch::optim::AdamW optimizer({shards.shard()}, torch::optim::AdamWOptions(0.1));
+    std::optional<OptimizerInBackward> updates;
+    if (in_backward) updates.emplace(optimizer);
+    const auto forward = [&](const at::Tensor& x) { return x.mm(weight).sin(); };
+    Outcome outcome;
+    for (int step = 0; step < 3; ++step) {
+      shards.call(forward, shards.call(forward, input(rank, step))).square().mean().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      outcome.add("shard", shards.shard().detach().clone());
+    }
+    return outcome;
+  };
+  on_ranks(kRanks, [&](int rank, const auto& join) {
+    const Group group = join("model");
+    expect_same_bits(train_shared(rank, group, false), train_shared(rank, group, true), "in backward");
+  });
+}
+
+TEST(ShardedParameters, WhatIsMisusedIsAnError) {
+  on_ranks(kRanks, [](int rank, const auto& join) {
+    const at::Tensor weight = weights({kWidth, kWidth}, 0), x = input(rank, 0);
+    ShardedParameters first({weight}, join("model"));
+    ShardedParameters shards = std::move(first);
+    EXPECT_THROW(first.shard(), Error);
+    EXPECT_THROW(shards.call([&](const at::Tensor& /*x*/) { return weight.t(); }, x), Error);
+    const auto forward = [&](const at::Tensor& y) { return y.mm(weight).sum(); };
+    EXPECT_THROW(shards.call([&](const at::Tensor& y) { return shards.call(forward, y); }, x), Error);
+    EXPECT_THROW(shards.call(forward, x).backward({}, std::nullopt, /*create_graph=*/true), Error);
+    // A whole that no backward pass has freed is gathered anew, with what the optimizer has made of the shards.
+    shards.call(forward, x, /*until_backward=*/true);
+    torch::NoGradGuard no_grad;
+    shards.shard().zero_();
+    const at::Tensor y = shards.call(forward, x);
+    EXPECT_EQ(y.item<float>(), 0);
+    shards.gather();
+    shards.call(forward, x);
+    EXPECT_EQ(weight.sum().item<float>(), 0) << "whole until free()";
+    shards.free();
     EXPECT_EQ(weight.storage().nbytes(), 0);
   });
 }
