@@ -120,9 +120,8 @@ def depth_lines(rows):
 
 
 def does_not_fit_line(row):
-    budget, needed, machine = (
-        f"{row[key] / 2**30:.1f} GiB" for key in ("budget_bytes", "plain_peak_bytes", "machine_bytes")
-    )
+    sizes = (row[key] / 2**30 for key in ("budget_bytes", "plain_peak_bytes", "machine_bytes"))
+    budget, needed, machine = (f"{size:.1f} GiB" for size in sizes)
     over = max(0, row["peak_bytes"] - row["budget_bytes"])
     return (
         f"- a Llama of {row['parameters'] / 1e9:.1f} billion parameters in float32 ({row['batch']} x {row['seq']} tokens a "
@@ -134,21 +133,15 @@ def does_not_fit_line(row):
 def finetune_line(result):
     shape = result["shape"]
     rows = {row["variant"]: row for row in result["rows"]}
-    plain = rows["plain"]
-    also = {"in backward": " with updates in backward"}
-
-    def within(variant):
-        row = rows.get(variant)
-        if row is None:  # not measured yet
-            return ""
-        share = row["activation_peak_bytes"] / row["plain_activation_peak_bytes"]
-        return f", {row['speed_ratio']:.3f} within {100 * share:.1f} % of its activation peak{also.get(variant, '')}"
-
-    return (
+    text = (
         f"- GPT-2 small fine-tuned by `remat train --hf` ({shape['batch']} x {shape['seq']} tokens a step): "
-        f"{plain['speed_ratio']:.3f} of the speed of transformers' Trainer{within('budget')}{within('in backward')}, "
-        "with the same losses"
+        f"{rows['plain']['speed_ratio']:.3f} of the speed of transformers' Trainer"
     )
+    for variant, how in (("budget", ""), ("in backward", " with updates in backward")):
+        if row := rows.get(variant):
+            share = row["activation_peak_bytes"] / row["plain_activation_peak_bytes"]
+            text += f", {row['speed_ratio']:.3f} within {100 * share:.1f} % of its activation peak{how}"
+    return text + ", with the same losses"
 
 
 def planners_line(rows):
@@ -366,10 +359,7 @@ def text(results):
         parts.append("\n".join(lines) + "\n")
     latest = max((r for r in results.values() if "torch" in r["versions"]), key=lambda result: result["date"])
     versions = latest["versions"]
-    each = ", ".join(
-        f"{figure}: {result['versions']['commit']}, {pairs_of(result)} pairs"
-        for figure, result in results.items()
-    )
+    each = ", ".join(f"{name}: {one['versions']['commit']}, {pairs_of(one)} pairs" for name, one in results.items())
     parts.append(
         f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
         f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n"
