@@ -28,6 +28,8 @@ def connections_of(process_group: dist.ProcessGroup) -> dist.ProcessGroupGloo | 
     rank, size = process_group.rank(), process_group.size()
     if size == 1:
         return None
+    # The model's own connections know at once of a process that has ended; those that are made here would wait for it.
+    dist.barrier(process_group)
     # Not by new_group(), which names groups by how many the process has: ranks may have other numbers. How many sessions
     # the group has had is kept where it lives: a process may have been in others before.
     store = process_group.get_group_store()

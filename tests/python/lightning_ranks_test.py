@@ -33,7 +33,7 @@ class Model(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-def fit(rank, folder, callback):
+def fit(rank, folder, callback, data=DATA):
     """A model after six batches by DistributedDataParallel. The group is there, as if torchrun had started the process."""
     os.environ |= {
         **dict(RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2"),
@@ -55,7 +55,7 @@ def fit(rank, folder, callback):
     )
     assert trainer.world_size == 2
     torch.manual_seed(11)
-    trainer.fit(model, torch.utils.data.DataLoader(DATA, batch_size=128))
+    trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=128))
     return model
 
 
@@ -79,9 +79,35 @@ def told(folder, rank):
     dist.barrier()
 
 
+class FailsOnOneRank(torch.utils.data.Dataset):
+    """Which no process reads before its first batch."""
+
+    def __init__(self, rank):
+        self.rank = rank
+
+    def __len__(self):
+        return len(DATA)
+
+    def __getitem__(self, index):
+        if self.rank == 1:
+            raise OSError("mine")
+        return DATA[index]
+
+
+def not_waiting(folder, rank):
+    begin = time.monotonic()
+    with pytest.raises(OSError if rank == 1 else RuntimeError):
+        fit(rank, folder, RematCallback(budget="60%"), FailsOnOneRank(rank))
+    assert time.monotonic() - begin < 30, "one waited for the other"
+
+
 def test_a_fit_has_the_same_bits_within_a_budget(tmp_path):
     run_on_processes(functools.partial(the_same_bits, tmp_path), tmp_path)
 
 
 def test_all_are_told_of_a_budget_that_is_refused(tmp_path):
     run_on_processes(functools.partial(told, tmp_path), tmp_path)
+
+
+def test_a_process_that_fails_before_its_first_batch_is_not_waited_for(tmp_path):
+    run_on_processes(functools.partial(not_waiting, tmp_path), tmp_path)
