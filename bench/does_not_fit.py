@@ -14,6 +14,7 @@ seconds of each step. Fewer layers are a trial.
 import argparse
 import datetime
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -21,19 +22,15 @@ import tempfile
 from pathlib import Path
 
 from machine import ROOT, describe
+from tokenizer import save_tokenizer
 
 
 def make_directory(path, text, layers):
-    """TinyLlama's shape (Zhang et al. 2024), and a tokenizer trained on the text."""
-    import tokenizers
+    """TinyLlama's shape (Zhang et al. 2024), and a tokenizer trained on the text. Returns the number of parameters."""
     import torch
     import transformers
 
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train([str(text)], vocab_size=8000, special_tokens=["<|endoftext|>"])
-    transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, eos_token="<|endoftext|>").save_pretrained(
-        path
-    )
+    save_tokenizer(path, text)
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         hidden_size=2048,
@@ -50,19 +47,6 @@ def make_directory(path, text, layers):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def make_in_process(path, text, layers):
-    """make_directory() in a process of its own, which gives its memory back: the number of parameters."""
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        os.write(writer, str(make_directory(path, text, layers)).encode())
-        os._exit(0)
-    os.close(writer)
-    _, status = os.waitpid(child, 0)
-    if status != 0:
-        raise SystemExit("bench: the model's directory was not made")
-    return int(os.read(reader, 100))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", default="16GiB")
@@ -77,7 +61,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text, directory, out = Path(folder) / "kjv.txt", Path(folder) / "llama", Path(folder) / "run.json"
         subprocess.run([ROOT / "scripts" / "kjv", text], check=True, capture_output=True)
-        parameters = make_in_process(directory, text, args.layers)
+        with multiprocessing.Pool(1) as process:  # of its own, which gives its memory back
+            parameters = process.apply(make_directory, (directory, text, args.layers))
         command = [args.build / "cli" / "remat", "train", "--hf", directory, "--data", text, "--json", out]
         command += ["--batch", args.batch, "--seq", args.seq, "--steps", args.steps]
 

@@ -7,8 +7,9 @@
 The model has GPT-2 small's shape (124 million parameters, its usual dropout) and weights from a seed, in float32. Each
 run is a process of its own that trains on windows of the same text; runs follow each other in turn, round by round, so
 nothing else runs beside one. Within a budget it is run twice: in a share of the activation peak of plain, and, in the
-least share, with --optimizer-in-backward, since the gradients that a step leaves are a third of that peak. A run's time is the median of its steps but for the first two (forward, backward and AdamW;
-the Trainer without its clipping), a ratio the median over the rounds. Fewer rounds or layers are a trial.
+least share, with --optimizer-in-backward, since the gradients that a step leaves are a third of that peak. A run's time
+is the median of its steps but for the first two (forward, backward and AdamW; the Trainer without its clipping), a ratio
+the median over the rounds. Fewer rounds or layers are a trial.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import time
 from pathlib import Path
 
 from machine import ROOT, describe
+from tokenizer import save_tokenizer
 
 WARM_UP = 2
 VARIANTS = {
@@ -33,15 +35,10 @@ VARIANTS = {
 
 def make_directory(path, text, layers):
     """GPT-2 small, and a tokenizer trained on the text."""
-    import tokenizers
     import torch
     import transformers
 
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train([str(text)], vocab_size=8000, special_tokens=["<|endoftext|>"])
-    transformers.PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer, eos_token="<|endoftext|>").save_pretrained(
-        path
-    )
+    save_tokenizer(path, text)
     torch.manual_seed(0)
     transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=layers)).save_pretrained(path)
 

@@ -101,7 +101,6 @@ void GameTraining::save(const std::string& path, const nlohmann::json& about) co
 }
 
 void GameTraining::load(const CheckpointReader& checkpoint) {
-  const auto read = [&](size_t offset, void* data, size_t size) { return checkpoint.read(offset, data, size); };
   impl_->steps_done = load_archive(
       [&](torch::serialize::InputArchive& archive) {
         torch::serialize::InputArchive agent, drawn;
@@ -110,7 +109,7 @@ void GameTraining::load(const CheckpointReader& checkpoint) {
         impl_->drawn.reset();
         if (archive.try_read("drawn", drawn)) impl_->drawn = zoo::load_transitions(drawn);
       },
-      impl_->optimizer, {.read = read, .size = checkpoint.payload_size()});
+      impl_->optimizer, payload_of(checkpoint));
 }
 
 int64_t GameTraining::steps_done() const { return impl_->steps_done; }

@@ -14,7 +14,7 @@ void run_saved_steps(Training& training, const TrainSettings& settings, const st
                      const std::function<void(const StepResult&)>& after_step) {
   const auto first_step = training.steps_done();
   const auto save_sometimes = [&](const StepResult& result) {
-    if (after_step) after_step(result);
+    after_step(result);
     if (settings.checkpoint_every == 0 || result.step % settings.checkpoint_every != 0) return;
     if (result.step == settings.steps) return;  // the end saves
     try {

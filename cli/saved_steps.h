@@ -18,6 +18,6 @@ using SaveState = std::function<void(const std::string& path)>;
 /// that cannot be saved between steps ends nothing, but is told on standard error.
 void run_saved_steps(Training& training, const TrainSettings& settings, const std::string& label,
                      std::vector<StepResult>& results, const SaveState& save,
-                     const std::function<void(const StepResult&)>& after_step = nullptr);
+                     const std::function<void(const StepResult&)>& after_step);
 
 }  // namespace remat::cli

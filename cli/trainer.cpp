@@ -81,10 +81,9 @@ struct Trainer::Impl {
       : settings(std::move(asked)), data(examples), place(own), held_out(judged_by) {}
 
   // Of several processes each has its rows.
-  Batch read_batch(int64_t step) const {
-    const int64_t rows = place ? settings.batch / place->size : settings.batch;
-    return data.training_batch(step, place ? place->rank * rows : 0, rows);
-  }
+  int64_t rows() const { return place ? settings.batch / place->size : settings.batch; }
+
+  Batch read_batch(int64_t step) const { return data.training_batch(step, place ? place->rank * rows() : 0, rows()); }
 
   /// Several processes all read their examples, or none goes on: the others would wait for it. Nothing where a signal
   /// was noted and `may_stop`.
@@ -154,10 +153,10 @@ struct Trainer::Impl {
   }
 
   void update_in_backward() {
-    const int64_t rows = settings.batch / (place ? place->size : 1), each = micro_batch(rows);
+    const int64_t each = micro_batch(rows());
     std::function<void(const at::Tensor&)> average;
     if (parallel) average = [this](const at::Tensor& leaf) { parallel->average_gradient(leaf); };
-    updates.emplace(*optimizer, /*accumulate=*/(rows + each - 1) / each, std::move(average));
+    updates.emplace(*optimizer, /*accumulate=*/(rows() + each - 1) / each, std::move(average));
   }
 
   // Forward and backward: gradients are there afterwards, but where updates come in backward. Each micro-batch is a
@@ -365,8 +364,7 @@ std::string Trainer::plan() const {
   }
   throw Error(
       "[save-plan] no step has followed a plan to its end: the first is recorded, and where the budget has no plan "
-      "none "
-      "is followed; give more --steps, a larger --budget or another --planner");
+      "none is followed; give more --steps, a larger --budget or another --planner");
 }
 
 Run Trainer::last_step() const {
@@ -390,8 +388,7 @@ void Trainer::save(const WriteBytes& write) const {
   write_parts(*parallel, save_own, write);
 }
 
-void Trainer::load(const ReadBytes& read, size_t total_size) {
-  const StatePart all{.read = read, .size = total_size};
+void Trainer::load(const StatePart& all) {
   DataParallel* const parallel = impl_->parallel.get();
   impl_->steps_done = parallel == nullptr ? load_state(*impl_->model, *impl_->optimizer, all)
                                           : parallel->load_own(*impl_->optimizer, find_parts(all, parallel->size()));

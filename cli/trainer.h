@@ -53,7 +53,7 @@ class Trainer final : public ModelTraining {
   /// one writes what all of them have.
   void save(const WriteBytes& write) const;
   /// Continues from what save() wrote, as load_state(), also with as many processes.
-  void load(const ReadBytes& read, size_t total_size);
+  void load(const StatePart& all);
 
   /// The other processes; null where there are none.
   DataParallel* parallel() const;

@@ -7,6 +7,7 @@
 
 #include <remat/error.h>
 
+#include "cli/checkpoint_file.h"
 #include "cli/fingerprint.h"
 #include "zoo/model.h"
 
@@ -114,6 +115,11 @@ void open(InputArchive& archive, const StatePart& part) {
 }
 
 }  // namespace
+
+StatePart payload_of(const CheckpointReader& file) {
+  return {.read = [&file](size_t offset, void* data, size_t size) { return file.read(offset, data, size); },
+          .size = file.payload_size()};
+}
 
 NamedTensors trained_parameters(const zoo::Model& model) { return parameters_of(model, /*trained=*/true); }
 

@@ -24,6 +24,8 @@ class Model;
 
 namespace remat::cli {
 
+class CheckpointReader;
+
 using WriteBytes = std::function<void(const void* data, size_t size)>;
 /// Copies `size` bytes from `offset` on and returns how many there were.
 using ReadBytes = std::function<size_t(size_t offset, void* data, size_t size)>;
@@ -33,6 +35,9 @@ struct StatePart {
   ReadBytes read;
   size_t size = 0;
 };
+
+/// All that a checkpoint holds; `file` must outlive it.
+StatePart payload_of(const CheckpointReader& file);
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 

@@ -5,10 +5,7 @@ namespace remat::cli {
 std::unique_ptr<Trainer> make_trainer(const TrainingTask& task, const std::optional<RankPlace>& place) {
   auto trainer = std::make_unique<Trainer>(task.settings, task.data, task.budget, place, task.held_out);
   if (task.fingerprints) trainer->record_fingerprints();
-  if (const CheckpointReader* const file = task.checkpoint) {
-    trainer->load([&](size_t offset, void* to, size_t size) { return file->read(offset, to, size); },
-                  file->payload_size());
-  }
+  if (task.checkpoint != nullptr) trainer->load(payload_of(*task.checkpoint));
   return trainer;
 }
 

@@ -50,7 +50,6 @@ void DqnAgent::begin_episode() {
 }
 
 void DqnAgent::return_to_episode() {
-  if (!observation_.defined()) return;
   observation_ = environment_->reset(episode_ - 1);
   for (const int64_t action : actions_) observation_ = environment_->step(action).observation;
 }
@@ -80,7 +79,7 @@ double DqnAgent::mean_return(int64_t episodes) {
       observation = reaction.observation;
     }
   }
-  return_to_episode();
+  if (observation_.defined()) return_to_episode();
   return sum / static_cast<double>(episodes);
 }
 
@@ -126,8 +125,8 @@ void DqnAgent::load(torch::serialize::InputArchive& archive) {
   return_ = value("episode_return").toDouble();
   updates_ = value("updates").toInt();
   returns_ = value("returns").toDoubleVector();
-  observation_ = value("in_episode").toBool() ? at::empty({0}) : at::Tensor();
-  return_to_episode();
+  observation_.reset();
+  if (value("in_episode").toBool()) return_to_episode();
 }
 
 namespace {

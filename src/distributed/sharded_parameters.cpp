@@ -112,6 +112,10 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     for (const at::Tensor& parameter : parameters) empty(parameter);
   }
 
+  void free_unless_held() {
+    if (!held) free();
+  }
+
   /// Where what the shards are for has changed since they were made, or a pass has failed.
   void check_call() const {
     if (in_call) throw Error("[sharding] call() was called inside of call() of the same parameters; make it one call");
@@ -150,7 +154,7 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
   void end_backward() {
     if (!std::exchange(in_backward, false)) return;
     const c10::NoGradGuard no_grad;
-    if (!held) free();  // first: the gradients need as much once more
+    free_unless_held();  // first: the gradients need as much once more
     if (!trained) return;
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter.grad(); });
     for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
@@ -217,7 +221,7 @@ at::Tensor ShardedParameters::call(const std::function<at::Tensor(at::Tensor)>& 
                                    bool until_backward) {
   impl().check_call();
   const auto impl = impl_;
-  if (!impl->held && !impl->in_backward) impl->free();  // a call that nothing went backward through may be long ago
+  if (!impl->in_backward) impl->free_unless_held();  // a call that nothing went backward through may be long ago
   impl->gather();
   // Hooks of tensors run before the operator that made the tensor goes backward: the part's last one, and the last one
   // before the part. By then everything in between has run, since what accumulates gradients comes first.
@@ -232,7 +236,7 @@ at::Tensor ShardedParameters::call(const std::function<at::Tensor(at::Tensor)>& 
     impl->check_result(y);
   } catch (...) {
     impl->in_call = false;
-    if (!impl->held) impl->free();
+    impl->free_unless_held();
     throw;
   }
   impl->in_call = false;
@@ -241,7 +245,7 @@ at::Tensor ShardedParameters::call(const std::function<at::Tensor(at::Tensor)>& 
     y.register_hook([impl](const at::Tensor& /*gradient*/) { impl->begin_backward(); });
     if (until_backward) return y;
   }
-  if (!impl->held) impl->free();
+  impl->free_unless_held();
   return y;
 }
 

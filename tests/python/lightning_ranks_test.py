@@ -16,6 +16,8 @@ import remat
 
 lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
 
+from lightning_trainer import make_trainer  # noqa: E402
+
 from remat.integrations.lightning import RematCallback  # noqa: E402
 
 DATA = torch.randn(6 * 2 * 128, 64, generator=torch.Generator().manual_seed(1))
@@ -41,18 +43,7 @@ def fit(rank, folder, callback, data=DATA):
     }
     torch.manual_seed(5)
     model = Model()
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        strategy="ddp",
-        devices=2,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-        callbacks=[] if callback is None else [callback],
-    )
+    trainer = make_trainer(folder, callback, strategy="ddp", devices=2)
     assert trainer.world_size == 2
     torch.manual_seed(11)
     trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=128))

@@ -15,6 +15,8 @@ from remat import _C
 
 lightning = pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
 
+from lightning_trainer import make_trainer  # noqa: E402
+
 from remat.integrations.lightning import RematCallback  # noqa: E402
 
 DATA = torch.randn(8 * 128, 64, generator=torch.Generator().manual_seed(1))
@@ -46,17 +48,7 @@ class Model(lightning.LightningModule):
 
 
 def fit(model, callback, path, **options):
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=path,
-        callbacks=[] if callback is None else [callback],
-        **options,
-    )
+    trainer = make_trainer(path, callback, **options)
     torch.manual_seed(11)
     trainer.fit(model, torch.utils.data.DataLoader(DATA, batch_size=128))
     assert not _C.is_recording()
