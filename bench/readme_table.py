@@ -89,7 +89,7 @@ def other_lines(results):
     for row in results.get("does-not-fit", {"rows": []})["rows"]:
         yield does_not_fit_line(row)
     planned = [
-        f"{row['operators']:,}: {row['planning_seconds']:.2f} s, {row['planning_bytes'] / 1e6:.1f} MB"
+        f"{row['operators']:,}: {row['planning_seconds']:.2f} s and {row['planning_bytes'] / 1e6:.1f} MB of memory"
         for row in results.get("planning", {"rows": []})["rows"]
     ]
     if planned:
@@ -359,10 +359,13 @@ def text(results):
         parts.append("\n".join(lines) + "\n")
     latest = max((r for r in results.values() if "torch" in r["versions"]), key=lambda result: result["date"])
     versions = latest["versions"]
-    each = ", ".join(f"{name}: {one['versions']['commit']}, {pairs_of(one)} pairs" for name, one in results.items())
+    each = "; ".join(
+        f"`{name}` {one['date']}, {one['versions']['commit']}, {pairs_of(one)}" for name, one in results.items()
+    )
     parts.append(
-        f"{latest['date']}, LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, "
-        f"{versions['cores']} cores; medians of interleaved pairs. Commits and pairs: {each}.\n"
+        f"LibTorch {versions['torch']}, {versions['compiler']}, {versions['cpu']}, {versions['cores']} cores; medians of "
+        f"interleaved pairs. By the figure's name in bench/, the date, the commit (+: and changes after it) and the number "
+        f"of pairs: {each}.\n"
     )
     return "\n".join(parts)
 

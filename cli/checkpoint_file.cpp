@@ -83,7 +83,10 @@ struct CheckpointWriter::Impl {
 
 CheckpointWriter::CheckpointWriter(const std::string& path, const nlohmann::json& about)
     : impl_(std::make_unique<Impl>()) {
-  if (!impl_->file.open(path)) impl_->fail("opening");
+  if (!impl_->file.open(path)) {
+    throw Error("[checkpoint] cannot write '" + path + "' (" + system_error() +
+                "); an earlier checkpoint is untouched; give another path with --checkpoint");
+  }
   const auto text = about.dump();
   Header header{{}, kVersion, static_cast<uint32_t>(text.size())};
   std::memcpy(header.begin, kBegin, sizeof kBegin);

@@ -1,7 +1,6 @@
 #include "cli/data_parallel.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -11,8 +10,8 @@
 #include <torch/torch.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include "cli/gloo_group.h"
+#include "cli/rank_meeting.h"
 #include "cli/settings.h"
 
 namespace remat::cli {
@@ -21,17 +20,11 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
+/// Blocks until no process can fail before it meets the others.
 Store store_of(const RankPlace& place) {
   if (!place.file.empty()) return c10::make_intrusive<c10d::FileStore>(place.file, place.size);
-  // torchrun keeps the store itself, and says so.
-  const char* const kept = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(std::strtoul(std::getenv("MASTER_PORT"), nullptr, 10));
-  options.isServer = place.rank == 0 && (kept == nullptr || std::string(kept) != "True");
-  // A store that outlives a restart has the keys of those that met before.
-  const char* const restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  return c10::make_intrusive<c10d::PrefixStore>(
-      restart == nullptr ? "0" : restart, c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options));
+  wait_for_ranks(place);
+  return shared_store();
 }
 
 at::Tensor empty_bytes(size_t size) { return at::empty({static_cast<int64_t>(size)}, at::kByte); }

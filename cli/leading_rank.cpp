@@ -56,19 +56,22 @@ void LeadingRank::write(Output output, const std::string& path, const nlohmann::
 
 void follow(Trainer& trainer) {
   const PoliteStop polite;  // the first process ends the step, and saves
+  std::exception_ptr failure;
   while (true) {
     const std::string order = trainer.parallel()->broadcast({});
-    if (order == kNoMore) return;
+    if (order == kNoMore) break;
     try {
       carry_out(order, trainer);
-    } catch (const BudgetError&) {  // the first process has it too
-    } catch (const UnreadExamples& error) {
-      std::fprintf(stderr, "remat: %s\n", error.what());
+    } catch (const BudgetError&) {  // the first process has these too, and saves what there is
+      failure = std::current_exception();
+    } catch (const UnreadExamples&) {
+      failure = std::current_exception();
     } catch (const std::exception& error) {
       if (!goes_on_after(order, std::current_exception())) throw;
       std::fprintf(stderr, "remat: %s\n", error.what());
     }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace remat::cli

@@ -34,8 +34,8 @@ class LeadingRank final : public ModelTraining {
   bool sound_ = true;  ///< do all processes wait for the next order?
 };
 
-/// Does in another process what the first one tells, until its end. Throws what the training throws, but where the
-/// first one decides whether to go on.
+/// Does in another process what the first one tells, until its end. Throws what the training throws; where the first
+/// one decides whether to go on, after its end.
 void follow(Trainer& trainer);
 
 }  // namespace remat::cli

@@ -20,6 +20,7 @@
 #include "cli/lost_connection.h"
 #include "cli/options.h"
 #include "cli/plan.h"
+#include "cli/rank_meeting.h"
 #include "cli/record.h"
 #include "cli/report.h"
 #include "cli/special_file.h"
@@ -101,20 +102,26 @@ int run(const remat::cli::Command& command) {
 int main(int count, char** words) {
   using namespace remat::cli;
   occupy_closed_streams();
+  const bool trains = count > 1 && std::strcmp(words[1], "train") == 0;
+  const auto end = [&](int code, const std::string& message) {
+    fail(code, message);
+    if (trains) tell_ranks(message);
+    return code;
+  };
   try {
     return finish_output(run(parse_options({words + 1, words + count})));
   } catch (const UsageError& error) {
-    return fail(kUsage, error.what());
+    return end(kUsage, error.what());
   } catch (const remat::BudgetError& error) {
-    return fail(kBudget, budget_refusal(error));
+    return end(kBudget, budget_refusal(error));
   } catch (const remat::Error& error) {
-    return fail(kFailure, error.what());
+    return end(kFailure, error.what());
   } catch (const c10::Error& error) {
-    return fail(kFailure, "[torch] " + first_line(error.what_without_backtrace()));
+    return end(kFailure, "[torch] " + first_line(error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
-    return fail(kFailure, "[memory] the machine has no memory left; lower --batch or give a --budget");
+    return end(kFailure, "[memory] the machine has no memory left; lower --batch or give a --budget");
   } catch (const std::exception& error) {
-    if (is_lost_connection(error)) return fail(kFailure, kLostConnection);
-    return fail(kFailure, "[internal] " + std::string(error.what()) + "; please report this");
+    if (is_lost_connection(error)) return end(kFailure, kLostConnection);
+    return end(kFailure, "[internal] " + std::string(error.what()) + "; please report this");
   }
 }

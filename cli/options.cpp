@@ -85,7 +85,8 @@ Command parse_options(const std::vector<std::string>& arguments) {
   app.require_subcommand(1);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.footer(std::string(kText) + kExitCodes);
-  auto* train = app.add_subcommand("train", "Train a model on a text, labelled texts or pictures, within a budget");
+  auto* train =
+      app.add_subcommand("train", "Train a model on a text, labelled texts, pictures or a game, within a budget");
   auto* compare =
       app.add_subcommand("compare", "Train twice, plain and within a budget, and compare time, memory and bits");
   auto* record = app.add_subcommand("record", "Write down what a training step does, as a graph for `remat plan`");

@@ -100,8 +100,9 @@ std::string item_name(const TrainSettings& settings) {
 
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours) {
   std::string text;
+  const auto value = [](const nlohmann::json& json) { return json.is_null() ? "left out" : json.dump(); };
   const auto add = [&](const std::string& name, const nlohmann::json& their, const nlohmann::json& our) {
-    text += (text.empty() ? "" : ", ") + name + " " + their.dump() + " (here " + our.dump() + ")";
+    text += (text.empty() ? "" : ", ") + name + " " + value(their) + " (here " + value(our) + ")";
   };
   for (const auto& [name, their] : theirs.items()) {
     if (!ours.contains(name)) {

@@ -189,7 +189,7 @@ int64_t items_per_step(const TrainSettings& settings);
 /// "tokens", "examples", "transitions".
 std::string item_name(const TrainSettings& settings);
 
-/// "layers 4 (here 8), seed 1 (here 0)": how `theirs` differs from `ours`, empty where it does not.
+/// "layers 4 (here 8), clip left out (here 1.0)": how `theirs` differs from `ours`, empty where it does not.
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours);
 
 }  // namespace remat::cli

@@ -14,6 +14,7 @@
 #include "cli/leading_rank.h"
 #include "cli/options.h"
 #include "cli/output_file.h"
+#include "cli/rank_meeting.h"
 #include "cli/rank_place.h"
 #include "cli/rank_processes.h"
 #include "cli/saved_steps.h"
@@ -71,6 +72,7 @@ int run_train(const TrainSettings& settings) {
   const auto place = place_from_environment();
   const bool plays = settings.model.task == kReinforce;
   if (plays && place) throw UsageError("[options] --task rl plays in one process; start it without torchrun");
+  if (place) begin_meeting(*place);
   check_results(settings);
   const bool follows = place && place->rank > 0;
   std::optional<CheckpointLock> lock;
@@ -98,6 +100,7 @@ int run_train(const TrainSettings& settings) {
   // What follows the last step may be wanted still: that of a run that was interrupted there.
   if (training->steps_done() >= settings.steps && !saves_model(settings) && settings.held_out.empty()) {
     std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
+    write_json(settings.json, results_json(settings, *training, {}));
     return 0;
   }
 

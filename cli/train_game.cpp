@@ -48,8 +48,7 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(training.steps_done()));
   if (training.steps_done() >= settings.steps) {
-    std::printf("nothing to do: --steps is %lld\n", static_cast<long long>(settings.steps));
-    return 0;
+    std::printf("no step to take: --steps is %lld\n", static_cast<long long>(settings.steps));
   }
   const double before = training.mean_return(kJudged);
 
@@ -67,13 +66,13 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   std::exception_ptr unsaved;
   try {
     if (path.empty() && stopped) path = unused_checkpoint_path(lock);
-    if (!path.empty()) save_state(path);
+    if (!path.empty() && !results.empty()) save_state(path);
   } catch (const Error&) {
     unsaved = std::current_exception();
   }
   const int signal = interrupted();
   polite.reset();
-  const double after = training.mean_return(kJudged);
+  const double after = results.empty() ? before : training.mean_return(kJudged);
 
   const auto& returns = training.returns();
   auto json = results_json(settings, training, results);

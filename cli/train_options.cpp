@@ -59,8 +59,8 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
       "Pixels on each side of what these see (224; MNIST, CIFAR: 32): the shorter side is\nresized to it, and the "
       "middle cut out",
       kMostImageSize);
-  add.count("--layers", model.layers, "Blocks", kMostLayers);
-  add.count("--width", model.width, "Numbers per position", kMostWidth);
+  add.count("--layers", model.layers, "Blocks (gpt, mlp, vit)", kMostLayers);
+  add.count("--width", model.width, "Numbers per position (gpt, mlp, vit)", kMostWidth);
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt, vit)", kMostWidth);
   add.count("--seq", options.seq, "Tokens of context (128; mlp: 32); to classify: longer texts are cut", kMostSeq);
   add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt, vit: 0.1, --hf: as config.json says)")
@@ -155,7 +155,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   if (train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
              "Update each parameter as soon as its gradient is complete, and free the\ngradient: the same bits, and "
-             "gradients are never all in memory");
+             "gradients are never all in memory. Not with --clip");
     add.count(
         "--ranks", settings.ranks,
         "Processes that train together, each on its part of every batch (c10d, Gloo);\nunder torchrun, which says "

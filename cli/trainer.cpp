@@ -281,8 +281,10 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
     auto same = decisive(settings);
     same.update({{"steps", settings.steps},
                  {"plain", settings.plain},
+                 {"budget", settings.budget},
+                 {"planner", settings.planner},
                  {"optimizer-in-backward", settings.optimizer_in_backward},
-                 {"eval", !settings.held_out.empty()},
+                 {"eval", held_out == nullptr ? "" : held_out->fingerprint()},
                  {"resume", settings.resume},
                  {"data", data.fingerprint()}});
     impl_->parallel = DataParallel::join(*impl_->model, *place, settings.shard, same);

@@ -22,7 +22,7 @@ std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t
   if (!budget) return {};
   const int64_t peak = predict(graph, given_->actions).peak_bytes;
   if (peak <= *budget) return {};
-  return "takes " + format_bytes(peak) + ", the budget is " + format_bytes(*budget);
+  return "takes " + format_exact_bytes(peak) + ", the budget is " + format_exact_bytes(*budget);
 }
 
 /// Empty where the plan given is not what stood in the way.

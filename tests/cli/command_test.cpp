@@ -189,6 +189,15 @@ TEST_F(CommandTest, AnEarlierCheckpointIsNotOverwrittenUnasked) {
   expect_failure(train({"--steps", "2", "--checkpoint", "a.ckpt"}), 2,
                  "[checkpoint] 'a.ckpt' exists; continue it with");
   EXPECT_TRUE(read_all(directory_.path("a.ckpt")) == before);
+  expect_failure(train({"--steps", "2", "--checkpoint", "nowhere/a.ckpt"}), 1,
+                 "[checkpoint] cannot write 'nowhere/a.ckpt' (No such file or directory)");
+}
+
+TEST_F(CommandTest, WhereNoStepIsLeftTheResultsSaySo) {
+  const Words words = {"--steps", "2", "--checkpoint", "a.ckpt", "--json", "run.json"};
+  EXPECT_EQ(train(words).code, 0);
+  EXPECT_TRUE(holds(train(joined(words, {"--resume"})).out, "nothing to do"));
+  EXPECT_TRUE(json("run.json").at("steps").empty());
 }
 
 TEST_F(CommandTest, ACheckpointOfAnotherTrainingIsRefused) {

@@ -289,7 +289,7 @@ TEST(OptionsTest, TheCommandLineIsKeptAsAShellWouldReadIt) {
 TEST(SettingsTest, DifferencesNameBothSides) {
   EXPECT_EQ(differences({{"a", 1}, {"b", 2}}, {{"a", 1}, {"b", 2}}), "");
   EXPECT_EQ(differences({{"layers", 4}, {"seed", 1}}, {{"layers", 8}, {"seed", 1}}), "layers 4 (here 8)");
-  EXPECT_EQ(differences({{"heads", 4}}, {{"width", 8}}), "heads 4 (here null), width null (here 8)");
+  EXPECT_EQ(differences({{"heads", 4}}, {{"width", 8}}), "heads 4 (here left out), width left out (here 8)");
 }
 
 }  // namespace

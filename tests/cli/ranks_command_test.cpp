@@ -1,13 +1,10 @@
 // `remat train` on several processes.
 #include <bit>
 #include <csignal>
-#include <map>
-#include <thread>
-#include <tuple>
 
 #include <nlohmann/json.hpp>
 
-#include "cli/command_fixture.h"
+#include "cli/ranks_fixture.h"
 
 namespace remat::cli {
 namespace {
@@ -15,52 +12,7 @@ namespace {
 using test::expect_failure;
 using test::holds;
 
-class RanksCommandTest : public test::TrainingFixture {
- protected:
-  RanksCommandTest() { directory_.write("held_out", test::read_all(directory_.path("text")).substr(0, 3500)); }
-
-  /// Loss bits of each step.
-  std::vector<uint32_t> losses(const Words& more) const {
-    const auto outcome = train(joined({"--steps", "5", "--json", "run.json"}, more));
-    EXPECT_EQ(outcome.code, 0) << outcome.err;
-    std::vector<uint32_t> result;
-    const auto run = json("run.json");
-    for (const auto& step : run.at("steps")) result.push_back(step.at("loss_bits"));
-    EXPECT_EQ(result.size(), 5U);
-    return result;
-  }
-
-  /// The ways to train on several processes.
-  static std::vector<Words> ways() { return {{"--ranks", "2"}, {"--ranks", "2", "--shard"}}; }
-
-  /// Loss bits by step, of a training whose results are in `file`.
-  std::map<int64_t, uint32_t> steps(const std::string& file) const {
-    std::map<int64_t, uint32_t> result;
-    const auto run = json(file);
-    for (const auto& step : run.at("steps")) result[step.at("step")] = step.at("loss_bits");
-    return result;
-  }
-
-  /// One of two processes as torchrun starts them.
-  test::Outcome rank(int number, const std::string& port, const Words& words, test::Setting setting = {}) const {
-    setting.environment = {
-        {"RANK", std::to_string(number)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-    return train(words, setting);
-  }
-
-  /// Both of them.
-  std::pair<test::Outcome, test::Outcome> torchrun(const Words& words, const test::Setting& of_first = {}) const {
-    static int calls = 0;
-    const std::string port = std::to_string(20000 + (getpid() + 1009 * calls++) % 20000);
-    std::pair<test::Outcome, test::Outcome> outcomes;
-    std::thread other([&] { outcomes.second = rank(1, port, words); });
-    outcomes.first = rank(0, port, words, of_first);
-    other.join();
-    return outcomes;
-  }
-
-  static float number(uint32_t bits) { return std::bit_cast<float>(bits); }
-};
+using RanksCommandTest = test::RanksFixture;
 
 TEST_F(RanksCommandTest, TheSameBitsWithinABudget) {
   for (const Words& way : ways()) {
@@ -156,8 +108,8 @@ TEST_F(RanksCommandTest, ACheckpointIsForAsManyProcesses) {
   EXPECT_EQ(train({"--steps", "1", "--ranks", "2", "--checkpoint", "a.ckpt"}).code, 0);
   const Words resume = {"--steps", "2", "--checkpoint", "a.ckpt", "--resume"};
   expect_failure(train(joined(resume, {"--ranks", "4"})), 1, "ranks 2 (here 4)");
-  expect_failure(train(resume), 1, "ranks 2 (here null)");
-  expect_failure(train(joined(resume, {"--ranks", "2", "--shard"})), 1, "shard null (here true)");
+  expect_failure(train(resume), 1, "ranks 2 (here left out)");
+  expect_failure(train(joined(resume, {"--ranks", "2", "--shard"})), 1, "shard left out (here true)");
 }
 
 TEST_F(RanksCommandTest, AnInterruptedTrainingContinuesExactly) {
@@ -235,36 +187,6 @@ TEST_F(RanksCommandTest, WriteAPlanAndARunThatCanBeUsed) {
     EXPECT_GT(json("followed.json").at("steps").back().at("report").at("values_dropped"), 0);
     EXPECT_EQ(followed.err, "");
   }
-}
-
-TEST_F(RanksCommandTest, AsTorchrunStartsThem) {
-  setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);  // as torchrun does; the bits depend on it
-  for (const Words& more : {Words{}, Words{"--shard"}}) {
-    Words way = {"--ranks", "2"};
-    const auto whole = losses(joined(way, joined(more, {"--plain"})));
-    const std::string file = more.empty() ? "copies.ckpt" : "shards.ckpt";
-    const Words words =
-        joined(more, {"--budget", "70%", "--checkpoint", file, "--json", "run.json", "--eval", "held_out"});
-    auto [first, second] = torchrun(joined(words, {"--steps", "3"}));
-    EXPECT_EQ(first.code, 0) << first.err;
-    EXPECT_EQ(second.code, 0) << second.err;
-    EXPECT_TRUE(second.out.empty()) << second.out;
-    EXPECT_EQ(json("run.json").at("steps").size(), 3U);
-    std::tie(first, second) = torchrun(joined(words, {"--steps", "5", "--resume"}));
-    EXPECT_EQ(first.code, 0) << first.err;
-    EXPECT_EQ(second.code, 0) << second.err;
-    EXPECT_EQ(steps("run.json"), (std::map<int64_t, uint32_t>{{4, whole[3]}, {5, whole[4]}})) << file;
-  }
-  unsetenv("OMP_NUM_THREADS");
-  expect_failure(train({"--steps", "1"}, {.environment = {{"RANK", "x"}, {"WORLD_SIZE", "2"}}}), 1, "RANK is \"x\"");
-}
-
-TEST_F(RanksCommandTest, TheFirstOfTorchrunStopsAll) {
-  const auto [first, second] =
-      torchrun({"--steps", "100000", "--checkpoint", "a.ckpt"}, {.signal_after = "train      2/", .signal = SIGTERM});
-  EXPECT_EQ(first.code, 128 + SIGTERM) << first.err;
-  EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_TRUE(exists("a.ckpt"));
 }
 
 }  // namespace

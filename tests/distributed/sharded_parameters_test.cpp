@@ -333,6 +333,7 @@ TEST(ShardedParameters, APassThatFailedLeavesNothing) {
     at::Tensor loss = loss_of(model, shards, input(rank, 0));
     loss.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("mine"); });
     EXPECT_THROW(loss.backward(), std::runtime_error);
+    EXPECT_THROW(loss_of(model, shards, input(rank, 0)), Error) << "parameters are whole still";
     shards.rest.free();
     for (ShardedParameters& block : shards.blocks) block.free();
     EXPECT_FALSE(shards.leaves()[1].grad().defined());

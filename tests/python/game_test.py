@@ -72,6 +72,9 @@ def test_continues_from_a_checkpoint_with_the_same_bits(tmp_path, game):
     assert done.returncode == 0 and "resumed after step 70" in done.stdout, done.stderr
     assert losses(rest) == losses(whole)[70:] and rest["returns"] == whole["returns"]
     assert rest["evaluation"]["after"] == whole["evaluation"]["after"]
+    done, none = play(tmp_path, *words, "--steps", 160, "--checkpoint", "game.ckpt", "--resume")
+    assert done.returncode == 0 and "no step to take" in done.stdout, done.stderr
+    assert none["steps"] == [] and none["evaluation"]["after"] == whole["evaluation"]["after"]
     done, _ = play(tmp_path, *words[:3], 4, "--steps", 200, "--checkpoint", "game.ckpt", "--resume")
     assert done.returncode == 1 and "is of another training: seed 3 (here 4)" in done.stderr, done.stderr
     done, _ = play(tmp_path, *words, "--steps", 200, "--checkpoint", "game.ckpt")

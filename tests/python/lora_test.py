@@ -179,7 +179,7 @@ def test_a_checkpoint_has_what_is_trained_and_continues_with_the_same_bits(direc
 @pytest.mark.parametrize("words, message", [
     (["--lora", 3], "lora 4 (here 3)"),
     (["--lora-alpha", 3], "lora-alpha 4.0 (here 3.0)"),
-    (["--lora-targets", "c_fc"], 'lora-targets null (here "c_fc")'),
+    (["--lora-targets", "c_fc"], 'lora-targets left out (here "c_fc")'),
 ])
 def test_a_checkpoint_of_other_factors_is_refused(directory, words, message):
     if not (directory / "other.ckpt").exists():

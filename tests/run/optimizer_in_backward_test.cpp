@@ -235,6 +235,29 @@ TEST(OptimizerInBackward, UpdatesNothingTwiceAfterAPassThatFailedInTheMiddle) {
   EXPECT_FALSE(torch::equal(second->weight, before));
 }
 
+TEST(OptimizerInBackward, AnUpdateThatThrowsAtTheEndOfAPassIsAFailedPass) {
+  at::Tensor a = at::ones({2}).requires_grad_(), b = at::ones({2}).requires_grad_();
+  torch::optim::SGD optimizer({a, b}, torch::optim::SGDOptions(1));
+  bool fails = true;
+  OptimizerInBackward updates(optimizer, /*accumulate=*/2, [&](const at::Tensor& parameter) {
+    if (fails && parameter.is_same(a)) throw std::runtime_error("on purpose");
+  });
+  const auto train = [&] {
+    (a * 3).sum().backward();  // in the last pass a has no gradient: it is updated as that ends
+    (b * 4).sum().backward();
+  };
+  EXPECT_THROW(train(), std::runtime_error);
+  EXPECT_EQ(b[0].item<float>(), 1 - 4.0F);
+  EXPECT_TRUE(updates.is_between_steps());
+  EXPECT_ERROR(train(), "after 1 parameters were updated");
+  fails = false;
+  optimizer.zero_grad();
+  updates.reset();
+  train();
+  EXPECT_EQ(a[0].item<float>(), 1 - 3.0F);
+  EXPECT_EQ(b[0].item<float>(), 1 - 8.0F);
+}
+
 /// Two layers in a group each, of which the first learns faster.
 torch::optim::SGD sgd_of(const nn::Linear& first, const nn::Linear& second) {
   std::vector<torch::optim::OptimizerParamGroup> groups;

@@ -1,0 +1,80 @@
+// `remat train` on processes that somebody else starts, as torchrun does.
+#include <csignal>
+#include <tuple>
+
+#include "cli/ranks_fixture.h"
+
+namespace remat::cli {
+namespace {
+
+using test::expect_failure;
+using test::holds;
+using RanksTorchrunCommandTest = test::RanksFixture;
+
+TEST_F(RanksTorchrunCommandTest, AsTorchrunStartsThem) {
+  setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);  // as torchrun does; the bits depend on it
+  for (const Words& more : {Words{}, Words{"--shard"}}) {
+    Words way = {"--ranks", "2"};
+    const auto whole = losses(joined(way, joined(more, {"--plain"})));
+    const std::string file = more.empty() ? "copies.ckpt" : "shards.ckpt";
+    const Words words =
+        joined(more, {"--budget", "70%", "--checkpoint", file, "--json", "run.json", "--eval", "held_out"});
+    const Words begun = joined(words, {"--steps", "3"});
+    auto [first, second] = torchrun(begun, begun);
+    EXPECT_EQ(first.code, 0) << first.err;
+    EXPECT_EQ(second.code, 0) << second.err;
+    EXPECT_TRUE(second.out.empty()) << second.out;
+    EXPECT_EQ(json("run.json").at("steps").size(), 3U);
+    const Words resumed = joined(words, {"--steps", "5", "--resume"});
+    std::tie(first, second) = torchrun(resumed, resumed);
+    EXPECT_EQ(first.code, 0) << first.err;
+    EXPECT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(steps("run.json"), (std::map<int64_t, uint32_t>{{4, whole[3]}, {5, whole[4]}})) << file;
+  }
+  unsetenv("OMP_NUM_THREADS");
+  expect_failure(train({"--steps", "1"}, {.environment = {{"RANK", "x"}, {"WORLD_SIZE", "2"}}}), 1, "RANK is \"x\"");
+}
+
+TEST_F(RanksTorchrunCommandTest, TheFirstOfTorchrunStopsAll) {
+  const Words words = {"--steps", "100000", "--checkpoint", "a.ckpt"};
+  const auto [first, second] = torchrun(words, words, {.signal_after = "train      2/", .signal = SIGTERM});
+  EXPECT_EQ(first.code, 128 + SIGTERM) << first.err;
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_TRUE(exists("a.ckpt"));
+}
+
+TEST_F(RanksTorchrunCommandTest, WhereOneCannotBeginNoneWaitsForIt) {
+  const Words sound = {"--steps", "2"};
+  for (const Words& bad : {Words{"--data", "nowhere"}, Words{"--lora", "2", "--lora-targets", "nothing"},
+                           Words{"--seq", "0"}, Words{"--budget", "1kB"}, Words{"--plain", "--budget", "40%"}}) {
+    const Words words = joined(sound, bad);
+    auto [first, second] = torchrun(sound, words);
+    EXPECT_NE(second.code, 0) << bad[0];
+    expect_failure(first, 1, "remat: [ranks] rank 1 cannot begin: [");
+    std::tie(first, second) = torchrun(words, sound);
+    EXPECT_NE(first.code, 0) << bad[0];
+    expect_failure(second, 1, "remat: [ranks] rank 0 cannot begin: [");
+  }
+}
+
+TEST_F(RanksTorchrunCommandTest, WhatIsJudgedAndKeptMustBeTheSame) {
+  directory_.write("other", test::read_all(directory_.path("text")).substr(100, 3500));
+  const Words words = {"--steps", "2", "--eval", "held_out"};
+  for (const auto& [more, different] : {std::pair<Words, std::string>{{"--eval", "other"}, "eval"},
+                                        {{"--budget", "70%"}, "budget"},
+                                        {{"--planner", "online"}, "planner"}}) {
+    const auto [first, second] = torchrun(words, joined(words, more));
+    EXPECT_EQ(first.code, 1) << different;
+    expect_failure(second, 1, "[ranks] rank 0 was started with " + different);
+  }
+}
+
+TEST_F(RanksTorchrunCommandTest, ARefusalIsThatOfAll) {
+  const Words words = {"--steps", "3", "--budget", "10%"};
+  const auto [first, second] = torchrun(words, words);
+  expect_failure(first, 3, "--budget");
+  expect_failure(second, 3, "--budget");
+}
+
+}  // namespace
+}  // namespace remat::cli
