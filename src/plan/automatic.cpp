@@ -17,10 +17,12 @@ namespace {
 
 /// The work of the search for one budget, as counted by IncrementalSimulator::work(): this sets the planning time.
 /// kWorkPerOperator counts up to kMostWork, kWorkBeyond for every operator.
-constexpr int64_t kLeastWork = 10'000'000, kWorkPerOperator = 220'000, kMostWork = 120'000'000, kWorkBeyond = 15'000;
-/// Where budgets are tight, several searches one after another find faster plans than one long search: for the lowest
-/// peak, and with PlannerOptions::refine, where each has kTimesToRefine times the work.
+constexpr int64_t kLeastWork = 10'000'000, kWorkPerOperator = 600'000, kMostWork = 120'000'000, kWorkBeyond = 15'000;
+/// Where budgets are tight, several searches one after another, each kHotter times hotter than the last, find faster
+/// plans than one long search: for the lowest peak, and with PlannerOptions::refine, where each has kTimesToRefine
+/// times the work.
 constexpr int kSearchesOnwards = 5;
+constexpr double kHotter = 4;
 constexpr int64_t kTimesToRefine = 3;
 constexpr int64_t kPartOfCurve = 4;  ///< each budget of a curve is searched with the work divided by this
 constexpr int64_t kRungs = 8;        ///< plans_around() plans for kRungs - 1 budgets above the given one, and below it
@@ -51,7 +53,7 @@ class Automatic {
     if (front.within(limit) == nullptr) return;
     Search search(graph_, options_, front);
     search.run(limit, work_ / part);
-    for (int i = 0; options_.refine && i < kSearchesOnwards; ++i) search.run(limit, kTimesToRefine * work_);
+    if (options_.refine) go_on(search, limit, kTimesToRefine * work_);
   }
 
   /// Plans for some larger and smaller limits, with the greedy plan as the only warm start.
@@ -97,6 +99,12 @@ class Automatic {
     }
   }
 
+  /// `work` for each search.
+  static void go_on(Search& search, int64_t limit, int64_t work) {
+    double heat = 1;
+    for (int i = 0; i < kSearchesOnwards; ++i, heat *= kHotter) search.run(limit, work, heat);
+  }
+
   void go_low(int64_t limit) {
     Actions each_time(graph_.values.size(), Action::kKeep);
     for (size_t v = 0; v < each_time.size(); ++v) {
@@ -107,7 +115,7 @@ class Automatic {
     if (!run.stopped) front.offer(run, each_time);
     start(limit);
     Search search(graph_, options_, front);
-    for (int i = 0; i < kSearchesOnwards; ++i) search.run(limit, work_);
+    go_on(search, limit, work_);
   }
 
   const Graph& graph_;

@@ -35,11 +35,12 @@ IncrementalSimulator::IncrementalSimulator(const Graph& graph)
   }
   used_.resize(sections_.size());
   waiting_.resize(sections_.size(), 0);
-  restart(actions_);
+  restart(actions_, INT64_MAX);
 }
 
-void IncrementalSimulator::restart(const std::vector<Action>& actions) {
+void IncrementalSimulator::restart(const std::vector<Action>& actions, int64_t limit) {
   reject();
+  limit_ = limit;
   actions_ = actions;
   std::fill(waiting_.begin(), waiting_.end(), run_);
   run();
@@ -136,10 +137,12 @@ Simulation IncrementalSimulator::run(int64_t most_replays) {
     const bool waits = waiting_[s] == run_;
     if (waits) try_section(s);
     const Section& section = waits ? tried_[tried_count_ - 1].outcome : sections_[s];
-    if (level + section.peak > candidate_.peak_bytes) {
-      candidate_.peak_bytes = level + section.peak;
+    const int64_t peak = level + section.peak;
+    if (peak > candidate_.peak_bytes) {
+      candidate_.peak_bytes = peak;
       candidate_.peak_event = section.peak_event;
     }
+    if (peak > limit_) candidate_.excess += peak - limit_;
     level += section.level;
     candidate_.seconds += section.seconds;
     candidate_.replays += section.replays;

@@ -35,8 +35,8 @@ class IncrementalSimulator {
   void accept();
   /// Undoes the changes that are tried.
   void reject();
-  /// Rejects, puts other actions in force, and simulates them.
-  void restart(const std::vector<Action>& actions);
+  /// Rejects, puts other actions in force, and simulates them. From then on Simulation::excess is above `limit` bytes.
+  void restart(const std::vector<Action>& actions, int64_t limit);
   /// The simulation of the actions in force.
   const Simulation& in_force() const { return result_; }
   /// The work of all runs so far, roughly in nanoseconds of a machine of 2024. Counted, not timed, so that plans do not
@@ -101,6 +101,7 @@ class IncrementalSimulator {
   std::vector<Tried> tried_;
   size_t tried_count_ = 0;
   std::vector<int32_t> used_now_;
+  int64_t limit_ = INT64_MAX;
   uint32_t load_ = 0, run_ = 1, section_ = 0;
   Simulation candidate_;
   int64_t work_ = 0;

@@ -10,7 +10,7 @@ namespace remat::planners {
 namespace {
 
 constexpr int kRounds = 2;  ///< each begins with the best known plan
-/// The first and the last temperature, in seconds of a mean operator.
+/// The first temperature, at a heat of 1, and the last, in seconds of a mean operator.
 constexpr double kHot = 1, kCold = 0.05;
 /// For the price of bytes above the limit, points of the Pareto front count as at least this far from the limit, as a
 /// part of the bytes between baseline and limit.
@@ -48,9 +48,9 @@ Search::Search(const Graph& graph, PlannerOptions options, ParetoFront& front)
   mean_seconds_ = std::max(kLeastSeconds, seconds / static_cast<double>(std::max<size_t>(1, graph.operators.size())));
 }
 
-void Search::run(int64_t limit, int64_t work) {
+void Search::run(int64_t limit, int64_t work, double heat) {
   if (values_.empty()) return;
-  for (int round = 0; round < kRounds; ++round) anneal(limit, work / kRounds);
+  for (int round = 0; round < kRounds; ++round) anneal(limit, work / kRounds, kHot * heat);
 }
 
 /// The steepest descent on the Pareto front from points above the limit to the best within it: with this price per byte
@@ -67,12 +67,15 @@ double Search::seconds_per_byte(int64_t limit) const {
   return price;
 }
 
-void Search::anneal(int64_t limit, int64_t work) {
+/// `hot` is the first temperature, in seconds of a mean operator.
+void Search::anneal(int64_t limit, int64_t work, double hot) {
   const ParetoFront::Point* const known = front_.within(limit);
-  simulator_.restart(known != nullptr ? known->actions : front_.lowest().actions);
+  simulator_.restart(known != nullptr ? known->actions : front_.lowest().actions, limit);
   double price = seconds_per_byte(limit);
+  // The peak alone would not tell a plan that is above the limit at one moment from one that is at many.
   const auto cost = [&](const Simulation& run) {
-    return run.seconds + price * static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
+    const int64_t above = std::max<int64_t>(0, run.peak_bytes - limit);
+    return run.seconds + price * static_cast<double>(above + run.excess / 2) / 2;
   };
   const int64_t begin = simulator_.work();
   const auto operators = static_cast<int64_t>(graph_.operators.size());
@@ -99,7 +102,7 @@ void Search::anneal(int64_t limit, int64_t work) {
       other_work += static_cast<int64_t>(graph_.values.size());
     }
     const double then = cost(run);
-    const double temperature = mean_seconds_ * kHot * std::pow(kCold / kHot, progress);
+    const double temperature = mean_seconds_ * hot * std::pow(kCold / hot, progress);
     if (then <= now || random_.unit() < std::exp((now - then) / temperature)) {
       now = then;
       simulator_.accept();

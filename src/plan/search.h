@@ -5,8 +5,9 @@
 // values of one operator class (results of the same operator, of the same size); of a run sometimes every second,
 // fourth or eighth value, or all others. In half of the moves another set gets an action too, often the opposite one:
 // the first frees memory that the second uses. Moves of large sets come first, moves of single values last. The cost is
-// the seconds of the plan, plus its bytes above the limit at the steepest price per byte that the Pareto front has
-// there. IncrementalSimulator judges every move, and plans near the limit are offered to the front.
+// the seconds of the plan, plus its bytes above the limit, at its peak and in all sections of the step, at the steepest
+// price per byte that the Pareto front has there. IncrementalSimulator judges every move, and plans near the limit are
+// offered to the front.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ class Search {
   Search(const Graph& graph, PlannerOptions options, ParetoFront& front);
 
   /// Searches from the fastest plan of the front within `limit` bytes, or from the one with the lowest peak where none
-  /// fits, until IncrementalSimulator::work() has risen by `work`.
-  void run(int64_t limit, int64_t work);
+  /// fits, until IncrementalSimulator::work() has risen by `work`. `heat` is a factor of the first temperature.
+  void run(int64_t limit, int64_t work, double heat = 1);
 
  private:
   enum class Change : uint8_t { kKeep, kRecompute, kLater, kEarlier, kEachTime, kPack };
@@ -40,7 +41,7 @@ class Search {
     bool of_one_class = false;
   };
 
-  void anneal(int64_t limit, int64_t work);
+  void anneal(int64_t limit, int64_t work, double hot);
   bool is_worth_remembering(const Simulation& run, int64_t limit) const;
   /// Tries a random move. Returns false if no action changed.
   bool try_move(double progress, bool over_limit);

@@ -75,10 +75,13 @@ TEST(IncrementalSimulator, BeginsAnewWithOtherActions) {
     actions.push_back(value.droppable ? Action::kRecompute : Action::kKeep);
   }
   IncrementalSimulator incremental(graph);
-  incremental.restart(actions);
   const Simulation expected = Simulator(graph).run(actions);
+  incremental.restart(actions, expected.peak_bytes);
   EXPECT_EQ(incremental.in_force().peak_bytes, expected.peak_bytes);
   EXPECT_EQ(incremental.in_force().replays, expected.replays);
+  EXPECT_EQ(incremental.in_force().excess, 0);
+  incremental.restart(actions, expected.peak_bytes - 10);
+  EXPECT_GE(incremental.in_force().excess, 10);
   EXPECT_EQ(incremental.actions(), actions);
 }
 
