@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 
@@ -118,6 +119,9 @@ int main(int count, char** words) {
     return end(kFailure, error.what());
   } catch (const c10::Error& error) {
     return end(kFailure, "[torch] " + first_line(error.what_without_backtrace()));
+  } catch (const std::filesystem::filesystem_error& error) {  // links that go round, names that are too long
+    return end(kFailure, "[files] cannot look at '" + error.path1().string() + "' (" + error.code().message() +
+                             "); give another path");
   } catch (const std::bad_alloc&) {
     return end(kFailure, "[memory] the machine has no memory left; lower --batch or give a --budget");
   } catch (const std::exception& error) {

@@ -35,6 +35,13 @@ std::optional<RankPlace> place_from_environment() {
     throw Error(
         "[ranks] RANK and WORLD_SIZE are set, but not MASTER_ADDR and MASTER_PORT; start the processes by torchrun");
   }
+  if (std::getenv("MASTER_ADDR")[0] == 0) {
+    throw Error("[ranks] the environment variable MASTER_ADDR is empty; give it the machine of rank 0");
+  }
+  if (const int port = number("MASTER_PORT", std::getenv("MASTER_PORT")); port == 0 || port > 65535) {
+    throw Error("[ranks] the environment variable MASTER_PORT is " + std::to_string(port) +
+                "; give it the number of a port, 1 to 65535");
+  }
   return place;
 }
 

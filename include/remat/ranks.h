@@ -20,7 +20,8 @@ struct Ranks {
 };
 
 /// By an all-reduction: `add_up(words, count)` replaces each of the integers by its sum over the `size` ranks. The
-/// memory is not LibTorch's, which may have run short. As `gather` otherwise.
+/// memory is not LibTorch's, which may have run short. As `gather` otherwise. Throws Error unless 0 <= rank < size and
+/// there is a function.
 Ranks ranks_by_sums(int rank, int size, std::function<void(int64_t* words, int64_t count)> add_up);
 
 }  // namespace remat

@@ -96,6 +96,8 @@ class Step {
   void hold_under(int64_t bytes, const std::string& name);
   /// By end(), by one of the above, or because this is a child of the process that began it: there it is no step.
   bool has_ended() const;
+  /// Has a BudgetError been thrown for anything in this step, which has not ended?
+  bool was_refused() const;
 
   /// Values saved in this step that autograd may still ask for: none once backward has freed the graph.
   int64_t live_values() const;

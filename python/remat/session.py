@@ -51,6 +51,10 @@ class Step:
         """Whether it has: by :meth:`end`, its ``with`` block, or, of a wrapped model, by a backward that failed."""
         return self._step.has_ended()
 
+    def was_refused(self) -> bool:
+        """Whether a BudgetError has been raised for anything in this step, which has not ended."""
+        return self._step.was_refused()
+
     def live_values(self) -> int:
         """Values saved in this step that autograd may still ask for: none once backward has freed the graph."""
         return self._step.live_values()
@@ -170,6 +174,12 @@ class Session:
         self._layer_notes: LayerNotes | None = None  # of the last step
         self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()
+
+    def __reduce_ex__(self, protocol: object) -> str:
+        raise TypeError(
+            "[session] a session belongs to a training in progress: it cannot be copied or pickled; make another with the "
+            "same options, or leave it out of what you copy"
+        )
 
     def _warn_if_plan_is_ignored(self) -> None:
         if self._plan_to_watch and (reason := ignored_plan(self._session.report())):

@@ -23,7 +23,8 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     a graph was freed without another backward before: then the next call begins a step). So are calls of several
     wrapped models, where a result of the first waits for its backward meanwhile: it is the first one's step, and of
     budgets in bytes the smallest holds. A step whose forward or backward fails, or whose results are dropped without a
-    backward, ends there. One whose results are held, but older than others that a backward has been through, ends at
+    backward, ends there; one to which memory was refused elsewhere (in the loss, in another model), at the next call of
+    a wrapped model. One whose results are held, but older than others that a backward has been through, ends at
     the next call of a wrapped model, with or without gradients. So do later steps where newer results were held in vain
     (a target, a log, an evaluation without ``no_grad``) and freed without a backward. A result that is kept for longer
     does not keep its step: that ends after 32 more calls of wrapped models or 32 backward passes of others, after 4

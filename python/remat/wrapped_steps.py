@@ -349,6 +349,8 @@ class WrappedSteps:
             return True
         if self.depth > 0:
             return False
+        if self.step.was_refused():  # in the loss, or in another model's call: whatever comes now is another attempt
+            return True
         calls = self._waiting_calls()
         if not calls or any(call.reached for call in calls) or self.step.live_values() == 0:
             return True
@@ -363,7 +365,7 @@ class WrappedSteps:
             self.end(self._outcome())
 
     def _outcome(self) -> bool:
-        return not self.in_backward and (self.made_before > 0 or self.retained)
+        return not self.in_backward and not self.step.was_refused() and (self.made_before > 0 or self.retained)
 
     def _call_gone(self, _: weakref.ref[Call]) -> None:
         """The results of a call have been freed. This comes at any time, on any thread."""

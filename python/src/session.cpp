@@ -116,6 +116,7 @@ void bind_session(py::module_& m) {
       .def("end_when_released", &Step::end_when_released)
       .def("hold_under", &Step::hold_under, WithoutLock())
       .def("has_ended", &Step::has_ended)
+      .def("was_refused", &Step::was_refused)
       .def("live_values", &Step::live_values, WithoutLock());
 
   py::class_<Session>(m, "Session", DestroyedWithoutLock())

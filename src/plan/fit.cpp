@@ -267,6 +267,7 @@ void FitOptions::check() const {
 
 Fit fit(const FitOptions& options, const FitSteps& steps) {
   options.check();
+  if (!steps) throw Error("[fit] there is no function that runs steps; give one");
   return Search(options, steps).run();
 }
 

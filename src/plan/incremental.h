@@ -37,6 +37,8 @@ class IncrementalSimulator {
   void reject();
   /// Rejects, puts other actions in force, and simulates them. From then on Simulation::excess is above `limit` bytes.
   void restart(const std::vector<Action>& actions, int64_t limit);
+  /// The sections that Simulation::excess is a sum of: about twice the square root of the number of events.
+  int64_t sections() const { return static_cast<int64_t>(sections_.size()); }
   /// The simulation of the actions in force.
   const Simulation& in_force() const { return result_; }
   /// The work of all runs so far, roughly in nanoseconds of a machine of 2024. Counted, not timed, so that plans do not

@@ -20,6 +20,8 @@ constexpr double kNearest = 1.0 / 200;
 constexpr double kNear = 1.0 / 16;
 /// The simulation of a move ends after so many times the operators of the forward pass and of the replays before it.
 constexpr int64_t kMostReplays = 2;
+/// The sum of the bytes above the limit in all sections counts half, or as that of so many sections does.
+constexpr int64_t kSections = 40;
 constexpr int kMovesBetweenPrices = 256;
 constexpr int64_t kReach = 10;         ///< the most places between the two sets of a move, in two of three moves
 constexpr uint64_t kMostStrides = 3;   ///< every 2nd, 4th, 8th
@@ -73,9 +75,10 @@ void Search::anneal(int64_t limit, int64_t work, double hot) {
   simulator_.restart(known != nullptr ? known->actions : front_.lowest().actions, limit);
   double price = seconds_per_byte(limit);
   // The peak alone would not tell a plan that is above the limit at one moment from one that is at many.
+  const int64_t part = std::max<int64_t>(2, simulator_.sections() / kSections);
   const auto cost = [&](const Simulation& run) {
     const int64_t above = std::max<int64_t>(0, run.peak_bytes - limit);
-    return run.seconds + price * static_cast<double>(above + run.excess / 2) / 2;
+    return run.seconds + price * static_cast<double>(above + run.excess / part) / 2;
   };
   const int64_t begin = simulator_.work();
   const auto operators = static_cast<int64_t>(graph_.operators.size());

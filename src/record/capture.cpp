@@ -30,6 +30,12 @@ bool is_parameter(const at::Tensor& tensor) {
   return base.is_leaf() && base.requires_grad();
 }
 
+/// Does whoever gave the memory (torch::from_blob without a deleter) keep it alive, and nobody else?
+bool is_borrowed(const c10::StorageImpl& storage) {
+  const c10::DataPtr& memory = storage.data_ptr();
+  return memory.get() != nullptr && memory.get_context() == nullptr;
+}
+
 c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
   std::optional<c10::Device> device;
   for (const auto& input : inputs) {
@@ -180,7 +186,11 @@ ValueId Recorder::read_new(const at::Tensor& tensor, const StoragePtr& storage) 
   };
   adopt(*storage);
   const ValueId id = tape.values.add(storage, *tensor.unsafeGetTensorImpl());
-  tape.hold_leaf(id, storage);
+  if (is_borrowed(*storage) && !is_parameter(tensor)) {
+    tape.values.become_borrowed(id);
+  } else {
+    tape.hold_leaf(id, storage);
+  }
   tape.values.set_policy(id, root_scope_, /*drop=*/false);
   tape.values.watch_contents(id, *storage);
   note_leaf_read(*storage);

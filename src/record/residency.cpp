@@ -174,6 +174,11 @@ void Residency::become_unheld(ValueId id) {
   values_[id].unheld = true;
 }
 
+void Residency::become_borrowed(ValueId id) {
+  become_unheld(id);
+  values_[id].borrowed = true;
+}
+
 void Residency::watch_contents(ValueId id, const c10::StorageImpl& storage) {
   values_[id].last_contents = memory::watch_contents(storage);
 }

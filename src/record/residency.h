@@ -113,6 +113,8 @@ class Residency {
   void forget_producer(ValueId id) { values_[id].producer = kNone; }
   /// The same, but nothing is held: the value is a leaf for as long as others hold its storage.
   void become_unheld(ValueId id);
+  /// An unheld leaf in memory that its storage does not own.
+  void become_borrowed(ValueId id);
   void end_unheld(ValueId id) { values_[id].unheld = false; }
   /// In whose memory it is, as is_restored() needs to know.
   void watch_contents(ValueId id, const c10::StorageImpl& storage);

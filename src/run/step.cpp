@@ -102,6 +102,7 @@ void Step::hold_under(int64_t bytes, const std::string& name) {
   const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside,");
   impl_->enforcement = impl_->tape->values.ledger->enforce(limit, eviction);
 }
+bool Step::was_refused() const { return !has_ended() && impl_->session->eviction.refusal().has_value(); }
 bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
 
 int64_t Step::live_values() const { return impl().live_values(); }

@@ -41,17 +41,23 @@ class RanksFixture : public TrainingFixture {
     return result;
   }
 
-  /// One of two processes as torchrun starts them.
-  Outcome rank(int number, const std::string& port, const Words& words, Setting setting = {}) const {
-    setting.environment = {
-        {"RANK", std::to_string(number)}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+  static std::string unused_port() {
+    static int calls = 0;
+    return std::to_string(20000 + (getpid() + 1009 * calls++) % 20000);
+  }
+
+  /// One of `size` processes as torchrun starts them.
+  Outcome rank(int number, const std::string& port, const Words& words, Setting setting = {}, int size = 2) const {
+    setting.environment = {{"RANK", std::to_string(number)},
+                           {"WORLD_SIZE", std::to_string(size)},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", port}};
     return train(words, setting);
   }
 
   /// Both of them.
   std::pair<Outcome, Outcome> torchrun(const Words& first, const Words& second, const Setting& of_first = {}) const {
-    static int calls = 0;
-    const std::string port = std::to_string(20000 + (getpid() + 1009 * calls++) % 20000);
+    const std::string port = unused_port();
     std::pair<Outcome, Outcome> outcomes;
     std::thread other([&] { outcomes.second = rank(1, port, second); });
     outcomes.first = rank(0, port, first, of_first);

@@ -1,6 +1,8 @@
 // `remat train` on processes that somebody else starts, as torchrun does.
 #include <csignal>
+#include <thread>
 #include <tuple>
+#include <vector>
 
 #include "cli/ranks_fixture.h"
 
@@ -54,6 +56,48 @@ TEST_F(RanksTorchrunCommandTest, WhereOneCannotBeginNoneWaitsForIt) {
     std::tie(first, second) = torchrun(words, sound);
     EXPECT_NE(first.code, 0) << bad[0];
     expect_failure(second, 1, "remat: [ranks] rank 0 cannot begin: [");
+  }
+}
+
+TEST_F(RanksTorchrunCommandTest, OneThatEndsWhileItWaitsEndsTheOthers) {
+  const Words words = {"--steps", "2", "--batch", "12"};
+  for (const int ended : {0, 1}) {
+    const std::string port = unused_port();
+    test::Outcome outcomes[2];
+    std::vector<std::thread> processes;
+    for (const int number : {0, 1}) {  // and the third never comes
+      const test::Setting setting =
+          number == ended ? test::Setting{.signal = SIGKILL, .signal_seconds = 3} : test::Setting();
+      processes.emplace_back([&, number, setting] { outcomes[number] = rank(number, port, words, setting, 3); });
+    }
+    for (std::thread& each : processes) each.join();
+    expect_failure(outcomes[1 - ended], 1, "[ranks] rank " + std::to_string(ended) + " has ended");
+  }
+}
+
+TEST_F(RanksTorchrunCommandTest, PlacesThatDoNotFitTogetherAreRefused) {
+  const Words words = {"--steps", "2", "--batch", "12"};
+  const auto start = [&](int first_size, int second_rank, int second_size) {
+    const std::string port = unused_port();
+    std::vector<test::Outcome> outcomes(3);
+    std::thread second([&] { outcomes[1] = rank(second_rank, port, words, {}, second_size); });
+    std::thread third([&] { outcomes[2] = rank(1, port, words, {}, first_size); });
+    outcomes[0] = rank(0, port, words, {}, first_size);
+    second.join();
+    third.join();
+    return outcomes;
+  };
+  for (const auto& outcome : start(/*first_size=*/3, /*second_rank=*/1, /*second_size=*/3)) {
+    expect_failure(outcome, 1, "two processes have RANK 1");
+  }
+  for (const auto& outcome : start(/*first_size=*/3, /*second_rank=*/2, /*second_size=*/4)) {
+    expect_failure(outcome, 1, "and another process has");
+  }
+  for (const auto& [port, problem] : {std::pair{"0", "MASTER_PORT is 0"},
+                                      {"99999", "MASTER_PORT is 99999"},
+                                      {"-5", "MASTER_PORT is \"-5\""},
+                                      {"abc", "MASTER_PORT is \"abc\""}}) {
+    expect_failure(rank(0, port, words), 1, problem);
   }
 }
 

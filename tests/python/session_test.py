@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 import threading
 
 import pytest
@@ -161,6 +163,12 @@ def test_an_exception_ends_the_step_as_failed():
     with session.step():
         train(model)
     assert session.report().completed
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_session_cannot_be_copied(copied):
+    with pytest.raises(TypeError, match="make another with the same options"):
+        copied({"trainer": remat.Session()}["trainer"])
 
 
 def test_after_a_step_nothing_is_held():

@@ -202,11 +202,10 @@ def test_the_smaller_budget_of_two_models_holds_in_the_step_of_one(budget):
     for _ in range(2):
         first(x).sum().backward()
     kept = first(x)
-    for _ in range(2):
-        with pytest.raises(
-            remat.BudgetError, match=r"step 3 of .*, with remat.wrap\(Sequential\) inside, is out of memory"
-        ):
-            second(x.repeat(4, 1))
+    with pytest.raises(remat.BudgetError, match=r"step 3 of .*, with remat.wrap\(Sequential\) inside, is out of memory"):
+        second(x.repeat(4, 1))
+    with pytest.raises(remat.BudgetError, match=r"step \d of remat.wrap\(Sequential\) is out of memory"):
+        second(x.repeat(4, 1))
     del kept
     gc.collect()
     first(x).sum().backward()
@@ -223,6 +222,33 @@ def test_a_share_that_does_not_hold_in_the_step_of_another_model_is_told_of_once
         second(batch()).sum().backward()
         third(batch()).sum().backward()
     del kept
+
+
+def refused_in_the_loss(out):
+    with pytest.raises(remat.BudgetError):
+        (out @ torch.ones(64, 16384)).exp().sum()
+
+
+def refused_in_another_model(out):
+    other = remat.wrap(blocks(), budget=remat.memory.current("cpu") + 1000, planner="online")
+    with pytest.raises(remat.BudgetError):
+        other(out.detach().repeat(40, 1))
+
+
+@pytest.mark.parametrize("refuse", [refused_in_the_loss, refused_in_another_model])
+def test_after_a_refusal_the_next_call_is_another_attempt(refuse):
+    model, x = wrapped(budget=2 << 20)
+    out = model(x)  # held, as a notebook holds what a cell has computed
+    refuse(out)
+    anew = remat.wrap(blocks(), budget="1GiB")
+    for _ in range(2):
+        result = anew(x)
+        big = (result @ torch.ones(64, 16384)).exp().mean()
+        big.backward()
+    report = remat.session_of(anew).report()
+    assert report.step == 2 and report.completed and report.budget_bytes == 1 << 30
+    assert not remat.session_of(model).report().completed
+    assert out.grad_fn is not None
 
 
 def test_the_loss_makes_the_model_give_up_values():

@@ -1,7 +1,10 @@
 // Tensors that change between forward and backward in ways that are no operators: pointers, .data, resized storages.
 #include "modification.h"
 
+#include <algorithm>
 #include <optional>
+
+#include <sys/mman.h>
 
 namespace remat::test {
 namespace {
@@ -12,6 +15,62 @@ TEST(Modification, OfMemoryThatTheUserOwns) {
     auto x = torch::randn({4, 8}).requires_grad_();
     auto c = torch::from_blob(memory.data(), {4, 8});
     auto loss = ((x * c).sin() * c).sum();
+    loss.backward();
+    return gradients({x});
+  });
+}
+
+void expect_exact_with_everything_dropped(const Program& program) {
+  memory::start_accounting();
+  torch::manual_seed(7);
+  const Outcome plain = program();
+  Session session;
+  torch::manual_seed(7);
+  auto step = session.step();
+  {
+    const PolicyScope scope(Policy::drop_all());
+    expect_same_bits(plain, program(), "everything dropped");
+  }
+  EXPECT_GT(step.end().values_dropped, 0);
+}
+
+TEST(Modification, OfABufferThatIsGoneBeforeBackward) {
+  // How batches are read in C++: a copy is taken while the buffer is there.
+  constexpr int64_t kRows = 128, kColumns = 256;
+  constexpr size_t kBytes = kRows * kColumns * sizeof(float);
+  const auto read_batch = [](bool converted) {
+    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto* const numbers = static_cast<float*>(memory);
+    for (int64_t i = 0; i < kRows * kColumns; ++i) numbers[i] = 0.01F * static_cast<float>(i);
+    at::Tensor batch = converted ? torch::from_blob(memory, {kRows, kColumns}, torch::kByte).to(torch::kFloat) / 16
+                                 : torch::from_blob(memory, {kRows, kColumns}).clone();
+    munmap(memory, kBytes);  // whoever reads it now ends the process
+    return batch;
+  };
+  for (const bool converted : {false, true}) {
+    expect_exact_with_everything_dropped([&] {
+      auto x = torch::randn({kRows, kColumns}).requires_grad_();
+      at::Tensor y;
+      {
+        const at::Tensor batch = read_batch(converted);
+        y = ((x * batch).sin() * (batch + 1)).sin();
+      }
+      y.sum().backward();
+      return gradients({x});
+    });
+  }
+}
+
+TEST(Modification, OfABufferThatIsFilledForEachMicroBatch) {
+  std::vector<float> memory(32);
+  expect_exact_with_everything_dropped([&] {
+    auto x = torch::randn({4, 8}).requires_grad_();
+    at::Tensor loss = torch::zeros({});
+    for (int i = 0; i < 3; ++i) {
+      std::fill(memory.begin(), memory.end(), 0.1F * static_cast<float>(i));
+      const auto batch = torch::from_blob(memory.data(), {4, 8}).clone();
+      loss = loss + ((x * batch).sin() * (batch + 1)).exp().sum();
+    }
     loss.backward();
     return gradients({x});
   });
