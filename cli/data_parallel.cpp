@@ -44,9 +44,14 @@ class Connected : public DataParallel {
         group_(make_gloo_group(store_, place.rank, place.size, "model")),
         agreement_(make_gloo_group(store_, place.rank, place.size, "agreement")) {
     const auto first = nlohmann::json::parse(Connected::broadcast(options.dump()));
-    if (const std::string different = differences(first, options); !different.empty()) {
+    const std::string different = differences(first, options);
+    const double others = Connected::sums({different.empty() ? 0.0 : 1.0})[0];
+    if (!different.empty()) {
       throw Error("[ranks] rank 0 was started with " + different + "; give rank " + std::to_string(place.rank) +
                   " the same options and data");
+    }
+    if (others > 0) {
+      throw Error("[ranks] another process was started with other options or data; its own message says with which");
     }
   }
 

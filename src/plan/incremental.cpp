@@ -142,7 +142,7 @@ Simulation IncrementalSimulator::run(int64_t most_replays) {
       candidate_.peak_bytes = peak;
       candidate_.peak_event = section.peak_event;
     }
-    if (peak > limit_) candidate_.excess += peak - limit_;
+    if (peak > limit_) candidate_.excess += static_cast<double>(peak - limit_);
     level += section.level;
     candidate_.seconds += section.seconds;
     candidate_.replays += section.replays;

@@ -75,10 +75,10 @@ void Search::anneal(int64_t limit, int64_t work, double hot) {
   simulator_.restart(known != nullptr ? known->actions : front_.lowest().actions, limit);
   double price = seconds_per_byte(limit);
   // The peak alone would not tell a plan that is above the limit at one moment from one that is at many.
-  const int64_t part = std::max<int64_t>(2, simulator_.sections() / kSections);
+  const auto part = static_cast<double>(std::max<int64_t>(2, simulator_.sections() / kSections));
   const auto cost = [&](const Simulation& run) {
-    const int64_t above = std::max<int64_t>(0, run.peak_bytes - limit);
-    return run.seconds + price * static_cast<double>(above + run.excess / part) / 2;
+    const auto above = static_cast<double>(std::max<int64_t>(0, run.peak_bytes - limit));
+    return run.seconds + price * (above + run.excess / part) / 2;
   };
   const int64_t begin = simulator_.work();
   const auto operators = static_cast<int64_t>(graph_.operators.size());

@@ -18,7 +18,7 @@ struct Simulation {
   size_t peak_event = 0;   ///< the first event at which the peak is reached
   double seconds = 0;      ///< of replays, packing and unpacking
   int64_t replays = 0;     ///< operators that replays ran
-  int64_t excess = 0;      ///< bytes above a limit, summed over sections of the step; IncrementalSimulator's alone
+  double excess = 0;       ///< bytes above a limit, summed over sections of the step; IncrementalSimulator's alone
   bool stopped = false;    ///< before the end of the step: the other figures are those until then
 };
 

@@ -59,10 +59,10 @@ class RematCallback(lightning.Callback):
     module gets one of its own, also where it is trained inside of another's fit() or on another thread. Under a
     percentage the first batch takes what it must and no more than plain; a later one that begins as it did, without
     gradients, is refused where that was more than the share: after a validation or at a second fit(), for which
-    Lightning frees the gradients, or an optimizer's first update; name bytes there. Lightning's Tuner runs its trials without callbacks, and so without the
-    budget. On several processes the sessions agree (remat.Session's process_group, the group of all): what one is refused
-    all are told of. Raises Error for what remat.Session refuses. Copies and pickles have the budget and the options, but not the
-    sessions.
+    Lightning frees the gradients, or an optimizer's first update; name bytes there. Lightning's Tuner runs its trials
+    without callbacks, and so without the budget. On several processes the sessions agree (remat.Session's process_group,
+    the group of all): what one is refused all are told of. Raises Error for what remat.Session refuses. Copies and
+    pickles have the budget and the options, but not the sessions.
     """
 
     def __init__(self, budget: int | str | None = None, **options: Any) -> None:
