@@ -60,11 +60,11 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   const bool unheld = std::ranges::any_of(pending.unheld, [&](ValueId read) { return tape.values[read].unheld; });
   if (recorded && unheld) {
     recorded = false;
-    // What reads borrowed memory alone is a leaf like others: it was copied from there.
-    const bool borrowed = std::ranges::all_of(
-        pending.unheld, [&](ValueId read) { return tape.values[read].borrowed || !tape.values[read].unheld; });
+    // Where only borrowed memory was read, the results are copies of it, and leaves like others.
+    const bool spreads = std::ranges::any_of(
+        pending.unheld, [&](ValueId read) { return tape.values[read].unheld && !tape.values[read].borrowed; });
     for_each_result(outputs, [&](const at::Tensor& t) {
-      if (!borrowed && t.defined() && t.storage().nbytes() > 0) add_unheld(t);
+      if (spreads && t.defined() && t.storage().nbytes() > 0) add_unheld(t);
     });
   }
   if (recorded) {

@@ -43,10 +43,10 @@ struct Value {
   bool compiled = false;         ///< made by compiled code, and nothing else has read it: people have no pointer to it
   bool workspace = false;        ///< has padding that no kernel fills: its bits may differ from call to call
   bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded
-  bool borrowed = false;      ///< a leaf in memory that its storage does not own, and that may be gone before replays
-  bool parameter = false;     ///< a leaf of autograd's graphs that needs a gradient
-  uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
-  ValueId successor = kNone;  ///< what an in-place write made of it, where saved tensors referred to it
+  bool borrowed = false;         ///< a leaf in memory that its storage does not own: it may be gone before replays
+  bool parameter = false;        ///< a leaf of autograd's graphs that needs a gradient
+  uint8_t element_bytes = 0;     ///< of a value that may be packed; 0: it cannot be
+  ValueId successor = kNone;     ///< what an in-place write made of it, where saved tensors referred to it
   static constexpr uint32_t kWritten = 1U << 31U;
 
   // Where its contents are.
