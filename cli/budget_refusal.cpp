@@ -5,7 +5,7 @@
 namespace remat::cli {
 
 std::string budget_refusal(const BudgetError& error) {
-  const std::string message = error.what();
+  std::string message = error.what();
   if (!message.starts_with("[budget] ")) return message;  // of `remat plan`, or of this command itself
   auto text = message.substr(0, message.find("; "));
   return text + "; give --budget " + std::to_string(error.needed_bytes()) + " (" + format_bytes(error.needed_bytes()) +

@@ -67,7 +67,7 @@ class Connected : public DataParallel {
   std::vector<double> sums(const std::vector<double>& values) override {
     std::vector<at::Tensor> sum = {at::tensor(values, at::kDouble)};
     group_->allreduce(sum)->wait();
-    const double* const first = sum[0].const_data_ptr<double>();
+    const auto* const first = sum[0].const_data_ptr<double>();
     return {first, first + values.size()};
   }
 

@@ -36,7 +36,7 @@ class Budget {
   /// The device's (or container's) limit.
   Budget() = default;
   /// What parse() reads, so that `SessionOptions{.budget = "40%"}` needs no call. Throws as parse() does.
-  template <class Text>
+  template <class Text>  // NOLINTNEXTLINE(google-explicit-constructor): text shall be a budget
   requires(std::convertible_to<const Text&, std::string_view> && !std::is_null_pointer_v<Text>) Budget(const Text& text)
       : Budget(parse(text)) {}
 

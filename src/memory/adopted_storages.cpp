@@ -5,8 +5,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
-#include "memory/cpu_allocator.h"
-#include "memory/cpu_ledger.h"
+#include "memory/cpu_blocks.h"
 
 namespace remat::memory {
 
@@ -14,8 +13,8 @@ int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
   c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
   // Two threads may meet the same storage at once, and one of them exchanges the deleter: no look at it without the
   // lock.
-  std::lock_guard lock(mutex_);
-  if (data.get_deleter() == &release_block || data.get_deleter() == &release_older) return 0;
+  const MutexLock lock(mutex_);
+  if (data.get_deleter() == counted_ || data.get_deleter() == older_deleter_) return 0;
   if (!data.device().is_cpu()) return 0;
   const int64_t bytes = storage.sym_nbytes().maybe_as_int().value_or(0);
   c10::Allocator* const older = c10::GetDefaultCPUAllocator();
@@ -24,7 +23,7 @@ int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
   if (data.get_deleter() == older->raw_deleter()) {
     void* const context = data.get_context();
     if (context != nullptr) older_[context] = bytes;
-    if (!data.compare_exchange_deleter(older->raw_deleter(), &release_older)) return 0;  // cannot be: see the `if`
+    if (!data.compare_exchange_deleter(older->raw_deleter(), older_deleter_)) return 0;  // cannot be: see the `if`
     return context == nullptr ? 0 : bytes;
   }
 
@@ -38,7 +37,7 @@ int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
 }
 
 int64_t AdoptedStorages::forget(void* context) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = older_.find(context);
   if (found == older_.end()) return 0;
   const int64_t bytes = found->second;
@@ -48,7 +47,7 @@ int64_t AdoptedStorages::forget(void* context) noexcept {
 
 int64_t AdoptedStorages::sweep() noexcept {
   if (foreign_count_.load(std::memory_order_relaxed) == 0) return 0;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int64_t bytes = 0;
   for (auto entry = foreign_.begin(); entry != foreign_.end();) {
     if (entry->second.storage.expired()) {

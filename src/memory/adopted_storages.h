@@ -3,21 +3,27 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <unordered_map>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "util/mutex.h"
+
 namespace remat::memory {
 
-/// Two kinds. *Older* ones came from PyTorch's own allocator, before accounting started: their deleter is exchanged for
-/// release_older(), so their end is seen at once. *Foreign* ones came from elsewhere (from_blob, numpy, mmap): their
+/// Two kinds. *Older* ones came from PyTorch's own allocator, before accounting started: their deleter is exchanged, so
+/// their end is seen at once. *Foreign* ones came from elsewhere (from_blob, numpy, mmap): their
 /// deleter and context mean something to others and stay; a weak reference tells sweep() that they are gone.
 ///
 /// Thread-safe.
 class AdoptedStorages {
  public:
+  /// `counted`: the deleter of storages that are counted already. `older`: the one that older storages get, which has
+  /// to call forget().
+  AdoptedStorages(c10::DeleterFnPtr counted, c10::DeleterFnPtr older) : counted_(counted), older_deleter_(older) {}
+
   /// Starts to watch `storage` and returns the bytes to count: 0 where it is watched already, holds nothing, lives on
   /// another device, or shares memory that is counted elsewhere (copy-on-write clones, blobs over remat's own blocks).
   int64_t adopt(c10::StorageImpl& storage);
@@ -29,7 +35,7 @@ class AdoptedStorages {
   int64_t sweep() noexcept;
 
   /// For the time of a fork.
-  std::mutex& mutex() noexcept { return mutex_; }
+  Mutex& mutex() noexcept REMAT_ANNOTATE(lock_returned(mutex_)) { return mutex_; }
 
  private:
   struct Foreign {
@@ -37,9 +43,10 @@ class AdoptedStorages {
     int64_t bytes;
   };
 
-  std::mutex mutex_;
-  std::unordered_map<void*, int64_t> older_;
-  std::unordered_map<const c10::StorageImpl*, Foreign> foreign_;
+  const c10::DeleterFnPtr counted_, older_deleter_;
+  Mutex mutex_;
+  std::unordered_map<void*, int64_t> older_ REMAT_GUARDED_BY(mutex_);
+  std::unordered_map<const c10::StorageImpl*, Foreign> foreign_ REMAT_GUARDED_BY(mutex_);
   std::atomic<int64_t> foreign_count_{0};  ///< so that sweep() costs nothing where there are none
 };
 

@@ -5,12 +5,12 @@
 // addresses, so every block of remat's allocator carries a serial number.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include <c10/core/StorageImpl.h>
+
+#include "memory/last_contents.h"
 
 namespace remat::memory {
 
@@ -37,28 +37,8 @@ bool is_own_memory(const c10::StorageImpl& storage) noexcept;
 /// A number that no allocation had before.
 uint64_t next_serial() noexcept;
 
-/// 64 bits of a hash of the bytes, never 0.
-uint64_t checksum_of(const void* data, size_t bytes) noexcept;
-
-/// What was in a block when it was freed.
-class LastContents {
- public:
-  /// checksum_of() them; 0 while the block has not been freed.
-  uint64_t checksum() const noexcept { return checksum_.load(std::memory_order_acquire); }
-
- private:
-  friend void tell_end(const void* block, size_t bytes) noexcept;
-  std::atomic<uint64_t> checksum_{0};
-};
-
 /// Watches the block behind `storage` for as long as the result lives. Null where its end is not seen: empty storages,
 /// other devices, memory that neither remat's allocator nor PyTorch's own made. Thread-safe.
 std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage);
-
-/// How many watched blocks have been freed in this process.
-uint64_t watched_ends() noexcept;
-
-/// For the allocators: `block`, which is watched, is about to be freed; its `bytes` are still there.
-void tell_end(const void* block, size_t bytes) noexcept;
 
 }  // namespace remat::memory

@@ -1,22 +1,22 @@
 #include "memory/allocation_observer.h"
 
 #include <atomic>
-#include <mutex>
 
 #include "memory/ledger.h"
+#include "util/mutex.h"
 
 namespace remat::memory {
 namespace {
 
 std::atomic<AllocationObserver*> g_observer{nullptr};
 std::atomic<c10::DeviceType> g_device{c10::kCPU};  // that it observes
-std::mutex g_mutex;                                // held while it is told, and while somebody begins to observe
+Mutex g_mutex;                                     // held while it is told, and while somebody begins to observe
 
 template <class Tell>
 void tell(c10::DeviceType device, Tell&& tell) noexcept {
   if (g_observer.load(std::memory_order_relaxed) == nullptr || g_device.load(std::memory_order_relaxed) != device)
     return;
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed);
   if (observer != nullptr && g_device.load(std::memory_order_relaxed) == device) tell(*observer);
 }
@@ -24,7 +24,7 @@ void tell(c10::DeviceType device, Tell&& tell) noexcept {
 }  // namespace
 
 bool observe_allocations(AllocationObserver& observer, c10::DeviceType device) {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   if (g_observer.load(std::memory_order_relaxed) != nullptr) return false;
   g_device.store(device, std::memory_order_relaxed);
   g_observer.store(&observer, std::memory_order_relaxed);
@@ -32,14 +32,15 @@ bool observe_allocations(AllocationObserver& observer, c10::DeviceType device) {
 }
 
 void stop_observing(AllocationObserver& observer) {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   AllocationObserver* known = &observer;
   g_observer.compare_exchange_strong(known, nullptr);
 }
 
-void lock_observers() { g_mutex.lock(); }
+/// Unchecked, as the next: between the two the process is copied.
+void lock_observers() REMAT_UNCHECKED { g_mutex.lock(); }
 
-void unlock_observers(bool in_child) {
+void unlock_observers(bool in_child) REMAT_UNCHECKED {
   if (in_child) g_observer.store(nullptr, std::memory_order_relaxed);
   g_mutex.unlock();
 }

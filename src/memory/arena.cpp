@@ -146,7 +146,7 @@ bool Arena::grow(size_t span) noexcept {
 Block* Arena::allocate(size_t bytes) noexcept {
   if (bytes > PTRDIFF_MAX - kRegion) return nullptr;
   const size_t span = std::max(round_up(sizeof(Block) + bytes, alignof(Block)), kSmallestRest);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Block* block = take(span);
   if (block == nullptr && grow(span)) block = take(span);
   if (block == nullptr) {
@@ -159,12 +159,12 @@ Block* Arena::allocate(size_t bytes) noexcept {
 }
 
 void Arena::free(Block* block) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   insert(merge(block, State::kDirty), State::kDirty);
 }
 
 void Arena::purge(size_t bytes) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   purge_locked(bytes);
   if (bytes == SIZE_MAX) unmap_free_regions();
 }
@@ -204,7 +204,7 @@ void Arena::unmap_free_regions() noexcept {
 }
 
 bool Arena::owns(const void* address) noexcept {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Block::Region* region = regions_; region != nullptr; region = region->next) {
     const auto begin = reinterpret_cast<uintptr_t>(region);
     if (const auto place = reinterpret_cast<uintptr_t>(address); place >= begin && place < begin + region->length) {

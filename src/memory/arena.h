@@ -8,7 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+
+#include "util/mutex.h"
 
 namespace remat::memory {
 
@@ -62,7 +63,7 @@ class Arena {
   bool owns(const void* address) noexcept;
 
   /// Held over fork(), so that the child never inherits a lock that a thread it does not have was holding.
-  std::mutex& mutex() noexcept { return mutex_; }
+  Mutex& mutex() noexcept REMAT_ANNOTATE(lock_returned(mutex_)) { return mutex_; }
 
  private:
   using State = Block::State;
@@ -72,24 +73,24 @@ class Arena {
 
   static size_t list_of(size_t span) noexcept;
   static Block* after(const Block* block) noexcept;
-  Lists& lists(State state) noexcept { return state == State::kDirty ? dirty_ : clean_; }
+  Lists& lists(State state) noexcept REMAT_REQUIRES(mutex_) { return state == State::kDirty ? dirty_ : clean_; }
 
-  Block* best_fit(Lists& lists, size_t span) noexcept;
-  void insert(Block* block, State state) noexcept;
-  void remove(Block* block) noexcept;
+  Block* best_fit(Lists& lists, size_t span) noexcept REMAT_REQUIRES(mutex_);
+  void insert(Block* block, State state) noexcept REMAT_REQUIRES(mutex_);
+  void remove(Block* block) noexcept REMAT_REQUIRES(mutex_);
   /// Cuts `block` behind `span` bytes. The rest becomes a block in `rest_state`, unless it is too small to be one.
-  void split(Block* block, size_t span, State rest_state) noexcept;
-  Block* merge(Block* block, State state) noexcept;
-  Block* take(size_t span) noexcept;
-  bool grow(size_t span) noexcept;
-  void purge_locked(size_t bytes) noexcept;
-  void unmap_free_regions() noexcept;
+  void split(Block* block, size_t span, State rest_state) noexcept REMAT_REQUIRES(mutex_);
+  Block* merge(Block* block, State state) noexcept REMAT_REQUIRES(mutex_);
+  Block* take(size_t span) noexcept REMAT_REQUIRES(mutex_);
+  bool grow(size_t span) noexcept REMAT_REQUIRES(mutex_);
+  void purge_locked(size_t bytes) noexcept REMAT_REQUIRES(mutex_);
+  void unmap_free_regions() noexcept REMAT_REQUIRES(mutex_);
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<int64_t> cached_{0};
-  Lists dirty_{};
-  Lists clean_{};
-  Block::Region* regions_ = nullptr;
+  Lists dirty_ REMAT_GUARDED_BY(mutex_){};
+  Lists clean_ REMAT_GUARDED_BY(mutex_){};
+  Block::Region* regions_ REMAT_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace remat::memory

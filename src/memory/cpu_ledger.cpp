@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
-#include "memory/allocation.h"
-#include "memory/cpu_allocator.h"
+#include "memory/allocation_observer.h"
+#include "memory/cpu_blocks.h"
+#include "memory/last_contents.h"
 #include "memory/limits.h"
 
 namespace remat::memory {
@@ -25,7 +27,8 @@ CpuLedger& CpuLedger::instance() {
   return *ledger;
 }
 
-CpuLedger::CpuLedger() : device_limit_(std::min(physical_memory(), cgroup_limit())) {}
+CpuLedger::CpuLedger()
+    : device_limit_(std::min(physical_memory(), cgroup_limit())), adopted_(&release_block, &release_older) {}
 
 int64_t CpuLedger::charge(int64_t bytes) {
   int64_t before = current_.load(std::memory_order_relaxed);
@@ -127,6 +130,28 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   raise_peaks(current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
   add_plain(bytes);  // in plain too, even if a replay is the first to meet the storage
   return bytes;
+}
+
+void CpuLedger::trim_cache() const noexcept {
+  if (cached_bytes() > 0) memory::trim_cache(footprint_limit() - counted());
+}
+
+void CpuLedger::report_to_profiler(void* data, int64_t bytes) const {
+  if (!c10::memoryProfilingEnabled()) return;
+  const auto alive = static_cast<size_t>(counted());
+  c10::reportMemoryUsageToProfiler(data, bytes, alive, alive + static_cast<size_t>(cached_bytes()), c10::kCPU);
+}
+
+void release_block(void* data) noexcept {
+  if (data == nullptr) return;
+  CpuLedger& ledger = CpuLedger::instance();
+  Block* const block = Block::of(data);
+  const auto bytes = static_cast<int64_t>(block->bytes);
+  if (std::atomic_ref(block->watched).load(std::memory_order_relaxed)) tell_end(data, block->bytes);
+  tell_freed(c10::kCPU, data, bytes);
+  free_block(block);  // first: the ledger must never show headroom that is not there yet
+  ledger.discharge(bytes);
+  ledger.report_to_profiler(data, -bytes);  // NOLINT(clang-analyzer-unix.Malloc): the address alone
 }
 
 void release_older(void* context) noexcept {

@@ -36,11 +36,15 @@ class CpuLedger final : public DeviceLedger {
   /// Tensors and cache together should stay below this: an eighth above the smallest enforced limit, and never above
   /// what the machine has.
   int64_t footprint_limit() const noexcept;
+  /// Gives back cached blocks that do not fit below footprint_limit().
+  void trim_cache() const noexcept;
+  /// Tells PyTorch's profiler that `bytes` at `data` were allocated, or freed where negative.
+  void report_to_profiler(void* data, int64_t bytes) const;
 
-  // Around a fork.
-  void before_fork();
-  void after_fork_in_parent();
-  void after_fork_in_child();
+  // Around a fork. Not checked: between them the process is copied.
+  void before_fork() REMAT_UNCHECKED;
+  void after_fork_in_parent() REMAT_UNCHECKED;
+  void after_fork_in_child() REMAT_UNCHECKED;
 
   // Ledger.
   int64_t current() override;
@@ -81,10 +85,9 @@ class CpuLedger final : public DeviceLedger {
   friend void release_older(void* context) noexcept;
 };
 
-/// Deleters of DataPtrs that are counted: by their address adopt() knows such storages.
-/// Of a block from remat's allocator. (Defined with it.)
+/// The deleter of a block from remat's allocator. Null is allowed.
 void release_block(void* data) noexcept;
-/// Of a block from PyTorch's allocator that was adopted.
+/// The deleter of a block from PyTorch's allocator that was adopted.
 void release_older(void* context) noexcept;
 
 }  // namespace remat::memory

@@ -127,7 +127,7 @@ class CudaLedger final : public DeviceLedger {
   c10::CachingDeviceAllocator::DeviceStats stats() const { return caching::getDeviceStats(index_); }
 
   void apply_fraction() {
-    std::lock_guard lock(fraction_mutex_);
+    const MutexLock lock(fraction_mutex_);
     const int64_t limit = std::min(enforced_limit(), total_);
     if (!enforcing_) before_ = caching::getMemoryFraction(index_);
     enforcing_ = limit < total_;
@@ -141,9 +141,9 @@ class CudaLedger final : public DeviceLedger {
   std::atomic<int64_t> largest_{0};
   std::atomic<int64_t> standing_limit_{INT64_MAX};
   Enforcements enforcements_;
-  std::mutex fraction_mutex_;
-  bool enforcing_ = false;
-  double before_ = 1;  ///< the fraction that the user had set
+  Mutex fraction_mutex_;
+  bool enforcing_ REMAT_GUARDED_BY(fraction_mutex_) = false;
+  double before_ REMAT_GUARDED_BY(fraction_mutex_) = 1;  ///< the fraction that the user had set
 };
 
 /// Filled once for each device, never emptied: tensors may outlive static destruction.
@@ -182,8 +182,8 @@ DeviceLedger& cuda_ledger(c10::Device device) {
   if (index < 0 || index >= count || static_cast<size_t>(index) >= kMostDevices) {
     throw Error("[memory] there is no device cuda:" + std::to_string(index) + "; devices are " + std::to_string(count));
   }
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   static const bool attached = (attach(), true);
   static_cast<void>(attached);
   std::atomic<CudaLedger*>& ledger = ledgers()[static_cast<size_t>(index)];

@@ -21,7 +21,7 @@ class Enforcements::Call {
   ~Call() {
     innermost() = outer_;
     // Notified under the lock: a waiting destructor may be the last to keep the condition variable's owner alive.
-    std::lock_guard lock(owner_.mutex_);
+    const MutexLock lock(owner_.mutex_);
     --entry_->calls;
     owner_.call_ended_.notify_all();
   }
@@ -62,7 +62,7 @@ std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclai
   if (limit <= 0) {
     throw Error("[memory] a limit of " + std::to_string(limit) + " bytes cannot be enforced; use a positive number");
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Key key{limit, ++arrivals_};
   auto entry = std::make_shared<Entry>(Entry{reclaimer, key});
   auto handle = std::make_unique<Handle>(*this, entry);
@@ -73,12 +73,12 @@ std::unique_ptr<Ledger::Enforcement> Enforcements::enforce(int64_t limit, Reclai
 
 void Enforcements::remove(const std::shared_ptr<Entry>& entry) {
   const WithoutInterpreterLock unlocked;  // which reclaimers may need
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto known = entries_.find(entry->key);
   if (known == entries_.end() || known->second != entry) return;  // made in a process that this one was forked from
   entries_.erase(known);
   update_smallest();
-  call_ended_.wait(lock, [&] { return entry->calls == Call::on_this_thread(*entry); });
+  call_ended_.wait(mutex_, [&] { return entry->calls == Call::on_this_thread(*entry); });
 }
 
 void Enforcements::update_smallest() {
@@ -86,7 +86,7 @@ void Enforcements::update_smallest() {
 }
 
 void Enforcements::set_limit(const Reclaimer& reclaimer, int64_t limit) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Entry>> changed;
   for (const auto& [key, entry] : entries_) {
     if (&entry->reclaimer == &reclaimer) changed.push_back(entry);
@@ -100,7 +100,7 @@ void Enforcements::set_limit(const Reclaimer& reclaimer, int64_t limit) {
 }
 
 std::pair<Enforcements::Key, std::shared_ptr<Enforcements::Entry>> Enforcements::next_after(Key key) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto next = entries_.upper_bound(key);
   while (next != entries_.end() && Call::on_this_thread(*next->second) > 0) ++next;
   if (next == entries_.end()) return {};
@@ -120,7 +120,7 @@ void Enforcements::meet_older(int64_t bytes) {
   // Taken down first: a reclaimer that raises its limit moves behind the others.
   std::vector<std::shared_ptr<Entry>> all;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [key, entry] : entries_) {
       if (Call::on_this_thread(*entry) > 0) continue;
       ++entry->calls;
@@ -133,7 +133,7 @@ void Enforcements::meet_older(int64_t bytes) {
 void Enforcements::after_fork_in_child() {
   entries_.clear();
   smallest_.store(INT64_MAX, std::memory_order_release);
-  new (&call_ended_) std::condition_variable;  // somebody may have waited: its destructor would wait for him
+  new (&call_ended_) std::condition_variable_any;  // somebody may have waited: its destructor would wait for him
   mutex_.unlock();
 }
 
@@ -142,7 +142,7 @@ bool Enforcements::refuse(int64_t needed, int64_t request) {
   for (Key key{0, 0};; passed = true) {
     std::shared_ptr<Entry> entry;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto next = entries_.upper_bound(key);
       if (next == entries_.end() || needed <= next->first.first) return passed;
       key = next->first;

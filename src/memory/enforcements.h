@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "memory/ledger.h"
+#include "util/mutex.h"
 
 namespace remat::memory {
 
@@ -38,9 +38,9 @@ class Enforcements {
   bool refuse(int64_t needed, int64_t request);
 
   /// Around a fork. In the child no limit is in force any more: the steps are the parent's.
-  void before_fork() { mutex_.lock(); }
-  void after_fork_in_parent() { mutex_.unlock(); }
-  void after_fork_in_child();
+  void before_fork() REMAT_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_in_parent() REMAT_RELEASE(mutex_) { mutex_.unlock(); }
+  void after_fork_in_child() REMAT_RELEASE(mutex_);
 
  private:
   /// Limit, then order of arrival.
@@ -55,13 +55,13 @@ class Enforcements {
 
   std::pair<Key, std::shared_ptr<Entry>> next_after(Key key);
   void remove(const std::shared_ptr<Entry>& entry);
-  void update_smallest();
+  void update_smallest() REMAT_REQUIRES(mutex_);
 
   std::atomic<int64_t> smallest_{INT64_MAX};
-  std::mutex mutex_;
-  std::condition_variable call_ended_;
-  std::map<Key, std::shared_ptr<Entry>> entries_;
-  int64_t arrivals_ = 0;
+  Mutex mutex_;
+  std::condition_variable_any call_ended_;
+  std::map<Key, std::shared_ptr<Entry>> entries_ REMAT_GUARDED_BY(mutex_);
+  int64_t arrivals_ REMAT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace remat::memory

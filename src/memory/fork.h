@@ -6,7 +6,8 @@
 #pragma once
 
 #include <chrono>
-#include <mutex>
+
+#include "util/mutex.h"
 
 namespace remat {
 
@@ -18,6 +19,6 @@ int forks() noexcept;
 
 /// `mutex`, which is never destroyed, is taken before each fork, for a consistent state in the child, and free in the
 /// child in any case: where another thread holds it for too long, the fork does not wait.
-void free_in_children(std::mutex& mutex);
+void free_in_children(Mutex& mutex);
 
 }  // namespace remat

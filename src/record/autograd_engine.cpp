@@ -10,8 +10,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
-#include "record/recorder.h"
-
 namespace remat {
 namespace {
 
@@ -52,13 +50,11 @@ void release_abandoned_gradients(Engine& engine) noexcept {
 /// runs nothing itself: the engine that was there before does, whether PyTorch's or Python's.
 class HookEngine final : public Engine {
  public:
-  HookEngine(Engine& previous, MakeSavedTensor make) : previous_(previous), make_(make) {}
+  HookEngine(Engine& previous, AutogradHooks hooks) : previous_(previous), hooks_(hooks) {}
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     if (auto theirs = previous_.get_default_saved_variable_hooks()) return theirs;  // the user's own hooks win
-    const Recorder* const recorder = Recorder::current();
-    if (recorder == nullptr) return nullptr;
-    return make_(recorder->tape());
+    return hooks_.make_saved_tensor();
   }
 
   Engine& previous() { return previous_; }
@@ -70,11 +66,11 @@ class HookEngine final : public Engine {
     const bool outermost = torch::autograd::get_current_graph_task_id() == -1;
     try {
       auto result = previous_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-      if (outermost) Recorder::left_backward();
+      if (outermost) hooks_.left_backward();
       return result;
     } catch (...) {
       if (outermost) release_abandoned_gradients(previous_);
-      if (outermost) Recorder::left_backward();
+      if (outermost) hooks_.left_backward();
       throw;
     }
   }
@@ -91,7 +87,7 @@ class HookEngine final : public Engine {
 
  private:
   Engine& previous_;
-  MakeSavedTensor make_;
+  AutogradHooks hooks_;
 };
 
 HookEngine* g_engine = nullptr;
@@ -118,10 +114,10 @@ bool in_nested_backward() {
   return reinterpret_cast<const GraphTask*>(task)->reentrant_depth_ > 0;
 }
 
-void install_autograd_engine(MakeSavedTensor make) {
+void install_autograd_engine(AutogradHooks hooks) {
   static std::once_flag once;
-  std::call_once(once, [make] {
-    g_engine = new HookEngine(Engine::get_default_engine(), make);  // lives as long as the process, like PyTorch's own
+  std::call_once(once, [hooks] {
+    g_engine = new HookEngine(Engine::get_default_engine(), hooks);  // lives as long as the process, like PyTorch's own
     torch::autograd::set_default_engine_stub(engine);
   });
 }

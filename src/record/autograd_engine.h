@@ -8,14 +8,16 @@
 
 namespace remat {
 
-class Tape;
-
-/// Makes what autograd holds in the place of a tensor that it saves while `tape` is recorded.
-using MakeSavedTensor = std::unique_ptr<torch::autograd::SavedVariableHooks> (*)(std::shared_ptr<Tape> tape);
+struct AutogradHooks {
+  /// Makes what autograd holds in the place of a tensor that it is about to save; null: autograd saves it itself.
+  std::unique_ptr<torch::autograd::SavedVariableHooks> (*make_saved_tensor)();
+  /// A backward pass of this thread that was in no other one has ended, in whatever way.
+  void (*left_backward)();
+};
 
 /// Puts remat's engine before PyTorch's (or Python's): it answers get_default_saved_variable_hooks() and delegates
 /// everything else. Once per process; thread-safe; later calls do nothing.
-void install_autograd_engine(MakeSavedTensor make);
+void install_autograd_engine(AutogradHooks hooks);
 
 /// An error in backward leaves the gradients that were on their way in the thread's queue. This frees them. Calls from
 /// C++ do so by themselves; Python's own calls of backward do not come by. Outside of backward, without the

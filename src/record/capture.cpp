@@ -172,7 +172,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
 }
 
 void Recorder::note_leaf_read(c10::StorageImpl& storage) {
-  if (tape_->values.trace == nullptr) return;
+  if (tape_->trace == nullptr) return;
   const auto kept = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage);
   tape_->leaf_reads.push_back(
       {c10::weak_intrusive_ptr<c10::StorageImpl>(kept), static_cast<OperationId>(tape_->program.size())});
@@ -234,7 +234,7 @@ void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.generator = generator.generator;
   const auto bytes = static_cast<int64_t>(generator.state.nbytes());
   pending.operation.generator = tape_->program.add_generator(std::move(generator));
-  if (tape_->values.trace != nullptr) tape_->values.trace->held(bytes);
+  if (tape_->trace != nullptr) tape_->trace->held(bytes);
 }
 
 void Recorder::before_write(const at::Tensor& tensor) {

@@ -40,7 +40,7 @@ void after_fork_in_child() {
   }
   g_beside = g_waiting = 0;
 }
-[[maybe_unused]] const int g_registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+[[maybe_unused]] const int kRegistered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 struct Waiting {
   Waiting() { ++g_waiting; }
@@ -114,14 +114,14 @@ void DrawSection::leave() {
 }
 
 std::shared_ptr<const void> watch_draws() {
-  static std::mutex& mutex = *[] {
-    auto* const made = new std::mutex;
+  static Mutex& mutex = *[] {
+    auto* const made = new Mutex;
     free_in_children(*made);
     return made;
   }();
   static std::weak_ptr<const void> watch;
   static bool waited = false, exiting = false;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (auto present = watch.lock()) return present;
   const at::CallbackHandle handle =
       at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));

@@ -227,14 +227,14 @@ class Registry {
     if (!name) return nullptr;
     const auto handle = c10::Dispatcher::singleton().findOp(*name);
     if (!handle || !handle->hasSchema()) return nullptr;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto& slot = infos_[*name];
     if (slot == nullptr) slot = make(*handle);
     return slot.get();
   }
 
   void declare(const std::string& name, Declared declared) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bool found = false;
     for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {
       if (!names(name, registered)) continue;
@@ -256,7 +256,7 @@ class Registry {
   }
 
   bool all_repeat(const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bool found = false;
     for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {
       if (!names(name, registered)) continue;
@@ -288,7 +288,7 @@ class Registry {
   }
 
   /// With what was said of its name before it was registered anew.
-  std::unique_ptr<OperatorInfo> make(const c10::OperatorHandle& handle) const {
+  std::unique_ptr<OperatorInfo> make(const c10::OperatorHandle& handle) const REMAT_REQUIRES(mutex_) {
     auto info = make_info(handle);
     for (const auto& name : {info->base_name(), info->name}) {
       if (const auto said = declared_.find(name); said != declared_.end()) info->declared = said->second;
@@ -296,9 +296,9 @@ class Registry {
     return info;
   }
 
-  std::mutex mutex_;
-  std::unordered_map<std::string, Declared> declared_;
-  std::unordered_map<c10::OperatorName, std::unique_ptr<OperatorInfo>> infos_;
+  Mutex mutex_;
+  std::unordered_map<std::string, Declared> declared_ REMAT_GUARDED_BY(mutex_);
+  std::unordered_map<c10::OperatorName, std::unique_ptr<OperatorInfo>> infos_ REMAT_GUARDED_BY(mutex_);
 };
 
 Registry& registry() {

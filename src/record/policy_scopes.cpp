@@ -4,7 +4,6 @@
 #include <ranges>
 #include <utility>
 
-#include "record/recorder.h"
 #include "record/tensor_view.h"
 #include "record/tensors_of.h"
 
@@ -74,28 +73,6 @@ PolicyScopes::Region PolicyScopes::outermost() const {
     if (scope.place.rules != nullptr) return {scope.id, scope.place.region};
   }
   return {};
-}
-
-PolicyScopes::Id Recorder::push_scope(PolicyRules rules) {
-  const PolicyScopes::Id id = scopes_.open(std::move(rules));
-  scopes_changed();
-  return id;
-}
-
-PolicyScopes::Id Recorder::push_scope(ModulePlaces modules) { return scopes_.open(std::move(modules)); }
-
-void Recorder::pop_scope(PolicyScopes::Id id) {
-  scopes_.close(id);
-  scopes_changed();
-}
-
-void Recorder::scopes_changed() {
-  const PolicyScopes::Region region = scopes_.outermost();
-  if (region == root_region_) return;
-  root_region_ = region;
-  const std::lock_guard lock(tape_->mutex);
-  if (root_scope_ != 0) tape_->close_scope(root_scope_);
-  root_scope_ = region == PolicyScopes::Region() ? 0 : tape_->open_scope();
 }
 
 }  // namespace remat

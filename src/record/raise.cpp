@@ -1,12 +1,12 @@
 #include "record/raise.h"
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include "memory/fork.h"
+#include "util/mutex.h"
 
 namespace remat {
 namespace {
@@ -14,11 +14,11 @@ namespace {
 std::atomic<extension::ErrorTranslator> g_translator{nullptr};
 
 struct {
-  std::mutex mutex;
-  int errors = 0;
-  bool passed_on_before = false;
+  Mutex mutex;
+  int errors REMAT_GUARDED_BY(mutex) = 0;
+  bool passed_on_before REMAT_GUARDED_BY(mutex) = false;
 } g_in_flight;
-[[maybe_unused]] const bool g_registered = (free_in_children(g_in_flight.mutex), true);
+[[maybe_unused]] const bool kRegistered = (free_in_children(g_in_flight.mutex), true);
 
 }  // namespace
 
@@ -29,13 +29,13 @@ namespace extension {
 void set_error_translator(ErrorTranslator translator) { g_translator = translator; }
 
 ErrorInFlight::ErrorInFlight() noexcept {
-  const std::lock_guard lock(g_in_flight.mutex);
+  const MutexLock lock(g_in_flight.mutex);
   if (g_in_flight.errors++ > 0) return;
   g_in_flight.passed_on_before = std::exchange(FLAGS_torch_jit_enable_rethrow_caught_exception, true);
 }
 
 ErrorInFlight::~ErrorInFlight() {
-  const std::lock_guard lock(g_in_flight.mutex);
+  const MutexLock lock(g_in_flight.mutex);
   if (--g_in_flight.errors == 0) FLAGS_torch_jit_enable_rethrow_caught_exception = g_in_flight.passed_on_before;
 }
 

@@ -29,8 +29,8 @@ struct Entry {
 };
 
 struct Constants {
-  std::mutex mutex;
-  std::unordered_map<const void*, Entry> entries;  ///< by the first byte
+  Mutex mutex;
+  std::unordered_map<const void*, Entry> entries REMAT_GUARDED_BY(mutex);  ///< by the first byte
 };
 
 Constants& constants() {
@@ -84,7 +84,7 @@ uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step) {
            known.bytes == seen.bytes && known.version == seen.version;
   };
   {
-    const std::lock_guard lock(constants().mutex);
+    const MutexLock lock(constants().mutex);
     const auto known = constants().entries.find(data);
     if (known != constants().entries.end() && is_as(known->second)) {
       const Entry& entry = known->second;
@@ -93,7 +93,7 @@ uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step) {
     }
   }
   seen.checksum = checksum(tensor);
-  const std::lock_guard lock(constants().mutex);
+  const MutexLock lock(constants().mutex);
   auto& entries = constants().entries;
   if (entries.size() >= kMostEntries) entries.clear();
   Entry& entry = entries[data];
@@ -106,7 +106,7 @@ uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step) {
 
 void forget_constant(const c10::TensorImpl& tensor) {
   const std::byte* const data = first_byte(tensor, reach_of(tensor));
-  const std::lock_guard lock(constants().mutex);
+  const MutexLock lock(constants().mutex);
   if (const auto known = constants().entries.find(data); known != constants().entries.end()) {
     known->second.changes = true;
   }

@@ -16,27 +16,11 @@
 #include "memory/allocation.h"
 #include "memory/ledger.h"
 #include "record/generator_state.h"
-#include "record/raise.h"
-#include "record/step_extent.h"
 #include "record/tensors_of.h"
 #include "record/trace.h"
 
 namespace remat {
 namespace {
-
-/// Static objects are destroyed after those of their thread, and may hold a step or call operators.
-thread_local bool t_thread_has_ended = false;
-
-struct Slot {
-  std::unique_ptr<Recorder> recorder;
-  /// PyTorch's list of callbacks is made first, so that it is there when they are taken away.
-  Slot() { at::get_record_function_tls_(); }
-  ~Slot() {
-    if (recorder != nullptr) Recorder::stop();
-    t_thread_has_ended = true;
-  }
-};
-thread_local Slot t_slot;
 
 /// What may be included in dispatch without changing results: PyTorch's own keys, those of Python's modes and of
 /// torch.func, which is_plain() and dispatch_mode_enabled() look at.
@@ -108,81 +92,6 @@ struct MetaKernel final : at::ObserverContext {};
 
 }  // namespace
 
-Recorder* Recorder::current_of(const std::shared_ptr<Tape>& tape) {
-  Recorder* const recorder = current();
-  return recorder != nullptr && recorder->tape_ == tape ? recorder : nullptr;
-}
-
-Recorder* Recorder::current() {
-  if (t_thread_has_ended) return nullptr;
-  Recorder* const recorder = t_slot.recorder.get();
-  if (recorder != nullptr && recorder->tape_->closed.load(std::memory_order_relaxed)) {
-    // Another thread has ended the step. An operator that is still running goes first.
-    if (recorder->is_idle()) stop();
-    return nullptr;
-  }
-  return recorder;
-}
-
-void Recorder::start(std::shared_ptr<Tape> tape) {
-  if (t_thread_has_ended) {
-    raise(Error("[session] this thread has ended but for static objects; no step can begin in their destructors"));
-  }
-  choose_plain_tensors(tape->meta);
-  tape->draws_watch = watch_draws();
-  tape->thread = std::this_thread::get_id();
-  t_slot.recorder = std::make_unique<Recorder>(std::move(tape));
-  // First, so that a kernel has ended before its operator is written down.
-  if (t_slot.recorder->tape_->meta) {
-    t_slot.recorder->meta_callback_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback(on_meta_kernel_start, on_meta_kernel_end).scopes({at::RecordScope::FUNCTION}));
-  }
-  watch_operators(true);
-}
-
-void Recorder::stop() {
-  choose_plain_tensors(/*meta=*/false);
-  watch_operators(false);
-  if (t_slot.recorder->tape_->meta) at::removeCallback(t_slot.recorder->meta_callback_);
-  const std::shared_ptr<Tape> tape = t_slot.recorder->tape_;
-  t_slot.recorder.reset();
-  const std::lock_guard lock(tape->mutex);
-  tape->collect();
-  tape->values.stop_watching();
-}
-
-void Recorder::left_backward() {
-  if (!t_thread_has_ended) watch_operators(t_slot.recorder != nullptr);
-}
-
-/// Looks at PyTorch's list of callbacks: a backward call restores that list as it was when the call began, so that the
-/// callback of a step that ended in it is there again, and that of a step that began in it is gone.
-void Recorder::watch_operators(bool watch) {
-  const auto mine = own_callback();
-  if (watch == mine.has_value()) return;
-  if (watch) {
-    at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                   .needsInputs(true)
-                                   .needsOutputs(true)
-                                   .scopes({at::RecordScope::FUNCTION}));
-  } else {
-    at::removeCallback(*mine);
-  }
-}
-
-std::optional<at::CallbackHandle> Recorder::own_callback() {
-  for (const auto& entry : at::get_record_function_tls_().sorted_tls_callbacks_) {
-    if (entry.callback_.start() == &Recorder::on_start) return entry.handle_;
-  }
-  return std::nullopt;
-}
-
-bool Recorder::is_running_operator_after(const StepExtent& extent) const {
-  return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& pending) {
-    return pending.history != nullptr && extent.reaches(*pending.history);
-  });
-}
-
 void Recorder::announce_write(const at::Tensor& tensor) {
   const std::lock_guard lock(tape_->mutex);
   before_write(tensor);
@@ -222,9 +131,9 @@ void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
   if (!tape_->meta) {
     // Memory that is a user's may be read again, or not writable.
     if (memory::is_own_memory(*storage)) offered_ = storage;
-  } else if (tape_->values.trace != nullptr && gradient.use_count() <= 3 && gradient.storage().use_count() == 1) {
+  } else if (tape_->trace != nullptr && gradient.use_count() <= 3 && gradient.storage().use_count() == 1) {
     // `inputs` has it, too, and Python's object where the meta device's kernel before was in Python.
-    tape_->values.trace->reused(static_cast<int64_t>(storage->nbytes()), storage->data());
+    tape_->trace->reused(static_cast<int64_t>(storage->nbytes()), storage->data());
   }
 }
 
@@ -235,7 +144,7 @@ bool Recorder::reuses(const at::Tensor& gradient) {
   const auto bytes = static_cast<int64_t>(offered->nbytes());
   const std::lock_guard lock(tape_->mutex);
   if (tape_->values.ledger != nullptr) tape_->values.ledger->plain_rises(bytes);
-  if (tape_->values.trace != nullptr) tape_->values.trace->reused(bytes, nullptr);
+  if (tape_->trace != nullptr) tape_->trace->reused(bytes, nullptr);
   return true;
 }
 
@@ -272,17 +181,17 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
 
 std::unique_ptr<at::ObserverContext> Recorder::on_meta_kernel_start(const at::RecordFunction& fn) {
   Recorder* const recorder = current();
-  if (recorder == nullptr || recorder->tape_->values.trace == nullptr) return nullptr;
+  if (recorder == nullptr || recorder->tape_->trace == nullptr) return nullptr;
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || info->never_recorded) return nullptr;
-  recorder->tape_->values.trace->kernel_begins();
+  recorder->tape_->trace->kernel_begins();
   return std::make_unique<MetaKernel>();
 }
 
 void Recorder::on_meta_kernel_end(const at::RecordFunction& /*fn*/, at::ObserverContext* context) {
   Recorder* const recorder = current();
-  if (context != nullptr && recorder != nullptr && recorder->tape_->values.trace != nullptr) {
-    recorder->tape_->values.trace->kernel_ends();
+  if (context != nullptr && recorder != nullptr && recorder->tape_->trace != nullptr) {
+    recorder->tape_->trace->kernel_ends();
   }
 }
 
@@ -369,8 +278,30 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   if (!tape.meta && OperatorTrial::is_due(info)) pending.trial = OperatorTrial(info, inputs);
   pending.after = tape.program.mark();
   pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);
-  if (tape.values.trace != nullptr) tape.values.trace->operator_begins();
+  if (tape.trace != nullptr) tape.trace->operator_begins();
   pending.begin = std::chrono::steady_clock::now();
+}
+
+PolicyScopes::Id Recorder::push_scope(PolicyRules rules) {
+  const PolicyScopes::Id id = scopes_.open(std::move(rules));
+  scopes_changed();
+  return id;
+}
+
+PolicyScopes::Id Recorder::push_scope(ModulePlaces modules) { return scopes_.open(std::move(modules)); }
+
+void Recorder::pop_scope(PolicyScopes::Id id) {
+  scopes_.close(id);
+  scopes_changed();
+}
+
+void Recorder::scopes_changed() {
+  const PolicyScopes::Region region = scopes_.outermost();
+  if (region == root_region_) return;
+  root_region_ = region;
+  const std::lock_guard lock(tape_->mutex);
+  if (root_scope_ != 0) tape_->close_scope(root_scope_);
+  root_scope_ = region == PolicyScopes::Region() ? 0 : tape_->open_scope();
 }
 
 void Recorder::before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {

@@ -18,6 +18,7 @@
 #include "record/draw_section.h"
 #include "record/operator_trial.h"
 #include "record/policy_scopes.h"
+#include "record/step_extent.h"
 #include "record/tape.h"
 
 namespace remat {
@@ -31,8 +32,6 @@ class UnboundSave {
  protected:
   ~UnboundSave() = default;
 };
-class History;
-class StepExtent;
 
 class Recorder {
  public:
@@ -81,8 +80,8 @@ class Recorder {
   void begin_compiled();
   void end_compiled();
 
-  /// Does an operator that is running go on from results of the step's forward calls?
-  bool is_running_operator_after(const StepExtent& extent) const;
+  /// What this thread is doing.
+  static StepExtent::Activity activity();
 
   /// Somebody is about to write to `tensor` in a way that is no operator.
   void announce_write(const at::Tensor& tensor);

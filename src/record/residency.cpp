@@ -8,7 +8,6 @@
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/tensor_view.h"
-#include "record/trace.h"
 
 namespace remat {
 
@@ -134,7 +133,7 @@ ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
     values_[before].kept.reset();
     detach(before);
     if (values_[before].saved > 0) move_saved(before, after);
-    if (trace != nullptr) trace->superseded(before);
+    if (observer != nullptr) observer->superseded(before);
   }
   set_home(after, storage);
   return after;
@@ -260,7 +259,7 @@ void Residency::attach(ValueId id, const StoragePtr& storage) {
   set_home(id, storage);
   value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
   value.lent = false;
-  if (trace != nullptr && value.saved > 0) trace->holds(id, *storage);
+  if (observer != nullptr && value.saved > 0) observer->holds(id, *storage);
 }
 
 void Residency::detach(ValueId id) {
@@ -285,7 +284,7 @@ void Residency::move_to_copy(ValueId id, const StoragePtr& copy) {
   if (copy) {
     value.allocation = memory::allocation_of(*copy);
     value.account = PlainAccount::kReplaysOnly;
-    if (trace != nullptr) trace->held(value.bytes);
+    if (observer != nullptr) observer->held(value.bytes);
   } else if (value.readers > 0) {
     value.loss = Loss::kNoRoom;
   }
@@ -365,7 +364,7 @@ void Residency::return_to_plain(ValueId id) {
 }
 
 void Residency::release(ValueId id, bool for_replays) {
-  if (for_replays && trace != nullptr) trace->forgotten(id, values_[id].bytes);
+  if (for_replays && observer != nullptr) observer->forgotten(id, values_[id].bytes);
   release_kept(values_[id]);
   values_[id].packed.reset();
 }

@@ -30,7 +30,21 @@ namespace memory {
 class Ledger;
 }
 
-class Trace;
+/// Is told what becomes of values, with the tape's mutex held: for the graph of the step.
+class ResidencyObserver {
+ public:
+  /// `storage` holds a value that was saved.
+  virtual void holds(ValueId value, const c10::StorageImpl& storage) = 0;
+  /// The records hold so many bytes of tensors that plain has not: part of every prediction.
+  virtual void held(int64_t bytes) = 0;
+  /// `value` was written over: saved tensors see the new contents of its storage.
+  virtual void superseded(ValueId value) = 0;
+  /// Takes back a free that only the account knows: Ledger::forget_plain().
+  virtual void forgotten(ValueId value, int64_t bytes) = 0;
+
+ protected:
+  ~ResidencyObserver() = default;
+};
 
 class Residency {
  public:
@@ -40,8 +54,8 @@ class Residency {
   Residency& operator=(const Residency&) = delete;
 
   memory::Ledger* ledger = nullptr;  ///< that counts the device's memory, if any
-  Trace* trace = nullptr;            ///< told what happens
-  bool verify = false;               ///< evicted contents leave a checksum
+  ResidencyObserver* observer = nullptr;
+  bool verify = false;  ///< evicted contents leave a checksum
 
   // Reading.
 
@@ -180,9 +194,9 @@ class Residency {
   void count_made(ValueId id) { ++values_[id].made; }
   /// It is in a user's or a replay's hands again, which plain's account has.
   void return_to_plain(ValueId id);
-  /// Frees the contents for good. `for_replays`: the trace has them, plain's account does not.
+  /// Frees the contents for good. `for_replays`: the observer has them, plain's account does not.
   void release(ValueId id, bool for_replays);
-  /// Plain would have freed it now. For the trace its bytes are there until no replay can need them.
+  /// Plain would have freed it now. For the observer its bytes are there until no replay can need them.
   void leave_plain(ValueId id);
 
  private:

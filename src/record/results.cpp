@@ -35,7 +35,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       record.drawn = drawn;
     } else {
       const memory::FrozenPlain frozen;
-      if (tape.values.trace != nullptr) tape.values.trace->held(-static_cast<int64_t>(record.state.nbytes()));
+      if (tape.trace != nullptr) tape.trace->held(-static_cast<int64_t>(record.state.nbytes()));
       record = GeneratorRecord();
       pending.operation.generator = kNone;
     }
@@ -93,7 +93,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
     tape.program.erase(pending.before, pending.after);
-    if (tape.values.trace != nullptr) tape.values.trace->operator_skipped();
+    if (tape.trace != nullptr) tape.trace->operator_skipped();
     bind_saved(pending);
     return;
   }
@@ -113,7 +113,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
   mark_packable(operation, outputs);
   tape.program.add(operation);
   tape.follow_plan();
-  if (tape.values.trace != nullptr) tape.values.trace->operator_ended(tape, id);
+  if (tape.trace != nullptr) tape.trace->operator_ended(tape.program, tape.values, id);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     if (tape.values[value].saved > 0)
       tape.retain(value, tape.values[value].home.lock());  // saved before it was written to

@@ -1,5 +1,6 @@
 #include "record/step_extent.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include <ATen/SequenceNumber.h>
@@ -10,7 +11,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "record/autograd_engine.h"
-#include "record/recorder.h"
 #include "record/tensors_of.h"
 
 namespace remat {
@@ -71,7 +71,7 @@ void StepExtent::enter_forward(std::function<bool()> goes_on) {
   goes_on_ = std::move(goes_on);
   const uint64_t next = at::sequence_number::peek();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     calls_.emplace_back(next, UINT64_MAX);
   }
   when_released_ = Outcome::kUnknown;
@@ -83,17 +83,16 @@ void StepExtent::enter_forward(std::function<bool()> goes_on) {
 void StepExtent::leave_forward() {
   if (!in_forward_) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     calls_.back().second = at::sequence_number::peek();
   }
   in_forward_ = false;
 }
 
 /// An interrupt leaves a forward call without a word.
-bool StepExtent::is_forward_going_on() {
+bool StepExtent::is_forward_going_on(const Activity& activity) {
   if (!goes_on_ || at::RecordFunction::currentThreadId() != thread_) return true;
-  const Recorder* const recorder = Recorder::current();
-  if (recorder == nullptr || recorder->is_suspended()) return true;  // remat's own doings, maybe with a lock
+  if (!activity.records) return true;  // remat's own doings, maybe with a lock
   if (torch::autograd::get_current_graph_task_id() != -1 || goes_on_()) return true;
   leave_forward();
   return false;
@@ -101,7 +100,7 @@ bool StepExtent::is_forward_going_on() {
 
 bool StepExtent::contains(uint64_t thread, uint64_t sequence_number) const {
   if (thread != thread_) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [begin, end] : calls_) {
     if (sequence_number >= begin && sequence_number < end) return true;
   }
@@ -138,8 +137,8 @@ bool StepExtent::covers_backward(int task) {
   return found;
 }
 
-bool StepExtent::covers_this_moment() {
-  if (!is_between_calls() && is_forward_going_on()) return true;
+bool StepExtent::covers(const Activity& activity) {
+  if (!is_between_calls() && is_forward_going_on(activity)) return true;
   if (backwards_ > 0) return true;
   if (at::RecordFunction::currentThreadId() != thread_) return false;
   const int task = torch::autograd::get_current_graph_task_id();
@@ -148,8 +147,7 @@ bool StepExtent::covers_this_moment() {
     watch(task);  // what is refused may be the first operator of the backward pass
     return true;
   }
-  const Recorder* const recorder = Recorder::current();
-  return recorder != nullptr && recorder->is_running_operator_after(*this);
+  return std::ranges::any_of(activity.histories, [this](const auto& history) { return reaches(*history); });
 }
 
 void StepExtent::end_when_released(bool completed) {

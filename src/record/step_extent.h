@@ -13,12 +13,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
+
+#include "util/mutex.h"
 
 namespace remat {
 
@@ -46,8 +47,13 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   /// The step has forward calls, and is in none of them. Thread-safe.
   bool is_between_calls() const { return delimited_by_calls_ && !in_forward_; }
 
+  /// What a thread is doing: see Recorder::activity().
+  struct Activity {
+    bool records = false;  ///< the operators of the thread are recorded, and what runs is none of remat's own
+    std::vector<std::shared_ptr<const History>> histories;  ///< of the inputs of operators that are running
+  };
   /// Does what this thread is doing belong to the step? Thread-safe.
-  bool covers_this_moment();
+  bool covers(const Activity& activity);
   /// A saved tensor is asked for. Of many backward passes since the last forward call that do not belong to the step,
   /// the last ends it: another model is trained while a result is kept. Thread-safe.
   void on_unpack();
@@ -61,7 +67,7 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   struct Ending;
   enum class Outcome : uint8_t { kUnknown, kAbandoned, kCompleted };
 
-  bool is_forward_going_on();
+  bool is_forward_going_on(const Activity& activity);
   bool contains(uint64_t thread, uint64_t sequence_number) const;
   bool covers_backward(int task);
   void watch(int task);
@@ -79,8 +85,9 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   std::atomic<int> other_{-1};      ///< the last graph task that does not belong to the step
   std::atomic<int> others_{0};      ///< how many since the last forward call
   std::function<bool()> goes_on_;
-  mutable std::mutex mutex_;                          ///< of what follows
-  std::vector<std::pair<uint64_t, uint64_t>> calls_;  ///< sequence numbers of autograd's nodes, from and to
+  mutable Mutex mutex_;
+  std::vector<std::pair<uint64_t, uint64_t>> calls_
+      REMAT_GUARDED_BY(mutex_);  ///< sequence numbers of autograd's nodes, from and to
 };
 
 }  // namespace remat

@@ -1,12 +1,13 @@
 #include "record/tape.h"
 
-#include "record/tapes.h"
 #include "record/trace.h"
 
 namespace remat {
 
-Tape::Tape() { Tapes::all().add(*this); }
-Tape::~Tape() { Tapes::all().remove(*this); }
+void Tape::set_trace(Trace* now) {
+  trace = now;
+  values.observer = now;
+}
 
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!tensor.is_cpu()) return false;
@@ -42,7 +43,7 @@ bool Tape::needs_lost_leaf(ValueId id) {
 void Tape::make_leaf(ValueId id, const StoragePtr& storage) {
   values.become_leaf(id);
   hold_leaf(id, storage);
-  if (values.trace != nullptr) values.trace->holds(id, *storage);
+  if (trace != nullptr) trace->holds(id, *storage);
 }
 
 void Tape::make_unrepeatable(ValueId id, const StoragePtr& storage) {
@@ -56,7 +57,7 @@ void Tape::hold_unheld(ValueId id, const StoragePtr& storage) {
 }
 
 void Tape::retain(ValueId id, const StoragePtr& storage) {
-  if (values.trace != nullptr) values.trace->holds(id, *storage);
+  if (trace != nullptr) trace->holds(id, *storage);
   const Value& value = values[id];
   if (value.kept) return;
   values.keep(id, storage);
@@ -107,7 +108,7 @@ void Tape::hold_anchor(uint32_t scope, ValueId anchor, const StoragePtr& storage
   if (values[anchor].kept) return;
   hold_leaf(anchor, storage);
   take_action(anchor);
-  if (values.trace != nullptr) values.trace->holds(anchor, *storage);
+  if (trace != nullptr) trace->holds(anchor, *storage);
 }
 
 }  // namespace remat

@@ -31,6 +31,7 @@
 namespace remat {
 
 class StepExtent;
+class Trace;
 
 /// The contents of `storage`, which no recorded operator had made, were read by the operator that was recorded next.
 struct LeafRead {
@@ -47,8 +48,8 @@ struct Scope {
 
 class Tape : public std::enable_shared_from_this<Tape> {
  public:
-  Tape();
-  ~Tape();
+  /// Of Tapes::make() alone, so that forks find it.
+  Tape() = default;
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -56,7 +57,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   StepCounts counts;
   Program program;
   Residency values{counts};
+  Trace* trace = nullptr;                 ///< writes the graph of the step; null: nobody does
   std::shared_ptr<ActionSource> actions;  ///< the plan that the step follows; null: none
+
+  /// From now on `now` is told what happens on the tape; null: nobody is.
+  void set_trace(Trace* now);
 
   // Set when recording begins.
 

@@ -39,8 +39,8 @@ void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
 }
 
 void Tape::drop_idle() {
-  if (values.trace != nullptr) values.trace->find_idle(*this);
-  if (values.trace == nullptr && program.size() > collected_at_ + collection_threshold()) collect_unreachable();
+  if (trace != nullptr) trace->find_idle(values);
+  if (trace == nullptr && program.size() > collected_at_ + collection_threshold()) collect_unreachable();
   std::erase_if(drop_queue_, [&](ValueId id) {
     if (values[id].in_use()) return false;
     apply_action(id);
@@ -50,7 +50,7 @@ void Tape::drop_idle() {
     if (values[id].saved == 0) return true;
     if (values[id].in_use()) return false;
     values.begin_round(id);
-    if (values.trace != nullptr) values.trace->idle_again(*this, id);
+    if (trace != nullptr) trace->idle_again(values, id);
     apply_action(id);
     return true;
   });

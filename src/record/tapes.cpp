@@ -19,14 +19,19 @@ Tapes& Tapes::all() {
   return *tapes;
 }
 
-void Tapes::add(Tape& tape) {
-  const std::lock_guard lock(mutex_);
-  tapes_.emplace(&tape, false);
+std::shared_ptr<Tape> Tapes::make() {
+  std::shared_ptr<Tape> made(new Tape, [this](Tape* tape) {
+    remove(*tape);
+    delete tape;
+  });
+  const MutexLock lock(mutex_);
+  tapes_.emplace(made.get(), false);
   count_ = tapes_.size();
+  return made;
 }
 
 void Tapes::remove(Tape& tape) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   tapes_.erase(&tape);
   count_ = tapes_.size();
 }
@@ -34,7 +39,7 @@ void Tapes::remove(Tape& tape) {
 /// Released without a lock held: the last reference to a tape removes it from here.
 std::vector<std::shared_ptr<Tape>> Tapes::living() {
   std::vector<std::shared_ptr<Tape>> living;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [tape, is_locked] : tapes_) {
     if (auto shared = tape->weak_from_this().lock()) living.push_back(std::move(shared));
   }
@@ -75,7 +80,7 @@ void Tapes::after_fork_in_child() {
   for (const auto& [tape, is_locked] : tapes_) {
     tape->closed = true;
     tape->inherited = true;
-    tape->values.trace = nullptr;
+    tape->set_trace(nullptr);
     new (&tape->mutex) TapeMutex;  // locked by a thread that this process does not have
   }
   mutex_.unlock();

@@ -3,11 +3,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "util/mutex.h"
 
 namespace remat {
 
@@ -19,8 +20,7 @@ class Tapes {
   /// Never destroyed.
   static Tapes& all();
 
-  void add(Tape& tape);
-  void remove(Tape& tape);
+  std::shared_ptr<Tape> make();
   /// Is there any?
   bool exist() const { return count_.load(std::memory_order_relaxed) > 0; }
 
@@ -31,15 +31,17 @@ class Tapes {
   void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
 
  private:
+  void remove(Tape& tape);
   std::vector<std::shared_ptr<Tape>> living();
-  // Around a fork. The child has a copy of each tape, and records on none.
-  void before_fork();
-  void after_fork_in_parent();
-  void after_fork_in_child();
+  // Around a fork. The child has a copy of each tape, and records on none. Not checked: between them the process is
+  // copied.
+  void before_fork() REMAT_UNCHECKED;
+  void after_fork_in_parent() REMAT_UNCHECKED;
+  void after_fork_in_child() REMAT_UNCHECKED;
 
-  std::mutex mutex_;
-  std::unordered_map<Tape*, bool>
-      tapes_;  ///< whether it is locked for a fork: not where a thread keeps it for too long
+  Mutex mutex_;
+  /// Whether it is locked for a fork: not where a thread keeps it for too long.
+  std::unordered_map<Tape*, bool> tapes_ REMAT_GUARDED_BY(mutex_);
   std::atomic<size_t> count_{0};
 };
 

@@ -9,22 +9,22 @@ Trace::Trace() { graph_.events.emplace_back(); }
 Trace::~Trace() { memory::stop_observing(*this); }
 
 void Trace::kernel_begins() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++kernels_;
 }
 
 void Trace::kernel_ends() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (--kernels_ == 0) change(std::exchange(withheld_, 0));
 }
 
 void Trace::update_begins() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   update_.emplace();
 }
 
 void Trace::update_ends() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!update_) return;  // it began before the step
   const GraphEvent update = *std::exchange(update_, std::nullopt);
   const int64_t came = std::max<int64_t>(0, update.delta);
@@ -50,13 +50,13 @@ void Trace::change(int64_t bytes) {
 void Trace::add(GraphEvent::Kind kind, int32_t index) { graph_.events.push_back({kind, index, 0, 0}); }
 
 void Trace::allocated(const void* data, int64_t bytes, bool plain) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   homes_.erase(data);
   if (plain) change(bytes);
 }
 
 void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (data == written_over_) {
     written_over_ = nullptr;
     return;
@@ -79,7 +79,7 @@ void Trace::release(ValueId value) {
 }
 
 void Trace::forgotten(ValueId value, int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (value < stages_.size() && stages_[value] != Stage::kUnsaved) {
     release(value);
   } else {
@@ -88,7 +88,7 @@ void Trace::forgotten(ValueId value, int64_t bytes) {
 }
 
 void Trace::reused(int64_t bytes, const void* input) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   GraphEvent& event = update_ ? *update_ : graph_.events.back();
   event.reused = std::max(event.reused, event.delta + withheld_ + bytes);  // until take(): plain's rise
   if (input == nullptr) return;
@@ -97,18 +97,18 @@ void Trace::reused(int64_t bytes, const void* input) {
 }
 
 void Trace::operator_begins() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   windows_.push_back({level_, level_});
 }
 
 void Trace::operator_skipped() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!windows_.empty()) windows_.pop_back();
 }
 
-void Trace::operator_ended(const Tape& tape, OperationId index) {
-  const std::lock_guard lock(mutex_);
-  const Operation& operation = tape.program[index];
+void Trace::operator_ended(const Program& program, const Residency& values, OperationId index) {
+  const MutexLock lock(mutex_);
+  const Operation& operation = program[index];
   GraphOperator op;
   op.name = operation.info->base_name();
   op.seconds = operation.seconds;
@@ -118,7 +118,7 @@ void Trace::operator_ended(const Tape& tape, OperationId index) {
     windows_.pop_back();
   }
   const auto first_result = static_cast<int32_t>(operation.first_value);
-  tape.program.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t position) {
+  program.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t position) {
     if (t.value == kNone) return;
     const auto add_to = [&](std::vector<int32_t>& ids) {
       const auto id = static_cast<int32_t>(t.value);
@@ -127,8 +127,8 @@ void Trace::operator_ended(const Tape& tape, OperationId index) {
     add_to(op.inputs);
     if (operation.info->writes(position)) add_to(op.overwritten);
   });
-  for (size_t v = graph_.values.size(); v < tape.values.size(); ++v) {
-    const Value& value = tape.values[v];
+  for (size_t v = graph_.values.size(); v < values.size(); ++v) {
+    const Value& value = values[v];
     GraphValue& known = graph_.values.emplace_back();
     known.bytes = value.bytes;
     if (value.producer == index) known.producer = static_cast<int32_t>(index);
@@ -142,7 +142,7 @@ void Trace::operator_ended(const Tape& tape, OperationId index) {
 }
 
 void Trace::holds(ValueId value, const c10::StorageImpl& storage) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (value >= stages_.size()) return;
   homes_[storage.data()] = value;
   if (stages_[value] != Stage::kUnsaved) return;
@@ -151,29 +151,29 @@ void Trace::holds(ValueId value, const c10::StorageImpl& storage) {
 }
 
 void Trace::held(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   change(bytes);
 }
 
-void Trace::find_idle(const Tape& tape) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(saved_, [&](ValueId id) {
-    const Value& value = tape.values[id];
+void Trace::find_idle(const Residency& values) {
+  const MutexLock lock(mutex_);
+  std::erase_if(saved_, [&](ValueId id) REMAT_REQUIRES(mutex_) {
+    const Value& value = values[id];
     const bool asked = stages_[id] == Stage::kUsed;  // while somebody held it
     if (stages_[id] != Stage::kSaved && !asked) return true;
     if (asked && value.saved == 0 && value.held_for == 0) return true;
     if (value.in_use()) return false;
-    put_away(tape, id);
+    put_away(values, id);
     return true;
   });
 }
 
-void Trace::put_away(const Tape& tape, ValueId id) {
-  const Value& value = tape.values[id];
+void Trace::put_away(const Residency& values, ValueId id) {
+  const Value& value = values[id];
   stages_[id] = Stage::kIdle;
   GraphValue& known = graph_.values[id];
   const bool there =
-      (value.kept || value.account != PlainAccount::kSame) && !tape.values.emptied(id);  // not overwritten since
+      (value.kept || value.account != PlainAccount::kSame) && !values.emptied(id);  // not overwritten since
   const bool droppable = there && value.recomputable() && !value.pinned && (value.saved > 0 || value.held_for > 0);
   known.dropped = droppable && value.drop && value.anchor_of == 0;
   known.droppable = droppable && !known.dropped;
@@ -188,25 +188,26 @@ void Trace::put_away(const Tape& tape, ValueId id) {
 }
 
 void Trace::used(ValueId value) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (value >= stages_.size() || stages_[value] == Stage::kUnsaved || stages_[value] == Stage::kFreed) return;
   stages_[value] = Stage::kUsed;
   add(GraphEvent::Kind::kUse, static_cast<int32_t>(value));
 }
 
-void Trace::idle_again(const Tape& tape, ValueId value) {
-  const std::lock_guard lock(mutex_);
+void Trace::idle_again(const Residency& values, ValueId value) {
+  const MutexLock lock(mutex_);
   if (value >= stages_.size() || stages_[value] != Stage::kUsed) return;
-  put_away(tape, value);
+  put_away(values, value);
 }
 
 void Trace::superseded(ValueId value) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (value < stages_.size()) stages_[value] = Stage::kUnsaved;
 }
 
 Graph Trace::take(int64_t baseline_bytes, double step_seconds) {
   memory::stop_observing(*this);
+  const MutexLock lock(mutex_);
   graph_.baseline_bytes = baseline_bytes + came_to_stay_;
   graph_.step_seconds = step_seconds;
   for (GraphEvent& event : graph_.events) {

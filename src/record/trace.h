@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -14,12 +13,14 @@
 #include <remat/graph.h>
 
 #include "memory/allocation_observer.h"
-#include "record/tape.h"
+#include "record/program.h"
+#include "record/residency.h"
+#include "util/mutex.h"
 
 namespace remat {
 
 /// One step of one thread. Thread-safe: other threads' allocations may come in at any time.
-class Trace final : public memory::AllocationObserver {
+class Trace final : public memory::AllocationObserver, public ResidencyObserver {
  public:
   Trace();
   ~Trace() override;
@@ -31,25 +32,22 @@ class Trace final : public memory::AllocationObserver {
 
   /// An operator is about to run. Calls nest.
   void operator_begins();
-  /// It has run, and is `tape.program[index]`.
-  void operator_ended(const Tape& tape, OperationId index);
+  /// It has run, and is `program[index]`.
+  void operator_ended(const Program& program, const Residency& values, OperationId index);
   /// It has run, and was not recorded.
   void operator_skipped();
-  /// `storage` holds a value that was saved.
-  void holds(ValueId value, const c10::StorageImpl& storage);
-  /// The records hold so many bytes of tensors that plain has not: part of every prediction.
-  void held(int64_t bytes);
+  void holds(ValueId value, const c10::StorageImpl& storage) override;
+  void held(int64_t bytes) override;
   /// Looks for saved values that nobody else holds any more.
-  void find_idle(const Tape& tape);
+  void find_idle(const Residency& values);
   void used(ValueId value);
   /// Only saved tensors hold it once more, which have all asked for it and may do so again.
-  void idle_again(const Tape& tape, ValueId value);
+  void idle_again(const Residency& values, ValueId value);
   /// On the meta device kernels are made of other operators, whose results the real ones do not have: from the
   /// beginning of a kernel to its end only what remains of it counts. Calls nest.
   void kernel_begins();
   void kernel_ends();
-  /// `value` was written over: saved tensors see the new contents of its storage.
-  void superseded(ValueId value);
+  void superseded(ValueId value) override;
   /// A parameter is updated in the middle of backward; it has been. What came and stays, an optimizer's state, is there
   /// before later steps begin: it counts as part of the baseline.
   void update_begins();
@@ -58,8 +56,7 @@ class Trace final : public memory::AllocationObserver {
   /// them nevertheless, `input` is what would have been written over: its bytes are gone now, and not when they are
   /// freed.
   void reused(int64_t bytes, const void* input);
-  /// Takes back a free that only the account knows: Ledger::forget_plain().
-  void forgotten(ValueId value, int64_t bytes);
+  void forgotten(ValueId value, int64_t bytes) override;
 
   /// The graph of the step, which is over. May be called once.
   Graph take(int64_t baseline_bytes, double step_seconds);
@@ -70,23 +67,23 @@ class Trace final : public memory::AllocationObserver {
     int64_t begin = 0, peak = 0;
   };
 
-  void change(int64_t bytes);
-  void add(GraphEvent::Kind kind, int32_t index);
-  void release(ValueId value);
-  void put_away(const Tape& tape, ValueId value);
+  void change(int64_t bytes) REMAT_REQUIRES(mutex_);
+  void add(GraphEvent::Kind kind, int32_t index) REMAT_REQUIRES(mutex_);
+  void release(ValueId value) REMAT_REQUIRES(mutex_);
+  void put_away(const Residency& values, ValueId id) REMAT_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  Graph graph_;
-  std::vector<Stage> stages_;   ///< by value
-  std::vector<ValueId> saved_;  ///< that somebody else holds still
-  ska::flat_hash_map<const void*, ValueId> homes_;
-  std::vector<Window> windows_;
-  int64_t level_ = 0;
-  int kernels_ = 0;
-  int64_t withheld_ = 0;              ///< changes since the outermost of them began
-  std::optional<GraphEvent> update_;  ///< changes since an update began
-  const void* written_over_ = nullptr;
-  int64_t came_to_stay_ = 0;  ///< in updates
+  Mutex mutex_;
+  Graph graph_ REMAT_GUARDED_BY(mutex_);
+  std::vector<Stage> stages_ REMAT_GUARDED_BY(mutex_);   ///< by value
+  std::vector<ValueId> saved_ REMAT_GUARDED_BY(mutex_);  ///< that somebody else holds still
+  ska::flat_hash_map<const void*, ValueId> homes_ REMAT_GUARDED_BY(mutex_);
+  std::vector<Window> windows_ REMAT_GUARDED_BY(mutex_);
+  int64_t level_ REMAT_GUARDED_BY(mutex_) = 0;
+  int kernels_ REMAT_GUARDED_BY(mutex_) = 0;
+  int64_t withheld_ REMAT_GUARDED_BY(mutex_) = 0;              ///< changes since the outermost of them began
+  std::optional<GraphEvent> update_ REMAT_GUARDED_BY(mutex_);  ///< changes since an update began
+  const void* written_over_ REMAT_GUARDED_BY(mutex_) = nullptr;
+  int64_t came_to_stay_ REMAT_GUARDED_BY(mutex_) = 0;  ///< in updates
 };
 
 }  // namespace remat

@@ -107,11 +107,11 @@ std::shared_ptr<torch::Library> replace_kernels(c10::DispatchKey key) {
 }  // namespace
 
 std::shared_ptr<const void> hook_collectives(c10::DeviceType device) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::map<c10::DispatchKey, std::weak_ptr<torch::Library>> libraries;
   const bool cuda = device == c10::kCUDA;
   auto held = std::make_shared<std::vector<std::shared_ptr<torch::Library>>>();
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   for (const auto key : {cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU,
                          cuda ? c10::DispatchKey::SparseCUDA : c10::DispatchKey::SparseCPU}) {
     auto library = libraries[key].lock();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <new>
 #include <thread>
 
@@ -32,20 +33,21 @@ TapeLock lock_for_a_while(Tape& tape) { return {tape.mutex, std::chrono::system_
 }  // namespace
 
 void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(tapes_, [](const auto& each) { return each.expired(); });
   tapes_.push_back(tape);
   current_ = tape;
 }
 
-void OnlineEviction::after_fork() {
-  new (&mutex_) std::mutex;  // locked, maybe, by a thread that is not there
+/// Unchecked: the process has one thread.
+void OnlineEviction::after_fork() REMAT_UNCHECKED {
+  new (&mutex_) Mutex;  // locked, maybe, by a thread that is not there
   tapes_.clear();
   current_.reset();
 }
 
 std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Tape>> tapes;
   for (const auto& each : tapes_) {
     if (auto tape = each.lock()) tapes.push_back(std::move(tape));
@@ -54,7 +56,7 @@ std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
 }
 
 int64_t OnlineEviction::follow_plain(double share, int64_t most) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   share_ = share;
   base_ = baseline;
   limit_ = std::max<int64_t>(1, std::min(base_, most));
@@ -63,18 +65,18 @@ int64_t OnlineEviction::follow_plain(double share, int64_t most) {
 }
 
 void OnlineEviction::hold_still() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   share_ = 0;
 }
 
 void OnlineEviction::name_step(const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   step_name_ = name;
   refusal_.reset();
 }
 
 int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   step_name_ += name;
   if (share_ == 0) return most;
   most_ = std::min(most_, most);
@@ -83,12 +85,12 @@ int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
 }
 
 int64_t OnlineEviction::limit_in_the_end() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return limit_;
 }
 
 std::optional<RankAgreement::Refusal> OnlineEviction::refusal() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return refusal_;
 }
 
@@ -100,14 +102,14 @@ void OnlineEviction::raise_limit(int64_t limit) {
 }
 
 void OnlineEviction::meets_older(int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   base_ += bytes;
   if (share_ > 0) raise_limit(limit_ + bytes);
 }
 
 /// Returns the bytes that are missing still.
 int64_t OnlineEviction::raise_to_share(int64_t missing) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (share_ == 0 || ledger_.enforced_limit() < limit_) return missing;  // it is another step's limit
   const int64_t plain = std::max(ledger_.plain_peak(), plain_with(missing + limit_ - ledger_.current()));
   const int64_t before = limit_;
@@ -117,14 +119,14 @@ int64_t OnlineEviction::raise_to_share(int64_t missing) {
 
 /// Nothing more can be evicted: lets the limit rise so that `missing` bytes fit. False if it may not rise so far.
 bool OnlineEviction::give_way(int64_t missing) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (share_ == 0 || ledger_.enforced_limit() < limit_ || limit_ >= most_) return false;
   raise_limit(limit_ + missing);
   return true;
 }
 
 std::shared_ptr<Tape> OnlineEviction::step_in_progress() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return current_.lock();
 }
 
@@ -160,13 +162,13 @@ bool OnlineEviction::reclaim(int64_t bytes) {
 bool OnlineEviction::refuses() {
   std::shared_ptr<Tape> tape;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tape = current_.lock();
   }
   if (tape == nullptr) return true;
   // A collective is under way on one of its library's threads. The other ranks wait for it.
   if (tape->before_collective && Recorder::current() == nullptr) return false;
-  return tape->extent == nullptr || tape->extent->covers_this_moment();
+  return tape->extent == nullptr || tape->extent->covers(Recorder::activity());
 }
 
 int64_t OnlineEviction::plain_with(int64_t request) const {
@@ -204,6 +206,14 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
   return std::max(so_far + (so_far - before) / kPartAhead, limit + 1);
 }
 
+/// For messages: `bytes` in the words of a budget that is a share; empty where the budget is none, or needs above 100
+/// %.
+std::string OnlineEviction::or_percentage(int64_t bytes) const {
+  if (!share_of || *share_of <= 0 || bytes > baseline + *share_of) return "";
+  const double percentage = std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of));
+  return " or " + std::to_string(static_cast<int>(percentage)) + "%";
+}
+
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const int64_t least = lower_bound(request);
   int64_t parameters = 0, gradients = 0;
@@ -230,15 +240,15 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                : "An allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
   const std::string step_name = [&] {
-    const std::lock_guard names_lock(mutex_);
+    const MutexLock names_lock(mutex_);
     return step_name_;
   }();
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
   const bool elsewhere = step != nullptr && step->thread != std::this_thread::get_id();
-  std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
-                        " is out of memory. " + what +
-                        (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
-                        format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + ", ";
+  std::string message =
+      "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") + " is out of memory. " + what +
+      (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
+      format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + or_percentage(enough) + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {
@@ -262,7 +272,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                " parameters in backward: load model and optimizer from a checkpoint before the next";
   }
   {
-    const std::lock_guard refusals_lock(mutex_);
+    const MutexLock refusals_lock(mutex_);
     refusal_ = {.budget_bytes = limit, .lower_bound_bytes = least, .needed_bytes = enough};
   }
   raise(BudgetError(message, limit, least, earlier.smallest, enough));

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "memory/ledger.h"
 #include "record/tape.h"
 #include "run/rank_agreement.h"
+#include "util/mutex.h"
 
 namespace remat {
 
@@ -77,20 +77,22 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t plain_with(int64_t request) const;
   int64_t lower_bound(int64_t request);
   int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
+  std::string or_percentage(int64_t bytes) const;
   int64_t raise_to_share(int64_t missing);
   bool give_way(int64_t missing);
-  void raise_limit(int64_t limit);
+  void raise_limit(int64_t limit) REMAT_REQUIRES(mutex_);
 
   memory::Ledger& ledger_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Tape>> tapes_;
-  std::weak_ptr<Tape> current_;  ///< of the step in progress
-  std::string step_name_;
-  std::optional<RankAgreement::Refusal> refusal_;
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Tape>> tapes_ REMAT_GUARDED_BY(mutex_);
+  std::weak_ptr<Tape> current_ REMAT_GUARDED_BY(mutex_);  ///< of the step in progress
+  std::string step_name_ REMAT_GUARDED_BY(mutex_);
+  std::optional<RankAgreement::Refusal> refusal_ REMAT_GUARDED_BY(mutex_);
   // Of a step that follows plain, all in bytes but the share.
-  double share_ = 0;  ///< 0: there is none
-  int64_t base_ = 0;  ///< alive when the step began, with what was older than the account
-  int64_t limit_ = 0, most_ = 0;
+  double share_ REMAT_GUARDED_BY(mutex_) = 0;  ///< 0: there is none
+  int64_t base_ REMAT_GUARDED_BY(mutex_) = 0;  ///< alive when the step began, with what was older than the account
+  int64_t limit_ REMAT_GUARDED_BY(mutex_) = 0;
+  int64_t most_ REMAT_GUARDED_BY(mutex_) = 0;  ///< that the limit may rise to
 };
 
 }  // namespace remat

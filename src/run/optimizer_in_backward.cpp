@@ -36,7 +36,7 @@ void tell_accounts(void (memory::Ledger::*event)() noexcept, void (Trace::*trace
   const auto tape = recorder->tape();
   const std::lock_guard lock(tape->mutex);
   if (tape->values.ledger != nullptr) (tape->values.ledger->*event)();
-  if (tape->values.trace != nullptr) (tape->values.trace->*traced_event)();
+  if (tape->trace != nullptr) (tape->trace->*traced_event)();
 }
 
 using BeforeUpdate = std::function<void(const at::Tensor&)>;

@@ -2,8 +2,8 @@
 
 #include <remat/error.h>
 
-#include "record/autograd_engine.h"
 #include "record/policy_rules.h"
+#include "record/tapes.h"
 #include "record/variable_hooks.h"
 #include "run/batch_norm.h"
 #include "run/policy_tape.h"
@@ -34,10 +34,10 @@ Policy Policy::keep_operators(std::vector<std::string> names) {
 
 PolicyTape::PolicyTape() {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
-    install_autograd_engine(make_saved_tensor);
+    install_saved_tensors();
     install_variable_hooks();
     check_batch_norm();
-    Recorder::start(std::make_shared<Tape>());
+    Recorder::start(Tapes::all().make());
   }
   tape_ = Recorder::current()->tape();
   ++tape_->policy_scopes;

@@ -64,7 +64,7 @@ std::vector<RankAgreement::Message> RankAgreement::exchange(Message mine) {
 void RankAgreement::check(const std::vector<Message>& all) {
   const auto own = static_cast<size_t>(ranks_.rank);
   const std::string step = "step " + std::to_string(step_);
-  const auto place = [&](const Message& message) {
+  const auto place = [&](const Message& message) REMAT_REQUIRES(mutex_) {
     const std::string of = " of step " + std::to_string(message.step);
     if (message.point == Point::kBegin) return "at the beginning" + of;
     if (message.point == Point::kEnd) return "at the end" + of;
@@ -106,7 +106,7 @@ void RankAgreement::check(const std::vector<Message>& all) {
 }
 
 int64_t RankAgreement::begin(int64_t room, bool& traces, const std::optional<Refusal>& refusal) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++step_;
   collectives_ = 0;
   failure_ = nullptr;
@@ -125,7 +125,7 @@ int64_t RankAgreement::begin(int64_t room, bool& traces, const std::optional<Ref
 }
 
 void RankAgreement::before_collective(std::string_view name) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_) failure_();
   if (!in_step_) return;
   ++collectives_;
@@ -136,7 +136,7 @@ void RankAgreement::before_collective(std::string_view name) {
 }
 
 void RankAgreement::end(bool completed, const std::optional<Refusal>& refusal, Graph* graph, int64_t& room) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto failure = std::exchange(failure_, nullptr); failure && completed) failure();
   if (!in_step_) return;
   Message mine{.point = Point::kEnd, .room = room};

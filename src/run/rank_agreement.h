@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +15,8 @@
 
 #include <remat/graph.h>
 #include <remat/ranks.h>
+
+#include "util/mutex.h"
 
 namespace remat {
 
@@ -58,21 +59,22 @@ class RankAgreement {
     int64_t operators = 0, values = 0;
   };
 
-  std::vector<std::vector<int64_t>> gather(const std::vector<int64_t>& mine);
-  std::vector<Message> exchange(Message mine);
-  void check(const std::vector<Message>& all);
+  std::vector<std::vector<int64_t>> gather(const std::vector<int64_t>& mine) REMAT_REQUIRES(mutex_);
+  std::vector<Message> exchange(Message mine) REMAT_REQUIRES(mutex_);
+  void check(const std::vector<Message>& all) REMAT_REQUIRES(mutex_);
   template <class E>
-  [[noreturn]] void fail(const E& error);
-  void share_times(Graph& graph);
+  [[noreturn]] void fail(const E& error) REMAT_REQUIRES(mutex_);
+  void share_times(Graph& graph) REMAT_REQUIRES(mutex_);
 
   Ranks ranks_;
-  std::mutex mutex_;
-  int64_t step_ = 0;         ///< counted from 1: the same on all ranks, since each begins it together with the others
-  int64_t collectives_ = 0;  ///< so far in the step
-  bool in_step_ = false;     ///< and nothing has gone wrong on any rank
-  std::string collective_;   ///< the last one's name
-  std::function<void()> failure_;  ///< throws what the step has failed with on another rank
-  bool one_graph_ = false;         ///< all ranks have recorded the same one at last
+  Mutex mutex_;
+  int64_t step_ REMAT_GUARDED_BY(mutex_) =
+      0;  ///< counted from 1: the same on all ranks, since each begins it together with the others
+  int64_t collectives_ REMAT_GUARDED_BY(mutex_) = 0;        ///< so far in the step
+  bool in_step_ REMAT_GUARDED_BY(mutex_) = false;           ///< and nothing has gone wrong on any rank
+  std::string collective_ REMAT_GUARDED_BY(mutex_);         ///< the last one's name
+  std::function<void()> failure_ REMAT_GUARDED_BY(mutex_);  ///< throws what the step has failed with on another rank
+  bool one_graph_ REMAT_GUARDED_BY(mutex_) = false;         ///< all ranks have recorded the same one at last
 };
 
 }  // namespace remat

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/ledger.h"
+#include "record/autograd_engine.h"
 #include "record/raise.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -177,7 +178,7 @@ at::Tensor SavedTensor::unpack() {
     tape_->drop_idle();
     // Written to in place through an alias with a count of its own: plain would read the new contents.
     id = tape_->values.latest(value_);
-    if (tape_->values.trace != nullptr) tape_->values.trace->used(id);
+    if (tape_->trace != nullptr) tape_->trace->used(id);
     storage = tape_->values.emptied(id);  // plain would read the new contents
   }
   if (storage == nullptr) storage = materialize(*tape_, id);
@@ -193,8 +194,12 @@ at::Tensor SavedTensor::unpack() {
   return tensor;
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> make_saved_tensor(std::shared_ptr<Tape> tape) {
-  return std::make_unique<SavedTensor>(std::move(tape));
+void install_saved_tensors() {
+  const auto make = []() -> std::unique_ptr<torch::autograd::SavedVariableHooks> {
+    const Recorder* const recorder = Recorder::current();
+    return recorder == nullptr ? nullptr : std::make_unique<SavedTensor>(recorder->tape());
+  };
+  install_autograd_engine({make, &Recorder::left_backward});
 }
 
 }  // namespace remat

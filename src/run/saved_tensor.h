@@ -58,7 +58,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
 /// See extension::set_tensor_taker(). Null where there is none.
 std::atomic<extension::TensorTaker>& tensor_taker();
 
-/// What install_autograd_engine() asks for.
-std::unique_ptr<torch::autograd::SavedVariableHooks> make_saved_tensor(std::shared_ptr<Tape> tape);
+/// Makes autograd ask this thread's recorder how to save a tensor. Once per process; thread-safe.
+void install_saved_tensors();
 
 }  // namespace remat

@@ -10,7 +10,6 @@
 
 #include <remat/memory.h>
 
-#include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
 #include "record/variable_hooks.h"
@@ -32,7 +31,7 @@ Session::Session(SessionOptions options) {
   }
   memory::start_accounting();
   memory::start_accounting(options.device);
-  install_autograd_engine(make_saved_tensor);
+  install_saved_tensors();
   install_variable_hooks();
   check_batch_norm();
   install_softmax_backward();
@@ -108,7 +107,7 @@ Step Session::step() {
     auto trace = std::make_unique<Trace>();
     if (memory::observe_allocations(*trace, impl_->options.device.type())) {
       step->trace = std::move(trace);
-      step->tape->values.trace = step->trace.get();
+      step->tape->set_trace(step->trace.get());
     }
   }
   Recorder::start(step->tape);

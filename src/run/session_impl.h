@@ -19,6 +19,7 @@
 #include "memory/ledger.h"
 #include "record/draw_section.h"
 #include "record/tape.h"
+#include "record/tapes.h"
 #include "record/trace.h"
 #include "run/collective_hook.h"
 #include "run/online_eviction.h"
@@ -143,7 +144,7 @@ class Turn {
 struct Step::Impl {
   std::shared_ptr<Session::Impl> session;
   std::optional<Turn> turn;
-  std::shared_ptr<Tape> tape = std::make_shared<Tape>();
+  std::shared_ptr<Tape> tape = Tapes::all().make();
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;
   std::unique_ptr<Trace> trace;
   std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();

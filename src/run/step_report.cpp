@@ -23,7 +23,7 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 
 std::optional<Graph> Step::Impl::take_graph() {
   if (trace == nullptr) return std::nullopt;
-  tape->values.trace = nullptr;
+  tape->set_trace(nullptr);
   const double seconds = report.step_seconds - report.planning_seconds - tape->counts.replay_seconds;
   Graph graph = trace->take(report.baseline_bytes, seconds);
   // Views of one storage count once, and gradients may have come since: never more than there was.

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "record/autograd_engine.h"
+#include "record/tapes.h"
 #include "run/saved_tensor.h"
 
 namespace remat {
@@ -16,7 +16,7 @@ namespace {
 class Recording {
  public:
   Recording() {
-    install_autograd_engine(make_saved_tensor);
+    install_saved_tensors();
     Recorder::start(tape_);
   }
   ~Recording() { Recorder::stop(); }
@@ -30,7 +30,7 @@ class Recording {
   }
 
  private:
-  std::shared_ptr<Tape> tape_ = std::make_shared<Tape>();
+  std::shared_ptr<Tape> tape_ = Tapes::all().make();
 };
 
 using Names = std::vector<std::string>;

@@ -8,8 +8,8 @@
 #include <remat/session.h>
 #include <torch/torch.h>
 
-#include "record/autograd_engine.h"
 #include "record/recorder.h"
+#include "record/tapes.h"
 #include "run/saved_tensor.h"
 
 namespace remat::test {
@@ -51,7 +51,7 @@ class Spy final : public ActionSource {
 struct Recording {
   std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();
   std::shared_ptr<Spy> spy = std::make_shared<Spy>(follower);
-  std::shared_ptr<Tape> tape = std::make_shared<Tape>();
+  std::shared_ptr<Tape> tape = Tapes::all().make();
 };
 
 /// A step of blocks() that follows a plan for (-1, -1) which recomputes everything.
@@ -67,7 +67,7 @@ Recording follow(int longer, int shorter) {
   Recording run;
   run.follower->schedules = {std::make_shared<const Schedule>(std::move(schedule))};
   run.tape->actions = run.spy;
-  install_autograd_engine(make_saved_tensor);
+  install_saved_tensors();
   Recorder::start(run.tape);
   blocks(x, longer, shorter).sum().backward();
   Recorder::stop();

@@ -1,4 +1,6 @@
 // Budgets: the measured peak never passes, bits stay equal, infeasible budgets are refused.
+#include <regex>
+
 #include "support/compare.h"
 
 #include "record/recorder.h"
@@ -284,6 +286,29 @@ TEST(Session, AStepThatShareRefusesForAnotherReasonIsNotMeasuredAnew) {
   EXPECT_THROW(run(), BudgetError);
   EXPECT_TRUE(session.budget_bytes());
   EXPECT_THROW(run(), BudgetError);
+}
+
+TEST(Session, RefusalsOfASharesStepNameAShareThatWorks) {
+  Net net;
+  const auto run = [&](Session& session) {
+    net.model->zero_grad();
+    auto step = session.step();
+    net.model->forward(net.x).pow(2).mean().backward();
+  };
+  Session session({.budget = Budget::percent(1)});
+  run(session);
+  double share = 0;
+  try {
+    run(session);
+    ADD_FAILURE() << "that cannot fit";
+  } catch (const BudgetError& error) {
+    const std::string what = error.what();
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(what, found, std::regex(R"(bytes\) or (\d+)%, )"))) << what;
+    share = std::stod(found[1]);
+  }
+  Session enough({.budget = Budget::percent(share)});
+  for (int step = 0; step < 4; ++step) run(enough);
 }
 
 TEST(Session, RefusalsSayWhatWasThereBefore) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What ARCHITECTURE.md says of the folders: includes run in one direction, and no file is too long to be read."""
+import graphlib
 import re
 import unittest
 from pathlib import Path
@@ -25,6 +26,18 @@ def included(path):
     return {folder for folder in re.findall(r'^\s*#\s*include "(\w+)/', text, re.MULTILINE)}
 
 
+def parts(root):
+    """By name without suffix, the parts of a folder (a header with its source) and those whose headers they include."""
+    files = [path for path in root.rglob("*") if path.suffix in (".cpp", ".h")]
+    headers = {str(path.relative_to(root).with_suffix("")) for path in files if path.suffix == ".h"}
+    graph = {}
+    for path in files:
+        name = str(path.relative_to(root).with_suffix(""))
+        names = re.findall(r'^\s*#\s*include "([^"]+)\.h"', path.read_text(encoding="utf-8"), re.MULTILINE)
+        graph.setdefault(name, set()).update(set(names) & headers - {name})
+    return graph
+
+
 class Includes(unittest.TestCase):
     def test_every_folder_is_known(self):
         self.assertEqual({path.name for path in (ROOT / "src").iterdir() if path.is_dir()}, set(MAY_INCLUDE))
@@ -34,6 +47,14 @@ class Includes(unittest.TestCase):
             for path in sorted((ROOT / "src" / folder).rglob("*.[ch]*")):
                 with self.subTest(file=str(path.relative_to(ROOT))):
                     self.assertLessEqual(included(path), allowed | {folder})
+
+    def test_go_round_in_no_circle(self):
+        for folder in ("src", "cli", "zoo", "pretrained", "tokenizers", "data", "bench", "python/src"):
+            with self.subTest(folder=folder):
+                try:
+                    graphlib.TopologicalSorter(parts(ROOT / folder)).prepare()
+                except graphlib.CycleError as error:
+                    self.fail(" includes ".join(reversed(error.args[1])))
 
     def test_public_headers_include_nothing_of_src(self):
         for path in sorted((ROOT / "include").rglob("*.h")):
