@@ -22,8 +22,10 @@ foreach(name IN LISTS names)
   set(entry "${FOLDER}.${name}")
   add_test("${entry}" "${PROGRAM}" "--gtest_filter=${name}.*")
   # REMAT_VALIDATE: every step checks the invariants of its tape when it ends.
-  set_tests_properties("${entry}" PROPERTIES TIMEOUT 600 LABELS "${LABEL}" ENVIRONMENT REMAT_VALIDATE=1)
-  if("${name}" IN_LIST SLOW)
+  set_tests_properties("${entry}" PROPERTIES TIMEOUT 600 ENVIRONMENT REMAT_VALIDATE=1)
+  if("${name}" IN_LIST SLOW)  # ctest adds labels to those that a test has
     set_tests_properties("${entry}" PROPERTIES LABELS slow COST 50)
+  else()
+    set_tests_properties("${entry}" PROPERTIES LABELS "${LABEL}")
   endif()
 endforeach()
