@@ -79,7 +79,7 @@ plan-only:
 	@cmake --build --preset $@ -j $(JOBS)
 	@ctest --preset $@
 
-tidy: $(STAMP)  ## Run clang-tidy on every file
+tidy: $(STAMP)  ## Run clang-tidy on the libraries and the command
 	@command -v clang-tidy > /dev/null || { echo "tidy: clang-tidy is missing; install the package clang-tidy" >&2; exit 1; }
 	@cmake --preset $@ --log-level=WARNING > /dev/null
 	@cmake --build --preset $@ -j $(JOBS)

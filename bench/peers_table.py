@@ -49,7 +49,7 @@ def short(result):
 def page(result, more=None):
     """All, a table for each model; `more`: the result of some peers that were measured by themselves."""
     results = [result] + ([more] if more else [])
-    rows = in_order({"rows": [row for each in results for row in each["rows"]]})
+    rows = in_order(*results)
     parts = [BEGINNING]
     for model in dict.fromkeys(row["model"] for row, _ in rows):
         parts.append(f"## {NAMES[model]}\n\n" + table(HEAD, [cells for row, cells in rows if row["model"] == model]))
@@ -65,10 +65,11 @@ def measured_on(result):
     )
 
 
-def in_order(result):
-    """peer_rows() by model, whatever order they were measured in."""
+def in_order(*results):
+    """peer_rows() by model, whatever order they were measured in. A peer is compared with remat in the same result."""
     order = list(NAMES)
-    return sorted(peer_rows(result["rows"]), key=lambda pair: order.index(pair[0]["model"]))
+    rows = [pair for result in results for pair in peer_rows(result["rows"])]
+    return sorted(rows, key=lambda pair: order.index(pair[0]["model"]))
 
 
 def peer_rows(rows):

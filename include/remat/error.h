@@ -48,7 +48,7 @@ class BudgetError : public Error {
   /// The budget to try next: more than budget_bytes(), with all that is alive now counted. Where the session knows the
   /// step from one like it, what the step is predicted to take, from its beginning to its end. Where it does not (in a
   /// first step, or one unlike all before), what the step took so far and the gradients that its parameters still wait
-  /// for, and an eighth of that again: what comes later may take more, and then the next error says so. A loop that
+  /// for, and a quarter of that again: what comes later may take more, and then the next error says so. A loop that
   /// sets its budget to the number of each error therefore always comes to an end. Of a planner: the smallest budget
   /// that it has a plan for.
   int64_t needed_bytes() const noexcept { return needed_bytes_; }

@@ -1,5 +1,6 @@
 #include "memory/adopted_storages.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include <c10/core/CPUAllocator.h>
@@ -28,12 +29,19 @@ int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
   }
 
   if (data.get() == nullptr || bytes == 0 || c10::impl::cow::is_cow_data_ptr(data) || owns(data.get())) return 0;
-  const auto [entry, added] = foreign_.try_emplace(
-      &storage,
-      Foreign{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)),
-              bytes});
+  const bool added =
+      foreign_
+          .try_emplace(&storage, Foreign{c10::weak_intrusive_ptr<c10::StorageImpl>(
+                                             c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)),
+                                         data.get()})
+          .second;
   foreign_count_.store(static_cast<int64_t>(foreign_.size()), std::memory_order_relaxed);
-  return added ? bytes : 0;
+  if (!added) return 0;
+  Memory& memory = memory_[data.get()];
+  ++memory.storages;
+  const int64_t before = memory.bytes;
+  memory.bytes = std::max(memory.bytes, bytes);
+  return memory.bytes - before;
 }
 
 int64_t AdoptedStorages::forget(void* context) noexcept {
@@ -51,7 +59,11 @@ int64_t AdoptedStorages::sweep() noexcept {
   int64_t bytes = 0;
   for (auto entry = foreign_.begin(); entry != foreign_.end();) {
     if (entry->second.storage.expired()) {
-      bytes += entry->second.bytes;
+      const auto memory = memory_.find(entry->second.address);
+      if (--memory->second.storages == 0) {
+        bytes += memory->second.bytes;
+        memory_.erase(memory);
+      }
       entry = foreign_.erase(entry);
     } else {
       ++entry;

@@ -15,7 +15,8 @@ namespace remat::memory {
 
 /// Two kinds. *Older* ones came from PyTorch's own allocator, before accounting started: their deleter is exchanged, so
 /// their end is seen at once. *Foreign* ones came from elsewhere (from_blob, numpy, mmap): their
-/// deleter and context mean something to others and stay; a weak reference tells sweep() that they are gone.
+/// deleter and context mean something to others and stay; a weak reference tells sweep() that they are gone. Where
+/// several begin at the same address, the bytes of the largest count, until all are gone.
 ///
 /// Thread-safe.
 class AdoptedStorages {
@@ -40,13 +41,18 @@ class AdoptedStorages {
  private:
   struct Foreign {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-    int64_t bytes;
+    const void* address;
+  };
+  struct Memory {
+    int64_t bytes = 0;     ///< that are counted
+    int64_t storages = 0;  ///< that begin there
   };
 
   const c10::DeleterFnPtr counted_, older_deleter_;
   Mutex mutex_;
   std::unordered_map<void*, int64_t> older_ REMAT_GUARDED_BY(mutex_);
   std::unordered_map<const c10::StorageImpl*, Foreign> foreign_ REMAT_GUARDED_BY(mutex_);
+  std::unordered_map<const void*, Memory> memory_ REMAT_GUARDED_BY(mutex_);  ///< of foreign storages, by address
   std::atomic<int64_t> foreign_count_{0};  ///< so that sweep() costs nothing where there are none
 };
 

@@ -88,6 +88,7 @@ void CpuLedger::after_fork_in_parent() {
 void CpuLedger::after_fork_in_child() {
   adopted_.mutex().unlock();
   enforcements_.after_fork_in_child();
+  forget_steps();
 }
 
 int64_t CpuLedger::footprint_limit() const noexcept {

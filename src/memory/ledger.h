@@ -1,13 +1,16 @@
 // src/memory/ledger.h -- the account of one device's tensor bytes, and the limit on them.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 
 #include <c10/core/Device.h>
 #include <c10/core/StorageImpl.h>
 
+#include "memory/fork.h"
 #include "memory/peak.h"
 
 namespace remat::memory {
@@ -42,18 +45,21 @@ class Ledger {
   /// The user's: nobody else resets it. (On CUDA it is PyTorch's own.)
   virtual int64_t peak() const = 0;
   virtual void reset_peak() = 0;
-  /// Since the last begin_step().
-  int64_t step_peak() const { return step_peak_.load(std::memory_order_relaxed); }
+  /// The largest that `current` has been since begin_step() returned `step`, and so for the others.
+  int64_t step_peak(int step = 0) const { return peaks_[step].alive.load(std::memory_order_relaxed); }
   int64_t plain_current() const { return plain_current_.load(std::memory_order_relaxed); }
-  int64_t plain_peak() const { return plain_peak_.load(std::memory_order_relaxed); }
-  /// The largest that plain_current has been without the optimizer's state that updates in backward have made since the
-  /// last begin_step(): later steps begin with that state.
-  int64_t plain_peak_without_state() const { return peak_without_state_.load(std::memory_order_relaxed); }
-  /// step_peak, plain_current and what is derived from it become what is alive. While another step is in progress,
-  /// which would lose its own, they go on as they are.
-  void begin_step() {
-    if (enforced_limit() == INT64_MAX) reset_step();
+  int64_t plain_peak(int step = 0) const { return peaks_[step].plain.load(std::memory_order_relaxed); }
+  /// The largest that plain_current has been without the optimizer's state that updates in backward have made: later
+  /// steps begin with that state.
+  int64_t plain_peak_without_state(int step = 0) const {
+    return peaks_[step].without_state.load(std::memory_order_relaxed);
   }
+  /// A step begins: its peaks are what is alive, and so is plain_current. While other steps are in progress, whose
+  /// limits are enforced, that one goes on, and peaks are kept for each. Returns the number to ask for its peaks by: 0
+  /// where it is the only one, or one of more than eight at once (whose peaks are from before they began, too).
+  int begin_step();
+  /// The step that begin_step() returned `step` for has ended.
+  void end_step(int step) noexcept;
   /// A parameter is updated in the middle of backward; it has been. What came meanwhile and stayed is state.
   void begin_update() noexcept;
   void end_update() noexcept;
@@ -95,34 +101,77 @@ class Ledger {
 
  protected:
   /// `alive` bytes are alive now.
-  void raise_step_peak(int64_t alive) noexcept { raise_to(step_peak_, alive); }
+  void raise_step_peak(int64_t alive) noexcept {
+    for_each_step([alive](Peaks& peaks) { raise_to(peaks.alive, alive); });
+  }
   /// Plain would have `bytes` more from now on.
   void add_plain(int64_t bytes) noexcept {
     const int64_t plain = plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    raise_to(plain_peak_, plain);
     const bool updating = updating_.load(std::memory_order_relaxed);
-    raise_to(updating ? update_peak_ : peak_without_state_, plain - state_.load(std::memory_order_relaxed));
+    const int64_t without_state = plain - state_.load(std::memory_order_relaxed);
+    if (updating) raise_to(update_peak_, without_state);
+    for_each_step([=](Peaks& peaks) {
+      raise_to(peaks.plain, plain);
+      if (!updating) raise_to(peaks.without_state, without_state);
+    });
   }
   /// For reset_step(): all that is alive is plain's.
   void reset_step_to(const std::atomic<int64_t>& current) noexcept {
-    reset_to(step_peak_, current);
+    reset_to(peaks_[0].alive, current);
     plain_current_.store(current.load());
-    reset_to(plain_peak_, plain_current_);
+    reset_to(peaks_[0].plain, plain_current_);
     updating_ = false;
     updates_ = 0;
     state_ = 0;
-    reset_to(peak_without_state_, plain_current_);
+    reset_to(peaks_[0].without_state, plain_current_);
   }
+  /// In a child after a fork: the steps are the parent's.
+  void forget_steps() noexcept { besides_ = reserved_ = 0; }
 
  private:
-  virtual void reset_step() = 0;
+  struct Peaks {
+    std::atomic<int64_t> alive{0}, plain{0}, without_state{0};
+  };
+  static constexpr int kMostSteps = 8;
 
-  std::atomic<int64_t> step_peak_{0}, plain_current_{0}, plain_peak_{0};
-  std::atomic<int64_t> updates_{0}, state_{0}, peak_without_state_{0};
+  virtual void reset_step() = 0;
+  /// Calls visit() for the peaks of each step in progress.
+  template <class Visit>
+  void for_each_step(Visit visit) noexcept {
+    visit(peaks_[0]);
+    for (uint32_t steps = besides_.load(std::memory_order_relaxed); steps != 0; steps &= steps - 1) {
+      visit(peaks_[static_cast<size_t>(std::countr_zero(steps))]);
+    }
+  }
+
+  std::array<Peaks, kMostSteps> peaks_;
+  std::atomic<uint32_t> besides_{0};   ///< a bit for each step in progress that began beside others
+  std::atomic<uint32_t> reserved_{0};  ///< the same, from before its peaks are set
+  std::atomic<int64_t> plain_current_{0}, updates_{0}, state_{0};
   // Of the update in progress: what was alive before it, and its own peak, both without the state that is there
   // already.
   std::atomic<bool> updating_{false};
   std::atomic<int64_t> before_update_{0}, update_peak_{0};
+};
+
+/// The peaks of one step, from its beginning to the end of this object.
+class MeasuredStep {
+ public:
+  explicit MeasuredStep(Ledger& ledger) : ledger_(ledger), number_(ledger.begin_step()) {}
+  ~MeasuredStep() {
+    if (forks_ == forks()) ledger_.end_step(number_);  // else it is the parent's
+  }
+  MeasuredStep(const MeasuredStep&) = delete;
+  MeasuredStep& operator=(const MeasuredStep&) = delete;
+
+  int64_t peak() const { return ledger_.step_peak(number_); }
+  int64_t plain_peak() const { return ledger_.plain_peak(number_); }
+  int64_t plain_peak_without_state() const { return ledger_.plain_peak_without_state(number_); }
+
+ private:
+  Ledger& ledger_;
+  const int number_;
+  const int forks_ = forks();
 };
 
 /// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.

@@ -39,7 +39,7 @@ class ResidencyObserver {
   virtual void held(int64_t bytes) = 0;
   /// `value` was written over: saved tensors see the new contents of its storage.
   virtual void superseded(ValueId value) = 0;
-  /// Takes back a free that only the account knows: Ledger::forget_plain().
+  /// Takes back a free that only plain's account knows: Ledger::forget_plain().
   virtual void forgotten(ValueId value, int64_t bytes) = 0;
 
  protected:

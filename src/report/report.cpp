@@ -15,6 +15,7 @@ namespace remat {
 namespace {
 
 constexpr size_t kNameColumns = 22;
+constexpr double kLongWait = 0.01;  ///< for a plan, as a share of the step: shorter ones are not told
 
 std::string seconds_text(double seconds) {
   char text[32];
@@ -138,7 +139,10 @@ std::string to_text(const StepReport& r) {
   row("operators",
       std::to_string(r.operators_recorded) + " recorded, " + std::to_string(r.operators_replayed) + " replayed");
   row("records", format_bytes(r.record_bytes));
-  row("time", seconds_text(r.step_seconds) + ", of it recomputing " + seconds_text(r.recompute_seconds));
+  row("time",
+      seconds_text(r.step_seconds) + ", of it recomputing " + seconds_text(r.recompute_seconds) +
+          (r.planning_seconds > kLongWait * r.step_seconds ? ", waiting for a plan " + seconds_text(r.planning_seconds)
+                                                           : ""));
   for (const auto& op : r.replayed) {
     row("  " + op.name, std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
   }

@@ -225,6 +225,12 @@ const Graph* StepPlanner::graph_like(const Tape& tape) const {
   return nullptr;
 }
 
+std::optional<int64_t> StepPlanner::lowest_plan(const Graph& graph) const {
+  const auto known = std::ranges::find_if(known_, [&](const KnownStep& step) { return &step.graph == &graph; });
+  if (known == known_.end() || !known->front) return std::nullopt;
+  return known->front->lowest_peak() - known->explored_baseline;
+}
+
 bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
   bool any = false;
   for (const KnownStep& step : known_) {

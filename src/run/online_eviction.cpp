@@ -17,7 +17,7 @@ namespace remat {
 namespace {
 
 /// For the part of a refused step that comes after the refusal: a share of the bytes that it has above its baseline.
-constexpr int64_t kPartAhead = 8;          ///< of a step that is not known to its end
+constexpr int64_t kPartAhead = 4;          ///< of a step that is not known to its end
 constexpr int64_t kPartMispredicted = 32;  ///< of one that was predicted to fit
 
 constexpr std::chrono::milliseconds kLongestWait{200};
@@ -111,7 +111,7 @@ void OnlineEviction::meets_older(int64_t bytes) {
 int64_t OnlineEviction::raise_to_share(int64_t missing) {
   const MutexLock lock(mutex_);
   if (share_ == 0 || ledger_.enforced_limit() < limit_) return missing;  // it is another step's limit
-  const int64_t plain = std::max(ledger_.plain_peak(), plain_with(missing + limit_ - ledger_.current()));
+  const int64_t plain = std::max(measured->plain_peak(), plain_with(missing + limit_ - ledger_.current()));
   const int64_t before = limit_;
   raise_limit(base_ + static_cast<int64_t>(share_ * static_cast<double>(plain - base_)));
   return missing - (limit_ - before);
@@ -203,7 +203,8 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
   }
   const int64_t gradients = tape != nullptr ? tape->counts.parameter_bytes - tape->counts.gradient_bytes : 0;
   const int64_t so_far = std::max(needed, before + gradients);
-  return std::max(so_far + (so_far - before) / kPartAhead, limit + 1);
+  const int64_t of_step = so_far > before ? so_far - before : so_far;  // a step that cannot begin has taken nothing yet
+  return std::max(so_far + of_step / kPartAhead, limit + 1);
 }
 
 /// For messages: `bytes` in the words of a budget that is a share; empty where the budget is none, or needs above 100
@@ -228,7 +229,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   if (step) lock = lock_for_a_while(*step);
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
   const Known earlier = known ? known(tape, request) : Known();
-  const int64_t enough = needed_bytes(needed, limit, tape, earlier.predicted);
+  const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
   if (tape != nullptr) lock.unlock();
   std::string before = format_bytes(baseline) + " of it since before the step";
   if (parameters > 0) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -73,6 +74,7 @@ struct Session::Impl {
     eviction.after_fork();
   }
 
+  static constexpr int64_t kPartOfAdopted = 16;
   /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
   struct {
     int64_t baseline = 0, adopted = 0;
@@ -87,8 +89,12 @@ struct Session::Impl {
   void note_gradients_of(Tape& tape);
 
   /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
-  /// are new in every step; tensors older than the session count from their first step on.
-  int64_t adopted_by(int64_t baseline) const { return baseline == first_seen.baseline ? first_seen.adopted : 0; }
+  /// are new in every step; tensors older than the session count from their first step on, and the baseline has risen
+  /// by them. By a part of them it may rise for other reasons: losses that are kept.
+  int64_t adopted_by(int64_t baseline) const {
+    const bool as_before = std::abs(baseline - first_seen.baseline) <= first_seen.adopted / kPartOfAdopted;
+    return as_before ? first_seen.adopted : 0;
+  }
 
   /// What earlier steps tell about one that began with `baseline` bytes alive, of which `tape` has what was recorded.
   /// (Where an earlier step made gradients that are there now, they count twice.)
@@ -111,6 +117,8 @@ struct Session::Impl {
   /// Bytes to plan for: `room`, or the least of all ranks'. Throws BudgetError where `baseline` passes the limit, here
   /// or on another rank. `traces`: see RankAgreement::begin().
   int64_t agree_on_room(int64_t baseline, int64_t limit, int64_t room, bool& traces);
+  /// The limit is in force from now on: throws BudgetError where more is alive, and tells the other ranks.
+  void check_beginning(int64_t limit, int64_t room);
 
   /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
   /// go lower, where values are asked for more than once.)
@@ -145,7 +153,8 @@ struct Step::Impl {
   std::shared_ptr<Session::Impl> session;
   std::optional<Turn> turn;
   std::shared_ptr<Tape> tape = Tapes::all().make();
-  std::unique_ptr<memory::Ledger::Enforcement> enforcement;
+  std::optional<memory::MeasuredStep> measured;
+  std::unique_ptr<memory::Ledger::Enforcement> enforcement;  ///< destroyed first: it may ask what is measured
   std::unique_ptr<Trace> trace;
   std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();
   StepReport report;

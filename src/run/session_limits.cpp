@@ -16,6 +16,8 @@ namespace {
 /// times that vary by a factor of two, a transformer took a 22nd more; on two cores with eight busy processes, every
 /// second step of a small MLP took more than a 16th, and none of 720 more than a 12th.)
 constexpr int64_t kPartForTimes = 8;
+/// The same of one that has a plan: with other times the search may find others.
+constexpr int64_t kPartForSearches = 32;
 
 }  // namespace
 
@@ -56,10 +58,13 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
     known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
   }
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
-  known.unlike = tape != nullptr && graph == nullptr;
+  known.unlike = tape != nullptr && graph == nullptr && planner.graph() != nullptr;
   if (graph != nullptr && !known.larger) {
-    const int64_t least = least_without_plan(*graph), kept = kept_peak_bytes(*graph) - graph->baseline_bytes;
-    known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, kept)) +
+    const std::optional<int64_t> planned = planner.lowest_plan(*graph);
+    const int64_t least = planned ? *planned : least_without_plan(*graph);
+    const int64_t kept = kept_peak_bytes(*graph) - graph->baseline_bytes;
+    const int64_t part = planned ? kPartForSearches : kPartForTimes;
+    known.predicted = baseline + adopted + std::clamp(least + least / part, least, std::max(least, kept)) +
                       new_gradients(graph->gradient_bytes);
   }
   return known;
@@ -96,6 +101,18 @@ int64_t Session::Impl::agree_on_room(int64_t baseline, int64_t limit, int64_t ro
     }
   }
   return ranks == nullptr ? room : ranks->begin(room, traces, {});
+}
+
+/// Nothing was limited while the plan was made, and other threads may have allocated meanwhile.
+void Session::Impl::check_beginning(int64_t limit, int64_t room) {
+  const int64_t alive = memory::Ledger::of(options.device).current();
+  if (alive <= limit) return;
+  try {
+    eviction.refuse(alive, 0, limit);
+  } catch (...) {
+    if (ranks != nullptr) ranks->end(/*completed=*/false, eviction.refusal(), nullptr, room);
+    throw;
+  }
 }
 
 std::string Session::Impl::known_need(int64_t limit) const {

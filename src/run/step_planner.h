@@ -62,6 +62,9 @@ class StepPlanner {
 
   /// The graph of the last observed step that begins like `tape`; null where there is none.
   const Graph* graph_like(const Tape& tape) const;
+  /// The lowest peak of the plans that are known for the step of `graph`, which graph_like() or graph() has returned, in
+  /// bytes above its baseline. Empty where none were searched for.
+  std::optional<int64_t> lowest_plan(const Graph& graph) const;
   /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step began with, and with more
   /// bytes than any such step?
   bool is_outgrown_by(const Tape& tape, int64_t request) const;

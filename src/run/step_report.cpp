@@ -56,10 +56,11 @@ void Step::Impl::report_plan(const Graph* traced) {
 void Step::Impl::report_measurements() {
   memory::Ledger& ledger = *tape->values.ledger;
   if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
-  report.peak_bytes = std::max(ledger.step_peak(), report.baseline_bytes);
-  report.plain_peak_bytes = std::max(ledger.plain_peak(), report.baseline_bytes);
-  plain_peak_without_state = ledger.plain_peak_without_state();
+  report.peak_bytes = std::max(measured->peak(), report.baseline_bytes);
+  report.plain_peak_bytes = std::max(measured->plain_peak(), report.baseline_bytes);
+  plain_peak_without_state = measured->plain_peak_without_state();
   enforcement.reset();  // now a step of another thread may begin to count anew
+  measured.reset();
   report.end_bytes = ledger.current();
   session->note_gradients_of(*tape);
   report.resident_peak_bytes = memory::resident_peak();
@@ -84,8 +85,8 @@ void Step::Impl::learn_peaks() {
   if (outgrown == Outgrown::kMaybe) outgrown = Outgrown::kNo;
   if (report.completed) {
     auto& smallest = session->smallest_step;
-    const int64_t measured = report.peak_bytes - report.baseline_bytes;
-    if (!smallest || measured < smallest->activation_peak) smallest = {measured, tape->counts.gradient_bytes};
+    const int64_t took = report.peak_bytes - report.baseline_bytes;
+    if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};
     // A step that did nothing is no measure, and a short batch none for the long ones after it. State that updates in
     // backward made is no activation.
     if (const int64_t peak = plain_peak_without_state - report.baseline_bytes;

@@ -1,6 +1,9 @@
 #include "memory/ledger.h"
 
+#include <memory>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -51,9 +54,35 @@ TEST_F(LedgerTest, AStepThatBeginsInAnothersTakesNothingFromIt) {
   FakeReclaimer reclaimer;
   const auto other = ledger_.enforce(base_ + 100'000, reclaimer);
   bytes(5000);
-  ledger_.begin_step();
+  ledger_.end_step(ledger_.begin_step());
   EXPECT_EQ(ledger_.step_peak(), base_ + 5000);
   EXPECT_EQ(ledger_.plain_peak(), base_ + 5000);
+}
+
+TEST_F(LedgerTest, StepsThatRunAtOnceHavePeaksOfTheirOwn) {
+  FakeReclaimer reclaimer;
+  const auto limit = ledger_.enforce(base_ + 100'000, reclaimer);
+  const auto kept = bytes(1000);
+  bytes(5000);
+  std::optional<MeasuredStep> second(ledger_);
+  EXPECT_EQ(second->peak(), base_ + 1000);
+  EXPECT_EQ(second->plain_peak(), base_ + 1000);
+  bytes(3000);
+  const MeasuredStep third(ledger_);
+  bytes(2000);
+  EXPECT_EQ(ledger_.step_peak(), base_ + 6000);
+  EXPECT_EQ(second->peak(), base_ + 4000);
+  EXPECT_EQ(second->plain_peak(), base_ + 4000);
+  EXPECT_EQ(second->plain_peak_without_state(), base_ + 4000);
+  EXPECT_EQ(third.peak(), base_ + 3000);
+  second.reset();
+  const MeasuredStep fourth(ledger_);
+  EXPECT_EQ(fourth.peak(), base_ + 1000) << "it has the place of the second";
+  std::vector<std::unique_ptr<MeasuredStep>> many(20);  // more than there are places
+  for (auto& step : many) step = std::make_unique<MeasuredStep>(ledger_);
+  bytes(9000);
+  for (const auto& step : many) EXPECT_EQ(step->peak(), base_ + 10'000);
+  EXPECT_EQ(third.peak(), base_ + 10'000);
 }
 
 TEST_F(LedgerTest, StateOfAnOptimizerIsLeftOutOfOnePeak) {

@@ -58,6 +58,15 @@ TEST(Report, TextSaysWhoDecidedAndWhy) {
   EXPECT_NE(text.find("decided by             auto\n"), std::string::npos) << text;
 }
 
+TEST(Report, TextSaysHowLongTheStepWaitedForAPlan) {
+  StepReport report = example();
+  report.step_seconds = 2;
+  report.planning_seconds = 0.015;
+  EXPECT_EQ(to_text(report).find("waiting for a plan"), std::string::npos);
+  report.planning_seconds = 1.5;
+  EXPECT_NE(to_text(report).find(", waiting for a plan 1.500 s\n"), std::string::npos) << to_text(report);
+}
+
 TEST(Report, AJsonReadsBack) {
   const StepReport report = example();
   const StepReport read = report_from_json(to_json(report));

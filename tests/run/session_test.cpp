@@ -275,17 +275,51 @@ TEST(Session, RefusalsByTheDevicesLimitNameIt) {
 }
 
 TEST(Session, AStepThatShareRefusesForAnotherReasonIsNotMeasuredAnew) {
+  for (const char* const planner : {"auto", "online"}) {
+    Net net;
+    Session session({.budget = Budget::percent(1), .planner = planner});
+    const auto run = [&] {
+      net.model->zero_grad();
+      auto step = session.step();
+      net.model->forward(net.x).pow(2).mean().backward();
+    };
+    run();
+    EXPECT_THROW(run(), BudgetError) << planner;
+    EXPECT_TRUE(session.budget_bytes()) << planner;
+    EXPECT_THROW(run(), BudgetError) << planner;
+  }
+}
+
+TEST(Session, AShareCountsInputsFromElsewhereThoughTheBaselineGrows) {
   Net net;
-  Session session({.budget = Budget::percent(1)});
-  const auto run = [&] {
+  std::vector<float> values(static_cast<size_t>(net.x.numel()), 0.5F);
+  Session session({.budget = Budget::percent(100)});
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 4; ++i) {
     net.model->zero_grad();
     auto step = session.step();
-    net.model->forward(net.x).pow(2).mean().backward();
-  };
-  run();
-  EXPECT_THROW(run(), BudgetError);
-  EXPECT_TRUE(session.budget_bytes());
-  EXPECT_THROW(run(), BudgetError);
+    const auto x = torch::from_blob(values.data(), net.x.sizes(), [](void*) {});
+    net.model->forward(x).pow(2).mean().backward();
+    kept.push_back(torch::ones({1}));
+    step.end();
+    if (i == 0) continue;  // its limit follows plain
+    EXPECT_GE(session.report().budget_bytes, session.report().plain_peak_bytes) << i;
+  }
+}
+
+TEST(Session, WhatOthersAllocateWhileAStepIsPlannedCounts) {
+  Net net;
+  at::Tensor others;
+  const int64_t budget = memory::current() + (1 << 20);
+  const Ranks ranks{.rank = 0, .gather = [&](const std::vector<int64_t>& mine) {
+                      if (!others.defined()) others = torch::empty({1 << 21}, torch::kByte);
+                      return std::vector<std::vector<int64_t>>{mine};
+                    }};
+  Session session({.budget = Budget::bytes(budget), .ranks = ranks});
+  EXPECT_THROW(session.step(), BudgetError);
+  others = torch::empty({1}, torch::kByte);
+  auto step = session.step();
+  net.model->forward(net.x.narrow(0, 0, 1));
 }
 
 TEST(Session, RefusalsOfASharesStepNameAShareThatWorks) {
