@@ -5,22 +5,24 @@
 namespace remat::memory {
 
 int Ledger::begin_step() {
-  if (enforced_limit() == INT64_MAX) {
-    reset_step();
-    return 0;
-  }
   for (int step = 1; step < kMostSteps; ++step) {
     const uint32_t bit = uint32_t{1} << step;
     if ((reserved_.fetch_or(bit) & bit) != 0) continue;
-    Peaks& peaks = peaks_[step];
-    peaks.alive = peaks.plain = peaks.without_state = 0;
-    besides_.fetch_or(bit);  // what is allocated from here on counts, and so does what is there
-    raise_to(peaks.alive, current());
-    raise_to(peaks.plain, plain_current_.load());
-    raise_to(peaks.without_state, plain_current_ - state_);
+    besides_.fetch_or(bit);
+    restart_step(step);
     return step;
   }
   return 0;
+}
+
+void Ledger::restart_step(int step) {
+  if (step == 0) return;
+  Peaks& peaks = peaks_[step];
+  peaks.alive = peaks.plain = peaks.without_state = 0;
+  // What is allocated from here on counts, and so does what is there.
+  raise_to(peaks.alive, current());
+  raise_to(peaks.plain, plain_current_.load());
+  raise_to(peaks.without_state, plain_current_ - state_);
 }
 
 void Ledger::end_step(int step) noexcept {

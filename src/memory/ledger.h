@@ -54,16 +54,22 @@ class Ledger {
   int64_t plain_peak_without_state(int step = 0) const {
     return peaks_[step].without_state.load(std::memory_order_relaxed);
   }
-  /// A step begins: its peaks are what is alive, and so is plain_current. While other steps are in progress, whose
-  /// limits are enforced, that one goes on, and peaks are kept for each. Returns the number to ask for its peaks by: 0
-  /// where it is the only one, or one of more than eight at once (whose peaks are from before they began, too).
+  /// Before a step: plain_current and all peaks of the number 0 become what is alive. While other steps are in
+  /// progress, whose limits are enforced, they go on as they are.
+  void reset_if_alone() {
+    if (enforced_limit() == INT64_MAX) reset_step();
+  }
+  /// From now on peaks are kept for one step more, beginning with what is alive. Returns the number to ask for them by:
+  /// 0, whose peaks are from before the step began, for one of more than seven at once.
   int begin_step();
+  /// Its peaks begin anew.
+  void restart_step(int step);
   /// The step that begin_step() returned `step` for has ended.
   void end_step(int step) noexcept;
   /// A parameter is updated in the middle of backward; it has been. What came meanwhile and stayed is state.
   void begin_update() noexcept;
   void end_update() noexcept;
-  /// That have begun since the last begin_step().
+  /// That have begun since the last reset_if_alone().
   int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
   /// Plain would have freed now a value that remat has evicted: plain_current -= bytes.
   void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -164,6 +170,8 @@ class MeasuredStep {
   MeasuredStep(const MeasuredStep&) = delete;
   MeasuredStep& operator=(const MeasuredStep&) = delete;
 
+  /// Begins anew.
+  void restart() { ledger_.restart_step(number_); }
   int64_t peak() const { return ledger_.step_peak(number_); }
   int64_t plain_peak() const { return ledger_.plain_peak(number_); }
   int64_t plain_peak_without_state() const { return ledger_.plain_peak_without_state(number_); }

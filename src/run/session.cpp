@@ -71,8 +71,7 @@ Step Session::step() {
   step->tape->values.verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
   step->tape->meta = impl_->options.device.is_meta();
-  step->measured.emplace(ledger);
-  impl_->eviction.measured = &*step->measured;
+  ledger.reset_if_alone();
   const int64_t baseline = ledger.current();
   const int64_t expected = baseline + impl_->adopted_by(baseline);
   const int64_t limit = impl_->limit_for(expected);
@@ -102,9 +101,11 @@ Step Session::step() {
   }
   impl_->eviction.hold_still();
   const double share = impl_->options.budget.share() / 100;
-  step->measured.emplace(ledger);  // anew: steps of other threads may have run while the plan was made
+  step->measured.emplace(ledger);
+  impl_->eviction.measured = &*step->measured;
   step->enforcement =
       ledger.enforce(step->follows_plain ? impl_->eviction.follow_plain(share, limit) : limit, impl_->eviction);
+  step->measured->restart();  // what others allocated before the limit was in force is none of the step's
   impl_->check_beginning(limit, room);
   if (traces) {
     auto trace = std::make_unique<Trace>();

@@ -28,7 +28,7 @@ class Adoption : public testing::Test {
   void SetUp() override {
     start_accounting();
     ledger_.reset_peak();
-    ledger_.begin_step();
+    ledger_.reset_if_alone();
     base_ = ledger_.current();
   }
   void adopt(const at::Tensor& tensor) { ledger_.adopt(*tensor.storage().unsafeGetStorageImpl()); }

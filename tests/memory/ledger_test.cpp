@@ -20,7 +20,7 @@ class LedgerTest : public testing::Test {
   void SetUp() override {
     start_accounting();
     ledger_.reset_peak();
-    ledger_.begin_step();
+    ledger_.reset_if_alone();
     base_ = ledger_.current();
   }
   static at::Tensor bytes(int64_t count) { return torch::empty({count}, torch::kByte); }
@@ -34,7 +34,7 @@ TEST_F(LedgerTest, PlainFollowsCurrentWhereNothingIsFrozen) {
   bytes(5000);
   EXPECT_EQ(ledger_.plain_current(), base_ + 1000);
   EXPECT_EQ(ledger_.plain_peak(), base_ + 6000);
-  ledger_.begin_step();
+  ledger_.reset_if_alone();
   EXPECT_EQ(ledger_.plain_peak(), base_ + 1000);
 }
 
@@ -45,7 +45,7 @@ TEST_F(LedgerTest, ThePeakOfAStepIsNotTheUsers) {
   EXPECT_EQ(ledger_.peak(), base_);
   EXPECT_EQ(ledger_.step_peak(), base_ + 5000);
   bytes(7000);
-  ledger_.begin_step();
+  ledger_.reset_if_alone();
   EXPECT_EQ(ledger_.peak(), base_ + 7000);
   EXPECT_EQ(ledger_.step_peak(), base_);
 }
@@ -54,7 +54,7 @@ TEST_F(LedgerTest, AStepThatBeginsInAnothersTakesNothingFromIt) {
   FakeReclaimer reclaimer;
   const auto other = ledger_.enforce(base_ + 100'000, reclaimer);
   bytes(5000);
-  ledger_.end_step(ledger_.begin_step());
+  ledger_.reset_if_alone();
   EXPECT_EQ(ledger_.step_peak(), base_ + 5000);
   EXPECT_EQ(ledger_.plain_peak(), base_ + 5000);
 }
@@ -101,7 +101,7 @@ TEST_F(LedgerTest, StateOfAnOptimizerIsLeftOutOfOnePeak) {
   EXPECT_EQ(ledger_.plain_peak_without_state(), base_ + 1600);
   EXPECT_EQ(ledger_.updates(), 2);
   ledger_.begin_update();
-  ledger_.begin_step();
+  ledger_.reset_if_alone();
   bytes(100);
   ledger_.end_update();  // it began before the step
   EXPECT_EQ(ledger_.updates(), 0);
