@@ -8,7 +8,7 @@ int Ledger::begin_step() {
   for (int step = 1; step < kMostSteps; ++step) {
     const uint32_t bit = uint32_t{1} << step;
     if ((reserved_.fetch_or(bit) & bit) != 0) continue;
-    besides_.fetch_or(bit);
+    measured_.fetch_or(bit);
     restart_step(step);
     return step;
   }
@@ -27,7 +27,7 @@ void Ledger::restart_step(int step) {
 
 void Ledger::end_step(int step) noexcept {
   const uint32_t bit = uint32_t{1} << step;
-  besides_.fetch_and(~bit);
+  measured_.fetch_and(~bit);
   reserved_.fetch_and(~bit);
 }
 

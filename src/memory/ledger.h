@@ -132,7 +132,7 @@ class Ledger {
     reset_to(peaks_[0].without_state, plain_current_);
   }
   /// In a child after a fork: the steps are the parent's.
-  void forget_steps() noexcept { besides_ = reserved_ = 0; }
+  void forget_steps() noexcept { measured_ = reserved_ = 0; }
 
  private:
   struct Peaks {
@@ -141,18 +141,18 @@ class Ledger {
   static constexpr int kMostSteps = 8;
 
   virtual void reset_step() = 0;
-  /// Calls visit() for the peaks of each step in progress.
+  /// Calls visit() for the peaks of each number in use.
   template <class Visit>
   void for_each_step(Visit visit) noexcept {
     visit(peaks_[0]);
-    for (uint32_t steps = besides_.load(std::memory_order_relaxed); steps != 0; steps &= steps - 1) {
+    for (uint32_t steps = measured_.load(std::memory_order_relaxed); steps != 0; steps &= steps - 1) {
       visit(peaks_[static_cast<size_t>(std::countr_zero(steps))]);
     }
   }
 
-  std::array<Peaks, kMostSteps> peaks_;
-  std::atomic<uint32_t> besides_{0};   ///< a bit for each step in progress that began beside others
-  std::atomic<uint32_t> reserved_{0};  ///< the same, from before its peaks are set
+  std::array<Peaks, kMostSteps> peaks_;  ///< by number; 0: since the last reset_if_alone()
+  std::atomic<uint32_t> measured_{0};    ///< a bit for each number whose peaks are kept
+  std::atomic<uint32_t> reserved_{0};    ///< the same, from before they are until after
   std::atomic<int64_t> plain_current_{0}, updates_{0}, state_{0};
   // Of the update in progress: what was alive before it, and its own peak, both without the state that is there
   // already.

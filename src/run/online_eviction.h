@@ -50,7 +50,7 @@ class OnlineEviction final : public memory::Reclaimer {
 
   /// Bytes alive when the step began.
   int64_t baseline = 0;
-  /// Of the step in force: outlives it.
+  /// Of the step in force; destroyed after its limit.
   const memory::MeasuredStep* measured = nullptr;
   /// What earlier steps of the session tell about the one in progress, for refusals: asked with what of it is recorded,
   /// or with null where it has not begun.
