@@ -207,12 +207,11 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
   return std::max(so_far + of_step / kPartAhead, limit + 1);
 }
 
-/// For messages: `bytes` in the words of a budget that is a share; empty where the budget is none, or needs above 100
-/// %.
+/// For messages: the whole percentage that gives `bytes`; empty where the budget is no share, or 100 % are too few.
 std::string OnlineEviction::or_percentage(int64_t bytes) const {
-  if (!share_of || *share_of <= 0 || bytes > baseline + *share_of) return "";
+  if (!share_of || *share_of <= 0 || bytes <= baseline || bytes > baseline + *share_of) return "";
   const double percentage = std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of));
-  return " or " + std::to_string(static_cast<int>(percentage)) + "%";
+  return " or " + Budget::percent(percentage).to_string();
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
