@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <memory>
 #include <optional>
 
+#include "cli/budget_refusal.h"
 #include "cli/comparison.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
@@ -46,13 +48,17 @@ class Turns {
     while (next(plain) && plain.size() < kStepsAhead) step_plain();
     if (interrupted() != 0) return;
     budget = cli::budget_bytes(asked, plain);
-    TrainingProcess remat_process("the budgeted training", {.settings = settings_,
-                                                            .data = data_,
-                                                            .budget = budget > 0 ? Budget::bytes(budget) : Budget(),
-                                                            .fingerprints = true});
-    while (next(remat)) {
-      if (plain.size() == remat.size()) step_plain();
-      if (interrupted() == 0) step_remat(remat_process);
+    try {
+      const auto process = begin(budget > 0 ? Budget::bytes(budget) : Budget());
+      while (next(remat)) {
+        if (plain.size() == remat.size()) step_plain();
+        if (interrupted() == 0) step_remat(*process);
+      }
+    } catch (const BudgetError& refusal) {
+      if (remat.size() >= kFirstSteps) throw;
+      throw with_smallest_budget(refusal, settings_, [this](const Budget& other) {
+        return [process = std::shared_ptr(begin(other))] { return process->step(); };
+      });
     }
     progress_.finish();
   }
@@ -65,6 +71,12 @@ class Turns {
  private:
   bool next(const std::vector<StepResult>& results) const {
     return interrupted() == 0 && std::ssize(results) < settings_.steps;
+  }
+
+  std::unique_ptr<TrainingProcess> begin(const Budget& within) const {
+    return std::make_unique<TrainingProcess>(
+        "the budgeted training",
+        TrainingTask{.settings = settings_, .data = data_, .budget = within, .fingerprints = true});
   }
 
   void step_plain() {

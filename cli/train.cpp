@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/budget_refusal.h"
 #include "cli/checkpoint_file.h"
 #include "cli/checkpoint_lock.h"
 #include "cli/interrupt.h"
@@ -94,7 +95,20 @@ int run_train(const TrainSettings& settings) {
                           .checkpoint = checkpoint ? &*checkpoint : nullptr};
   if (follows) return run_following_rank(task, *place);
 
-  const auto training = begin_training(task, place);
+  const auto with_number = [&](const BudgetError& refusal) {
+    if (place) return refusal;  // the other processes have ended
+    return with_smallest_budget(refusal, settings, [&](const Budget& budget) {
+      TrainingTask other = task;
+      other.budget = budget;
+      return [training = std::shared_ptr(begin_training(other, place))] { return training->step(); };
+    });
+  };
+  std::unique_ptr<ModelTraining> training;
+  try {
+    training = begin_training(task, place);
+  } catch (const BudgetError& refusal) {
+    throw with_number(refusal);
+  }
   print_header(settings, *data, *training);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(training->steps_done()));
   // What follows the last step may be wanted still: that of a run that was interrupted there.
@@ -113,8 +127,14 @@ int run_train(const TrainSettings& settings) {
   const auto save_state = [&](const std::string& path) {
     training->write(Output::kCheckpoint, path, about_checkpoint(settings, *data, training->steps_done()));
   };
-  run_saved_steps(*training, settings, "train", results, save_state,
-                  [&](const StepResult& result) { ignored_plan.look_at(result); });
+  try {
+    run_saved_steps(*training, settings, "train", results, save_state,
+                    [&](const StepResult& result) { ignored_plan.look_at(result); });
+  } catch (const BudgetError& refusal) {
+    if (results.size() >= kFirstSteps) throw;
+    training.reset();  // its memory is for the trials
+    throw with_number(refusal);
+  }
 
   bool stopped = training->steps_done() < settings.steps;
   auto path = settings.checkpoint;

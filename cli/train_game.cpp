@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "cli/budget_refusal.h"
 #include "cli/checkpoint_file.h"
 #include "cli/game_training.h"
 #include "cli/interrupt.h"
@@ -36,13 +37,18 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   const auto budget = asked.plain ? std::nullopt : std::optional(Budget::parse(asked.budget));
   std::optional<CheckpointReader> checkpoint;
   if (asked.resume) checkpoint.emplace(asked.checkpoint);
-  GameTraining training(asked, budget);
   auto settings = asked;
-  settings.batch = training.batch();
-  if (checkpoint) {
-    check_continues(checkpoint->about(), settings);
-    training.load(*checkpoint);
-  }
+  const auto begin = [&](const std::optional<Budget>& within) {
+    auto training = std::make_unique<GameTraining>(asked, within);
+    settings.batch = training->batch();
+    if (checkpoint) {
+      check_continues(checkpoint->about(), settings);
+      training->load(*checkpoint);
+    }
+    return training;
+  };
+  auto own = begin(budget);
+  GameTraining& training = *own;
   std::printf("%s, %s parameters, %s, %s\n", settings.model.kind.c_str(),
               format_count(training.parameter_count().all).c_str(), settings.game.c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
@@ -58,9 +64,17 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   const auto save_state = [&](const std::string& path) {
     training.save(path, about_checkpoint(settings, training.steps_done()));
   };
-  run_saved_steps(training, settings, label, results, save_state, [&](const StepResult&) {
-    if (!training.returns().empty()) label = "return " + recent_return(training.returns());
-  });
+  try {
+    run_saved_steps(training, settings, label, results, save_state, [&](const StepResult&) {
+      if (!training.returns().empty()) label = "return " + recent_return(training.returns());
+    });
+  } catch (const BudgetError& refusal) {
+    if (results.size() >= kFirstSteps) throw;
+    own.reset();  // its memory is for the trials
+    throw with_smallest_budget(refusal, settings, [&](const Budget& other) {
+      return [training = std::shared_ptr(begin(other))] { return training->step(); };
+    });
+  }
   const bool stopped = training.steps_done() < settings.steps;
   std::string path = settings.checkpoint;
   std::exception_ptr unsaved;

@@ -226,7 +226,8 @@ void check_model_fits(const ModelSettings& settings, const Budget& budget, int64
   }
   if (budget.kind() == Budget::Kind::kBytes && step > budget.byte_count()) {
     throw BudgetError("[train] " + model + format_exact_bytes(step) + gradients + "; the budget is " +
-                          format_exact_bytes(budget.byte_count()) + "; give a larger one, or " + smaller,
+                          format_exact_bytes(budget.byte_count()) + "; " + std::string(kLargerBudget) + ", or " +
+                          smaller,
                       budget.byte_count(), step, std::nullopt);
   }
 }

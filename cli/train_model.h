@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <remat/budget.h>
 
@@ -40,6 +41,9 @@ void save_model(const ModelSettings& settings, const data::Labels& labels, const
 /// The same of what LoRA has trained alone.
 void save_adapter(const ModelSettings& settings, const data::Labels& labels, const zoo::Model& model,
                   const std::string& to);
+
+/// What the BudgetError of check_model_fits() advises: it does not know which budget would do.
+inline constexpr std::string_view kLargerBudget = "give a larger one";
 
 /// Throws Error where parameters, gradients and the state of AdamW alone take more than `machine_bytes`, BudgetError
 /// where parameters and gradients do not fit a `budget` in bytes (with LoRA both of the frozen weights alone): before

@@ -1,4 +1,5 @@
-// remat/fit.h -- the largest size of a step that fits a budget, plainly and with remat: a batch, a length, a depth.
+// remat/fit.h -- the largest size of a step that fits a budget, plainly and with remat: a batch, a length, a depth; and
+// the smallest budget that fits a training.
 //
 // Steps of a few small sizes are recorded; their graphs tell what any other size takes. What that predicts is then
 // measured, and lowered until it holds. Every run keeps to the budget, so that nothing is found by running out of
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <remat/budget.h>
 #include <remat/graph.h>
 #include <remat/plan.h>
 
@@ -107,6 +109,16 @@ Fit fit(const FitOptions& options, const FitSteps& steps);
 /// The same by real steps alone, for comparison: from the largest size, by halves until one fits, then between that and
 /// the last that did not. Plain steps may pass the budget. Says nothing of what is worthwhile, and splits nothing.
 Fit fit_by_halving(const FitOptions& options, const FitSteps& steps);
+
+/// The first steps of a training within a budget: a session with it and all else made anew, two steps or more with the
+/// optimizer's, since its state comes to stay in its first. Returns the most bytes alive at once, over all steps.
+using TrainWithin = std::function<int64_t(const Budget& budget)>;
+
+/// The smallest budget, in bytes, that `train` stays within: it ran in it, and the number is what the smallest plan of
+/// its largest step takes, or a few percent more where other times led to other plans. `train` is first called with 1
+/// %, of which a first step takes what it needs and no more; then with what each BudgetError names. Throws the last of
+/// them where the device has less than it names, or after ten calls; and what else `train` throws.
+int64_t fit_budget(const TrainWithin& train);
 
 /// Multiples of `step` from `least` to `most`: every one up to 16 times `step`, then 8 in each doubling, so that two
 /// neighbours differ by no more than an eighth. Throws Error unless 1 <= least <= most < 2^62 and step >= 1.

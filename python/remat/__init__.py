@@ -19,7 +19,7 @@ from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.compile_blocks import compile
 from remat.errors import BudgetError, Error, InternalError
-from remat.fit import Fit, FitPoint, FitSplit, fit, fit_sizes
+from remat.fit import Fit, FitPoint, FitSplit, fit, fit_budget, fit_sizes
 from remat.operators import not_repeatable, repeatable
 from remat.optimizer_in_backward import OptimizerInBackward, optimizer_in_backward
 from remat.plan import Plan
@@ -51,6 +51,7 @@ __all__ = [
     "enable",
     "find_blocks",
     "fit",
+    "fit_budget",
     "fit_sizes",
     "keep",
     "list_planners",

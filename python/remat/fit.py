@@ -1,5 +1,5 @@
-"""The largest batch, length or depth that fits a budget, and whether it is worth its time. Steps run on the thread that
-asks."""
+"""The largest batch, length or depth that fits a budget, and whether it is worth its time; the smallest budget that fits
+a training. Steps run on the thread that asks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from remat.plan import Plan
 from remat.session import Session, device_of
 
 Step = Callable[[], object]
+_MOST_CALLS = 10  # of fit_budget(), as in src/plan/fit_budget.cpp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +196,55 @@ def fit(
         runner.run,
     )
     return _fit_of(text, table)
+
+
+def fit_budget(train: Callable[[int | str], int]) -> int:
+    """The smallest budget, in bytes, that a training stays within::
+
+        def train(budget):
+            model, optimizer = make_training()
+            session, peak = remat.Session(budget), 0
+            for x, y in batches[:3]:
+                with session.step():
+                    loss_of(model(x), y).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                peak = max(peak, session.report().peak_bytes)
+            return peak
+
+        smallest = remat.fit_budget(train)
+
+    The training ran in it, and it is what the smallest plan of the largest step takes, or a few percent more where other
+    times led to other plans. ``train`` is first called with ``"1%"``, of which a first step takes what it needs and no
+    more; then with the number of each BudgetError.
+
+    Args:
+        train: runs the first steps of a training within a budget, and returns the most bytes alive at once, over all
+            steps. A model, an optimizer and a session are made anew each time, and two steps or more are taken: an
+            optimizer's state comes to stay in the first.
+
+    Raises the last BudgetError where the device has less than it names, or after ten calls. What `train` raises
+    otherwise is handed on.
+    """
+    if not callable(train):
+        raise Error(f"[fit] train is {train!r}; give a function of a budget that runs steps and returns their peak")
+    budget: int | str = "1%"
+    for calls in range(1, _MOST_CALLS + 1):
+        gc.collect()  # what an earlier call left in cycles would count
+        try:
+            peak = train(budget)
+        except BudgetError as error:
+            of_device = isinstance(budget, int) and error.budget_bytes < budget
+            if of_device or calls == _MOST_CALLS or error.needed_bytes is None:
+                raise
+            budget = error.needed_bytes
+            continue
+        if isinstance(budget, int):
+            return budget
+        if isinstance(peak, bool) or not isinstance(peak, int) or peak < 1:
+            raise Error(f"[fit] train({budget!r}) returned {peak!r}; return the most bytes alive in its steps")
+        budget = peak
+    raise AssertionError("the last call returns or raises")
 
 
 def _bytes_of(budget: int | str | None) -> int:

@@ -253,8 +253,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {
     message +=
-        "or less work per step; what comes later in the step is not known yet and may take more: run one without a "
-        "budget, then min_budget_bytes() says what it takes";
+        "or less work per step; what comes later in the step is not known yet and may take more: fit_budget() tries "
+        "until it has the smallest that works";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
   const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();

@@ -281,19 +281,6 @@ TEST_F(CommandTest, AModelTooLargeForTheMachineIsNotBuilt) {
   expect_failure(train({"--layers", "1000000000000"}), 2, "--layers: '1000000000000' is not a number from 1 to 100000");
 }
 
-TEST_F(CommandTest, ABudgetThatIsTooSmallHasItsOwnCodeAndLosesNothing) {
-  expect_failure(train({"--steps", "2", "--budget", "1kB"}), 3, "[");
-  const auto in_a_step = train({"--steps", "2", "--budget", "500kB"});
-  expect_failure(in_a_step, 3, "[budget] ");
-  EXPECT_TRUE(
-      holds(in_a_step.err,
-            ") or more (what comes later in a first step is not known yet), or lower --batch; no budget below "));
-  EXPECT_EQ(in_a_step.err.find("()"), std::string::npos) << "no calls of the library's: " << in_a_step.err;
-  EXPECT_EQ(train({"--steps", "2", "--checkpoint", "a.ckpt"}).code, 0);
-  expect_failure(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume", "--budget", "1kB"}), 3, "[");
-  EXPECT_EQ(train({"--steps", "4", "--checkpoint", "a.ckpt", "--resume"}).code, 0);
-}
-
 TEST_F(CommandTest, ADivergedLossStopsTheRun) {
   expect_failure(train({"--steps", "50", "--lr", "1000", "--model", "mlp"}), 1, "lower --lr");
 }
@@ -316,10 +303,6 @@ TEST_F(CommandTest, ComparePrintsATableAndFindsEqualBits) {
   EXPECT_TRUE(result.at("bit_identical"));
   EXPECT_LE(result.at("remat").at("peak_bytes"), result.at("budget_bytes"));
   EXPECT_LT(result.at("remat").at("peak_bytes"), result.at("plain").at("peak_bytes"));
-}
-
-TEST_F(CommandTest, CompareWithTooSmallABudgetSaysSo) {
-  expect_failure(run(with_model("compare", {"--steps", "2", "--budget", "1kB"})), 3, "[");
 }
 
 // The steps of the second training begin while the first still has some to take.
@@ -349,8 +332,7 @@ TEST_F(CommandTest, CompareOfOneStepHasABudgetToo) {
 TEST_F(CommandTest, AnErrorInOneOfTheProcessesOfCompareEndsBoth) {
   expect_failure(run(with_model("compare", {"--steps", "50", "--lr", "1000", "--model", "mlp"})), 1, "lower --lr");
   const auto outcome = run(with_model("compare", {"--steps", "4", "--budget", "2%"}));
-  expect_failure(outcome, 3,
-                 ") or more (what comes later in a first step is not known yet), or lower --batch; no budget below ");
+  expect_failure(outcome, 3, ") or more, or lower --batch; no budget below ");
   EXPECT_EQ(outcome.err.find("()"), std::string::npos) << "no calls of the library's: " << outcome.err;
 }
 

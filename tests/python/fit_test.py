@@ -180,3 +180,52 @@ def test_sizes():
     assert remat.fit_sizes(10, 100, 32) == [32, 64, 96]
     with pytest.raises(remat.Error, match="there are no sizes from 5 to 4"):
         remat.fit_sizes(5, 4)
+
+
+class TestFitBudget:
+    """The smallest budget, tried."""
+
+    @staticmethod
+    def train(budget, steps=4):
+        torch.manual_seed(0)
+        model = blocks(norm=True)
+        optimizer = torch.optim.AdamW(model.parameters())
+        session, peak = remat.Session(budget, device="cpu"), 0
+        for _ in range(steps):
+            x = torch.randn(256, 64)
+            with session.step():
+                model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            peak = max(peak, session.report().peak_bytes)
+        return peak
+
+    def test_is_the_smallest_that_works(self):
+        smallest = remat.fit_budget(self.train)
+        assert self.train(smallest, 12) <= smallest
+        with pytest.raises(remat.BudgetError):
+            self.train(smallest - smallest // 20)
+
+    def test_what_train_raises_is_handed_on(self):
+        with pytest.raises(KeyError):
+            remat.fit_budget(lambda budget: {}[budget])
+
+    @pytest.mark.parametrize("returned", [None, True, 0, "12", 1.5])
+    def test_a_peak_that_is_none_is_refused(self, returned):
+        with pytest.raises(remat.Error, match="train"):
+            remat.fit_budget(lambda budget: returned)
+
+    def test_arguments_are_checked(self):
+        with pytest.raises(remat.Error, match="give a function"):
+            remat.fit_budget("40%")
+
+    def test_a_device_with_less_ends_the_search(self):
+        smallest, calls = remat.fit_budget(self.train), []
+        before = remat.memory.limit("cpu")
+        remat.memory.set_limit(smallest - smallest // 5, "cpu")
+        try:
+            with pytest.raises(remat.BudgetError):
+                remat.fit_budget(lambda budget: (calls.append(budget), self.train(budget))[1])
+        finally:
+            remat.memory.set_limit(before, "cpu")
+        assert len(calls) < 6
