@@ -1,9 +1,9 @@
 #include "pretrained/staged_files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <ranges>
 #include <utility>
 
 #include <remat/error.h>
@@ -22,7 +22,7 @@ StagedFiles::StagedFiles(fs::path directory) : directory_(std::move(directory)) 
     make(directory_);
   } catch (...) {  // there is no destructor yet
     std::error_code ignored;
-    for (const auto& made : made_ | std::views::reverse) fs::remove(made, ignored);
+    std::for_each(made_.rbegin(), made_.rend(), [&](const auto& made) { fs::remove(made, ignored); });
     throw;
   }
 }
@@ -31,7 +31,7 @@ StagedFiles::~StagedFiles() {
   files_.clear();  // removes the parts
   if (committed_) return;
   std::error_code ignored;
-  for (const auto& made : made_ | std::views::reverse) fs::remove(made, ignored);  // only if empty
+  std::for_each(made_.rbegin(), made_.rend(), [&](const auto& made) { fs::remove(made, ignored); });  // only if empty
 }
 
 void StagedFiles::make(const fs::path& directory) {

@@ -50,7 +50,7 @@ void trim_cache(int64_t most) noexcept {
 
 bool owns(const void* address) noexcept { return arena().owns(address); }
 
-void lock_blocks() { arena().mutex().lock(); }
-void unlock_blocks() { arena().mutex().unlock(); }
+void lock_blocks() REMAT_UNCHECKED { arena().mutex().lock(); }
+void unlock_blocks() REMAT_UNCHECKED { arena().mutex().unlock(); }
 
 }  // namespace remat::memory

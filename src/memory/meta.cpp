@@ -77,6 +77,7 @@ class MetaAllocator final : public c10::Allocator {
     auto* const block = new Block{static_cast<int64_t>(bytes)};
     ledger().allocated(block->bytes);
     tell_allocated(c10::kMeta, block, block->bytes);
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter's
     return {block, block, &release_block, c10::kMeta};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release_block; }

@@ -29,7 +29,7 @@ class Extrapolation {
   double operator()(At at) const {
     const size_t last = count_ - 1;
     if (count_ == 1) return static_cast<double>(at(0)) * proportion_;
-    const double y0 = static_cast<double>(at(last)), y1 = static_cast<double>(at(last - 1));
+    const auto y0 = static_cast<double>(at(last)), y1 = static_cast<double>(at(last - 1));
     const double slope = (y0 - y1) / first_;
     const double line = y0 + slope * ahead_;
     if (count_ < 3) return line;

@@ -183,9 +183,9 @@ class Search {
     int64_t place =
         largest_where([&](int64_t each) { return each < size(largest_) && is_worth_it(point_of(each)); }, good);
     for (int round = 0; round < kRounds && place > good && place < bad; ++round) {
-      if (!options_.predict_only && !measure(place, FitMode::kRemat)) {
-        bad = place;
-      } else if (const FitPoint here = point(place, false); is_worth_it(here)) {
+      const bool fits = options_.predict_only || measure(place, FitMode::kRemat);
+      const auto here = fits ? std::optional(point(place, false)) : std::nullopt;
+      if (here && is_worth_it(*here)) {
         good = place;
         result_.worthwhile = here;
       } else {

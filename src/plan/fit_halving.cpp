@@ -17,7 +17,7 @@ std::optional<FitPoint> by_halving(const std::vector<int64_t>& sizes,
   auto good = sizes.begin(), bad = sizes.end();  // all before `good` fit, none from `bad` on does
   for (auto tried = sizes.end() - 1;;) {
     if (auto point = fits(*tried)) {
-      best = std::move(point);
+      best = point;
       good = tried + 1;
     } else {
       bad = tried;

@@ -69,7 +69,7 @@ class IncrementalSimulator {
   /// The states for the machine: loads that of a value at its first use in a section.
   struct States {
     IncrementalSimulator* owner;
-    ValueState& operator[](int32_t value) { return owner->state_of(value); }
+    ValueState& operator[](int32_t value) const { return owner->state_of(value); }
   };
 
   ValueState& state_of(int32_t value) {
@@ -78,7 +78,7 @@ class IncrementalSimulator {
   }
   void load(int32_t value);
   const ValueState& before(int32_t value, uint32_t section) const;
-  void try_section(uint32_t section);
+  void try_section(uint32_t index);
   void compare(int32_t value, uint32_t section);
   void wake(int32_t value, int64_t after);
 

@@ -62,6 +62,7 @@ std::vector<Action> read_actions(const JsonRecord& plan) {
   std::vector<std::string> names;
   for (const auto& [name, list] : recompute.items()) names.push_back(name);
   std::vector<const char*> fields;
+  fields.reserve(names.size());
   for (const std::string& name : names) fields.push_back(name.c_str());
   const JsonRecord times(recompute, {kDocument, "actions.recompute"}, fields);
 

@@ -100,13 +100,13 @@ Plan make_plan(const Graph& graph, int64_t budget_bytes, std::string_view planne
   throw Error("[plan] there is no planner \"" + std::string(planner) + "\"; there are " + names);
 }
 
-std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& given, PlannerOptions options) {
+std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& budgets, PlannerOptions options) {
   check_sound(graph);
-  std::vector<int64_t> budgets;
-  for (const int64_t budget : given) budgets.push_back(std::max<int64_t>(0, budget));
-  const planners::ParetoFront front = planners::plans_of_curve(graph, budgets, options);
+  std::vector<int64_t> wanted = budgets;
+  for (int64_t& budget : wanted) budget = std::max<int64_t>(0, budget);
+  const planners::ParetoFront front = planners::plans_of_curve(graph, wanted, options);
   std::vector<Plan> plans;
-  for (const int64_t budget : budgets) {
+  for (const int64_t budget : wanted) {
     const auto* const point = front.within(budget);
     if (point != nullptr) plans.push_back(finished_plan(graph, budget, "auto", point->actions));
   }

@@ -19,9 +19,9 @@ bool OperatorTrial::is_due(const OperatorInfo& info) {
   return info.trials.fetch_add(1, std::memory_order_relaxed) < kTrials;
 }
 
-OperatorTrial::OperatorTrial(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
-  may_alias_ =
-      std::ranges::any_of(info.handle.schema().returns(), [](const auto& r) { return r.alias_info() != nullptr; });
+OperatorTrial::OperatorTrial(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs)
+    : may_alias_(std::ranges::any_of(info.handle.schema().returns(),
+                                     [](const auto& r) { return r.alias_info() != nullptr; })) {
   std::vector<const c10::StorageImpl*> written;
   for (const auto position : info.written) {
     for_each_tensor(inputs[position], [&](const at::Tensor& t) {

@@ -37,7 +37,7 @@ class OperatorTrial {
     uint64_t checksum = 0;
   };
   std::vector<Input> inputs_;
-  bool may_alias_ = false;
+  bool may_alias_;
 };
 
 }  // namespace remat

@@ -1,7 +1,6 @@
 #include "record/policy_scopes.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "record/tensor_view.h"
@@ -54,16 +53,16 @@ void PolicyScopes::close(Id id) {
 }
 
 void PolicyScopes::enter_module(c10::ArrayRef<const c10::IValue> inputs) {
-  for (Scope& scope : scopes_ | std::views::reverse) {
-    if (scope.modules == nullptr) return;  // a user's scope inside decides
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (scope->modules == nullptr) return;  // a user's scope inside decides
     // One that reads no parameter goes on with what the last module made.
-    if (const ModulePlace* const place = scope.modules->find(inputs)) scope.place = *place;
+    if (const ModulePlace* const place = scope->modules->find(inputs)) scope->place = *place;
   }
 }
 
 const Policy::Rules* PolicyScopes::rules() const {
-  for (const Scope& scope : scopes_ | std::views::reverse) {
-    if (scope.place.rules != nullptr) return scope.place.rules.get();
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (scope->place.rules != nullptr) return scope->place.rules.get();
   }
   return nullptr;
 }

@@ -171,7 +171,7 @@ class Page {
 
   /// [operator's name, planned times, planned seconds, measured times, measured seconds]
   json replayed() const {
-    struct Row {
+    struct Row {  // NOLINT(bugprone-exception-escape): json's constructor
       PlanCosts::Cost planned;
       json times, seconds;
     };
