@@ -12,7 +12,7 @@ namespace remat::cli {
 /// that is left then holds nothing. Where the file system has no locks, or nothing can be written, nothing is held.
 class CheckpointLock {
  public:
-  /// Throws Error where another run holds it.
+  /// Throws Error where another run holds it. Removes what runs that were killed left beside it, half written.
   explicit CheckpointLock(const std::string& path);
   ~CheckpointLock();
   CheckpointLock(const CheckpointLock&) = delete;

@@ -372,6 +372,7 @@ TEST_F(CommandTest, ARunThatWasKilledHoldsNoCheckpoint) {
       train({"--steps", "100000", "--checkpoint", "a.ckpt"}, {.signal_after = "train      2/", .signal = SIGKILL});
   EXPECT_EQ(killed.code, 1000 + SIGKILL);
   EXPECT_TRUE(exists("a.ckpt.lock"));
+  for (const auto* unfinished : {"a.ckpt.part-123", "a.ckpt.part-123-1"}) directory_.write(unfinished, "half");
   EXPECT_EQ(train({"--steps", "1", "--checkpoint", "a.ckpt"}).code, 0);
   EXPECT_EQ(directory_.names(), (Words{"a.ckpt", "text"}));
 }
