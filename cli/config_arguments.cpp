@@ -1,7 +1,10 @@
 #include "cli/config_arguments.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +12,11 @@
 #include "cli/options.h"
 
 namespace remat::cli {
+namespace {
+
+constexpr auto kExample = "write {\"layers\": 12, ...}";
+
+}  // namespace
 
 std::vector<std::string> config_arguments(const std::string& path) {
   if (std::filesystem::is_directory(path)) throw UsageError("[config] '" + path + "' is a directory; give a file");
@@ -21,11 +29,18 @@ std::vector<std::string> config_arguments(const std::string& path) {
     if (!names.insert(name.get<std::string>()).second) named_twice = name.get<std::string>();
     return true;
   };
-  const auto json = nlohmann::json::parse(file, on_event, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (!json.is_object()) {
-    throw UsageError("[config] '" + path + "' is not a JSON object, or has a number that is too large; write " +
-                     "{\"layers\": 12, ...}");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  } catch (const nlohmann::json::parse_error& error) {
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size()));
+    throw UsageError("[config] '" + path + "' line " + std::to_string(1 + std::count(text.begin(), end, '\n')) +
+                     " is not JSON; " + kExample);
+  } catch (const nlohmann::json::exception&) {
+    throw UsageError("[config] '" + path + "' has a number that is too large; " + kExample);
   }
+  if (!json.is_object()) throw UsageError("[config] '" + path + "' is not a JSON object; " + kExample);
   if (!named_twice.empty()) {
     throw UsageError("[config] '" + named_twice + "' stands twice in '" + path + "'; keep one of them");
   }

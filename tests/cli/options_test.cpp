@@ -199,7 +199,10 @@ TEST(OptionsTest, AConfigFileIsCheckedLikeTheCommandLine) {
   EXPECT_TRUE(test::holds(error(R"({"config": "other.json"})"), "names another config file"));
   EXPECT_TRUE(test::holds(error(R"({"layers": [3]})"), "'layers' in"));
   EXPECT_TRUE(test::holds(error(R"({"layers": 3, "heads": 4, "layers": 2})"), "'layers' stands twice in '" + file));
-  EXPECT_TRUE(test::holds(error(R"({"layers": )"), "is not a JSON object"));
+  EXPECT_TRUE(test::holds(error("{\"layers\":\n"), "' line 2 is not JSON; write {"));
+  EXPECT_TRUE(test::holds(error("{\"layers\": 2,\n\"budget\": 40%,\n\"steps\": 3}"), "' line 2 is not JSON"));
+  EXPECT_TRUE(test::holds(error(""), "' line 1 is not JSON"));
+  EXPECT_TRUE(test::holds(error(R"({"lr": 1e999})"), "has a number that is too large"));
   EXPECT_TRUE(test::holds(error("[1]"), "is not a JSON object"));
   EXPECT_TRUE(test::holds(usage_error_of({"train", "--data", "t", "--config", "/no/such"}), "cannot read '/no/such'"));
 }
