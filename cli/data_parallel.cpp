@@ -10,9 +10,11 @@
 #include <torch/torch.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+
 #include "cli/gloo_group.h"
 #include "cli/rank_meeting.h"
 #include "cli/settings.h"
+#include "distributed/finished_work.h"
 
 namespace remat::cli {
 namespace {
@@ -60,23 +62,23 @@ class Connected : public DataParallel {
 
   float mean(float value) override {
     std::vector<at::Tensor> sum = {at::tensor(value)};
-    group_->allreduce(sum)->wait();
+    finish(group_->allreduce(sum));
     return sum[0].item<float>() / static_cast<float>(group_->getSize());
   }
 
   std::vector<double> sums(const std::vector<double>& values) override {
     std::vector<at::Tensor> sum = {at::tensor(values, at::kDouble)};
-    group_->allreduce(sum)->wait();
+    finish(group_->allreduce(sum));
     const auto* const first = sum[0].const_data_ptr<double>();
     return {first, first + values.size()};
   }
 
   std::string broadcast(const std::string& text) override {
     std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(text.size()), at::kLong)};
-    group_->broadcast(size)->wait();
+    finish(group_->broadcast(size));
     const auto count = static_cast<size_t>(size[0].item<int64_t>());
     std::vector<at::Tensor> bytes = {rank() == 0 ? tensor_of(text.data(), count) : empty_bytes(count)};
-    group_->broadcast(bytes)->wait();
+    finish(group_->broadcast(bytes));
     return {static_cast<const char*>(bytes[0].const_data_ptr()), count};
   }
 
@@ -84,23 +86,23 @@ class Connected : public DataParallel {
     const torch::NoGradGuard no_grad;
     for (const at::Tensor& buffer : model_.buffers()) {
       std::vector<at::Tensor> sent = {buffer};
-      group_->broadcast(sent)->wait();
+      finish(group_->broadcast(sent));
     }
   }
 
   void send(const std::vector<char>& bytes) override {
     std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(bytes.size()), at::kLong)};
-    group_->send(size, /*dstRank=*/0, kTag)->wait();
+    finish(group_->send(size, /*dstRank=*/0, kTag));
     std::vector<at::Tensor> sent = {tensor_of(bytes.data(), bytes.size())};
-    group_->send(sent, /*dstRank=*/0, kTag)->wait();
+    finish(group_->send(sent, /*dstRank=*/0, kTag));
   }
 
   std::vector<char> receive(int from) override {
     std::vector<at::Tensor> size = {at::zeros({}, at::kLong)};
-    group_->recv(size, from, kTag)->wait();
+    finish(group_->recv(size, from, kTag));
     std::vector<char> bytes(static_cast<size_t>(size[0].item<int64_t>()));
     std::vector<at::Tensor> received = {empty_bytes(bytes.size())};
-    group_->recv(received, from, kTag)->wait();
+    finish(group_->recv(received, from, kTag));
     std::memcpy(bytes.data(), received[0].const_data_ptr(), bytes.size());
     return bytes;
   }
@@ -126,7 +128,7 @@ class Replicated final : public Connected {
     const torch::NoGradGuard no_grad;
     for (const at::Tensor& parameter : model.parameters()) {
       std::vector<at::Tensor> sent = {parameter.detach()};
-      group()->broadcast(sent)->wait();
+      finish(group()->broadcast(sent));
     }
   }
 
@@ -138,13 +140,13 @@ class Replicated final : public Connected {
     for (const at::Tensor& parameter : model().parameters()) {
       if (parameter.grad().defined()) gradients.push_back(parameter.grad());
     }
-    group()->allreduce_coalesced(gradients)->wait();
+    finish(group()->allreduce_coalesced(gradients));
     for (at::Tensor& gradient : gradients) gradient.div_(group()->getSize());
   }
   void average_gradient(const at::Tensor& leaf) override {
     const torch::NoGradGuard no_grad;
     std::vector<at::Tensor> gradient = {leaf.grad()};
-    group()->allreduce(gradient)->wait();
+    finish(group()->allreduce(gradient));
     gradient[0].div_(group()->getSize());
   }
   void clip_gradients(double norm) override { torch::nn::utils::clip_grad_norm_(model().parameters(), norm); }

@@ -13,6 +13,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "distributed/finished_work.h"
+
 namespace remat {
 namespace {
 
@@ -32,7 +34,7 @@ void empty(const at::Tensor& tensor) {
 
 constexpr int kNoBackward = -1;  // as autograd numbers the absence of a backward pass
 
-void check(const std::vector<at::Tensor>& parameters) {
+std::vector<at::Tensor> checked(std::vector<at::Tensor> parameters) {
   const auto refuse = [](size_t index, const std::string& what) {
     throw Error(
         "[sharding] parameter " + std::to_string(index) + " " + what +
@@ -58,20 +60,19 @@ void check(const std::vector<at::Tensor>& parameters) {
       if (parameter.is_alias_of(parameters[k])) refuse(i, "has the storage of parameter " + std::to_string(k));
     }
   }
+  return parameters;
 }
 
 }  // namespace
 
 struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
   Impl(std::vector<at::Tensor> given, c10::intrusive_ptr<c10d::ProcessGroup> processes)
-      : parameters(std::move(given)), group(std::move(processes)) {
-    check(parameters);
-    trained = parameters[0].requires_grad();
+      : parameters(checked(std::move(given))), group(std::move(processes)), trained(parameters[0].requires_grad()) {
     const c10::NoGradGuard no_grad;
     for (const at::Tensor& parameter : parameters) scalars += parameter.numel();
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter; });
     std::vector<at::Tensor> sent = {all};
-    group->broadcast(sent)->wait();
+    finish(group->broadcast(sent));
     shard = all.narrow(0, group->getRank() * shard_size(), shard_size()).clone().set_requires_grad(trained);
     for (const at::Tensor& parameter : parameters) empty(parameter);
   }
@@ -98,7 +99,7 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     const c10::NoGradGuard no_grad;
     at::Tensor all = at::empty({padded()}, shard.options().requires_grad(false));
     at::Tensor part = shard.detach();
-    group->all_gather_single(all, part)->wait();
+    finish(group->all_gather_single(all, part));
     const char* next = static_cast<const char*>(all.const_data_ptr());
     for (const at::Tensor& parameter : parameters) {
       fill(parameter, next);
@@ -158,8 +159,10 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
     if (!trained) return;
     at::Tensor all = flat([](const at::Tensor& parameter) { return parameter.grad(); });
     for (const at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
-    at::Tensor mean = at::empty({shard_size()}, all.options());
-    group->reduce_scatter_single(mean, all)->wait();
+    // Gloo scatters what it has reduced in a copy of the whole, which its own thread frees some time later.
+    std::vector<at::Tensor> reduced = {all};
+    finish(group->allreduce(reduced));
+    const at::Tensor mean = all.narrow(0, group->getRank() * shard_size(), shard_size()).clone();
     mean.div_(group->getSize());
     at::Tensor& gradient = shard.mutable_grad();
     if (gradient.defined()) {
@@ -183,8 +186,8 @@ struct ShardedParameters::Impl : std::enable_shared_from_this<Impl> {
 
   std::vector<at::Tensor> parameters;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+  bool trained;
   int64_t scalars = 0;
-  bool trained = true;
   at::Tensor shard;
   bool whole = false;
   bool held = false;  ///< whole until free() is called
