@@ -64,10 +64,10 @@ Pictures read_idx(const NamedContents& pictures, const NamedContents& labels) {
     refuse_file(labels.path, "has " + std::to_string(count) + " labels, and '" + pictures.path + "' has " +
                                  std::to_string(sizes[0]) + " pictures; give files that belong together");
   }
-  const auto pixels = pictures.contents.substr(4 * 4);
+  const auto pixels = pictures.contents.substr(size_t{4} * 4);
   Pictures result{.channels = 1, .height = sizes[1], .width = sizes[2], .pixels = {}, .classes = {}};
   result.pixels.assign(pixels.begin(), pixels.end());
-  for (const char label : labels.contents.substr(2 * 4)) {
+  for (const char label : labels.contents.substr(size_t{2} * 4)) {
     const auto number = static_cast<uint8_t>(label);
     check_class(labels, static_cast<int64_t>(result.classes.size()), number, kMnistClasses);
     result.classes.push_back(number);

@@ -16,6 +16,11 @@ struct Weights {
   std::vector<int32_t> weights;
 };
 
+/// As Pillow rounds.
+int64_t nearest(double number) {
+  return static_cast<int64_t>(number + 0.5);  // NOLINT(bugprone-incorrect-roundings)
+}
+
 /// Of the new pixels `begin` to `begin + count`, where `from` pixels become `to`.
 std::vector<Weights> find_weights(int64_t from, int64_t to, int64_t begin, int64_t count) {
   const double scale = static_cast<double>(from) / static_cast<double>(to), reach = std::max(scale, 1.0);
@@ -23,8 +28,8 @@ std::vector<Weights> find_weights(int64_t from, int64_t to, int64_t begin, int64
   std::vector<double> exact;
   for (int64_t i = 0; i < count; ++i) {
     const double center = (static_cast<double>(begin + i) + 0.5) * scale;
-    const auto first = std::max<int64_t>(0, static_cast<int64_t>(center - reach + 0.5));
-    const auto end = std::min(from, static_cast<int64_t>(center + reach + 0.5));
+    const auto first = std::max<int64_t>(0, nearest(center - reach));
+    const auto end = std::min(from, nearest(center + reach));
     exact.clear();
     double sum = 0;
     for (int64_t old = first; old < end; ++old) {
@@ -33,7 +38,7 @@ std::vector<Weights> find_weights(int64_t from, int64_t to, int64_t begin, int64
     }
     auto& of = result[static_cast<size_t>(i)];
     of.first = first;
-    for (const double weight : exact) of.weights.push_back(static_cast<int32_t>(0.5 + weight / sum * kOne));
+    for (const double weight : exact) of.weights.push_back(static_cast<int32_t>(nearest(weight / sum * kOne)));
   }
   return result;
 }

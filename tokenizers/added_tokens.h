@@ -13,7 +13,7 @@
 namespace remat::tokenizers {
 
 struct AddedToken {
-  std::string content = "";
+  std::string content = {};
   int64_t id = 0;
   bool single_word = false;  ///< not inside of a word
   bool lstrip = false;       ///< takes the spaces before it with it

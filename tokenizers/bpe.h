@@ -17,8 +17,8 @@ struct BpeOptions {
   bool fuse_unknown = false;                                ///< neighbouring unknown characters are one unknown token
   bool byte_fallback = false;
   bool ignore_merges = false;            ///< a word that is a token is that token, whatever the merges say
-  std::string continuation_prefix = "";  ///< of tokens that do not begin a word
-  std::string end_suffix = "";           ///< of tokens that end a word
+  std::string continuation_prefix = {};  ///< of tokens that do not begin a word
+  std::string end_suffix = {};           ///< of tokens that end a word
 };
 
 class Bpe : public Model {
@@ -29,7 +29,7 @@ class Bpe : public Model {
   void add_merge(std::string_view left, std::string_view right);
 
   /// In O(n log n) of the word's length.
-  void encode_word(std::string_view word, std::vector<int64_t>& ids) const override;
+  void encode_word(std::string_view text, std::vector<int64_t>& ids) const override;
   std::optional<int64_t> unknown_id() const override { return unknown_id_; }
 
  private:

@@ -21,7 +21,7 @@ void join(Tokens& tokens, std::string_view between) {
     if (i > 0) text += between;
     text += tokens[i];
   }
-  tokens.assign(1, std::move(text));
+  tokens.assign(1, text);
 }
 
 class Spaces : public Decoder {
@@ -222,6 +222,6 @@ std::unique_ptr<Decoder> make_byte_level_decoder() { return std::make_unique<Byt
 
 std::unique_ptr<Decoder> read_decoder(const std::optional<JsonNode>& node) {
   return node ? read(*node) : std::make_unique<Spaces>();
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): the caller's
 
 }  // namespace remat::tokenizers

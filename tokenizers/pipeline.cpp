@@ -50,7 +50,7 @@ Pipeline::Pipeline(PipelineParts parts, const SpecialNames& names)
                   "the id " + std::to_string(id) + ", added around every text, is that of no token");
     }
   }
-  special_ids_ = find_special_ids(names, [this](std::string_view name) { return token_id(name); });
+  special_ids_ = find_special_ids(names, [this](std::string_view name) { return Pipeline::token_id(name); });
 }
 
 void Pipeline::check_added(const AddedToken& token) {

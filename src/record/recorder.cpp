@@ -260,7 +260,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
     if (!pending.unheld.empty() && !pending.writes.empty()) pending.repeatable = false;
-    if (pending.repeatable && generator->state.defined()) keep_generator(pending, *std::move(generator));
+    if (pending.repeatable && generator->state.defined()) keep_generator(pending, std::move(*generator));
   } catch (...) {  // no memory for a copy or a generator's state: do without them
     pending.repeatable = false;
   }

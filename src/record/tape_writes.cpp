@@ -21,6 +21,7 @@ StoragePtr copy_for_replays(const c10::StorageImpl& contents) {
 /// Each is a reference to a count, which has no public address.
 bool are_one_counter(const c10::VariableVersion& a, const c10::VariableVersion& b) {
   static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): one pointer
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 

@@ -65,7 +65,7 @@ class Hooks final : public VariableHooksInterface {
 void install_variable_hooks() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // Never destroyed: tensors may outlive static destruction.
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): never destroyed, tensors may outlive statics
     at::impl::SetVariableHooks(new Hooks(*at::impl::GetVariableHooks()));
   });
 }

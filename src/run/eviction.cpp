@@ -18,7 +18,8 @@ struct View {
   int64_t bytes(ValueId id) const { return tape.values[id].bytes; }
   int64_t packed_bytes(ValueId id) const {
     const Value& value = tape.values[id];
-    return value.packed ? value.packed->bytes() : value.bytes / (8 * value.element_bytes);  // a bit for each element
+    return value.packed ? value.packed->bytes()
+                        : value.bytes / (int64_t{8} * value.element_bytes);  // a bit for each element
   }
   OperationId producer(ValueId id) const { return tape.values[id].producer; }
   double seconds(OperationId id) const { return tape.program[id].replay_seconds(); }

@@ -17,7 +17,7 @@ void check_opaque(const at::Tensor& tensor, const TensorArgument& argument, cons
 void check_threads(const Tape& tape, const Operation& operation, const KernelSettings& settings);
 
 /// The contents of a leaf are gone.
-[[noreturn]] void refuse_lost(const Tape& tape, ValueId leaf);
+[[noreturn]] void refuse_lost(const Tape& tape, ValueId id);
 
 /// The operator was found, or declared, not repeatable after it was recorded.
 [[noreturn]] void refuse_distrusted(const OperatorInfo& info);
