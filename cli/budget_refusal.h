@@ -1,7 +1,9 @@
 // cli/budget_refusal.h -- a budget error as a user of the command can act on it: its numbers, and options to change.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <remat/budget.h>
@@ -11,6 +13,26 @@
 #include "cli/training.h"
 
 namespace remat::cli {
+
+/// Of one of the first steps, where the session does not know yet what steps take.
+class FirstStepRefusal final : public BudgetError {
+ public:
+  enum class Needed : uint8_t {
+    kGuessed,  ///< not tried, or tried in vain
+    kWorks,    ///< steps have run in a little less
+    kSmallest  ///< they were refused in a few percent less, too
+  };
+  /// `refusal` with other numbers.
+  FirstStepRefusal(const BudgetError& refusal, int64_t needed_bytes, std::optional<double> needed_percent,
+                   Needed needed)
+      : BudgetError(refusal.what(), refusal.budget_bytes(), refusal.lower_bound_bytes(), std::nullopt, needed_bytes,
+                    needed_percent),
+        needed_(needed) {}
+  Needed needed() const { return needed_; }
+
+ private:
+  Needed needed_;
+};
 
 /// The message of `error`. What the library advises are calls of its own; of a step's refusal only its first clause,
 /// what happened, is kept.
@@ -22,8 +44,11 @@ using BeginTraining = std::function<std::function<StepResult()>(const Budget& bu
 /// Of steps after so many the session knows what they take.
 inline constexpr size_t kFirstSteps = 2;
 
-/// `refusal`, of one of the first steps, with the smallest budget in which up to three steps have run: a few are tried,
-/// which standard output says. `refusal` as it is where the machine has too little memory for that, or on a signal.
-BudgetError with_smallest_budget(const BudgetError& refusal, const TrainSettings& settings, const BeginTraining& begin);
+/// Throws `refusal`, of one of the first steps, as it is where it names a percentage; else with the smallest budget in
+/// which up to three steps run, optimizer included. That is found by trying, which standard output says; a signal ends
+/// the search. `percentage_of`: of a number of bytes, where the budget was a percentage.
+[[noreturn]] void refuse_with_smallest_budget(
+    const BudgetError& refusal, const TrainSettings& settings, const BeginTraining& begin,
+    const std::function<std::optional<double>(int64_t bytes)>& percentage_of = {});
 
 }  // namespace remat::cli

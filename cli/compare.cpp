@@ -56,9 +56,12 @@ class Turns {
       }
     } catch (const BudgetError& refusal) {
       if (remat.size() >= kFirstSteps) throw;
-      throw with_smallest_budget(refusal, settings_, [this](const Budget& other) {
-        return [process = std::shared_ptr(begin(other))] { return process->step(); };
-      });
+      const auto other = [this](const Budget& within) {
+        return [process = std::shared_ptr(begin(within))] { return process->step(); };
+      };
+      const bool percent = asked.kind() == Budget::Kind::kPercent;
+      refuse_with_smallest_budget(refusal, settings_, other,
+                                  [&](int64_t bytes) { return percent ? percentage_of(bytes, plain) : std::nullopt; });
     }
     progress_.finish();
   }

@@ -48,6 +48,13 @@ int64_t budget_bytes(const Budget& budget, const std::vector<StepResult>& plain)
   return baseline + std::llround(budget.share() / 100 * static_cast<double>(peak - baseline));
 }
 
+std::optional<double> percentage_of(int64_t bytes, const std::vector<StepResult>& plain) {
+  for (double percent = 1; percent <= 100; ++percent) {
+    if (budget_bytes(Budget::percent(percent), plain) >= bytes) return percent;
+  }
+  return std::nullopt;
+}
+
 std::string first_difference(const std::vector<StepResult>& plain, const std::vector<StepResult>& other) {
   if (plain.size() != other.size()) return "the number of steps";
   for (size_t i = 0; i < plain.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace remat::cli {
 /// it, so that it holds from the first step on. Both are taken from the steps after the first, where the optimizer's
 /// state exists. 0 for no limit of its own (the device's).
 int64_t budget_bytes(const Budget& budget, const std::vector<StepResult>& plain);
+
+/// The smallest whole percentage whose budget_bytes() are `bytes` at least; nothing where 100 % are too few.
+std::optional<double> percentage_of(int64_t bytes, const std::vector<StepResult>& plain);
 
 /// Names the first bit that differs, as in "the gradient of block2.up.weight in step 3"; empty where all are equal:
 /// every loss, every gradient, every parameter and buffer after every step.

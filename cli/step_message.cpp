@@ -73,6 +73,7 @@ std::string error_message(const std::exception_ptr& error) {
                     {"lower_bound_bytes", budget.lower_bound_bytes()},
                     {"needed_bytes", budget.needed_bytes()}};
     if (budget.smallest_known_bytes()) message["smallest_known_bytes"] = *budget.smallest_known_bytes();
+    if (budget.needed_percent()) message["needed_percent"] = *budget.needed_percent();
     return dump(message);
   } catch (const UnreadExamples& unread) {
     return dump({{"error", "unread"}, {"message", unread.what()}});
@@ -99,8 +100,10 @@ void throw_if_error(const std::string& line) {
   if (kind != "budget") throw InternalError(text);
   std::optional<int64_t> smallest;
   if (message.contains("smallest_known_bytes")) smallest = message.at("smallest_known_bytes").get<int64_t>();
+  std::optional<double> percent;
+  if (message.contains("needed_percent")) percent = message.at("needed_percent").get<double>();
   throw BudgetError(text, message.at("budget_bytes"), message.at("lower_bound_bytes"), smallest,
-                    message.at("needed_bytes").get<int64_t>());
+                    message.at("needed_bytes").get<int64_t>(), percent);
 }
 
 }  // namespace remat::cli

@@ -95,9 +95,12 @@ int run_train(const TrainSettings& settings) {
                           .checkpoint = checkpoint ? &*checkpoint : nullptr};
   if (follows) return run_following_rank(task, *place);
 
-  const auto with_number = [&](const BudgetError& refusal) {
-    if (place) return refusal;  // the other processes have ended
-    return with_smallest_budget(refusal, settings, [&](const Budget& budget) {
+  const auto refuse = [&](const BudgetError& refusal) {
+    if (place) {  // the other processes have ended
+      throw FirstStepRefusal(refusal, refusal.needed_bytes(), refusal.needed_percent(),
+                             FirstStepRefusal::Needed::kGuessed);
+    }
+    refuse_with_smallest_budget(refusal, settings, [&](const Budget& budget) {
       TrainingTask other = task;
       other.budget = budget;
       return [training = std::shared_ptr(begin_training(other, place))] { return training->step(); };
@@ -107,7 +110,7 @@ int run_train(const TrainSettings& settings) {
   try {
     training = begin_training(task, place);
   } catch (const BudgetError& refusal) {
-    throw with_number(refusal);
+    refuse(refusal);
   }
   print_header(settings, *data, *training);
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(training->steps_done()));
@@ -133,7 +136,7 @@ int run_train(const TrainSettings& settings) {
   } catch (const BudgetError& refusal) {
     if (results.size() >= kFirstSteps) throw;
     training.reset();  // its memory is for the trials
-    throw with_number(refusal);
+    refuse(refusal);
   }
 
   bool stopped = training->steps_done() < settings.steps;

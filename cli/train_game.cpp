@@ -71,7 +71,7 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   } catch (const BudgetError& refusal) {
     if (results.size() >= kFirstSteps) throw;
     own.reset();  // its memory is for the trials
-    throw with_smallest_budget(refusal, settings, [&](const Budget& other) {
+    refuse_with_smallest_budget(refusal, settings, [&](const Budget& other) {
       return [training = std::shared_ptr(begin(other))] { return training->step(); };
     });
   }

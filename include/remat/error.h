@@ -34,14 +34,16 @@ class Error : public std::runtime_error {
 /// the forward or the backward pass. The step can be tried again with less work or a larger budget.
 class BudgetError : public Error {
  public:
-  /// All arguments in bytes. Without `needed_bytes`, the two before say what is needed.
+  /// Bytes but for the percentage. Without `needed_bytes`, the two before say what is needed.
   BudgetError(const std::string& message, int64_t budget_bytes, int64_t lower_bound_bytes,
-              std::optional<int64_t> smallest_known_bytes, std::optional<int64_t> needed_bytes = std::nullopt)
+              std::optional<int64_t> smallest_known_bytes, std::optional<int64_t> needed_bytes = std::nullopt,
+              std::optional<double> needed_percent = std::nullopt)
       : Error(message),
         budget_bytes_(budget_bytes),
         lower_bound_bytes_(lower_bound_bytes),
         smallest_known_bytes_(smallest_known_bytes),
-        needed_bytes_(needed_bytes.value_or(std::max(smallest_known_bytes.value_or(0), lower_bound_bytes))) {}
+        needed_bytes_(needed_bytes.value_or(std::max(smallest_known_bytes.value_or(0), lower_bound_bytes))),
+        needed_percent_(needed_percent) {}
 
   /// The budget that was in force, in bytes.
   int64_t budget_bytes() const noexcept { return budget_bytes_; }
@@ -52,6 +54,8 @@ class BudgetError : public Error {
   /// sets its budget to the number of each error therefore always comes to an end. Of a planner: the smallest budget
   /// that it has a plan for.
   int64_t needed_bytes() const noexcept { return needed_bytes_; }
+  /// The same as a whole percentage, rounded up, where the budget was one; nothing where 100 % are too few.
+  std::optional<double> needed_percent() const noexcept { return needed_percent_; }
   /// No budget below it can pass the point where the step stopped, whatever is dropped: at least what was alive when
   /// the step began. It may be below the budget: a step can fail by the choices made before.
   int64_t lower_bound_bytes() const noexcept { return lower_bound_bytes_; }
@@ -64,6 +68,7 @@ class BudgetError : public Error {
   int64_t lower_bound_bytes_;
   std::optional<int64_t> smallest_known_bytes_;
   int64_t needed_bytes_;
+  std::optional<double> needed_percent_;
 };
 
 /// A broken invariant inside remat. Not the user's fault: please report it with the message.

@@ -114,10 +114,11 @@ Fit fit_by_halving(const FitOptions& options, const FitSteps& steps);
 /// optimizer's, since its state comes to stay in its first. Returns the most bytes alive at once, over all steps.
 using TrainWithin = std::function<int64_t(const Budget& budget)>;
 
-/// The smallest budget, in bytes, that `train` stays within: it ran in it, and the number is what the smallest plan of
-/// its largest step takes, or a few percent more where other times led to other plans. `train` is first called with 1
-/// %, of which a first step takes what it needs and no more; then with what each BudgetError names. Throws the last of
-/// them where the device has less than it names, or after ten calls; and what else `train` throws.
+/// The smallest budget, in bytes, that `train` stays within, by trying: first 1 %, of which a first step takes what it
+/// needs and no more; then what each BudgetError names, until one suffices; then less, until what is refused is a 32nd
+/// below what works. To that a 64th is added, since times, and with them plans, differ from run to run. Takes about six
+/// calls, as much memory as the answer, and more calls where steps differ. Throws the last BudgetError where the device
+/// has less than the steps need, or nothing has sufficed in 24 calls; and what else `train` throws.
 int64_t fit_budget(const TrainWithin& train);
 
 /// Multiples of `step` from `least` to `most`: every one up to 16 times `step`, then 8 in each doubling, so that two

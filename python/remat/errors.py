@@ -34,6 +34,8 @@ class BudgetError(Error):
     step from one like it, what it is predicted to take. Where it does not (in a first step, say), what it took so far
     and a quarter more: what comes later may take more, and then the next error says so. (fit_budget() measures.) A loop that sets its budget to
     the number of each error always comes to an end. Of a planner, the smallest budget that it has a plan for."""
+    needed_percent: float | None
+    """The same as a whole percentage, rounded up, where the budget was one; None where 100 % are too few."""
     lower_bound_bytes: int | None
     """No budget below it can pass the point where the step stopped, whatever is dropped."""
     smallest_known_bytes: int | None
@@ -43,17 +45,20 @@ class BudgetError(Error):
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         figures = _C.budget_figures(message) or _figures_in(message)
-        self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes, self.needed_bytes = figures
+        self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes, self.needed_bytes = figures[:4]
+        self.needed_percent = figures[4]
 
 
-def _figures_in(message: str) -> tuple[int | None, int | None, None, int | None]:
+def _figures_in(message: str) -> tuple[int | None, int | None, None, int | None, float | None]:
     """Of an error that another process raised, such as a DataLoader's worker: it comes as text alone."""
 
     def figure(words: str) -> int | None:
         found = re.search(words + r" [\d.]+ [KMGT]?i?B \((\d+) bytes\)", message)
         return None if found is None else int(found[1])
 
-    return figure("the budget is"), figure("no budget below"), None, figure("; give")
+    percent = re.search(r"; give [^,;]* or ([\d.]+)%", message)
+    needed_percent = None if percent is None else float(percent[1])
+    return figure("the budget is"), figure("no budget below"), None, figure("; give"), needed_percent
 
 
 class InternalError(RuntimeError):

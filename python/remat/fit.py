@@ -19,7 +19,6 @@ from remat.plan import Plan
 from remat.session import Session, device_of
 
 Step = Callable[[], object]
-_MOST_CALLS = 10  # of fit_budget(), as in src/plan/fit_budget.cpp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,37 +213,36 @@ def fit_budget(train: Callable[[int | str], int]) -> int:
 
         smallest = remat.fit_budget(train)
 
-    The training ran in it, and it is what the smallest plan of the largest step takes, or a few percent more where other
-    times led to other plans. ``train`` is first called with ``"1%"``, of which a first step takes what it needs and no
-    more; then with the number of each BudgetError.
+    It is found by trying: first ``"1%"``, of which a first step takes what it needs and no more; then what each
+    BudgetError names, until one suffices; then less, until what is refused is a 32nd below what works. To that a 64th is
+    added, since times, and with them plans, differ from run to run. That takes about six calls, more where steps differ,
+    and as much memory as the answer.
 
     Args:
-        train: runs the first steps of a training within a budget, and returns the most bytes alive at once, over all
-            steps. A model, an optimizer and a session are made anew each time, and two steps or more are taken: an
-            optimizer's state comes to stay in the first.
+        train: runs the first steps of a training within a budget, ``"1%"`` or a number of bytes, and returns the most
+            bytes alive at once, over all steps. A model, an optimizer and a session are made anew each time, and two
+            steps or more are taken: an optimizer's state comes to stay in the first.
 
-    Raises the last BudgetError where the device has less than it names, or after ten calls. What `train` raises
-    otherwise is handed on.
+    Raises the last BudgetError where the device has less than the steps need, or nothing has sufficed in 24 calls. What
+    `train` raises otherwise is handed on.
     """
     if not callable(train):
         raise Error(f"[fit] train is {train!r}; give a function of a budget that runs steps and returns their peak")
-    budget: int | str = "1%"
-    for calls in range(1, _MOST_CALLS + 1):
+
+    def run(budget_bytes: int | None) -> int | tuple[str, int, int, int]:
         gc.collect()  # what an earlier call left in cycles would count
+        budget = "1%" if budget_bytes is None else budget_bytes
         try:
             peak = train(budget)
         except BudgetError as error:
-            of_device = isinstance(budget, int) and error.budget_bytes < budget
-            if of_device or calls == _MOST_CALLS or error.needed_bytes is None:
+            if error.budget_bytes is None or error.needed_bytes is None:
                 raise
-            budget = error.needed_bytes
-            continue
-        if isinstance(budget, int):
-            return budget
-        if isinstance(peak, bool) or not isinstance(peak, int) or peak < 1:
-            raise Error(f"[fit] train({budget!r}) returned {peak!r}; return the most bytes alive in its steps")
-        budget = peak
-    raise AssertionError("the last call returns or raises")
+            return str(error), error.budget_bytes, error.lower_bound_bytes or 0, error.needed_bytes
+        if isinstance(peak, bool) or not hasattr(peak, "__index__") or not 0 < peak.__index__() < 2**63:
+            raise Error(f"[fit] train({budget!r}) returned {peak!r}; return the most bytes alive in its steps, an int")
+        return peak.__index__()
+
+    return _C.fit_budget(run)
 
 
 def _bytes_of(budget: int | str | None) -> int:

@@ -24,6 +24,7 @@ struct Figures {
   int64_t budget_bytes = 0, lower_bound_bytes = 0;
   std::optional<int64_t> smallest_known_bytes;
   int64_t needed_bytes = 0;
+  std::optional<double> needed_percent;
 };
 /// Of the last BudgetError that became a Python exception on this thread: PyTorch takes a type and a message alone.
 thread_local Figures t_figures;
@@ -36,8 +37,12 @@ class TranslatedError final : public torch::PyTorchError {
  public:
   explicit TranslatedError(const std::exception& error) : torch::PyTorchError(error.what()) {
     if (const auto* const budget = dynamic_cast<const BudgetError*>(&error)) {
-      figures_ = {msg, budget->budget_bytes(), budget->lower_bound_bytes(), budget->smallest_known_bytes(),
-                  budget->needed_bytes()};
+      figures_ = {msg,
+                  budget->budget_bytes(),
+                  budget->lower_bound_bytes(),
+                  budget->smallest_known_bytes(),
+                  budget->needed_bytes(),
+                  budget->needed_percent()};
       t_on_its_way = figures_;
     }
     internal_ = dynamic_cast<const InternalError*>(&error) != nullptr;
@@ -94,7 +99,7 @@ void bind_errors(py::module_& m) {
   m.def("budget_figures", [](const std::string& message) -> py::object {
     if (message != t_figures.message) return py::none();
     return py::make_tuple(t_figures.budget_bytes, t_figures.lower_bound_bytes, t_figures.smallest_known_bytes,
-                          t_figures.needed_bytes);
+                          t_figures.needed_bytes, t_figures.needed_percent);
   });
 }
 

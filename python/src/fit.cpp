@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include <remat/error.h>
+
 #include "module.h"
 
 namespace remat::python {
@@ -26,10 +28,26 @@ FitTrial run_steps(const py::function& run, int64_t size, FitMode mode) {
   return {fits, peak_bytes, seconds, graph ? std::optional(graph_from_json(*graph)) : std::nullopt};
 }
 
+/// Calls `run(budget_bytes)`, of None for 1 %, which returns the peak, or what a BudgetError says: its message, the
+/// budget, the lower bound and what is needed.
+int64_t train_within(const py::function& run, const Budget& budget) {
+  using Refusal = std::tuple<std::string, int64_t, int64_t, int64_t>;
+  const bool in_bytes = budget.kind() == Budget::Kind::kBytes;
+  const py::gil_scoped_acquire lock;
+  const py::object outcome = run(in_bytes ? py::object(py::int_(budget.byte_count())) : py::object(py::none()));
+  if (!py::isinstance<py::tuple>(outcome)) return outcome.cast<int64_t>();
+  const auto [message, limit, lower_bound, needed] = outcome.cast<Refusal>();
+  throw BudgetError(message, limit, lower_bound, std::nullopt, needed);
+}
+
 }  // namespace
 
 void bind_fit(py::module_& m) {
   m.def("fit_sizes", &fit_sizes);
+  m.def("fit_budget", [](const py::function& run) {
+    const py::gil_scoped_release unlocked;
+    return fit_budget([&](const Budget& budget) { return train_within(run, budget); });
+  });
   m.def("fit", [](std::vector<int64_t> sizes, int64_t budget_bytes, double most_loss_percent, int64_t effective,
                   bool predict_only, std::string what, const py::function& run) {
     const FitOptions options{.sizes = std::move(sizes),

@@ -207,11 +207,10 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
   return std::max(so_far + of_step / kPartAhead, limit + 1);
 }
 
-/// For messages: the whole percentage that gives `bytes`; empty where the budget is no share, or 100 % are too few.
-std::string OnlineEviction::or_percentage(int64_t bytes) const {
-  if (!share_of || *share_of <= 0 || bytes <= baseline || bytes > baseline + *share_of) return "";
-  const double percentage = std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of));
-  return " or " + Budget::percent(percentage).to_string();
+/// See BudgetError::needed_percent().
+std::optional<double> OnlineEviction::percentage_of(int64_t bytes) const {
+  if (!share_of || *share_of <= 0 || bytes <= baseline || bytes > baseline + *share_of) return std::nullopt;
+  return std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of));
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
@@ -229,6 +228,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
   const Known earlier = known ? known(tape, request) : Known();
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
+  const std::optional<double> percentage = percentage_of(enough);
   if (tape != nullptr) lock.unlock();
   std::string before = format_bytes(baseline) + " of it since before the step";
   if (parameters > 0) {
@@ -245,10 +245,11 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   }();
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
   const bool elsewhere = step != nullptr && step->thread != std::this_thread::get_id();
-  std::string message =
-      "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") + " is out of memory. " + what +
-      (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
-      format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) + or_percentage(enough) + ", ";
+  std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
+                        " is out of memory. " + what +
+                        (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
+                        format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) +
+                        (percentage ? " or " + Budget::percent(*percentage).to_string() : "") + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {
@@ -275,7 +276,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     const MutexLock refusals_lock(mutex_);
     refusal_ = {.budget_bytes = limit, .lower_bound_bytes = least, .needed_bytes = enough};
   }
-  raise(BudgetError(message, limit, least, earlier.smallest, enough));
+  raise(BudgetError(message, limit, least, earlier.smallest, enough, percentage));
 }
 
 }  // namespace remat

@@ -79,7 +79,7 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t plain_with(int64_t request) const;
   int64_t lower_bound(int64_t request);
   int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
-  std::string or_percentage(int64_t bytes) const;
+  std::optional<double> percentage_of(int64_t bytes) const;
   int64_t raise_to_share(int64_t missing);
   bool give_way(int64_t missing);
   void raise_limit(int64_t limit) REMAT_REQUIRES(mutex_);

@@ -332,7 +332,7 @@ TEST_F(CommandTest, CompareOfOneStepHasABudgetToo) {
 TEST_F(CommandTest, AnErrorInOneOfTheProcessesOfCompareEndsBoth) {
   expect_failure(run(with_model("compare", {"--steps", "50", "--lr", "1000", "--model", "mlp"})), 1, "lower --lr");
   const auto outcome = run(with_model("compare", {"--steps", "4", "--budget", "2%"}));
-  expect_failure(outcome, 3, ") or more, or lower --batch; no budget below ");
+  expect_failure(outcome, 3, "), the smallest that works, or lower --batch");
   EXPECT_EQ(outcome.err.find("()"), std::string::npos) << "no calls of the library's: " << outcome.err;
 }
 

@@ -55,17 +55,20 @@ std::exception_ptr sent(const Thrown& error) {
 
 TEST(StepMessageTest, ErrorsStayWhatTheyWere) {
   try {
-    std::rethrow_exception(sent(BudgetError("[budget] too \xff small", 10, 20, 30)));
+    std::rethrow_exception(sent(BudgetError("[budget] too \xff small", 10, 20, 30, 40, 50.0)));
   } catch (const BudgetError& error) {
     EXPECT_STREQ(error.what(), "[budget] too \xef\xbf\xbd small");
     EXPECT_EQ(error.budget_bytes(), 10);
     EXPECT_EQ(error.lower_bound_bytes(), 20);
     EXPECT_EQ(error.smallest_known_bytes(), 30);
+    EXPECT_EQ(error.needed_bytes(), 40);
+    EXPECT_EQ(error.needed_percent(), 50);
   }
   try {
     std::rethrow_exception(sent(BudgetError("[budget]", 10, 20, std::nullopt)));
   } catch (const BudgetError& error) {
     EXPECT_EQ(error.smallest_known_bytes(), std::nullopt);
+    EXPECT_EQ(error.needed_percent(), std::nullopt);
   }
   EXPECT_THROW(std::rethrow_exception(sent(Error("[data] wrong"))), Error);
   EXPECT_THROW(std::rethrow_exception(sent(std::bad_alloc())), std::bad_alloc);

@@ -271,3 +271,20 @@ def test_the_loop_of_the_manual_comes_to_an_end():
     names = {"remat": remat, "train_one_step": train_one_step}
     exec(code, names)
     assert names["budget"] > 1 << 20 and all(p.grad is not None for p in model.parameters())
+
+
+def test_a_percentage_that_is_too_small_is_refused_with_one_that_works():
+    def steps(budget):
+        module, loss = mlp()
+        session = remat.Session(budget, device="cpu")
+        for _ in range(4):
+            with session.step():
+                loss().backward()
+            module.zero_grad()
+
+    with pytest.raises(remat.BudgetError) as caught:
+        steps("1%")
+    percent = caught.value.needed_percent
+    assert percent == int(percent) and f" or {percent:.0f}%, " in str(caught.value)
+    steps(f"{percent:.0f}%")
+    assert remat.BudgetError(str(caught.value) + " ").needed_percent == percent, "told by its text alone"

@@ -82,7 +82,7 @@ def test_too_small_a_budget_is_refused_and_the_step_can_be_tried_again():
     assert isinstance(error, remat.Error)
     assert error.budget_bytes == baseline + (300 << 10)
     assert error.lower_bound_bytes > 0
-    assert error.smallest_known_bytes is None
+    assert error.smallest_known_bytes is None and error.needed_percent is None
     assert not session.report().completed
     model.zero_grad()
     with remat.Session(budget="50%").step():

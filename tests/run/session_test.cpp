@@ -340,6 +340,7 @@ TEST(Session, RefusalsOfASharesStepNameAShareThatWorks) {
     std::smatch found;
     ASSERT_TRUE(std::regex_search(what, found, std::regex(R"(bytes\) or (\d+)%, )"))) << what;
     share = std::stod(found[1]);
+    EXPECT_EQ(error.needed_percent(), share);
   }
   Session enough({.budget = Budget::percent(share)});
   for (int step = 0; step < 4; ++step) run(enough);
