@@ -16,6 +16,7 @@ constexpr double kMuchLarger = 1.1;  ///< a step is searched for anew where it t
 constexpr double kLeastMargin = 0.005, kMostMargin = 0.08;  ///< see margin_
 constexpr double kMostScale = 4;      ///< by bytes, of an operator's seconds: what takes next to nothing tells nothing
 constexpr int64_t kFewEvictions = 8;  ///< in a step that follows a plan well
+constexpr unsigned kManyChanges = 8;  ///< of what a step does to memory
 constexpr int kLook = 8;              ///< steps
 constexpr int kLongestPause = 64;     ///< surprises
 
@@ -185,7 +186,12 @@ void StepPlanner::observe(Graph graph, int64_t room, bool once) {
   if (&planned != &seen) use_medians(planned);
   // After 1, 2 and 4 steps the times are worth a new plan.
   const size_t count = &planned == &seen && seen.samples.size() > 1 ? seen.samples.size() : before + 1;
-  const bool news = (!same && &planned == &seen) || (more && count <= kSamples && (count & (count - 1)) == 0);
+  // Micro-batches alternate: in the first gradients are made, in the others they are there. Where no plan fits both,
+  // each is planned anew a few times, then ever more rarely.
+  if (!same) ++seen.changes;
+  const bool often = seen.changes > kManyChanges && (seen.changes & (seen.changes - 1)) != 0;
+  const bool changed = !same && !often && &planned == &seen;
+  const bool news = changed || (more && count <= kSamples && (count & (count - 1)) == 0);
   if (news) plan_anew(planned, room);
 }
 

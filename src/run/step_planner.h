@@ -62,8 +62,8 @@ class StepPlanner {
 
   /// The graph of the last observed step that begins like `tape`; null where there is none.
   const Graph* graph_like(const Tape& tape) const;
-  /// The lowest peak of the plans that are known for the step of `graph`, which graph_like() or graph() has returned, in
-  /// bytes above its baseline. Empty where none were searched for.
+  /// The lowest peak of the plans that are known for the step of `graph`, which graph_like() or graph() has returned,
+  /// in bytes above its baseline. Empty where none were searched for.
   std::optional<int64_t> lowest_plan(const Graph& graph) const;
   /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step began with, and with more
   /// bytes than any such step?
@@ -98,6 +98,7 @@ class StepPlanner {
     bool once = false;
     int64_t kept_peak = 0;           ///< bytes above the baseline, of a step that keeps all
     std::vector<StepTimes> samples;  ///< one for each observed step
+    unsigned changes = 0;            ///< times that it did other things to memory than the time before
     Search exploration;              ///< in progress
     std::optional<planners::ParetoFront> front;
     int64_t explored_room = 0;      ///< bytes: that plans were searched for

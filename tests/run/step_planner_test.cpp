@@ -55,6 +55,24 @@ TEST(StepPlanner, DoesNotPlanAnewForWhatIsAliveBefore) {
   EXPECT_EQ(other[0]->plan.predicted_peak_bytes, 4 + 64);
 }
 
+// As micro-batches do: in the first gradients are made, in the others they are there.
+TEST(StepPlanner, PlansEverMoreRarelyForWhatAlternates) {
+  StepPlanner planner("auto", true);
+  Graph graph = one_operator();
+  std::shared_ptr<const Schedule> followed;
+  int early = 0, late = 0;
+  for (int i = 0; i < 400; ++i) {
+    graph.events[0].rise = i % 2 == 0 ? 64 : 96;
+    planner.observe(graph, /*room=*/100);
+    const auto schedules = planner.schedules(100);
+    ASSERT_EQ(schedules.size(), 1u);
+    (i < 16 ? early : late) += schedules[0] != followed ? 1 : 0;
+    followed = schedules[0];
+  }
+  EXPECT_GE(early, 8);
+  EXPECT_LE(late, 8);
+}
+
 TEST(StepPlanner, ForgetsWhatHappenedOnce) {
   StepPlanner planner("auto", true);
   const Graph graph = one_operator();
