@@ -87,5 +87,7 @@ def make_plan(
 def plan_curve(graph: Graph | Mapping[str, Any] | str, budgets: Iterable[int | str]) -> list[Plan]:
     """Plans by "auto" for several budgets from one search: in their order one for each that a plan fits, and at the end
     the plan with the lowest peak. A larger budget's plan is never slower. Raises Error as :func:`make_plan` does."""
+    if isinstance(budgets, str) or not isinstance(budgets, Iterable):
+        raise Error(f"[plan] budgets is {budgets!r}; give several, as in ['40%', '30%']")
     text = _json_of(graph)
     return [Plan(plan) for plan in _C.plan_curve(text, [_bytes_of(budget, text) for budget in budgets])]

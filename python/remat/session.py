@@ -159,6 +159,8 @@ class Session:
         if not isinstance(name, str):
             raise Error(f"[session] name is {name!r}; use a string")
         if plan is not None and not isinstance(plan, Plan):
+            if not isinstance(plan, (str, os.PathLike)):
+                raise Error(f"[session] plan is {plan!r}; give a remat.Plan, or the path of one")
             plan = Plan.load(plan)
         self._budget, self._device, self._name = parse_budget(budget), device_of(device), name
         self._session = _C.Session(

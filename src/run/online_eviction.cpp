@@ -226,7 +226,10 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   TapeLock lock;
   if (step) lock = lock_for_a_while(*step);
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
-  const Known earlier = known ? known(tape, request) : Known();
+  Known earlier = known ? known(tape, request) : Known();
+  // Where no graphs are known (the planner is "online"), a step that has completed tells as much.
+  if (!earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit)
+    earlier.predicted = earlier.smallest;
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
   const std::optional<double> percentage = percentage_of(enough);
   if (tape != nullptr) lock.unlock();

@@ -288,3 +288,23 @@ def test_a_percentage_that_is_too_small_is_refused_with_one_that_works():
     assert percent == int(percent) and f" or {percent:.0f}%, " in str(caught.value)
     steps(f"{percent:.0f}%")
     assert remat.BudgetError(str(caught.value) + " ").needed_percent == percent, "told by its text alone"
+
+
+def test_online_sessions_too_tell_what_a_step_took():
+    """They write no graph down; the second step is like the first."""
+    module, loss = mlp()
+    session = remat.Session("1%", device="cpu", planner="online")
+
+    def step(within):
+        with within.step():
+            loss().backward()
+        module.zero_grad()
+
+    step(session)
+    with pytest.raises(remat.BudgetError, match="predicted to take") as caught:
+        step(session)
+    module.zero_grad()
+    assert caught.value.needed_bytes >= session.min_budget_bytes()
+    enough = remat.Session(caught.value.needed_bytes, device="cpu", planner="online")
+    for _ in range(4):
+        step(enough)

@@ -73,3 +73,9 @@ def test_what_is_refused(graph):
             remat.make_plan(*arguments)
     with pytest.raises(remat.Error, match=r"\[graph\]"):
         remat.Graph.from_json("{}")
+
+
+@pytest.mark.parametrize("budgets", ["40%", 40])
+def test_one_budget_is_no_curve(budgets):
+    with pytest.raises(remat.Error, match="budgets is .*; give several"):
+        remat.plan_curve({}, budgets)

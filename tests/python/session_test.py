@@ -106,7 +106,7 @@ def test_nonsensical_options_are_errors():
         remat.Session(device="meta", budget="1GiB")
     with pytest.raises(FileNotFoundError):
         remat.Session(plan="/nonexistent/plan.json")
-    with pytest.raises(TypeError):
+    with pytest.raises(remat.Error, match="plan is 0; give a remat.Plan, or the path of one"):
         remat.Session(plan=0)  # not the descriptor of that number
 
 

@@ -306,7 +306,7 @@ TEST(Errors, RefusalsOfAFirstStepSayHowToLearnWhatItTakes) {
     net.step();
     FAIL() << "it does not fit";
   } catch (const BudgetError& error) {
-    EXPECT_NE(std::string(error.what()).find("min_budget_bytes()"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("fit_budget()"), std::string::npos) << error.what();
     EXPECT_FALSE(error.smallest_known_bytes().has_value());
   }
 }
