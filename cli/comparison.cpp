@@ -49,7 +49,7 @@ int64_t budget_bytes(const Budget& budget, const std::vector<StepResult>& plain)
 }
 
 std::optional<double> percentage_of(int64_t bytes, const std::vector<StepResult>& plain) {
-  for (double percent = 1; percent <= 100; ++percent) {
+  for (int percent = 1; percent <= 100; ++percent) {
     if (budget_bytes(Budget::percent(percent), plain) >= bytes) return percent;
   }
   return std::nullopt;

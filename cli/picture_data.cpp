@@ -31,9 +31,10 @@ data::Labels find_labels(const std::string& path, const std::vector<std::string>
   if (names.size() == 1) {
     data::refuse_file(path, "has the class '" + names.front() + "' alone; give pictures of two classes or more");
   }
-  const auto labels = named(known);
+  auto labels = named(known);
   if (std::ranges::all_of(names, [&](const auto& name) { return labels.numbers.contains(name); })) return labels;
   std::vector<data::LabelledText> examples;
+  examples.reserve(names.size());
   for (const auto& name : names) examples.push_back({.text = {}, .label = name, .line = 0});
   if (names.size() != known.size()) return named(names);
   auto numbered = data::find_labels(path, examples, known);

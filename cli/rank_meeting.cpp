@@ -22,9 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Store = c10::intrusive_ptr<c10d::Store>;
-using std::chrono_literals::operator""ms;
-using std::chrono_literals::operator""s;
-using std::chrono_literals::operator""min;
+using namespace std::chrono_literals;
 
 constexpr auto kLook = 50ms;        // between looks at the store
 constexpr auto kQuiet = 10s;        // what is waited for longer is said
@@ -53,7 +51,12 @@ Meeting& meeting() {
   return the_meeting;
 }
 
-std::string address_text() { return std::string(std::getenv("MASTER_ADDR")) + ":" + std::getenv("MASTER_PORT"); }
+/// Of an environment variable, which place_from_environment() has found.
+std::string found(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+std::string address_text() { return found("MASTER_ADDR") + ":" + found("MASTER_PORT"); }
 
 /// One attempt.
 void connect(const RankPlace& place, std::chrono::milliseconds timeout) {
@@ -62,13 +65,13 @@ void connect(const RankPlace& place, std::chrono::milliseconds timeout) {
   // torchrun keeps the store itself, and says so.
   const char* const kept = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(std::strtoul(std::getenv("MASTER_PORT"), nullptr, 10));
+  options.port = static_cast<uint16_t>(std::strtoul(found("MASTER_PORT").c_str(), nullptr, 10));
   options.isServer = place.rank == 0 && (kept == nullptr || std::string(kept) != "True");
   options.timeout = timeout;
   // A store that outlives a restart has the keys of those that met before.
   const char* const restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(std::getenv("MASTER_ADDR"), options);
+    auto store = c10::make_intrusive<c10d::TCPStore>(found("MASTER_ADDR"), options);
     store->setTimeout(kPatience);
     meeting() = {.store = c10::make_intrusive<c10d::PrefixStore>(restart == nullptr ? "0" : restart, std::move(store)),
                  .serves = options.isServer};
@@ -112,14 +115,12 @@ class Others {
       Seen& one = seen_[static_cast<size_t>(rank)];
       const int64_t beats_now = store.add(beats(rank), 0);
       if (beats_now != one.beats) one = {beats_now, now};
-      if (one.beats == 0) {
-        ++missing;
-      } else if (now - one.last > kSilent) {
+      const bool came = one.beats != 0;
+      if (came && now - one.last > kSilent) {
         throw Error("[ranks] rank " + std::to_string(rank) +
                     " has ended, or has stopped, before all were there; start all again");
-      } else if (now - one.last > 10 * kLook) {
-        ++missing;  // maybe
       }
+      if (!came || now - one.last > 10 * kLook) ++missing;  // of one that came: maybe
     }
     return missing;
   }

@@ -31,14 +31,16 @@ std::optional<RankPlace> place_from_environment() {
                 "; start the processes by torchrun, or unset both");
   }
   if (place.size == 1) return std::nullopt;
-  if (std::getenv("MASTER_ADDR") == nullptr || std::getenv("MASTER_PORT") == nullptr) {
+  const char* const address = std::getenv("MASTER_ADDR");
+  const char* const port_text = std::getenv("MASTER_PORT");
+  if (address == nullptr || port_text == nullptr) {
     throw Error(
         "[ranks] RANK and WORLD_SIZE are set, but not MASTER_ADDR and MASTER_PORT; start the processes by torchrun");
   }
-  if (std::getenv("MASTER_ADDR")[0] == 0) {
+  if (*address == 0) {
     throw Error("[ranks] the environment variable MASTER_ADDR is empty; give it the machine of rank 0");
   }
-  if (const int port = number("MASTER_PORT", std::getenv("MASTER_PORT")); port == 0 || port > 65535) {
+  if (const int port = number("MASTER_PORT", port_text); port == 0 || port > 65535) {
     throw Error("[ranks] the environment variable MASTER_PORT is " + std::to_string(port) +
                 "; give it the number of a port, 1 to 65535");
   }

@@ -59,7 +59,7 @@ std::string usual_page(const std::string& run) {
   if (is_special_file(run) || !fs::is_regular_file(run, ignored)) {
     throw Error("[html] '" + run + "' is no file beside which the page could be written; give a path with --html");
   }
-  const std::string page = fs::path(run).replace_extension(".html").string();
+  std::string page = fs::path(run).replace_extension(".html").string();
   check_different_files({{"RUN", run}}, {{"the page", page}});
   return page;
 }

@@ -78,6 +78,8 @@ std::vector<SweepCell> plan_budgets(const Graph& graph, const std::string& plann
   const PlainStep plain(graph);
   std::vector<SweepCell> cells;
   std::vector<int64_t> bytes;
+  cells.reserve(budgets.size());
+  bytes.reserve(budgets.size());
   for (const auto& budget : budgets) {
     cells.push_back({planner, budget, plain.bytes_of(Budget::parse(budget)), {}, {}});
   }
@@ -116,6 +118,7 @@ std::vector<CheckpointRow> plan_checkpoints(const Graph& graph, std::vector<int6
     rows.push_back(std::move(row));
   }
   std::ranges::sort(rows, {}, [](const CheckpointRow& row) { return row.places.size(); });
+  peaks.reserve(rows.size());
   for (const auto& row : rows) peaks.push_back(row.cell.budget_bytes);
   const auto better = plan_together(graph, peaks);
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -20,7 +20,7 @@ CLI::Validator list_or(const std::string& word, CLI::Validator list) {
 
 CLI::Validator graph_budget() {
   return {[](const std::string& text) {
-            if (const std::string problem = budget_given()(text); !problem.empty()) return problem;
+            if (std::string problem = budget_given()(text); !problem.empty()) return problem;
             if (Budget::parse(text).kind() != Budget::Kind::kDeviceLimit) return std::string();
             return "'" + text + "' is no budget to plan for; give bytes (2GiB) or a share (40%)";
           },

@@ -33,7 +33,7 @@ struct SweptStep {
   std::vector<SavedValue> saved;
 };
 
-struct SweepResults {
+struct SweepResults {  // NOLINT(bugprone-exception-escape): json's constructor
   std::string model;
   int64_t batch = 0;          ///< examples per step
   nlohmann::json sizes = {};  ///< as asked for: "batch", "length", "depth", "width"

@@ -45,8 +45,8 @@ Batch TextData::training_batch(int64_t step, int64_t first, int64_t rows) const 
 }
 
 const data::Labels& TextData::labels() const {
-  static const data::Labels kNone;
-  return kNone;
+  static const data::Labels none;
+  return none;
 }
 
 std::string TextData::fingerprint() const { return cli::fingerprint(text_); }

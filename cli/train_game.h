@@ -10,6 +10,6 @@ namespace remat::cli {
 
 /// Lets an agent learn a game and prints what it reached. `lock` holds the checkpoint's path, or that of one that a
 /// signal makes necessary. Returns the exit code, as run_train() does.
-int run_game(const TrainSettings& settings, std::optional<CheckpointLock>& lock);
+int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock);
 
 }  // namespace remat::cli

@@ -76,9 +76,8 @@ struct Trainer::Impl {
   int64_t steps_done = 0;
   bool fingerprints = false;
 
-  Impl(TrainSettings asked, const TrainingData& examples, const std::optional<RankPlace>& own,
-       const TrainingData* judged_by)
-      : settings(std::move(asked)), data(examples), place(own), held_out(judged_by) {}
+  Impl(TrainSettings asked, const TrainingData& examples, std::optional<RankPlace> own, const TrainingData* judged_by)
+      : settings(std::move(asked)), data(examples), place(std::move(own)), held_out(judged_by) {}
 
   // Of several processes each has its rows.
   int64_t rows() const { return place ? settings.batch / place->size : settings.batch; }
@@ -87,7 +86,7 @@ struct Trainer::Impl {
 
   /// Several processes all read their examples, or none goes on: the others would wait for it. Nothing where a signal
   /// was noted and `may_stop`.
-  std::optional<Batch> read_together(const std::function<Batch()>& read, bool may_stop) {
+  std::optional<Batch> read_together(const std::function<Batch()>& read, bool may_stop) const {
     if (!parallel) return may_stop && interrupted() != 0 ? std::nullopt : std::optional(read());
     std::optional<Batch> batch;
     std::string problem;

@@ -19,9 +19,9 @@ nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingDat
 /// The same of a training that plays a game.
 nlohmann::json about_checkpoint(const TrainSettings& settings, int64_t step);
 
-/// Throws Error where a checkpoint that says `about` of itself is of another training.
-void check_continues(const nlohmann::json& about, const TrainSettings& settings);
-void check_continues(const nlohmann::json& about, const TrainSettings& settings, const TrainingData& data);
+/// Throws Error where a checkpoint that says `theirs` of itself is of another training.
+void check_continues(const nlohmann::json& theirs, const TrainSettings& settings);
+void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data);
 
 /// A place for the state of a training that named none: never one where something is, or where another training is
 /// about to save; `lock` holds it.

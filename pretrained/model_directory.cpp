@@ -40,7 +40,7 @@ struct Source {
   bool transposed = false;
 };
 
-void copy(const Checkpoint& weights, const std::string& entry, bool transposed, at::Tensor parameter) {
+void copy(const Checkpoint& weights, const std::string& entry, bool transposed, const at::Tensor& parameter) {
   at::Tensor theirs = weights.read(entry);
   if (transposed && theirs.dim() == 2) theirs = theirs.t();
   if (theirs.sizes() != parameter.sizes()) {
@@ -99,9 +99,9 @@ bool is_copied(const fs::path& file) {
          std::ranges::any_of(kTexts, [&](std::string_view text) { return name.starts_with(text); });
 }
 
-ModelDirectory::ModelDirectory(fs::path path, const LoadOptions& options)
+ModelDirectory::ModelDirectory(fs::path path, LoadOptions options)
     : path_(std::move(path)),
-      options_(options),
+      options_(std::move(options)),
       config_(path_ / "config.json"),
       family_(family_of(config_)),
       description_(family_.describe(config_, options_)),
@@ -210,7 +210,7 @@ void ModelDirectory::check_places(const std::vector<std::string>& used) const {
 }
 
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
-  const auto model = description_.make();
+  auto model = description_.make();
   const auto may_be_missing = missing();
   std::vector<std::string> used, without_weights;
   std::vector<std::pair<Source, at::Tensor>> copies;

@@ -25,7 +25,7 @@ class ModelDirectory {
  public:
   /// Reads config.json and the headers of the weights. Throws Error for other models, for settings that remat's models
   /// cannot compute, where the weights are not those of the model that config.json describes, and as Checkpoint does.
-  ModelDirectory(std::filesystem::path path, const LoadOptions& options);
+  ModelDirectory(std::filesystem::path path, LoadOptions options);
 
   const std::filesystem::path& path() const { return path_; }
   std::string kind() const { return std::string(family_.kind); }

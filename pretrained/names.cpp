@@ -12,7 +12,7 @@ std::optional<std::string_view> match(std::string_view pattern, std::string_view
   if (star == std::string_view::npos) return module == pattern ? std::optional(std::string_view()) : std::nullopt;
   if (!module.starts_with(pattern.substr(0, star))) return std::nullopt;
   const std::string_view rest = module.substr(star);
-  const size_t digits = static_cast<size_t>(
+  const auto digits = static_cast<size_t>(
       std::ranges::find_if_not(rest, [](unsigned char c) { return std::isdigit(c) != 0; }) - rest.begin());
   if (digits == 0 || rest.substr(digits) != pattern.substr(star + 1)) return std::nullopt;
   return rest.substr(0, digits);

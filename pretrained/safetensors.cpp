@@ -118,6 +118,7 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
 /// Offsets are counted from the end of the header until here.
 void check_layout(const std::string& path, const std::map<std::string, TensorEntry>& entries, int64_t bytes) {
   std::vector<const TensorEntry*> in_order;
+  in_order.reserve(entries.size());
   for (const auto& [name, entry] : entries) in_order.push_back(&entry);
   std::ranges::sort(in_order, [](const TensorEntry* a, const TensorEntry* b) {
     return std::pair(a->begin, a->bytes) < std::pair(b->begin, b->bytes);
@@ -134,8 +135,8 @@ void check_layout(const std::string& path, const std::map<std::string, TensorEnt
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
   struct stat status {};
   if (file_ < 0 || fstat(file_, &status) != 0) {
     const std::string why = std::strerror(errno);

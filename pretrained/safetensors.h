@@ -45,7 +45,7 @@ class SafetensorsFile {
 
  private:
   std::string path_;
-  int file_ = -1;
+  int file_;
   std::map<std::string, TensorEntry> entries_;
 };
 

@@ -15,14 +15,16 @@ std::string whose_plan(const Schedule& followed, const PlanFollower& following) 
 
 }  // namespace
 
-/// Why the plan given cannot be followed on `graph` within `budget` (nothing: any); empty where it can be.
-std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t> budget) const {
+/// Why the plan given cannot be followed on `graph` within `room` bytes above the baseline (nothing: any); empty where
+/// it can be.
+std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t> room) const {
   if (given_->graph_fingerprint != graph.fingerprint()) return "is of another graph";
   if (!given_->is_valid(graph)) return "is damaged: " + given_->problem(graph);
-  if (!budget) return {};
-  const int64_t peak = predict(graph, given_->actions).peak_bytes;
-  if (peak <= *budget) return {};
-  return "takes " + format_exact_bytes(peak) + ", the budget is " + format_exact_bytes(*budget);
+  if (!room) return {};
+  const int64_t taken = predict(graph, given_->actions).peak_bytes - graph.baseline_bytes;
+  if (taken <= *room) return {};
+  return "takes " + format_exact_bytes(taken) + " beside what was alive before the step, the budget leaves " +
+         format_exact_bytes(*room);
 }
 
 /// Empty where the plan given is not what stood in the way.
@@ -33,7 +35,7 @@ std::string StepPlanner::why_not_given(const Schedule* followed, const Graph* tr
   const KnownStep* const known = find(graph.fingerprint());
   if (known != nullptr && known->once) return {};
   if (known == nullptr || !known->room) return given_problem(graph, {});
-  return given_problem(known->graph, known->budget_within(*known->room));
+  return given_problem(known->graph, *known->room);
 }
 
 std::string StepPlanner::why_online(const PlanFollower& following, const Graph* traced) const {

@@ -126,7 +126,7 @@ class StepPlanner {
   bool is_worth_planning(const KnownStep& step) const;
   void explore(KnownStep& step, int64_t room) const;
   void plan(KnownStep& step, int64_t room) const;
-  std::string given_problem(const Graph& graph, std::optional<int64_t> budget) const;
+  std::string given_problem(const Graph& graph, std::optional<int64_t> room) const;
   std::string why_not_given(const Schedule* followed, const Graph* traced) const;
   std::string why_online(const PlanFollower& following, const Graph* traced) const;
   const KnownStep* find(uint64_t fingerprint) const;

@@ -51,6 +51,14 @@ TEST(ComparisonTest, APercentBudgetIsAShareOfWhatSettledStepsAdd) {
   EXPECT_EQ(budget_bytes(Budget(), run()), 0);
 }
 
+TEST(ComparisonTest, APercentageOfBytesIsTheSmallestThatSuffices) {
+  EXPECT_EQ(percentage_of(300 + 400, run()), 40);
+  EXPECT_EQ(percentage_of(300 + 401, run()), 41);
+  EXPECT_EQ(percentage_of(1, run()), 1);
+  EXPECT_EQ(percentage_of(1300, run()), 100);
+  EXPECT_EQ(percentage_of(1301, run()), std::nullopt);
+}
+
 TEST(ComparisonTest, MediansLeaveOutTheFirstStep) {
   EXPECT_EQ(median_seconds(run()), 2.5);
   EXPECT_EQ(median_seconds({run().front()}), 100.0);
