@@ -18,9 +18,9 @@ namespace remat::cli {
 class FirstStepRefusal final : public BudgetError {
  public:
   enum class Needed : uint8_t {
-    kGuessed,  ///< not tried, or tried in vain
-    kWorks,    ///< steps have run in a little less
-    kSmallest  ///< they were refused in a few percent less, too
+    kGuessed,  ///< it may be too little
+    kWorks,    ///< steps have run in it, or steps like those before are predicted to take it
+    kSmallest  ///< steps have run in a 16th less, and were refused in little less than that
   };
   /// `refusal` with other numbers.
   FirstStepRefusal(const BudgetError& refusal, int64_t needed_bytes, std::optional<double> needed_percent,

@@ -56,6 +56,7 @@ class Turns {
       }
     } catch (const BudgetError& refusal) {
       if (remat.size() >= kFirstSteps) throw;
+      progress_.finish();
       const auto other = [this](const Budget& within) {
         return [process = std::shared_ptr(begin(within))] { return process->step(); };
       };

@@ -116,7 +116,7 @@ using TrainWithin = std::function<int64_t(const Budget& budget)>;
 
 /// The smallest budget, in bytes, that `train` stays within, by trying: first 1 %, of which a first step takes what it
 /// needs and no more; then what each BudgetError names, until one suffices; then less, until what is refused is a 32nd
-/// below what works. To that a 64th is added, since times, and with them plans, differ from run to run. Takes about six
+/// below what works. To that a 16th is added, since times, and with them plans, differ from run to run. Takes about six
 /// calls, as much memory as the answer, and more calls where steps differ. Throws the last BudgetError where the device
 /// has less than the steps need, or nothing has sufficed in 24 calls; and what else `train` throws.
 int64_t fit_budget(const TrainWithin& train);

@@ -214,7 +214,7 @@ def fit_budget(train: Callable[[int | str], int]) -> int:
         smallest = remat.fit_budget(train)
 
     It is found by trying: first ``"1%"``, of which a first step takes what it needs and no more; then what each
-    BudgetError names, until one suffices; then less, until what is refused is a 32nd below what works. To that a 64th is
+    BudgetError names, until one suffices; then less, until what is refused is a 32nd below what works. To that a 16th is
     added, since times, and with them plans, differ from run to run. That takes about six calls, more where steps differ,
     and as much memory as the answer.
 

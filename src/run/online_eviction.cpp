@@ -228,10 +228,12 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
   Known earlier = known ? known(tape, request) : Known();
   // Where no graphs are known (the planner is "online"), a step that has completed tells as much.
-  if (!earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit)
-    earlier.predicted = earlier.smallest;
+  const bool tells = !earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit;
+  if (tells) earlier.predicted = earlier.smallest;
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
-  const std::optional<double> percentage = percentage_of(enough);
+  const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();
+  const bool outgrew = share_of && (plain > *share_of || earlier.larger || earlier.unlike);
+  const std::optional<double> percentage = outgrew ? std::nullopt : percentage_of(enough);
   if (tape != nullptr) lock.unlock();
   std::string before = format_bytes(baseline) + " of it since before the step";
   if (parameters > 0) {
@@ -261,8 +263,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "until it has the smallest that works";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
-  const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();
-  if (share_of && (plain > *share_of || earlier.larger || earlier.unlike)) {
+  if (outgrew) {
     outgrew_share = plain > *share_of || earlier.larger ? Outgrown::kYes : Outgrown::kMaybe;
     message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
                ", and this one " +

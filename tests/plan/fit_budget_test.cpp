@@ -34,10 +34,10 @@ class Steps {
   std::vector<int64_t> bytes_;
 };
 
-/// What the largest step takes, and a little more.
+/// What the largest step takes, and a tenth more at most.
 void expect_close(int64_t found, int64_t least) {
   EXPECT_GE(found, least);
-  EXPECT_LE(found, least + least / 20);
+  EXPECT_LE(found, least + least / 10);
 }
 
 TEST(FitBudget, IsWhatTheLargestStepTakesAndALittleMore) {

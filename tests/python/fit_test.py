@@ -204,7 +204,7 @@ class TestFitBudget:
         smallest = remat.fit_budget(self.train)
         assert self.train(smallest, 12) <= smallest
         with pytest.raises(remat.BudgetError):
-            self.train(smallest - smallest // 20)
+            self.train(smallest - smallest // 6)
 
     def test_what_train_raises_is_handed_on(self):
         with pytest.raises(KeyError):
