@@ -46,8 +46,9 @@ std::string budget_refusal(const BudgetError& error) {
 
 void refuse_with_smallest_budget(const BudgetError& refusal, const TrainSettings& settings, const BeginTraining& begin,
                                  const std::function<std::optional<double>(int64_t bytes)>& percentage_of) {
-  if (refusal.needed_percent())
+  if (refusal.needed_percent()) {
     throw FirstStepRefusal(refusal, refusal.needed_bytes(), refusal.needed_percent(), Needed::kWorks);
+  }
   std::printf("the budget is too small; finding the smallest that is not, by trying\n");
   std::fflush(stdout);
   int64_t works = 0;  // the smallest yet

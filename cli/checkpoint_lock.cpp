@@ -2,8 +2,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,6 +11,7 @@
 #include <remat/error.h>
 
 #include "cli/special_file.h"
+#include "util/replacement_file.h"
 
 namespace remat::cli {
 namespace {
@@ -41,22 +40,6 @@ std::string holder(int file) {
   return process > 0 ? " (process " + std::to_string(process) + ")" : "";
 }
 
-/// What a process that was killed while it wrote a checkpoint left: names as ReplacementFile makes them. The lock is
-/// held, so that nobody writes them now.
-void remove_unfinished(const std::string& path) {
-  namespace fs = std::filesystem;
-  const fs::path file = follow_links(path);
-  const std::string prefix = file.filename().string() + ".part-";
-  std::error_code ignored;
-  const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const bool unfinished = name.starts_with(prefix) && name.size() > prefix.size() &&
-                            name.find_first_not_of("0123456789-", prefix.size()) == std::string::npos;
-    if (unfinished && entry.is_regular_file(ignored)) fs::remove(entry.path(), ignored);
-  }
-}
-
 }  // namespace
 
 CheckpointLock::CheckpointLock(const std::string& path) : file_path_(lock_path(path)) {
@@ -76,7 +59,7 @@ CheckpointLock::CheckpointLock(const std::string& path) : file_path_(lock_path(p
     if (is_still_at(file_, file_path_)) break;
     close(file_);
   }
-  remove_unfinished(path);
+  remat::ReplacementFile::remove_unfinished(follow_links(path));  // nobody writes it: the lock is held
   const auto process = std::to_string(getpid()) + "\n";
   if (ftruncate(file_, 0) != 0 || write(file_, process.data(), process.size()) < 0) return;  // only for the message
 }

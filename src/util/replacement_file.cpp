@@ -3,12 +3,15 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 namespace remat {
 namespace {
+
+constexpr const char* kPart = ".part-";  // then the process, and a number where that has several
 
 // rename() is durable only once the directory that holds the name is.
 void sync_directory_of(const std::string& path) {
@@ -30,7 +33,7 @@ ReplacementFile::~ReplacementFile() {
 
 bool ReplacementFile::open(const std::string& path) {
   path_ = path;
-  const auto prefix = path_ + ".part-" + std::to_string(getpid());
+  const auto prefix = path_ + kPart + std::to_string(getpid());
   for (int i = 0; file_ < 0; ++i) {
     part_ = prefix;
     if (i > 0) part_.append("-").append(std::to_string(i));
@@ -64,6 +67,20 @@ bool ReplacementFile::commit() {
   exists_ = false;
   sync_directory_of(path_);
   return true;
+}
+
+void ReplacementFile::remove_unfinished(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path file = path;
+  const std::string prefix = file.filename().string() + kPart;
+  std::error_code ignored;
+  const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool unfinished = name.starts_with(prefix) && name.size() > prefix.size() &&
+                            name.find_first_not_of("0123456789-", prefix.size()) == std::string::npos;
+    if (unfinished && entry.is_regular_file(ignored)) fs::remove(entry.path(), ignored);
+  }
 }
 
 }  // namespace remat

@@ -25,6 +25,9 @@ class ReplacementFile {
   /// Returns when the file is at `path` and on the disk.
   bool commit();
 
+  /// Removes what processes that were killed before commit() left beside `path`. None may be writing it.
+  static void remove_unfinished(const std::string& path);
+
   /// The file beside `path`.
   const std::string& part() const { return part_; }
   const std::string& path() const { return path_; }
