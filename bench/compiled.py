@@ -5,7 +5,8 @@
 
 Everything is compared with the same compiled blocks without remat, in interleaved pairs of steps as in bench/peers.py:
 torch.compile's own activation_memory_budget at 0.8, 0.5, 0.3 and 0.1, remat within the peak of each of these, within 50
-and 25 % of the compiled model's activation peak, and with nothing dropped. Other models of the same day stay in the file.
+and 25 % of the compiled model's activation peak, and with nothing dropped: on the compiler's usual cut into forward and
+backward, and on the fastest that has its bits. Other models of the same day stay in the file.
 """
 
 import argparse
@@ -67,7 +68,8 @@ def measure(bench, model):
         row["remat_within_bytes"] = max(near, default=peak)
         if not near:
             points.append(peak)
-    variants = [(peer_variants.REMAT_BLOCKS,), *((peer_variants.REMAT_BLOCKS, point) for point in sorted(points))]
+    names = (peer_variants.REMAT_BLOCKS, peer_variants.REMAT_FASTEST)
+    variants = [(name, *within) for name in names for within in ((), *((point,) for point in sorted(points)))]
     return peers + bench.rows(model, variants, plain=peer_variants.BLOCKS)
 
 

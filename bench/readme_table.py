@@ -6,27 +6,24 @@ import json
 import sys
 from pathlib import Path
 
+import compiled_table
 import peers_table
 from plot import log_log
-from table import MODELS, confident_ratio, peak, ratio, table
+from table import MODELS, confident_ratio, exact, peak, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIC = ("segments", "articulation-memory", "rotor")  # planners of the literature (docs/algorithms.md)
 BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
 
 
-def newest(folder):
-    """The latest result of each figure; file names begin with the date. Trials do not count."""
+def measured(folder):
+    """All results by figure, the latest last; file names begin with the date. Trials do not count."""
     results = {}
     for path in sorted(folder.glob("*.json")):
         result = json.loads(path.read_text())
         if not result["trial"]:
-            results[result["figure"]] = result
+            results.setdefault(result["figure"], []).append(result)
     return results
-
-
-def exact(row):
-    return "same" if row["gradients_equal"] else "**differ**"
 
 
 def step_rows(results):
@@ -222,29 +219,6 @@ def sharded_rows(rows):
         yield [name, ratio(row), peak(row), end, exact(row)]
 
 
-def compiled_page(result):
-    """Blocks that are compiled one by one, against the same without remat."""
-    of = {(row["model"], row["variant"]): row for row in result["rows"]}
-    rows = []
-    for (model, variant), row in of.items():
-        name, _, _ = variant.partition(" within ")
-        ours = of.get((model, f"remat on compiled blocks within {row.get('remat_within_bytes')} bytes"))
-        if "error" in row:
-            rows.append([MODELS[model], name, "", "refused", "", ""])
-        else:
-            rows.append([MODELS[model], name, peak(row), ratio(row), ratio(ours) if ours else "", exact(row)])
-    head = ["model", "variant", "activation peak", "time x compiled (range)", "remat's, within that peak", "gradients"]
-    versions = result["versions"]
-    errors = ", ".join(
-        f"{row['memory_budget']}: {100 * row['gradient_error']:.0f} %" for row in result["dropout"] if row["dropout"] > 0
-    )
-    return table(head, rows) + (
-        f"\nA block with dropout, gradients of torch.compile's own `activation_memory_budget` against those of 1.0: {errors} "
-        f"off.\n\n{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['cores']} cores, commit "
-        f"{versions['commit']}, {result['protocol']['pairs']} pairs.\n"
-    )
-
-
 def fit_page(results):
     """The largest batches of small models, against those that halving finds, and those of whole models."""
     small, full = (results.pop(figure, None) for figure in ("fit", "fit-full"))
@@ -382,7 +356,8 @@ def put(path, tables):
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "results"
     root = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT
-    results = newest(folder)
+    all_results = measured(folder)
+    results = {figure: each[-1] for figure, each in all_results.items()}
     if "peers" in results:
         (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"], results.get("peers-torch_remat")))
         put(root / "README.md", peers_table.first(results["peers"]))
@@ -390,7 +365,8 @@ def main():
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
         (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
     if "compiled" in results:
-        put(root / "docs" / "compiled.md", compiled_page(results.pop("compiled")))
+        results.pop("compiled")
+        put(root / "docs" / "compiled.md", compiled_table.page(all_results["compiled"]))
     if fits := fit_page(results):
         put(root / "docs" / "fit.md", fits)
     put(root / "docs" / "measured.md", text(results))

@@ -26,6 +26,10 @@ def confident_ratio(row):
     return f"{row['wall_ratio']:.3f} ({low:.3f}-{high:.3f})"
 
 
+def exact(row):
+    return "same" if row["gradients_equal"] else "**differ**"
+
+
 def peak(row):
     return f"{100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"
 

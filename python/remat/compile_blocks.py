@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-import types
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
 
 from remat.blocks import find_blocks
+from remat.errors import Error
 from remat.hooks import check_module
+from remat.partition_choice import FASTEST, Compiler, PartitionChoice
+from remat.progress import call_between_steps
 from remat.wrap import wrap
 
-_COMPILERS = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
+_COMPILERS = set(inspect.signature(torch.compile).parameters) - {"model"}
 
 
-def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    return module._call_impl(*args, **kwargs)
+def _check_share(share: Any) -> None:
+    if share is None or share == FASTEST:
+        return
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        raise Error(
+            f"[compile] activation_memory_budget={share!r} is no share of what a block can save; give a number from 0 to "
+            f'1, as torch._functorch.config.activation_memory_budget, or "{FASTEST}"'
+        )
 
 
-def _compile_block(block: nn.Module, options: dict[str, Any]) -> None:
-    if type(block).__module__.startswith("torch.nn."):
-        # compile() of PyTorch's own layers compiles nothing: all of the call's code is PyTorch's, which it skips.
-        block._compiled_call_impl = torch.compile(types.MethodType(_call, block), **options)
-    else:
-        block.compile(**options)
+def _limits(blocks: list[nn.Module], given: dict[str, Any]) -> dict[str, int]:
+    """torch.compile keeps so many versions of a block's code, whatever the number of blocks that share it: as many for
+    each kind of block, where this version of torch can be told."""
+    if "recompile_limit" not in _COMPILERS or given.get("recompile_limit") is not None:
+        return {}
+    kinds = {(type(block), tuple(parameter.shape for parameter in block.parameters())) for block in blocks}
+    return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds)}
 
 
-def compile(model: nn.Module, budget: int | str | None = None, **options: Any) -> nn.Module:
+def compile(
+    model: nn.Module,
+    budget: int | str | None = None,
+    *,
+    activation_memory_budget: float | str | None = None,
+    **options: Any,
+) -> nn.Module:
     """Compiles the repeated blocks of `model` one by one, and keeps every forward and backward pass under `budget`::
 
         model = remat.compile(model, budget="6GiB")
@@ -38,16 +54,41 @@ def compile(model: nn.Module, budget: int | str | None = None, **options: Any) -
 
     Args:
         budget: as of :class:`remat.Session`, in bytes or percent of the activation peak; None: no limit.
+        activation_memory_budget: where the compiler cuts a block into forward and backward: the share, from 0 to 1,
+            that forward saves of what it could save. None: that of ``torch._functorch.config``. "fastest": before the
+            second step, copies of the blocks are run with random contents and 1.0, 0.8 and 0.5, and each block goes on
+            with the fastest of those whose results, gradients, buffers and random numbers have the bits of 1.0. That
+            compiles each kind of block three times and takes a few steps' time, and a block's memory, once. Times
+            differ between processes: with several ranks, or a plan from a file, give a number.
         options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable) go to it, and the
-            others to :func:`remat.wrap`.
+            others to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
+            (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
 
     Returns `model` itself, with hooks. Its blocks are those of :func:`remat.find_blocks`, compiled in place as by
     ``nn.Module.compile``: parameters and state_dict() keep their names, and copies are not compiled. A model without repeated blocks is
     compiled as a whole. Not thread-safe: call it before the first step.
     """
     check_module("compile", model)
-    compiler = {name: options.pop(name) for name in _COMPILERS if name in options}
+    _check_share(activation_memory_budget)
+    if activation_memory_budget == FASTEST and torch.distributed.is_initialized():
+        raise Error(
+            f'[compile] activation_memory_budget="{FASTEST}" chooses by times, which differ between ranks; give '
+            "a number, such as what one process has chosen (the log of remat.compile at level INFO names it)"
+        )
+    blocks = find_blocks(model)
+    if activation_memory_budget == FASTEST and not blocks:
+        raise Error(
+            f'[compile] activation_memory_budget="{FASTEST}" tries copies of repeated blocks, and this '
+            f"{type(model).__name__} has none: no list with several modules of one class; give a number"
+        )
+    compiler = {name: options.pop(name) for name in _COMPILERS & options.keys()}
     wrap(model, budget, **options)  # bad options are an error before anything has changed
-    for block in find_blocks(model) or [model]:
-        _compile_block(block, compiler)
+    blocks = blocks or [model]
+    compiler.update(_limits(blocks, compiler))
+    if activation_memory_budget == FASTEST:
+        call_between_steps(PartitionChoice(blocks, compiler).between_steps)
+    else:
+        each = Compiler(compiler, activation_memory_budget)
+        for block in blocks:
+            each.compile(block)
     return model

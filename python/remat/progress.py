@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -37,6 +38,19 @@ class _Thread(threading.local):
 
 
 _here = _Thread()
+_between_steps: list[Callable[[], bool]] = []
+
+
+def call_between_steps(function: Callable[[], bool]) -> None:
+    """Calls `function` whenever a step is about to begin, on any thread, until it returns False."""
+    _between_steps.append(function)
+
+
+def before_step() -> None:
+    """A step is about to begin on this thread."""
+    for function in list(_between_steps):
+        if not function() and function in _between_steps:
+            _between_steps.remove(function)
 
 
 def note_step(step: Step) -> None:

@@ -18,7 +18,7 @@ from remat.errors import Error
 from remat.layers import LayerNotes
 from remat.plan import Plan
 from remat.planning import Graph
-from remat.progress import end_interrupted, end_waiting, note_step
+from remat.progress import before_step, end_interrupted, end_waiting, note_step
 from remat.ranks import connections_of
 from remat.report import Report, ignored_plan, report_of
 
@@ -212,6 +212,7 @@ class Session:
         """Begins a step whose first forward call has begun; see Step.enter_forward(). Both at once: an interrupt in
         between would leave a step to which everything belongs."""
         end_interrupted()
+        before_step()
         step = Step(self, self._session.step(goes_on), notes)
         if self._layer_notes is not None:
             self._layer_notes.close()  # an interrupt may have left it open

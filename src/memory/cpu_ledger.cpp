@@ -48,7 +48,7 @@ bool CpuLedger::make_room(int64_t bytes) {
   const int64_t wanted = missing();
   if (wanted <= 0 || enforcements_.reclaim(wanted)) return false;
   // Another thread may have freed something since.
-  return missing() > 0 && enforcements_.refuse(counted() + bytes, bytes);
+  return missing() > 0 && enforcements_.refuse(counted() + bytes, bytes, [&] { return missing() <= 0; });
 }
 
 void CpuLedger::raise_peaks(int64_t alive) noexcept {

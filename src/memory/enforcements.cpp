@@ -1,7 +1,9 @@
 #include "memory/enforcements.h"
 
+#include <chrono>
 #include <new>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -137,7 +139,18 @@ void Enforcements::after_fork_in_child() {
   mutex_.unlock();
 }
 
-bool Enforcements::refuse(int64_t needed, int64_t request) {
+bool fits_after_a_while(const std::function<bool()>& fits) {
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  constexpr int kPauses = 16;
+  for (int i = 0; i < kPauses; ++i) {
+    if (fits()) return true;
+    const WithoutInterpreterLock unlocked;
+    std::this_thread::sleep_for(kPause);
+  }
+  return fits();
+}
+
+bool Enforcements::refuse(int64_t needed, int64_t request, const std::function<bool()>& fits) {
   bool passed = false;
   for (Key key{0, 0};; passed = true) {
     std::shared_ptr<Entry> entry;
@@ -150,7 +163,9 @@ bool Enforcements::refuse(int64_t needed, int64_t request) {
       ++entry->calls;
     }
     Call call(*this, std::move(entry));
-    if (call.reclaimer().refuses()) call.reclaimer().refuse(needed, request, key.first);
+    if (!call.reclaimer().refuses()) continue;
+    if (fits_after_a_while(fits)) return false;
+    call.reclaimer().refuse(needed, request, key.first);
   }
 }
 

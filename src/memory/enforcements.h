@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -12,6 +13,10 @@
 #include "util/mutex.h"
 
 namespace remat::memory {
+
+/// Waits up to 16 ms until another thread has freed so much that something `fits()`. Libraries that run collectives let
+/// go of their tensors on threads of their own, some time after the collective is over.
+bool fits_after_a_while(const std::function<bool()>& fits);
 
 /// All Ledger::Enforcement objects of one device. Thread-safe. No lock is held while a Reclaimer runs: what it frees
 /// comes back to the ledger, and refuse() throws.
@@ -34,8 +39,8 @@ class Enforcements {
 
   /// Of the limits that `needed` bytes pass, lets the reclaimer of the smallest that refuses() throw. Returns true
   /// where all let the allocation pass; false where there is none, because another thread has just ended an
-  /// enforcement.
-  bool refuse(int64_t needed, int64_t request);
+  /// enforcement, or has freed so much that the bytes `fits()`: before one throws, it is waited for a while.
+  bool refuse(int64_t needed, int64_t request, const std::function<bool()>& fits);
 
   /// Around a fork. In the child no limit is in force any more: the steps are the parent's.
   void before_fork() REMAT_ACQUIRE(mutex_) { mutex_.lock(); }

@@ -5,6 +5,7 @@
 #include <remat/memory.h>
 #include <remat/planner.h>
 
+#include "memory/enforcements.h"
 #include "memory/ledger.h"
 #include "plan/simulate.h"
 #include "run/session_impl.h"
@@ -105,8 +106,9 @@ int64_t Session::Impl::agree_on_room(int64_t baseline, int64_t limit, int64_t ro
 
 /// Nothing was limited while the plan was made, and other threads may have allocated meanwhile.
 void Session::Impl::check_beginning(int64_t limit, int64_t room) {
-  const int64_t alive = memory::Ledger::of(options.device).current();
-  if (alive <= limit) return;
+  memory::Ledger& ledger = memory::Ledger::of(options.device);
+  const int64_t alive = ledger.current();
+  if (alive <= limit || memory::fits_after_a_while([&] { return ledger.current() <= limit; })) return;
   try {
     eviction.refuse(alive, 0, limit);
   } catch (...) {

@@ -59,6 +59,24 @@ TEST(CpuLedger, WhereTheReclaimerDoesNotRefuseAnAllocationPassesTheLimit) {
   ledger.cancel(500);
 }
 
+/// As a library's thread does that runs collectives.
+TEST(CpuLedger, WhatAnotherThreadIsAboutToFreeIsWaitedForBeforeARefusal) {
+  CpuLedger& ledger = CpuLedger::instance();
+  const int64_t base = ledger.current();
+  FakeReclaimer reclaimer;
+  auto enforcement = ledger.enforce(base + 100, reclaimer);
+  EXPECT_EQ(ledger.charge(80), base + 80);
+  std::jthread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    ledger.discharge(80);
+  });
+  EXPECT_EQ(ledger.charge(90), base + 90);
+  other.join();
+  EXPECT_THROW(ledger.charge(20), BudgetError);
+  EXPECT_EQ(reclaimer.refusals, 1);
+  ledger.cancel(90);
+}
+
 TEST(CpuLedger, AFailedAllocationLeavesNoTrace) {
   CpuLedger& ledger = CpuLedger::instance();
   const int64_t base = ledger.current();
