@@ -54,11 +54,8 @@ def dropout_errors():
     return rows
 
 
-def measure(bench, model):
-    """The rows of one model."""
-    import peer_variants
-
-    peers = bench.rows(model, [(name,) for name in peer_variants.BLOCK_BUDGETS], plain=peer_variants.BLOCKS)
+def points_of(peers):
+    """The peaks within which remat is measured. Says in each of `peers`, rows of one model, which of them is its own."""
     measured = [row for row in peers if "error" not in row]
     plain = max(row["plain_activation_peak_bytes"] for row in measured)
     points = [plain * share // 100 for share in SHARES]
@@ -68,13 +65,32 @@ def measure(bench, model):
         row["remat_within_bytes"] = max(near, default=peak)
         if not near:
             points.append(peak)
-    names = (peer_variants.REMAT_BLOCKS, peer_variants.REMAT_FASTEST)
-    variants = [(name, *within) for name in names for within in ((), *((point,) for point in sorted(points)))]
-    return peers + bench.rows(model, variants, plain=peer_variants.BLOCKS)
+    return sorted(points)
+
+
+def measure(results, model, only_fastest):
+    """The rows of one model into the file, each group as it is done."""
+    import peer_variants
+
+    def rows_of(variants):
+        return results.bench.rows(model, variants, plain=peer_variants.BLOCKS)
+
+    if only_fastest:
+        rows = [row for row in results.of(model) if not row["variant"].startswith(peer_variants.REMAT_FASTEST)]
+        names = (peer_variants.REMAT_FASTEST,)
+    else:
+        rows = rows_of([(name,) for name in peer_variants.BLOCK_BUDGETS])
+        names = (peer_variants.REMAT_BLOCKS, peer_variants.REMAT_FASTEST)
+    points = points_of([row for row in rows if row["variant"] in peer_variants.BLOCK_BUDGETS])
+    for name in names:
+        new = rows_of([(name,), *((name, point) for point in points)])
+        results.replace(model, rows, new)
+        rows = rows + new
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fastest", action="store_true", help="the fastest cuts alone, beside the day's other rows")
     args = parse(parser, MODELS, Protocol.pairs)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
@@ -84,7 +100,7 @@ def main():
     results = Results(args, "compiled", dropout=dropout)
     for model in args.models:
         print(model, flush=True)
-        results.replace(model, [], measure(results.bench, model))
+        measure(results, model, args.fastest)
 
 
 if __name__ == "__main__":

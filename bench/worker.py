@@ -1,5 +1,6 @@
 """Workers (processes that make steps on demand) and comparisons of what they do in interleaved pairs: A B A B ..."""
 
+import contextlib
 import json
 import math
 import os
@@ -45,7 +46,8 @@ class Worker:
         return self
 
     def __exit__(self, *_):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it may have ended by itself
+            self.process.stdin.close()
         self.process.wait()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import torch
@@ -11,11 +10,9 @@ from torch import nn
 from remat.blocks import find_blocks
 from remat.errors import Error
 from remat.hooks import check_module
-from remat.partition_choice import FASTEST, Compiler, PartitionChoice
+from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler, PartitionChoice
 from remat.progress import call_between_steps
 from remat.wrap import wrap
-
-_COMPILERS = set(inspect.signature(torch.compile).parameters) - {"model"}
 
 
 def _check_share(share: Any) -> None:
@@ -26,15 +23,6 @@ def _check_share(share: Any) -> None:
             f"[compile] activation_memory_budget={share!r} is no share of what a block can save; give a number from 0 to "
             f'1, as torch._functorch.config.activation_memory_budget, or "{FASTEST}"'
         )
-
-
-def _limits(blocks: list[nn.Module], given: dict[str, Any]) -> dict[str, int]:
-    """torch.compile keeps so many versions of a block's code, whatever the number of blocks that share it: as many for
-    each kind of block, where this version of torch can be told."""
-    if "recompile_limit" not in _COMPILERS or given.get("recompile_limit") is not None:
-        return {}
-    kinds = {(type(block), tuple(parameter.shape for parameter in block.parameters())) for block in blocks}
-    return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds)}
 
 
 def compile(
@@ -81,14 +69,13 @@ def compile(
             f'[compile] activation_memory_budget="{FASTEST}" tries copies of repeated blocks, and this '
             f"{type(model).__name__} has none: no list with several modules of one class; give a number"
         )
-    compiler = {name: options.pop(name) for name in _COMPILERS & options.keys()}
+    compiler = {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}
     wrap(model, budget, **options)  # bad options are an error before anything has changed
     blocks = blocks or [model]
-    compiler.update(_limits(blocks, compiler))
     if activation_memory_budget == FASTEST:
         call_between_steps(PartitionChoice(blocks, compiler).between_steps)
     else:
-        each = Compiler(compiler, activation_memory_budget)
+        each = Compiler(blocks, compiler, activation_memory_budget)
         for block in blocks:
             each.compile(block)
     return model

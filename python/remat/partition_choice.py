@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import logging
+import threading
 import time
 import types
 import warnings
@@ -16,12 +18,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from remat.errors import Error
 
 _log = logging.getLogger("remat.compile")
 
+COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"model"}
 FASTEST = "fastest"
 _SHARES = (1.0, 0.8, 0.5)  # the first is the one whose bits the others must have
 _ROUNDS = 5  # in which each is timed once
@@ -33,12 +36,25 @@ def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module._call_impl(*args, **kwargs)
 
 
+def _shapes(block: nn.Module) -> tuple[Any, ...]:
+    return tuple((parameter.shape, parameter.dtype, parameter.requires_grad) for parameter in block.parameters())
+
+
+def _limit(blocks: Sequence[nn.Module], options: dict[str, Any]) -> dict[str, int]:
+    """torch.compile keeps so many versions of a function, whatever the number of modules that share it: as many for each
+    kind of block, where this version of torch can be told."""
+    if "recompile_limit" not in COMPILE_OPTIONS or options.get("recompile_limit") is not None:
+        return {}
+    kinds = {(type(block), _shapes(block)) for block in blocks}
+    return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds)}
+
+
 class Compiler:
-    """torch.compile for blocks, with its options and one `activation_memory_budget`; None: that of torch's
+    """torch.compile for `blocks`, with its options and one `activation_memory_budget`; None: that of torch's
     configuration."""
 
-    def __init__(self, options: dict[str, Any], share: float | None = None) -> None:
-        self._options = dict(options)
+    def __init__(self, blocks: Sequence[nn.Module], options: dict[str, Any], share: float | None = None) -> None:
+        self._options = options | _limit(blocks, options)
         if share is not None:
             self._share = share
             backend, mode = self._options.pop("backend", None), self._options.pop("mode", None)
@@ -98,29 +114,31 @@ class _Call:
     """A training call of a block: what another call like it needs."""
 
     def __init__(self, block: nn.Module, args: Any, kwargs: Any) -> None:
-        self._args = tree_map(lambda leaf: _Input(leaf) if isinstance(leaf, torch.Tensor) else leaf, (args, kwargs))
+        leaves, self._structure = tree_flatten((args, kwargs))
+        inputs = {id(leaf): _Input(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        self._leaves = [inputs.get(id(leaf), leaf) for leaf in leaves]  # a tensor that is given twice is one
         self._autocast = {
-            device: torch.get_autocast_dtype(device)
+            device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
             for device in {parameter.device.type for parameter in block.parameters()}
-            if torch.is_autocast_enabled(device)
         }
 
     def key(self) -> str:
-        leaves, structure = tree_flatten(self._args)
-        known = [leaf.key() if isinstance(leaf, _Input) else leaf for leaf in leaves]
-        return f"{known} {structure} {self._autocast}"
+        inputs = [leaf for leaf in self._leaves if isinstance(leaf, _Input)]
+        known = [(inputs.index(leaf), leaf.key()) if isinstance(leaf, _Input) else leaf for leaf in self._leaves]
+        return f"{known} {self._structure} {self._autocast}"
 
     def run(self, block: nn.Module) -> tuple[list[torch.Tensor], float]:
         """Calls `block` with random contents and runs its backward. Returns all that may depend on the cut (results,
         gradients, buffers, the generator's state) and the seconds that it took."""
-        torch.manual_seed(0)
-        args, kwargs = tree_map(lambda leaf: leaf.make() if isinstance(leaf, _Input) else leaf, self._args)
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        _seed(block)
+        made = {id(leaf): leaf.make() for leaf in self._leaves if isinstance(leaf, _Input)}
+        args, kwargs = tree_unflatten([made.get(id(leaf), leaf) for leaf in self._leaves], self._structure)
+        inputs = [tensor for tensor in made.values() if tensor.requires_grad]
         wanted = inputs + [parameter for parameter in block.parameters() if parameter.requires_grad]
         begun = _now(block)
         with contextlib.ExitStack() as contexts:
-            for device, dtype in self._autocast.items():
-                contexts.enter_context(torch.autocast(device, dtype=dtype))
+            for device, (enabled, dtype) in self._autocast.items():
+                contexts.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
             results = [leaf for leaf in tree_leaves(block(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
         forward = _now(block) - begun
         ends = [leaf for leaf in results if leaf.requires_grad]
@@ -142,13 +160,24 @@ class _Watched:
         block._compiled_call_impl = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.seen is None and torch.is_grad_enabled() and all(map(_can_be_given_again, tree_leaves((args, kwargs)))):
-            self.seen = _Call(self.block(), args, kwargs)
+        if self.seen is None and torch.is_grad_enabled():
+            block = self.block()
+            if all(map(_can_be_given_again, tree_leaves((args, kwargs)))):
+                self.seen = _Call(block, args, kwargs)
+            else:
+                block._compiled_call_impl = self._compiled
         return self._compiled(*args, **kwargs)
 
 
 def _devices(block: nn.Module) -> list[int]:
     return sorted({parameter.device.index for parameter in block.parameters() if parameter.is_cuda})
+
+
+def _seed(block: nn.Module) -> None:
+    """Not torch.manual_seed(), which seeds devices that have nothing to do with it."""
+    torch.default_generator.manual_seed(0)
+    for device in _devices(block):
+        torch.cuda.default_generators[device].manual_seed(0)
 
 
 def _now(block: nn.Module) -> float:
@@ -176,22 +205,30 @@ class PartitionChoice:
     """Compiles blocks with the first cut, and later each with the fastest of those that have its bits."""
 
     def __init__(self, blocks: Sequence[nn.Module], options: dict[str, Any]) -> None:
-        self._compilers = {share: Compiler(options, share) for share in _SHARES}
+        self._compilers = {share: Compiler(blocks, options, share) for share in _SHARES}
         self._seconds: dict[str, dict[float, float]] = {}  # by kind of block
+        self._choosing = threading.Lock()  # steps may begin on several threads
         for block in blocks:
             self._compilers[_SHARES[0]].compile(block)
         self._waiting = [_Watched(block) for block in blocks]
 
     def between_steps(self) -> bool:
         """Chooses for the blocks that have been called in training meanwhile. Returns whether others are waiting."""
-        for watched in self._waiting[:]:
-            block = watched.block()
-            if block is None or block._compiled_call_impl is not watched:  # or compiled by somebody else since
-                self._waiting.remove(watched)
-            elif watched.seen is not None:
-                self._waiting.remove(watched)
-                self._choose(block, watched.seen)
+        if self._choosing.acquire(blocking=False):
+            try:
+                for watched in self._waiting[:]:
+                    self._look_at(watched)
+            finally:
+                self._choosing.release()
         return bool(self._waiting)
+
+    def _look_at(self, watched: _Watched) -> None:
+        block = watched.block()
+        if block is None or block._compiled_call_impl is not watched:  # it cannot be tried, or was compiled anew
+            self._waiting.remove(watched)
+        elif watched.seen is not None:
+            self._waiting.remove(watched)
+            self._choose(block, watched.seen)
 
     def _choose(self, block: nn.Module, call: _Call) -> None:
         share = _SHARES[0]
@@ -208,21 +245,29 @@ class PartitionChoice:
         self._compilers[share].compile(block)
 
     def _fastest(self, block: nn.Module, call: _Call) -> float:
-        shapes = [(parameter.shape, parameter.dtype, parameter.requires_grad) for parameter in block.parameters()]
-        kind = f"{type(block)} {block.training} {shapes} {call.key()}"
-        blocks, same, expected = {}, [], None
-        for share, compiler in self._compilers.items():
-            copied = blocks[share] = _copy_of(block)
-            compiler.compile(copied)
-            found, _ = call.run(copied)
-            if expected is None:
-                expected = found
-            if _equal(found, expected):
-                same.append(share)
-        if kind not in self._seconds:
-            rounds = [{share: call.run(each)[1] for share, each in blocks.items()} for _ in range(_ROUNDS)]
-            self._seconds[kind] = {share: min(each[share] for each in rounds) for share in blocks}
-        seconds = {share: self._seconds[kind][share] for share in same}
-        chosen = min(share for share in same if seconds[share] <= _ALIKE * min(seconds.values()))
-        _log.info("[compile] %s: activation_memory_budget %s, of seconds %s", type(block).__name__, chosen, seconds)
+        copies = {share: _copy_of(block) for share in self._compilers}
+        try:
+            for share, compiler in self._compilers.items():
+                compiler.compile(copies[share])
+            same = self._same(copies, call)
+            seconds = self._times(copies, call, f"{type(block)} {block.training} {_shapes(block)} {call.key()}")
+        finally:
+            for copied in copies.values():  # a cycle, which would keep the copy until the garbage collector comes
+                copied._compiled_call_impl = None
+        least = min(seconds[share] for share in same)
+        chosen = min(share for share in same if seconds[share] <= _ALIKE * least)
+        _log.info("[compile] %s: activation_memory_budget %s of %s, seconds %s", type(block).__name__, chosen, same, seconds)
         return chosen
+
+    @staticmethod
+    def _same(copies: dict[float, nn.Module], call: _Call) -> list[float]:
+        """The shares whose bits are those of the first."""
+        expected, _ = call.run(copies[_SHARES[0]])
+        return [_SHARES[0], *(share for share in _SHARES[1:] if _equal(call.run(copies[share])[0], expected))]
+
+    def _times(self, copies: dict[float, nn.Module], call: _Call, kind: str) -> dict[float, float]:
+        """The seconds of each share for blocks of this kind."""
+        if kind not in self._seconds:
+            rounds = [{share: call.run(copied)[1] for share, copied in copies.items()} for _ in range(_ROUNDS)]
+            self._seconds[kind] = {share: min(each[share] for each in rounds) for share in copies}
+        return self._seconds[kind]

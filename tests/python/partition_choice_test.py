@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import shutil
 
@@ -85,6 +86,28 @@ def test_a_share_is_the_compilers():
     most, least = (saved_bytes(model, x) for model in models)
     assert least < most
     assert torch._functorch.config.activation_memory_budget == 1.0
+
+
+def test_copies_go_when_the_choice_is_made():
+    """And not when the garbage collector comes, in the middle of a step."""
+
+    class Wide(nn.Sequential):
+        pass
+
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Sequential(*(Wide(nn.Linear(256, 256), nn.Sigmoid()) for _ in range(2))))
+    remat.compile(model, activation_memory_budget="fastest", backend="aot_eager")
+    x = torch.randn(4, 256)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            loss_of(model(x)).backward()
+        held = remat.memory.current()
+        gc.collect()
+        assert held - remat.memory.current() < 256 * 256 * 4
+    finally:
+        gc.enable()
 
 
 def test_a_block_that_cannot_be_tried_stays_as_it_is():
