@@ -46,7 +46,7 @@ def compile(
             that forward saves of what it could save. None: that of ``torch._functorch.config``. "fastest": before the
             second step, copies of the blocks are run with random contents and 1.0, 0.8 and 0.5, and each block goes on
             with the fastest of those whose results, gradients, buffers and random numbers have the bits of 1.0. That
-            compiles each kind of block three times and takes a few steps' time, and a block's memory, once. Times
+            compiles each kind of block three times and takes a few steps' time, and three copies of a block in memory, once. Times
             differ between processes: with several ranks, or a plan from a file, give a number.
         options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable) go to it, and the
             others to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
