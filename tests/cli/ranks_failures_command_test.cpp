@@ -55,7 +55,7 @@ TEST_F(RanksFailuresCommandTest, AProcessThatIsKilledBeforeTheyHaveMetEndsTheTra
       "P=$!; children() { awk -v p=$P '/^PPid:/ && $2 == p { split(FILENAME, f, \"/\"); print f[3] }' "
       "/proc/[0-9]*/status 2>/dev/null; }; while [ $(children | wc -l) -lt 2 ]; do :; done; "
       "kill -9 $(children | sort -n | tail -1); "
-      "(sleep 60; kill -9 $P 2>/dev/null) & W=$!; wait $P; C=$?; kill $W; exit $C";
+      "(sleep 60; kill -9 $P) >/dev/null 2>&1 & W=$!; wait $P; C=$?; kill $W; exit $C";  // ctest waits for open output
   const std::string file = directory_.write("kill.sh", script);
   EXPECT_EQ(WEXITSTATUS(std::system(("bash '" + file + "'").c_str())), 1);
   EXPECT_TRUE(holds(test::read_all(directory_.path("err")), "the process of rank 1 was ended by signal 9"));

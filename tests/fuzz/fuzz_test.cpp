@@ -95,27 +95,27 @@ void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t
 
 class Fuzz : public testing::TestWithParam<int> {};
 
-TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 2000, 5); }
-TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 400, 24); }
+TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 1200, 5); }
+TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 200, 24); }
 TEST_P(Fuzz, SameBitsWhereStepsChange) { run_programs(check_changing_steps, GetParam(), 200, 24); }
-TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 800, 24); }
+TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 400, 24); }
 
 class FuzzKinds : public testing::TestWithParam<int> {};
 
 TEST_P(FuzzKinds, SameBitsOrAnErrorWhereStoragesAreEmptied) {
-  run_programs(check_kind, GetParam(), 200, 12, Kind::kStorages);
+  run_programs(check_kind, GetParam(), 100, 12, Kind::kStorages);
 }
 TEST_P(FuzzKinds, SameBitsOrAnErrorWhereInputsAreWrittenUnseen) {
-  run_programs(check_kind, GetParam(), 200, 12, Kind::kHiddenInputs);
+  run_programs(check_kind, GetParam(), 100, 12, Kind::kHiddenInputs);
 }
 TEST_P(FuzzKinds, SameBitsOrAnErrorOfVerifyWhereAnythingIsWrittenUnseen) {
-  run_programs(check_kind, GetParam(), 200, 12, Kind::kHiddenWrites);
+  run_programs(check_kind, GetParam(), 100, 12, Kind::kHiddenWrites);
 }
 TEST_P(FuzzKinds, SameBitsOrAnErrorWithSparseTensorsOverWrittenOnes) {
-  run_programs(check_kind, GetParam(), 200, 12, Kind::kSparse);
+  run_programs(check_kind, GetParam(), 100, 12, Kind::kSparse);
 }
 TEST_P(FuzzKinds, SameBitsWhereScriptsChangeTheirLists) {
-  run_programs(check_kind, GetParam(), 200, 12, Kind::kScripts);
+  run_programs(check_kind, GetParam(), 100, 12, Kind::kScripts);
 }
 TEST_P(FuzzKinds, SameBitsWhereBackwardMakesGraphs) {
   run_programs(check_kind, GetParam(), 100, 12, Kind::kDoubleBackward);

@@ -135,9 +135,12 @@ def test_training_is_that_of_peft(directory, name, words):
                                   rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("words", [[], ["--accumulate", "3"], ["--optimizer-in-backward"], ["--precision", "bf16"]],
-                         ids=lambda words: words[0] if words else "as usual")
+WAYS = [*((name,) for name in TASKS), ("gpt2", "--accumulate", "3"), ("labels", "--accumulate", "3"),
+        ("llama", "--optimizer-in-backward"), ("masked", "--optimizer-in-backward"), ("llama", "--precision", "bf16"),
+        ("labels", "--precision", "bf16")]
+
+
+@pytest.mark.parametrize("name, words", [(name, words) for name, *words in WAYS], ids=map("-".join, WAYS))
 def test_a_budget_changes_no_bit(directory, name, words):
     plain, losses = train(directory, name, "--plain", "--save-adapter", "plain", *words, out="plain")
     assert plain.returncode == 0, plain.stderr

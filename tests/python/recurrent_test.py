@@ -57,10 +57,11 @@ def check(kind, options, budget, planner):
 @pytest.mark.parametrize("options", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_every_budget_and_planner(kind, options):
-    for budget in ("90%", "80%", "70%", "60%", "50%", "40%"):
+    every = kind is nn.LSTM
+    for budget in ("90%", "80%", "70%", "60%", "50%", "40%") if every else ("80%", "60%", "40%"):
         for planner in ("online", "auto"):
             check(kind, options, budget, planner)
-    for planner in set(remat.list_planners()) - {"online", "auto"}:
+    for planner in set(remat.list_planners()) - {"online", "auto"} if every else ():
         for budget in ("80%", "60%"):
             check(kind, options, budget, planner)
 
