@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import remat
-from remat.partition_choice import PartitionChoice
+from remat.partition_choice import FASTEST, Compiler
 from remat.progress import call_between_steps
 
 aten = torch.ops.aten
@@ -175,7 +175,10 @@ class Steps:
         self.is_remat, self.activation_peak_bytes = variant not in changes, activation_peak_bytes
         self.session = None
         if variant == REMAT_FASTEST:
-            call_between_steps(PartitionChoice(model.blocks, {}).between_steps)
+            compiler = Compiler(model.blocks, {}, FASTEST)
+            for block in model.blocks:
+                compiler.compile(block)
+            call_between_steps(compiler.choice.between_steps)
         if variant == REMAT_BLOCKS:
             variant = BLOCKS
         if variant in changes:

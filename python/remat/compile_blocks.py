@@ -10,9 +10,9 @@ from torch import nn
 from remat.blocks import find_blocks
 from remat.errors import Error
 from remat.hooks import check_module
-from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler, PartitionChoice
+from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler
 from remat.progress import call_between_steps
-from remat.wrap import wrap
+from remat.wrap import unwrap, wrap
 
 
 def _check_share(share: Any) -> None:
@@ -22,6 +22,25 @@ def _check_share(share: Any) -> None:
         raise Error(
             f"[compile] activation_memory_budget={share!r} is no share of what a block can save; give a number from 0 to "
             f'1, as torch._functorch.config.activation_memory_budget, or "{FASTEST}"'
+        )
+
+
+def _check_choice(model: nn.Module, blocks: list[nn.Module], mode: str | None) -> None:
+    """Raises Error where "fastest" cannot be."""
+    if not blocks:
+        raise Error(
+            f'[compile] activation_memory_budget="{FASTEST}" tries the code of repeated blocks, and this '
+            f"{type(model).__name__} has none: no list with several modules of one class; give a number"
+        )
+    if mode in ("reduce-overhead", "max-autotune"):
+        raise Error(
+            f'[compile] activation_memory_budget="{FASTEST}" does not go with mode="{mode}", whose results are in memory '
+            "that the next call writes to; give a number"
+        )
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        raise Error(
+            f'[compile] activation_memory_budget="{FASTEST}" chooses by times, which differ between ranks; give a number, '
+            "such as what one process has chosen (the log of remat.compile at level INFO names it)"
         )
 
 
@@ -43,11 +62,12 @@ def compile(
     Args:
         budget: as of :class:`remat.Session`, in bytes or percent of the activation peak; None: no limit.
         activation_memory_budget: where the compiler cuts a block into forward and backward: the share, from 0 to 1,
-            that forward saves of what it could save. None: that of ``torch._functorch.config``. "fastest": before the
-            second step, copies of the blocks are run with random contents and 1.0, 0.8 and 0.5, and each block goes on
-            with the fastest of those whose results, gradients, buffers and random numbers have the bits of 1.0. That
-            compiles each kind of block three times and takes a few steps' time, and three copies of a block in memory, once. Times
-            differ between processes: with several ranks, or a plan from a file, give a number.
+            that forward saves of what it could save. None: that of ``torch._functorch.config``. "fastest": each graph
+            with gradients is compiled for 1.0, 0.8 and 0.5, which takes three times as long, and runs for 1.0; before the
+            next step each is run for a while on made-up inputs, and goes on with the fastest of those whose results,
+            gradients, writes and random numbers have the bits of 1.0. That takes a few steps' time and the memory of a
+            block's step, once, outside of any budget. Times differ between processes: with several ranks, or a plan from
+            a file, give a number.
         options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable) go to it, and the
             others to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
             (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
@@ -58,24 +78,23 @@ def compile(
     """
     check_module("compile", model)
     _check_share(activation_memory_budget)
-    if activation_memory_budget == FASTEST and torch.distributed.is_initialized():
-        raise Error(
-            f'[compile] activation_memory_budget="{FASTEST}" chooses by times, which differ between ranks; give '
-            "a number, such as what one process has chosen (the log of remat.compile at level INFO names it)"
-        )
     blocks = find_blocks(model)
-    if activation_memory_budget == FASTEST and not blocks:
-        raise Error(
-            f'[compile] activation_memory_budget="{FASTEST}" tries copies of repeated blocks, and this '
-            f"{type(model).__name__} has none: no list with several modules of one class; give a number"
-        )
-    compiler = {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}
-    wrap(model, budget, **options)  # bad options are an error before anything has changed
-    blocks = blocks or [model]
     if activation_memory_budget == FASTEST:
-        call_between_steps(PartitionChoice(blocks, compiler).between_steps)
-    else:
-        each = Compiler(blocks, compiler, activation_memory_budget)
+        _check_choice(model, blocks, options.get("mode"))
+    blocks = blocks or [model]
+    compiler = Compiler(
+        blocks, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget
+    )
+    wrap(model, budget, **options)  # bad options are an error before anything has changed
+    before = [block._compiled_call_impl for block in blocks]
+    try:
         for block in blocks:
-            each.compile(block)
+            compiler.compile(block)
+    except BaseException:
+        for block, call in zip(blocks, before):
+            block._compiled_call_impl = call
+        unwrap(model)
+        raise
+    if compiler.choice is not None:
+        call_between_steps(compiler.choice.between_steps)
     return model

@@ -38,19 +38,19 @@ class _Thread(threading.local):
 
 
 _here = _Thread()
-_between_steps: list[Callable[[], bool]] = []
+_between_steps: list[weakref.WeakMethod[Callable[[], None]]] = []
 
 
-def call_between_steps(function: Callable[[], bool]) -> None:
-    """Calls `function` whenever a step is about to begin, on any thread, until it returns False."""
-    _between_steps.append(function)
+def call_between_steps(method: Callable[[], None]) -> None:
+    """Calls `method` whenever a step is about to begin, on any thread, as long as its object lives."""
+    _between_steps.append(weakref.WeakMethod(method, _between_steps.remove))
 
 
 def before_step() -> None:
     """A step is about to begin on this thread."""
-    for function in list(_between_steps):
-        if not function() and function in _between_steps:
-            _between_steps.remove(function)
+    for reference in list(_between_steps):
+        if (method := reference()) is not None:
+            method()
 
 
 def note_step(step: Step) -> None:

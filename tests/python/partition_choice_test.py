@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
 import inspect
+import random
 import shutil
+import signal
+import threading
+import time
+import weakref
 
 import pytest
 import torch
 from scopes import loss_of
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import remat
 from remat import partition_choice
@@ -88,43 +95,176 @@ def test_a_share_is_the_compilers():
     assert torch._functorch.config.activation_memory_budget == 1.0
 
 
-def test_copies_go_when_the_choice_is_made():
-    """And not when the garbage collector comes, in the middle of a step."""
+@dataclasses.dataclass
+class Result:
+    value: torch.Tensor
 
-    class Wide(nn.Sequential):
-        pass
 
+class Boxed(Block):
+    def forward(self, x, *, scale):
+        return Result(super().forward(x, scale=scale))
+
+
+class BoxedNet(Net):
+    def __init__(self, dropout):
+        super().__init__()
+        self.blocks = nn.ModuleList(Boxed(dropout) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, scale=0.5).value
+        return x
+
+
+@pytest.fixture
+def smallest(monkeypatch):
+    """Whatever the times, the cut that saves least is taken of those with the same bits."""
     torch.compiler.reset()
-    model = nn.Sequential(nn.Sequential(*(Wide(nn.Linear(256, 256), nn.Sigmoid()) for _ in range(2))))
+    monkeypatch.setattr(partition_choice, "_ALIKE", 1e9)
+    monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
+    torch.manual_seed(0)
+
+
+def assert_same(make, train_both):
+    first = make()
+    second = copy.deepcopy(first)
+    remat.compile(first, dynamic=False)
+    remat.compile(second, activation_memory_budget="fastest", dynamic=False)
+    assert all(map(torch.equal, train_both(first), train_both(second)))
+
+
+def test_results_of_any_kind_are_compared(smallest):
+    assert_same(lambda: BoxedNet(0.3), train)
+
+
+def test_each_graph_of_a_block_has_a_choice_of_its_own(smallest):
+    """Dropout comes with the second mode, when the first has long been tried."""
+
+    def both(model):
+        return train(model.eval(), steps=2) + train(model.train(), steps=3)
+
+    assert_same(lambda: Net(0.3), both)
+
+
+def test_the_users_code_has_no_part_in_a_trial():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            note(random.random())
+            return self.layer(x).sigmoid()
+
+    @torch._dynamo.disable
+    def note(value):
+        noted.append(value)
+
+    def steps(share):
+        torch.compiler.reset()
+        random.seed(0)
+        noted.clear()
+        model = nn.Sequential(nn.Sequential(Counting(), Counting()))
+        remat.compile(model, activation_memory_budget=share, backend="aot_eager")
+        for layer in model.modules():
+            layer.register_forward_hook(lambda *call: note(len(call)))
+        with FlopCounterMode(display=False) as flops:
+            for _ in range(3):
+                loss_of(model(torch.randn(4, 8))).backward()
+        return list(noted), flops.get_total_flops()
+
+    noted = []
+    assert steps(None) == steps("fastest")
+
+
+def test_a_model_that_is_gone_waits_for_no_choice():
+    torch.compiler.reset()
+    model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
+    loss_of(model(torch.randn(8, 4, 16, 16))).backward()
+    block = weakref.ref(model.blocks[0])
+    del model
+    gc.collect()
+    torch.compiler.reset()
+    gc.collect()
+    assert block() is None
+
+
+def test_what_a_trial_took_is_freed():
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Sequential(*(Narrow(256) for _ in range(2))))
     remat.compile(model, activation_memory_budget="fastest", backend="aot_eager")
-    x = torch.randn(4, 256)
+    x, held = torch.randn(4, 8), []
     gc.collect()
     gc.disable()
     try:
-        for _ in range(2):
+        for _ in range(3):
             loss_of(model(x)).backward()
-        held = remat.memory.current()
-        gc.collect()
-        assert held - remat.memory.current() < 256 * 256 * 4
+            held.append(remat.memory.current())
     finally:
         gc.enable()
+    assert held[1] <= held[0] and held[2] == held[1]
 
 
-def test_a_block_that_cannot_be_tried_stays_as_it_is():
-    """A hook of the user's would see calls of copies."""
+def test_a_graph_that_cannot_be_tried_stays_as_it_is(monkeypatch, caplog):
+    def fail(graph):
+        raise ValueError("no such luck")
+
+    torch.compiler.reset()
+    monkeypatch.setattr(partition_choice._Graph, "_same_bits", fail)
+    model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
+    train(model)
+    assert "[compile] the cuts of a graph could not be tried, so that it stays at 1.0: no such luck" in caplog.text
+
+
+def test_an_interrupt_leaves_the_generator_and_the_choice(monkeypatch):
     torch.compiler.reset()
     model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
-    model.blocks[1].layers[2].register_forward_hook(lambda *call: None)
     x = torch.randn(8, 4, 16, 16)
     loss_of(model(x)).backward()
-    with pytest.warns(RuntimeWarning, match=r"^\[compile\] the cuts of a Block .* 1.0: its Sigmoid has hooks"):
-        loss_of(model(x)).backward()
+    run, runs = partition_choice._Graph._run, []
+
+    def interrupted(graph, share):
+        runs.append(share)
+        if len(runs) == 2:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.2)
+        return run(graph, share)
+
+    state = torch.get_rng_state()
+    monkeypatch.setattr(partition_choice._Graph, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model(x)
+    assert torch.equal(state, torch.get_rng_state()) and len(runs) == 2
     loss_of(model(x)).backward()
+    assert len(runs) > 10
+
+
+@pytest.mark.parametrize("share", [None, 0.8, "fastest"])
+def test_options_are_torch_compiles(share):
+    def keep_all(guards):
+        asked.append(len(guards))
+        return [True] * len(guards)
+
+    torch.compiler.reset()
+    asked = []
+    model = remat.compile(Net(), activation_memory_budget=share, options={"guard_filter_fn": keep_all}, backend="aot_eager")
+    train(model, steps=2)
+    assert asked
+    model = Net()
+    for options in ({"options": {"bogus": 1}}, {"mode": "nonsense"}, {"backend": "nonsense"},
+                    {"mode": "default", "options": {"epilogue_fusion": True}}):  # fmt: skip
+        with pytest.raises(Exception, match="bogus|nonsense|mode"):
+            remat.compile(model, activation_memory_budget=share, **options)
+        with pytest.raises(remat.Error, match="not wrapped"):
+            remat.session_of(model)
+        assert all(block._compiled_call_impl is None for block in model.blocks)
 
 
 def test_a_model_without_blocks_and_several_ranks_have_no_fastest(tmp_path):
     with pytest.raises(remat.Error, match=r"^\[compile\] .* this Linear has none"):
         remat.compile(nn.Linear(8, 8), activation_memory_budget="fastest")
+    with pytest.raises(remat.Error, match=r'^\[compile\] .* does not go with mode="reduce-overhead"'):
+        remat.compile(Net(), activation_memory_budget="fastest", mode="reduce-overhead")
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         with pytest.raises(remat.Error, match=r"^\[compile\] .* differ between ranks"):
@@ -133,15 +273,17 @@ def test_a_model_without_blocks_and_several_ranks_have_no_fastest(tmp_path):
         torch.distributed.destroy_process_group()
 
 
-def test_each_kind_of_block_has_as_many_versions_as_a_function():
-    class Narrow(nn.Module):
-        def __init__(self, width):
-            super().__init__()
-            self.up, self.down = nn.Linear(8, width), nn.Linear(width, 8)
+class Narrow(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, width), nn.Linear(width, 8)
 
-        def forward(self, x):
-            return x + self.down(self.up(x).sigmoid())
+    def forward(self, x):
+        return x + self.down(self.up(x).sigmoid())
 
+
+@pytest.mark.parametrize("share", [None, "fastest"])
+def test_each_kind_of_block_has_as_many_versions_as_a_function(share):
     graphs = []
 
     def backend(graph, inputs):
@@ -150,10 +292,10 @@ def test_each_kind_of_block_has_as_many_versions_as_a_function():
 
     torch.compiler.reset()
     model = nn.Sequential(nn.Sequential(*(Narrow(width) for width in range(4, 24))))
-    remat.compile(model, backend=backend)
+    remat.compile(model, activation_memory_budget=share, backend=backend)
     x = torch.randn(4, 8)
     loss_of(model(x)).backward()
-    assert len(graphs) == (20 if "recompile_limit" in inspect.signature(torch.compile).parameters else 8)
+    assert len(graphs) == (1 if share is None else 3) * (20 if "recompile_limit" in inspect.signature(torch.compile).parameters else 8)
 
 
 @pytest.mark.parametrize("share", ["quickest", 1.5, -0.1, True, float("nan")])
