@@ -102,8 +102,8 @@ class Choice:
         differentiable = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
         if not differentiable or not all(map(_can_be_made_again, inputs)):
             return _Cut(self._backend, _SHARES[0])(graph, inputs)
-        # The first is compiled last: what the compiler notes of a graph, such as the strides of its results, is of that.
-        cuts = {share: _Cut(self._backend, share)(copy.deepcopy(graph), inputs) for share in reversed(_SHARES)}
+        # The first comes first. A compilation settles symbolic sizes, which the next one finds settled: code of other bits.
+        cuts = {share: _Cut(self._backend, share)(copy.deepcopy(graph), inputs) for share in _SHARES}
         tried = _Graph(cuts, [_Input(each) for each in inputs])
         self._graphs.append(weakref.ref(tried))
         return tried.run
