@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import remat
-from remat import partition_choice
+from remat import partition_choice, partition_trial
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
 
 
@@ -73,7 +73,7 @@ def test_of_cuts_with_the_same_bits_one_is_chosen(dropout, monkeypatch):
     torch.manual_seed(0)
     first = Net(dropout)
     second = copy.deepcopy(first)
-    monkeypatch.setattr(partition_choice, "_ALIKE", 1e9)  # whatever their times, the one that saves least
+    monkeypatch.setattr(partition_trial, "_ALIKE", 1e9)  # whatever their times, the one that saves least
     monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
     remat.compile(first, dynamic=False)
     remat.compile(second, activation_memory_budget="fastest", dynamic=False)
@@ -120,7 +120,7 @@ class BoxedNet(Net):
 def smallest(monkeypatch):
     """Whatever the times, the cut that saves least is taken of those with the same bits."""
     torch.compiler.reset()
-    monkeypatch.setattr(partition_choice, "_ALIKE", 1e9)
+    monkeypatch.setattr(partition_trial, "_ALIKE", 1e9)
     monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
     torch.manual_seed(0)
 
@@ -144,6 +144,50 @@ def test_each_graph_of_a_block_has_a_choice_of_its_own(smallest):
         return train(model.eval(), steps=2) + train(model.train(), steps=3)
 
     assert_same(lambda: Net(0.3), both)
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(32, 32, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return (self.layers(x) + x).relu()
+
+
+def test_gradients_have_the_strides_of_the_usual_cut(smallest, monkeypatch):
+    """Of the blocks' inputs: code that is not compiled may compute otherwise from others."""
+    monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.8))
+    given = partition_trial._with_gradient_of
+
+    def noted(tensor, stride):
+        found = given(tensor, stride)
+        if found is not tensor:
+            restrided.append(stride)
+        return found
+
+    def run(share):
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        blocks = nn.ModuleList(Residual() for _ in range(2))
+        model = nn.Sequential(nn.Conv2d(4, 32, 3, padding=1), nn.Sequential(*blocks))
+        remat.compile(model, activation_memory_budget=share, dynamic=False)
+        strides = []
+
+        def note(module, args, result):
+            result.register_hook(lambda gradient: strides.append(gradient.stride()))
+
+        model[0].register_forward_hook(note)
+        return train(model), strides
+
+    restrided = []
+    monkeypatch.setattr(partition_trial, "_with_gradient_of", noted)
+    (expected, usual), (found, strides) = run(None), run("fastest")
+    assert all(map(torch.equal, expected, found)) and usual == strides
+    assert len(restrided) == 3  # in the steps after the first, for the first block: the other's input is compiled code's
 
 
 def test_the_users_code_has_no_part_in_a_trial():
@@ -210,7 +254,7 @@ def test_a_graph_that_cannot_be_tried_stays_as_it_is(monkeypatch, caplog):
         raise ValueError("no such luck")
 
     torch.compiler.reset()
-    monkeypatch.setattr(partition_choice._Graph, "_same_bits", fail)
+    monkeypatch.setattr(partition_trial.TriedGraph, "_same_bits", fail)
     model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
     train(model)
     assert "[compile] the cuts of a graph could not be tried, so that it stays at 1.0: no such luck" in caplog.text
@@ -221,7 +265,7 @@ def test_an_interrupt_leaves_the_generator_and_the_choice(monkeypatch):
     model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
     x = torch.randn(8, 4, 16, 16)
     loss_of(model(x)).backward()
-    run, runs = partition_choice._Graph._run, []
+    run, runs = partition_trial.TriedGraph._run, []
 
     def interrupted(graph, share):
         runs.append(share)
@@ -231,7 +275,7 @@ def test_an_interrupt_leaves_the_generator_and_the_choice(monkeypatch):
         return run(graph, share)
 
     state = torch.get_rng_state()
-    monkeypatch.setattr(partition_choice._Graph, "_run", interrupted)
+    monkeypatch.setattr(partition_trial.TriedGraph, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model(x)
     assert torch.equal(state, torch.get_rng_state()) and len(runs) == 2

@@ -1,0 +1,234 @@
+"""A graph that torch.compile has compiled with several cuts into forward and backward: the compiled code of each is tried
+on inputs of its own, and the fastest with the bits of the first is taken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+_log = logging.getLogger("remat.compile")
+
+_ROUNDS = 5  # in which each is timed once
+_ALIKE = 1.02  # of times that differ by less, the cut that saves less is taken
+_MOST_HELD_BYTES = 64 << 20  # of integers among the inputs, whose contents are kept until the cuts are tried
+
+Run = Callable[..., Any]
+
+
+def can_be_made_again(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return isinstance(value, (int, torch.SymInt))
+    if type(value) not in (torch.Tensor, nn.Parameter) or value.layout != torch.strided or value.is_inference():
+        return False
+    return value.is_floating_point() or value.is_complex() or value.nbytes <= _MOST_HELD_BYTES
+
+
+class Input:
+    """What another call of a graph needs to know of an input: a number, the contents of integers, and of other tensors
+    what they are and, as long as they live, where their contents are. Those that are gone become normal noise."""
+
+    def __init__(self, value: Any) -> None:
+        self._value: Any = value.node.hint if isinstance(value, torch.SymInt) else value
+        self.symbolic = isinstance(value, torch.SymInt)
+        self.parameter = isinstance(value, nn.Parameter)
+        self.device = value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
+        if isinstance(value, torch.Tensor):
+            self._size, self._stride = _numbers(value.shape), _numbers(value.stride())
+            self._dtype = value.dtype
+            self._requires_grad = value.requires_grad
+            random = value.is_floating_point() or value.is_complex()
+            self._value = None if random else value.detach().clone()
+            self._living = weakref.ref(value) if random else None
+
+    def make(self) -> Any:
+        if self._value is not None:
+            return self._value.clone() if isinstance(self._value, torch.Tensor) else self._value
+        living = self._living()
+        if living is not None and tuple(living.shape) == self._size:
+            tensor = living.detach().clone()
+        else:
+            once = [1 if stride == 0 else size for size, stride in zip(self._size, self._stride)]
+            tensor = torch.empty_strided(once, self._stride, dtype=self._dtype, device=self.device).normal_().expand(self._size)
+        return tensor.requires_grad_(self._requires_grad)
+
+
+def _numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes)
+
+
+class _Strided(torch.autograd.Function):
+    """Gives the gradient of a tensor other strides."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+        ctx.stride = stride
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        restrided = torch.empty_strided(gradient.shape, ctx.stride, dtype=gradient.dtype, device=gradient.device)
+        return restrided.copy_(gradient), None
+
+
+def _with_gradient_of(tensor: Any, stride: tuple[int, ...] | None) -> Any:
+    """`tensor`, so that its gradient has these strides where anybody can tell: compiled code gives gradients of its results
+    the strides that it was made for."""
+    if stride is None or not tensor.requires_grad or not torch.is_grad_enabled():
+        return tensor
+    if type(tensor.grad_fn).__name__ == "CompiledFunctionBackward":
+        return tensor
+    return _Strided.apply(tensor, stride)
+
+
+class _Interrupted(BaseException):
+    """The trial ends, as its thread was asked to."""
+
+
+@dataclass
+class _Outcome:
+    """Of a run: all that may depend on the cut (results, inputs after it, states of generators, and apart from these the
+    gradients by the index of their inputs), which inputs with gradients it wrote to, and the seconds of forward and
+    backward."""
+
+    fixed: list[torch.Tensor]
+    gradients: dict[int, torch.Tensor]
+    written: set[int]
+    seconds: float
+
+
+class TriedGraph:
+    """A graph that was compiled with several cuts, by their activation_memory_budgets, of which it runs one: the largest
+    until choose() has been called."""
+
+    def __init__(self, cuts: dict[float, Run], inputs: list[Input]) -> None:
+        self._cuts, self._inputs = cuts, inputs
+        self._first = max(cuts)  # whose bits the others must have
+        self._chosen = cuts[self._first]
+        self._devices = sorted({each.device.index for each in inputs if each.device.type == "cuda"})
+        self._strides: dict[int, tuple[int, ...]] = {}  # of gradients, by the index of their inputs: not the cut's own
+        self._stopped = False
+
+    def run(self, *args: Any) -> Any:
+        if self._strides:
+            args = tuple(_with_gradient_of(each, self._strides.get(index)) for index, each in enumerate(args))
+        return self._chosen(*args)
+
+    def choose(self) -> None:
+        """From now on it runs the fastest cut that has the bits of the first, or the first if that cannot be told."""
+        share = self._first
+        outcome: list[Any] = []
+        # A thread of its own has no modes, hooks, autocast or scopes of the user's.
+        trial = threading.Thread(target=self._try, args=(outcome,), name="remat.compile")
+        with torch.random.fork_rng(self._devices):
+            trial.start()
+            try:
+                trial.join()
+            except BaseException:  # an interrupt: the generator is not given back while the trial draws from it
+                self._stopped = True
+                trial.join()
+                self._stopped = False
+                raise
+        if isinstance(outcome[0], BaseException):
+            _log.warning("[compile] the cuts of a graph could not be tried, so that it stays at %s: %s", share, outcome[0])
+        else:
+            strides, seconds = outcome[0]
+            share = min((each for each in seconds if seconds[each] <= _ALIKE * min(seconds.values())), default=share)
+            self._strides = strides.get(share, {})
+            _log.info("[compile] activation_memory_budget %s; seconds of those with the same bits: %s", share, seconds)
+        self._chosen = self._cuts[share]
+        self._cuts, self._inputs = {}, []
+
+    def _try(self, outcome: list[Any]) -> None:
+        try:
+            strides = self._same_bits()
+            rounds = [{share: self._run(share).seconds for share in strides} for _ in range(_ROUNDS)]
+            outcome.append((strides, {share: min(each[share] for each in rounds) for share in strides}))
+        except BaseException as error:
+            outcome.append(error)
+
+    def _same_bits(self) -> dict[float, dict[int, tuple[int, ...]]]:
+        """The shares with the bits of the first, and for each the gradients' strides of the first that are not its own;
+        none where nothing can be told from what the first computes."""
+        first = self._run(self._first)
+        tensors = [*first.fixed, *first.gradients.values()]
+        if not all(bool(each.isfinite().all()) for each in tensors if each.is_floating_point()):
+            return {}
+        found: dict[float, dict[int, tuple[int, ...]]] = {self._first: {}}
+        symbolic = any(each.symbolic for each in self._inputs)
+        for share in self._cuts:
+            if share == self._first:
+                continue
+            other = self._run(share)
+            if not _equal(first.fixed, other.fixed) or first.gradients.keys() != other.gradients.keys():
+                continue
+            strides = {
+                index: gradient.stride()
+                for index, gradient in first.gradients.items()
+                if gradient.stride() != other.gradients[index].stride()
+            }
+            values = all(map(_same_values, first.gradients.values(), other.gradients.values()))
+            can_be_given = not symbolic and not any(self._inputs[i].parameter or i in first.written for i in strides)
+            if values and (can_be_given or not strides):
+                found[share] = strides
+        return found
+
+    def _run(self, share: float) -> _Outcome:
+        """Forward and backward of one cut."""
+        if self._stopped:
+            raise _Interrupted
+        _seed(self._devices)
+        inputs = [each.make() for each in self._inputs]
+        leaves = {i: each for i, each in enumerate(inputs) if isinstance(each, torch.Tensor) and each.requires_grad}
+        given = [each.clone() if index in leaves else each for index, each in enumerate(inputs)]
+        begun = _now(self._devices)
+        results = [each for each in self._cuts[share](*given) if isinstance(each, torch.Tensor)]
+        forward = _now(self._devices) - begun
+        ends = [each for each in results if each.requires_grad]
+        directions = [torch.randn_like(end) for end in ends]
+        begun = _now(self._devices)
+        gradients = torch.autograd.grad(ends, list(leaves.values()), directions, allow_unused=True) if ends else ()
+        backward = _now(self._devices) - begun
+        after = [each for each in given if isinstance(each, torch.Tensor)]
+        states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+        return _Outcome(
+            [each.detach() for each in (*results, *after, *states)],
+            {index: each for index, each in zip(leaves, gradients) if each is not None},
+            {index for index in leaves if given[index]._version > 0},
+            forward + backward,
+        )
+
+
+def _seed(devices: Sequence[int]) -> None:
+    """Not torch.manual_seed(), which seeds devices that have nothing to do with it."""
+    torch.default_generator.manual_seed(0)
+    for device in devices:
+        torch.cuda.default_generators[device].manual_seed(0)
+
+
+def _now(devices: Sequence[int]) -> float:
+    """Seconds, when all that was asked for is done."""
+    for device in devices:
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Bit for bit."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+
+
+def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    """Bit for bit, with the same strides."""
+    if [each.stride() for each in one] != [each.stride() for each in other]:
+        return False
+    return all(map(_same_values, one, other))
