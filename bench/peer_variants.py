@@ -87,7 +87,7 @@ def blocks_compiled(budget):
 
         def run(index, block, *args, **kwargs):
             if index not in compiled:
-                compiled[index] = torch.compile(block)
+                compiled[index] = torch.compile(block, dynamic=False)  # blocks of several sizes share their code
             return compiled[index](*args, **kwargs)
 
         model.run_blocks_by(run)
@@ -175,7 +175,7 @@ class Steps:
         self.is_remat, self.activation_peak_bytes = variant not in changes, activation_peak_bytes
         self.session = None
         if variant == REMAT_FASTEST:
-            compiler = Compiler(model.blocks, {}, FASTEST)
+            compiler = Compiler(model.blocks, {"dynamic": False}, FASTEST)
             for block in model.blocks:
                 compiler.compile(block)
             call_between_steps(compiler.choice.between_steps)
