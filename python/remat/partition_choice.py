@@ -23,6 +23,7 @@ COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"mod
 FASTEST = "fastest"
 _SHARES = (1.0, 0.8, 0.5)  # the first is the one whose bits the others must have
 
+
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module._call_impl(*args, **kwargs)
 
@@ -51,9 +52,11 @@ class Compiler:
         more = dict(more or {})
         if "guard_filter_fn" in more:  # which is not the backend's
             self._options["options"] = {"guard_filter_fn": more.pop("guard_filter_fn")}
-        known = torch._TorchCompileInductorWrapper if backend in (None, "inductor") else torch._TorchCompileWrapper
-        arguments = (mode, more or None, options.get("dynamic"))
-        whole = known(*arguments) if backend in (None, "inductor") else known(backend, *arguments)
+        given = (mode, more or None, options.get("dynamic"))
+        if backend in (None, "inductor"):
+            whole = torch._TorchCompileInductorWrapper(*given)
+        else:
+            whole = torch._TorchCompileWrapper(backend, *given)
         if share == FASTEST:
             self.choice = Choice(whole)
         self._options["backend"] = self.choice or _Cut(whole, share)
