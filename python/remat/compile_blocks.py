@@ -73,8 +73,8 @@ def compile(
             (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
 
     Returns `model` itself, with hooks. Its blocks are those of :func:`remat.find_blocks`, compiled in place as by
-    ``nn.Module.compile``: parameters and state_dict() keep their names, and copies are not compiled. A model without repeated blocks is
-    compiled as a whole. Not thread-safe: call it before the first step.
+    ``nn.Module.compile``: parameters and state_dict() keep their names, and copies are not compiled. A model without
+    repeated blocks is compiled as a whole. Not thread-safe: call it before the first step.
     """
     check_module("compile", model)
     _check_share(activation_memory_budget)

@@ -88,7 +88,7 @@ class CudaLedger final : public DeviceLedger {
 
   void refuse(int64_t request) {
     raise_to(largest_, request);
-    enforcements_.refuse(current() + request, request, [] { return false; });  // the allocator has failed already
+    enforcements_.refuse(current() + request, request);
   }
 
   void trace(const TraceEntry& entry) {

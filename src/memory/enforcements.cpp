@@ -164,7 +164,7 @@ bool Enforcements::refuse(int64_t needed, int64_t request, const std::function<b
     }
     Call call(*this, std::move(entry));
     if (!call.reclaimer().refuses()) continue;
-    if (fits_after_a_while(fits)) return false;
+    if (fits && fits_after_a_while(fits)) return false;
     call.reclaimer().refuse(needed, request, key.first);
   }
 }

@@ -40,7 +40,8 @@ class Enforcements {
   /// Of the limits that `needed` bytes pass, lets the reclaimer of the smallest that refuses() throw. Returns true
   /// where all let the allocation pass; false where there is none, because another thread has just ended an
   /// enforcement, or has freed so much that the bytes `fits()`: before one throws, it is waited for a while.
-  bool refuse(int64_t needed, int64_t request, const std::function<bool()>& fits);
+  /// Without `fits` nothing is waited for.
+  bool refuse(int64_t needed, int64_t request, const std::function<bool()>& fits = {});
 
   /// Around a fork. In the child no limit is in force any more: the steps are the parent's.
   void before_fork() REMAT_ACQUIRE(mutex_) { mutex_.lock(); }

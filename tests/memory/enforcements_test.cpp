@@ -14,8 +14,6 @@
 namespace remat::memory {
 namespace {
 
-const auto kNever = [] { return false; };
-
 /// Runs a function when asked.
 struct Calling : FakeReclaimer {
   bool reclaim(int64_t bytes) override {
@@ -90,7 +88,7 @@ TEST(Enforcements, TheReclaimerOfTheSmallestLimitRefuses) {
   auto outer = enforcements.enforce(200, large);
   auto inner = enforcements.enforce(100, small);
   try {
-    enforcements.refuse(150, 60, kNever);
+    enforcements.refuse(150, 60);
     FAIL() << "refuse() returned";
   } catch (const BudgetError& error) {
     EXPECT_EQ(error.budget_bytes(), 100);
@@ -99,7 +97,7 @@ TEST(Enforcements, TheReclaimerOfTheSmallestLimitRefuses) {
   EXPECT_EQ(small.refusals, 1);
   EXPECT_EQ(large.refusals, 0);
   inner.reset();
-  EXPECT_NO_THROW(enforcements.refuse(150, 60, kNever));
+  EXPECT_NO_THROW(enforcements.refuse(150, 60));
 }
 
 TEST(Enforcements, ALimitWhoseReclaimerDoesNotRefuseIsPassed) {
@@ -107,13 +105,13 @@ TEST(Enforcements, ALimitWhoseReclaimerDoesNotRefuseIsPassed) {
   FakeReclaimer large, small;
   auto outer = enforcements.enforce(200, large);
   auto inner = enforcements.enforce(100, small);
-  EXPECT_FALSE(enforcements.refuse(90, 60, kNever));  // no limit stands in the way
+  EXPECT_FALSE(enforcements.refuse(90, 60));  // no limit stands in the way
   small.refusing = false;
-  EXPECT_TRUE(enforcements.refuse(150, 60, kNever));
-  EXPECT_THROW(enforcements.refuse(250, 60, kNever), BudgetError);
+  EXPECT_TRUE(enforcements.refuse(150, 60));
+  EXPECT_THROW(enforcements.refuse(250, 60), BudgetError);
   EXPECT_EQ(large.refusals, 1);
   large.refusing = false;
-  EXPECT_TRUE(enforcements.refuse(250, 60, kNever));
+  EXPECT_TRUE(enforcements.refuse(250, 60));
   EXPECT_EQ(small.refusals, 0);
 }
 

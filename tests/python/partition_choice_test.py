@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import remat
 from remat import partition_choice, partition_trial
+
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
 
 
@@ -55,7 +56,7 @@ def saved_bytes(model, x):
     return saved
 
 
-def train(model, budget=None, steps=4):
+def train(model, steps=4):
     """The losses, the gradients and buffers after each step, and the generator's state."""
     seen = []
     torch.manual_seed(3)
@@ -66,20 +67,30 @@ def train(model, budget=None, steps=4):
     return [*seen, torch.get_rng_state()]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_of_cuts_with_the_same_bits_one_is_chosen(dropout, monkeypatch):
-    """With dropout a cut that draws again in backward has other bits: torch 2.13 on the CPU gets its masks wrong."""
+@pytest.fixture
+def smallest(monkeypatch):
+    """Whatever the times, the cut that saves least is taken of those with the same bits."""
     torch.compiler.reset()
-    torch.manual_seed(0)
-    first = Net(dropout)
-    second = copy.deepcopy(first)
-    monkeypatch.setattr(partition_trial, "_ALIKE", 1e9)  # whatever their times, the one that saves least
+    monkeypatch.setattr(partition_trial, "_ALIKE", 1e9)
     monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
+    torch.manual_seed(0)
+
+
+def assert_same(make, train_both):
+    """Trains what make() gives, compiled as usual and on the fastest cuts. Returns both."""
+    first = make()
+    second = copy.deepcopy(first)
     remat.compile(first, dynamic=False)
     remat.compile(second, activation_memory_budget="fastest", dynamic=False)
-    assert all(map(torch.equal, train(first), train(second)))
+    assert all(map(torch.equal, train_both(first), train_both(second)))
+    return first, second
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_of_cuts_with_the_same_bits_one_is_chosen(dropout, smallest):
+    """With dropout a cut that draws again in backward has other bits: torch 2.13 on the CPU gets its masks wrong."""
     x = torch.randn(8, 4, 16, 16)
-    saved, chosen = (saved_bytes(model, x) for model in (first, second))
+    saved, chosen = (saved_bytes(model, x) for model in assert_same(lambda: Net(dropout), train))
     assert chosen < saved if dropout == 0 else chosen == saved
 
 
@@ -114,23 +125,6 @@ class BoxedNet(Net):
         for block in self.blocks:
             x = block(x, scale=0.5).value
         return x
-
-
-@pytest.fixture
-def smallest(monkeypatch):
-    """Whatever the times, the cut that saves least is taken of those with the same bits."""
-    torch.compiler.reset()
-    monkeypatch.setattr(partition_trial, "_ALIKE", 1e9)
-    monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
-    torch.manual_seed(0)
-
-
-def assert_same(make, train_both):
-    first = make()
-    second = copy.deepcopy(first)
-    remat.compile(first, dynamic=False)
-    remat.compile(second, activation_memory_budget="fastest", dynamic=False)
-    assert all(map(torch.equal, train_both(first), train_both(second)))
 
 
 def test_results_of_any_kind_are_compared(smallest):
@@ -339,7 +333,8 @@ def test_each_kind_of_block_has_as_many_versions_as_a_function(share):
     remat.compile(model, activation_memory_budget=share, backend=backend)
     x = torch.randn(4, 8)
     loss_of(model(x)).backward()
-    assert len(graphs) == (1 if share is None else 3) * (20 if "recompile_limit" in inspect.signature(torch.compile).parameters else 8)
+    versions = 20 if "recompile_limit" in inspect.signature(torch.compile).parameters else 8
+    assert len(graphs) == (1 if share is None else 3) * versions
 
 
 @pytest.mark.parametrize("share", ["quickest", 1.5, -0.1, True, float("nan")])
