@@ -30,12 +30,27 @@ def page(results):
 
 
 def _lines(model, result):
+    """A line for each row of torch.compile's own budgets, with remat's within its peak, and for each other one of remat's."""
     of = {row["variant"]: row for row in result["rows"] if row["model"] == model}
+    beside = {REMAT + _within(row) for row in of.values() if "remat_within_bytes" in row}
     for variant, row in of.items():
+        if variant in beside or variant.startswith(REMAT + FASTEST_CUTS):
+            continue
         name, _, _ = variant.partition(" within ")
         if "error" in row:
             yield [MODELS[model], name, "", "refused", "", "", ""]
             continue
-        within = f" within {row.get('remat_within_bytes')} bytes"
-        ours = (of.get(REMAT + cuts + within) for cuts in ("", FASTEST_CUTS))
-        yield [MODELS[model], name, peak(row), *(ratio(each) if each else "" for each in (row, *ours)), exact(row)]
+        own = name == REMAT
+        ours = (of.get(REMAT + cuts + (variant.removeprefix(REMAT) if own else _within(row))) for cuts in ("", FASTEST_CUTS))
+        yield [MODELS[model], name, peak(row), "" if own else ratio(row), *map(_time, ours), exact(row)]
+
+
+def _time(row):
+    """Of a row of remat's, beside another's or its own; "" where there is none."""
+    if row is None:
+        return ""
+    return "refused" if "error" in row else ratio(row) if row["gradients_equal"] else f"{ratio(row)} **differ**"
+
+
+def _within(row):
+    return f" within {row.get('remat_within_bytes')} bytes"
