@@ -124,12 +124,17 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     const bool known = value.filled && value.checksum != 0 && reach.begin == 0 && reach.end == value.extent;
     argument.checksum = known ? value.checksum : read_checksum(impl, tape.step);
   }
-  if (written) watch_write(pending, impl, argument.value);
+  if (!written) return;
+  Write& write = watch_write(pending, impl, argument.value);
+  if (overwritten) write.strip = strip_of(impl);
 }
 
-void Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before) {
-  pending.writes.push_back({StoragePtr::reclaim_copy(storage_of(impl)), before, impl.version_counter(),
-                            impl.version_counter().current_version()});
+Recorder::Write& Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before) {
+  pending.writes.push_back({.storage = StoragePtr::reclaim_copy(storage_of(impl)),
+                            .before = before,
+                            .version_counter = impl.version_counter(),
+                            .version = impl.version_counter().current_version()});
+  return pending.writes.back();
 }
 
 ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
@@ -154,8 +159,9 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
       return leaf;
     }
     if (!emptied && !value.written_unseen() && static_cast<int64_t>(storage->nbytes()) == value.bytes) {
-      const bool filled_unseen = value.raw && !overwritten && !values.accept_filled(id, *storage);
-      if (filled_unseen) {
+      const bool undefined =
+          !overwritten && (!values.is_defined(id, impl) || (value.raw && !values.accept_filled(id, *storage)));
+      if (undefined) {
         tape.make_leaf(id, storage);
       } else if (value.recomputable() && tape.needs_lost_leaf(id)) {
         tape.make_unrepeatable(id, storage);
@@ -234,6 +240,7 @@ void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.generator = generator.generator;
   const auto bytes = static_cast<int64_t>(generator.state.nbytes());
   pending.operation.generator = tape_->program.add_generator(std::move(generator));
+  tape_->counts.generator_bytes += bytes;
   if (tape_->trace != nullptr) tape_->trace->held(bytes);
 }
 

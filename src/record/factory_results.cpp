@@ -1,12 +1,16 @@
-// What factories filled (rule 3 of residency.h): a replay can make it, unless somebody wrote to it through a pointer.
+// What factories filled, and what operators filled slice by slice (rule 3 of residency.h): a replay can make it, unless
+// somebody wrote to it through a pointer.
+#include <memory>
+#include <utility>
+
 #include "record/checksum.h"
 #include "record/residency.h"
 
 namespace remat {
 namespace {
 
-/// Operators that write to part of what a factory filled, one after another, and are recorded: each time the contents
-/// are read three times over for their checksum.
+/// Operators that write to part of what a factory filled, one after another, after which a checksum is taken: each time
+/// the contents are read three times over. From then on what they have not overwritten counts as undefined.
 constexpr uint8_t kMostWrites = 4;
 
 }  // namespace
@@ -31,19 +35,43 @@ bool Residency::accept_filled(ValueId id, const c10::StorageImpl& storage) {
   return true;
 }
 
-bool Residency::accept_write(ValueId id, const c10::StorageImpl& storage, bool replaces) {
+bool Residency::accept_write(ValueId id, const at::TensorBase& tensor, bool overwrites) {
   const Value& value = values_[id];
-  if (replaces && (value.raw || value.recomputable())) return true;
-  if (!value.recomputable()) return accept_filled(id, storage);
+  const c10::StorageImpl& storage = *storage_of(tensor);
+  if (overwrites && covers_storage(tensor) && (value.raw || value.recomputable())) return true;
+  const bool slice = overwrites && strip_of(*tensor.unsafeGetTensorImpl());
+  if (!value.recomputable()) return accept_filled(id, storage) || (slice && accept_undefined(id, storage));
   if (value.is_handed_out(storage)) return false;  // it is a leaf where it is read
-  return !value.filled || (value.writes < kMostWrites && !is_overwritten(id, storage));
+  if (!value.filled) return !value.coverage || slice;
+  return (value.writes < kMostWrites || slice) && !is_overwritten(id, storage);
 }
 
-void Residency::note_written(ValueId before, ValueId after, const c10::StorageImpl& storage) {
-  values_[after].watched = values_[before].watched;
-  if (!values_[before].filled || values_[before].writes >= kMostWrites) return;
-  values_[after].writes = values_[before].writes + 1;
-  note_filled(after, storage);
+bool Residency::accept_undefined(ValueId id, const c10::StorageImpl& storage) const {
+  const Value& value = values_[id];
+  if (!value.raw || value.filled || value.producer == kNone || value.written_unseen()) return false;
+  if (!value.is_in_place(storage) || value.is_handed_out(storage)) return false;
+  return static_cast<int64_t>(storage.nbytes()) == value.bytes;
+}
+
+void Residency::note_written(ValueId before, ValueId after, const c10::StorageImpl& storage,
+                             const std::optional<Strip>& strip) {
+  const Value& old = values_[before];
+  Value& value = values_[after];
+  value.watched = old.watched;
+  if (!old.filled && !old.coverage && !old.raw) return;
+  Coverage coverage = old.coverage ? *old.coverage : Coverage(old.bytes);
+  if (strip) coverage.add(*strip);
+  if (coverage.is_complete()) {
+    if (old.coverage) value.watched = storage.device_type() == c10::kCPU;
+    return;
+  }
+  value.coverage = std::make_shared<const Coverage>(std::move(coverage));
+  if (old.filled && old.writes < kMostWrites) {
+    value.writes = old.writes + 1;
+    note_filled(after, storage);
+  } else {
+    value.workspace = true;
+  }
 }
 
 bool Residency::is_overwritten(ValueId id, const c10::StorageImpl& storage) const {

@@ -43,13 +43,6 @@ bool below_autograd() {
   return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
 }
 
-/// Does the tensor reach every byte of its storage?
-bool covers_storage(const at::Tensor& tensor) {
-  const auto& impl = *tensor.unsafeGetTensorImpl();
-  return impl.is_non_overlapping_and_dense() &&
-         static_cast<size_t>(impl.numel()) * impl.itemsize() == impl.unsafe_storage().nbytes();
-}
-
 /// Calls `visit` for every tensor that an operator writes to, or may write to.
 template <class Visit>
 void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, Visit&& visit) {
@@ -232,9 +225,10 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
     if (!tensor.defined() || is_blank(tensor)) return;
     const ValueId id = is_plain(tensor) ? tape.values.find(storage_of(tensor)) : kNone;
     const bool known = id != kNone && !tape.values[id].written_unseen();
-    const bool replaces =
-        known && info.overwrites && covers_storage(tensor) && !reads(info, inputs, storage_of(tensor));
-    writes_leaf = writes_leaf || !known || !tape.values.accept_write(id, *storage_of(tensor), replaces);
+    // Inside of another operator memory may be scratch, the rest of which that one fills through a pointer.
+    const bool overwrites = known && info.overwrites && (pending_.empty() || covers_storage(tensor)) &&
+                            !reads(info, inputs, storage_of(tensor));
+    writes_leaf = writes_leaf || !known || !tape.values.accept_write(id, tensor, overwrites);
   });
   before_writing_statistics(info, inputs);
 

@@ -107,7 +107,8 @@ class Recorder {
     StoragePtr storage;
     ValueId before = kNone;
     c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};
-    uint32_t version = 0;  // before the operator ran
+    uint32_t version = 0;        // before the operator ran
+    std::optional<Strip> strip;  // that the operator overwrites, where the other bytes may be undefined
   };
   struct Pending {
     const at::RecordFunction* fn = nullptr;
@@ -169,7 +170,7 @@ class Recorder {
   void end(Pending& pending, const std::vector<c10::IValue>& outputs);
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
-  static void watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
+  static Write& watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
   /// What an operator that is about to run may draw from: without a state where it draws from nothing, nothing where
   /// its state cannot be told.
   static std::optional<GeneratorRecord> generator_before(const OperatorInfo& info,

@@ -163,6 +163,7 @@ void Residency::set_policy(ValueId id, uint32_t scope, bool drop) {
 void Residency::become_leaf(ValueId id) {
   Value& value = values_[id];
   if (std::exchange(value.filled, false)) value.checksum = 0;
+  value.coverage.reset();
   value.raw = false;
   value.producer = kNone;
 }

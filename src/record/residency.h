@@ -7,7 +7,9 @@
 // Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers,
 //         which nobody sees. Operators that overwrite all of it are recorded. Where it is read as it is, it can be
 //         recomputed if its factory gave it these contents, and otherwise becomes a leaf. A checksum tells, on the CPU;
-//         it is taken again when an operator has written to a part.
+//         it is taken again when an operator has written to a part, up to four times. What a factory left undefined
+//         (empty), and after that what it filled, can be recomputed where operators have overwritten all that is read
+//         of it, slice by slice (coverage.h), and else becomes a leaf.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Tape::before_write), any other loses its home.
 //
@@ -15,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -114,11 +117,18 @@ class Residency {
   /// A raw value in `storage` is about to be read. Where it has the contents that its factory gave it, it is raw no
   /// more, since a replay can make it; true then.
   bool accept_filled(ValueId id, const c10::StorageImpl& storage);
-  /// May an operator that writes to `storage`, the home of value `id`, be recorded? Not where that is a leaf, or what a
-  /// factory filled and somebody wrote to through a pointer. `replaces`: it overwrites all of it, and reads none.
-  bool accept_write(ValueId id, const c10::StorageImpl& storage, bool replaces);
-  /// A recorded operator has made `after` of `before`, in `storage`: what was filled is so still.
-  void note_written(ValueId before, ValueId after, const c10::StorageImpl& storage);
+  /// May an operator that writes to `tensor`, which looks at value `id`, be recorded? Not where that is a leaf, what a
+  /// factory filled and somebody wrote to through a pointer, or undefined in part and read. `overwrites`: it overwrites
+  /// all that the tensor reaches, and reads nothing of the storage.
+  bool accept_write(ValueId id, const at::TensorBase& tensor, bool overwrites);
+  /// A recorded operator has made `after` of `before`, in `storage`: what was filled is so still, and `strip`, if it
+  /// has overwritten that.
+  void note_written(ValueId before, ValueId after, const c10::StorageImpl& storage, const std::optional<Strip>& strip);
+  /// Has every byte of `id` that the tensor reaches been given contents, as far as is known?
+  bool is_defined(ValueId id, const c10::TensorImpl& seen_through) const {
+    const Value& value = values_[id];
+    return value.filled || !value.coverage || value.coverage->covers(seen_through);
+  }
   /// Has a value that accept_filled() accepted been written to through a pointer since?
   bool is_overwritten(ValueId id, const c10::StorageImpl& storage) const;
   /// No replay makes it any more, so it must stay: the caller makes it kept.
@@ -200,6 +210,8 @@ class Residency {
   void leave_plain(ValueId id);
 
  private:
+  /// May an operator that overwrites part of `storage`, which a factory left undefined, be recorded?
+  bool accept_undefined(ValueId id, const c10::StorageImpl& storage) const;
   /// The contents of `storage`, as it is now, are those of the value.
   void set_home(ValueId id, const StoragePtr& storage);
   /// Makes `storage` its home again.

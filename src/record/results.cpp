@@ -35,7 +35,9 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       record.drawn = drawn;
     } else {
       const memory::FrozenPlain frozen;
-      if (tape.trace != nullptr) tape.trace->held(-static_cast<int64_t>(record.state.nbytes()));
+      const auto bytes = static_cast<int64_t>(record.state.nbytes());
+      tape.counts.generator_bytes -= bytes;
+      if (tape.trace != nullptr) tape.trace->held(-bytes);
       record = GeneratorRecord();
       pending.operation.generator = kNone;
     }
@@ -183,7 +185,7 @@ void Recorder::finish_writes(Pending& pending, OperationId producer) {
     if (producer == kNone) {
       tape.hold_leaf(after, write.storage);
     } else if (write.before != kNone) {
-      tape.values.note_written(write.before, after, *write.storage);
+      tape.values.note_written(write.before, after, *write.storage, write.strip);
     }
   }
 }

@@ -45,6 +45,12 @@ ByteRange reach_of(const c10::TensorImpl& impl) {
   return {impl.storage_offset() * item, (last + 1) * item};
 }
 
+bool covers_storage(const at::TensorBase& tensor) {
+  const auto& impl = *tensor.unsafeGetTensorImpl();
+  return impl.is_non_overlapping_and_dense() &&
+         static_cast<size_t>(impl.numel()) * impl.itemsize() == impl.unsafe_storage().nbytes();
+}
+
 TensorView::TensorView(const c10::TensorImpl& impl)
     : offset(impl.storage_offset()), keys(impl.key_set()), type(impl.dtype()) {
   shape.set_sizes(impl.sizes());

@@ -25,6 +25,9 @@ struct ByteRange {
 /// From the first byte to the last that a tensor reaches.
 ByteRange reach_of(const c10::TensorImpl& impl);
 
+/// Does the tensor reach every byte of its storage?
+bool covers_storage(const at::TensorBase& tensor);
+
 /// Sizes, strides, offset and type of a plain strided tensor. With the storage it gives the tensor back.
 struct TensorView {
   c10::impl::SizesAndStrides shape;

@@ -90,7 +90,7 @@ bool SavedTensor::bind_to(const at::Tensor& tensor) {
   if (id != kNone && tape_->values[id].unheld) tape_->hold_unheld(id, StoragePtr::reclaim_copy(storage));
   if (id == kNone || !tape_->values[id].recomputable()) return false;  // not ours to evict: stays as it is
   if (tape_->values[id].written_unseen() || tape_->values.emptied(id)) return false;  // no replay gives these contents
-  if (tape_->needs_lost_leaf(id)) {
+  if (tape_->needs_lost_leaf(id) || !tape_->values.is_defined(id, impl)) {
     tape_->make_leaf(id, StoragePtr::reclaim_copy(storage));
     return false;
   }

@@ -49,6 +49,7 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
+  int64_t generator_bytes = 0;  ///< of generator states, the most in a step: all of plain leaves room for them
   /// By a step that was refused since, so that a share of the largest so far says nothing about the next. kMaybe: the
   /// step was like none that is known, and the next alone is measured anew.
   using Outgrown = OnlineEviction::Outgrown;

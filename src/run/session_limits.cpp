@@ -135,7 +135,11 @@ std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
       break;
   }
   if (!plain_activation_peak || outgrown != Outgrown::kNo) return std::nullopt;
-  return baseline + static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
+  // With nothing evicted, too, the states for replays are there: where all is kept, nothing else could make room for
+  // them.
+  const int64_t kept = options.budget.share() == 100 ? generator_bytes : 0;
+  return baseline + kept +
+         static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
 }
 
 }  // namespace remat

@@ -84,6 +84,7 @@ void Step::Impl::learn_peaks() {
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
   if (outgrown == Outgrown::kMaybe) outgrown = Outgrown::kNo;
   if (report.completed) {
+    session->generator_bytes = std::max(session->generator_bytes, tape->counts.generator_bytes);
     auto& smallest = session->smallest_step;
     const int64_t took = report.peak_bytes - report.baseline_bytes;
     if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};

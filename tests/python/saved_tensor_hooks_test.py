@@ -6,7 +6,10 @@ import pytest
 import torch
 from compare import blocks
 from scopes import assert_exact_when_dropped, loss_of
+from torch import nn
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
+
+import remat
 
 
 def test_hooks_see_what_they_see_in_plain():
@@ -155,3 +158,22 @@ def test_an_exception_in_a_hook():
         return loss.detach()
 
     assert_exact_when_dropped(blocks(3, dropout=0.0), program)
+
+
+@pytest.mark.parametrize("around", [save_on_cpu, lambda: saved_tensors_hooks(lambda t: t, lambda t: t)])
+def test_all_of_plain_is_enough_where_nothing_can_be_evicted(around):
+    """The user's hooks hold what dropout saved, and the record holds its generator's states."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.2), nn.ReLU(), nn.Linear(64, 8))
+    x = torch.randn(256, 64)
+    session = remat.Session(budget="100%", device="cpu")
+    for _ in range(5):
+        with session.step():
+            with around():
+                loss = model(x).square().mean()
+            loss.backward()
+            del loss
+        report = session.report()
+        assert report.values_dropped == 0
+        states = report.peak_bytes - report.plain_peak_bytes
+        assert states == torch.get_rng_state().numel()

@@ -82,6 +82,74 @@ TEST(Exactness, WhatFactoriesMakeAndDrawIsHeldNoLongerThanInPlain) {
   EXPECT_LE(recorded, plain * 1.01) << plain;
 }
 
+/// Slices of undefined memory are filled one by one, along the last dimension or the first, and read before all are.
+at::Tensor forward_with_slices(at::Tensor h, const std::vector<at::Tensor>& weights) {
+  constexpr int64_t kSlices = 3;
+  for (const auto& weight : weights) {
+    const auto f = torch::tanh(h.mm(weight));
+    const auto last = torch::empty({h.size(0), h.size(1), kSlices});
+    const auto first = torch::empty({kSlices, h.size(0), h.size(1)});
+    for (int64_t i = 0; i < kSlices; ++i) {
+      last.select(2, i).copy_(f * i);
+      first.select(0, kSlices - 1 - i).copy_(f - i);
+      h = h + last.narrow(2, 0, i + 1).sum(2) * 0.1;
+    }
+    h = h + torch::tanh(first).sum(0) * 0.1;
+  }
+  return h;
+}
+
+TEST(Exactness, SlicesOfUndefinedMemory) {
+  expect_exact([] {
+    const auto weights = square_weights(4, 32);
+    const auto loss = forward_with_slices(torch::randn({64, 32}), weights).pow(2).mean();
+    loss.backward();
+    Outcome outcome;
+    outcome.add("loss", loss);
+    for (const auto& weight : weights) outcome.add("gradient", weight.grad());
+    return outcome;
+  });
+}
+
+TEST(Exactness, SlicesOfUndefinedMemoryAreHeldNoLongerThanInPlain) {
+  memory::start_accounting();
+  const auto weights = square_weights(4, 256);
+  const auto x = torch::randn({256, 256});
+  const auto peak = [&] {
+    const int64_t before = memory::current();
+    memory::reset_peak();
+    forward_with_slices(x, weights).sum().backward();
+    return memory::peak() - before;
+  };
+  peak();
+  const int64_t plain = peak();
+  Session session;
+  auto step = session.step();
+  const int64_t recorded = peak();
+  EXPECT_LE(recorded, plain * 1.01) << plain;
+}
+
+TEST(Exactness, WhatIsUndefinedIsKeptWhereItIsRead) {
+  expect_exact([] {
+    const auto weight = torch::randn({16, 16}).requires_grad_();
+    const auto loss = [&] {
+      const auto f = torch::tanh(torch::randn({8, 16}).mm(weight));
+      const auto made = torch::empty({2, 8, 16});
+      std::fill_n(made.mutable_data_ptr<float>(), made.numel(), 0.5F);  // unseen
+      made.select(0, 1).copy_(f);
+      return torch::tanh(made * 2).sum() + torch::tanh(made.select(0, 1) * 3).sum();
+    }();
+    std::vector<at::Tensor> other_contents;  // of the memory that was free
+    for (int i = 0; i < 20; ++i) other_contents.push_back(torch::full({2, 8, 16}, 1e3));
+    other_contents.clear();
+    loss.backward();
+    Outcome outcome;
+    outcome.add("loss", loss);
+    outcome.add("gradient", weight.grad());
+    return outcome;
+  });
+}
+
 TEST(Exactness, BatchNormUpdatesItsStatisticsOnce) {
   expect_exact([] {
     nn::Sequential model(nn::Conv2d(nn::Conv2dOptions(3, 8, 3).padding(1)), nn::BatchNorm2d(8),
