@@ -133,7 +133,8 @@ Recorder::Write& Recorder::watch_write(Pending& pending, const c10::TensorImpl& 
   pending.writes.push_back({.storage = StoragePtr::reclaim_copy(storage_of(impl)),
                             .before = before,
                             .version_counter = impl.version_counter(),
-                            .version = impl.version_counter().current_version()});
+                            .version = impl.version_counter().current_version(),
+                            .strip = {}});
   return pending.writes.back();
 }
 

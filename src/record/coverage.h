@@ -16,6 +16,8 @@ namespace remat {
 /// `count` runs of `run` bytes each, the first at byte `begin` of its storage, `stride` bytes from one to the next.
 struct Strip {
   int64_t begin = 0, run = 0, stride = 0, count = 1;
+
+  bool operator==(const Strip&) const = default;
 };
 
 /// The bytes that a tensor reaches, if they are a strip, and no byte twice. A contiguous tensor is one run.

@@ -269,6 +269,9 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
       if (tensor.defined() && tensor.has_storage()) pending.unrecorded.push_back(storage_of(tensor));
     });
   }
+  if (info.collective) {
+    for_each_written(info, inputs, [&](const at::Tensor& tensor) { pending.communicated.push_back(tensor); });
+  }
   if (!tape.meta && OperatorTrial::is_due(info)) pending.trial = OperatorTrial(info, inputs);
   pending.after = tape.program.mark();
   pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);

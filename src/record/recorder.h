@@ -118,6 +118,7 @@ class Recorder {
     Program::Mark before, after;  // the tape's arrays around its capture
     std::vector<Write> writes;
     std::vector<const c10::StorageImpl*> unrecorded;  // storages that it writes to while it is not repeatable
+    std::vector<at::Tensor> communicated;             // that a collective writes to: `fn` has no inputs at its end
     std::vector<UnboundSave*> saved;
     std::vector<ValueId> unheld;  // leaves that it reads: unless it saves them, its results are unheld leaves too
     std::shared_ptr<const History> history;  // of its inputs, between the forward calls of a step
@@ -195,6 +196,9 @@ class Recorder {
   /// state takes fewer bytes than the value.
   void note_filled(const Pending& pending, ValueId id, const c10::StorageImpl& storage);
   void finish_writes(Pending& pending, OperationId producer);
+  /// An `out` that had another size than the result was resized: the operator has not overwritten what it reached
+  /// before.
+  static void forget_resized(Pending& pending, const std::vector<c10::IValue>& outputs);
   void mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs);
   void bind_saved(Pending& pending);
 

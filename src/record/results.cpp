@@ -90,6 +90,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       tape.values.add_result(t, id, index, *pending.info, /*watch=*/!pending.inside_wrapper);
     });
   }
+  forget_resized(pending, outputs);
   finish_writes(pending, recorded ? id : kNone);
   if (pending_.empty()) tape.captured_values = tape.captured_tensors = SIZE_MAX;
   const auto value_count = tape.values.size() - first_value;
@@ -170,7 +171,20 @@ void Recorder::leave_unheld(const Pending& pending, const std::vector<c10::IValu
     if (value.producer == kNone && value.saved == 0 && value.readers == 0) values.become_unheld(id);
   };
   for_each_result(outputs, leave);
-  for (const auto position : pending.info->written) for_each_tensor(pending.fn->inputs()[position], leave);
+  for (const at::Tensor& tensor : pending.communicated) leave(tensor);
+}
+
+void Recorder::forget_resized(Pending& pending, const std::vector<c10::IValue>& outputs) {
+  for (Write& write : pending.writes) {
+    if (!write.strip) continue;
+    bool found = false, same = false;
+    for_each_result(outputs, [&](const at::Tensor& t) {
+      if (!t.defined() || !t.has_storage() || storage_of(t) != write.storage.get()) return;
+      found = true;
+      same = same || strip_of(*t.unsafeGetTensorImpl()) == write.strip;
+    });
+    if (found && !same) write.strip.reset();
+  }
 }
 
 void Recorder::finish_writes(Pending& pending, OperationId producer) {

@@ -137,7 +137,12 @@ TEST(Exactness, WhatIsUndefinedIsKeptWhereItIsRead) {
       const auto made = torch::empty({2, 8, 16});
       std::fill_n(made.mutable_data_ptr<float>(), made.numel(), 0.5F);  // unseen
       made.select(0, 1).copy_(f);
-      return torch::tanh(made * 2).sum() + torch::tanh(made.select(0, 1) * 3).sum();
+      const auto resized = torch::empty({2, 8, 16});
+      std::fill_n(resized.mutable_data_ptr<float>(), resized.numel(), 0.5F);
+      auto out = resized.select(0, 0);
+      at::mul_out(out, f.detach().narrow(0, 0, 4), f.detach().narrow(0, 4, 4));  // PyTorch warns: it is smaller
+      resized.select(0, 1).copy_(f);
+      return torch::tanh(made * 2).sum() + torch::tanh(made.select(0, 1) * 3).sum() + torch::tanh(resized * 2).sum();
     }();
     std::vector<at::Tensor> other_contents;  // of the memory that was free
     for (int i = 0; i < 20; ++i) other_contents.push_back(torch::full({2, 8, 16}, 1e3));
