@@ -126,7 +126,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   }
   if (!written) return;
   Write& write = watch_write(pending, impl, argument.value);
-  if (overwritten) write.strip = strip_of(impl);
+  if (overwritten && tape.values[argument.value].is_of_factory()) write.strip = strip_of(impl);
 }
 
 Recorder::Write& Recorder::watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before) {

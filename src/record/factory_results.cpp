@@ -39,11 +39,11 @@ bool Residency::accept_write(ValueId id, const at::TensorBase& tensor, bool over
   const Value& value = values_[id];
   const c10::StorageImpl& storage = *storage_of(tensor);
   if (overwrites && covers_storage(tensor) && (value.raw || value.recomputable())) return true;
-  const bool slice = overwrites && strip_of(*tensor.unsafeGetTensorImpl());
-  if (!value.recomputable()) return accept_filled(id, storage) || (slice && accept_undefined(id, storage));
+  const auto is_slice = [&] { return overwrites && strip_of(*tensor.unsafeGetTensorImpl()); };
+  if (!value.recomputable()) return accept_filled(id, storage) || (accept_undefined(id, storage) && is_slice());
   if (value.is_handed_out(storage)) return false;  // it is a leaf where it is read
-  if (!value.filled) return !value.coverage || slice;
-  return (value.writes < kMostWrites || slice) && !is_overwritten(id, storage);
+  if (!value.filled) return !value.coverage || is_slice();
+  return (value.writes < kMostWrites || is_slice()) && !is_overwritten(id, storage);
 }
 
 bool Residency::accept_undefined(ValueId id, const c10::StorageImpl& storage) const {
@@ -58,7 +58,7 @@ void Residency::note_written(ValueId before, ValueId after, const c10::StorageIm
   const Value& old = values_[before];
   Value& value = values_[after];
   value.watched = old.watched;
-  if (!old.filled && !old.coverage && !old.raw) return;
+  if (!old.is_of_factory()) return;
   Coverage coverage = old.coverage ? *old.coverage : Coverage(old.bytes);
   if (strip) coverage.add(*strip);
   if (coverage.is_complete()) {

@@ -40,16 +40,16 @@ struct Value {
   bool raw = false;              ///< a factory's result: operators may overwrite it; read as it is, it becomes a leaf
   bool filled = false;           ///< a factory's result or what operators wrote there; `checksum` was taken then
   uint8_t writes = 0;            ///< recorded operators that have written to what a factory filled
-  std::shared_ptr<const Coverage>
-      coverage;               ///< what operators have overwritten, slice by slice, where the rest is a factory's
-  bool watched = false;       ///< a result without gradient, which people may write to through a pointer
-  bool compiled = false;      ///< made by compiled code, and nothing else has read it: people have no pointer to it
-  bool workspace = false;     ///< has padding that no kernel fills: its bits may differ from call to call
-  bool unheld = false;        ///< a leaf for which nothing is held: operators that read it are not recorded
-  bool borrowed = false;      ///< a leaf in memory that its storage does not own: it may be gone before replays
-  bool parameter = false;     ///< a leaf of autograd's graphs that needs a gradient
-  uint8_t element_bytes = 0;  ///< of a value that may be packed; 0: it cannot be
-  ValueId successor = kNone;  ///< what an in-place write made of it, where saved tensors referred to it
+  bool watched = false;          ///< a result without gradient, which people may write to through a pointer
+  bool compiled = false;         ///< made by compiled code, and nothing else has read it: people have no pointer to it
+  bool workspace = false;        ///< has padding that no kernel fills: its bits may differ from call to call
+  bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded
+  bool borrowed = false;         ///< a leaf in memory that its storage does not own: it may be gone before replays
+  bool parameter = false;        ///< a leaf of autograd's graphs that needs a gradient
+  uint8_t element_bytes = 0;     ///< of a value that may be packed; 0: it cannot be
+  ValueId successor = kNone;     ///< what an in-place write made of it, where saved tensors referred to it
+  /// What operators have overwritten, slice by slice, where the rest is a factory's; else null.
+  std::shared_ptr<const Coverage> coverage;
   static constexpr uint32_t kWritten = 1U << 31U;
 
   // Where its contents are.
@@ -88,6 +88,8 @@ struct Value {
   bool needed() const { return saved > 0 || readers > 0 || held_for > 0 || wanted > 0; }
   /// Can a replay recompute it?
   bool recomputable() const { return producer != kNone && !raw; }
+  /// Is it what a factory made, in part at least, whatever operators have written over?
+  bool is_of_factory() const { return raw || filled || coverage; }
   /// Are the bits of the contents those of every replay?
   bool comparable() const { return producer == kNone || !workspace; }
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }

@@ -2,7 +2,6 @@
 #include "record/coverage.h"
 
 #include <random>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

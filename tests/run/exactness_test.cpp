@@ -1,4 +1,6 @@
 // Bit-exactness, one behaviour of autograd at a time.
+#include <algorithm>
+
 #include "support/compare.h"
 
 namespace remat::test {
@@ -48,17 +50,20 @@ std::vector<at::Tensor> square_weights(int count, int64_t width) {
   return weights;
 }
 
+Outcome backward_of(const std::vector<at::Tensor>& weights, const at::Tensor& loss) {
+  loss.backward();
+  Outcome outcome;
+  outcome.add("loss", loss);
+  for (const auto& weight : weights) outcome.add("gradient", weight.grad());
+  outcome.add_generator();
+  return outcome;
+}
+
 TEST(Exactness, WhatFactoriesMakeAndDraw) {
   for (const int64_t width : {8, 64}) {  // the draws take fewer bytes than a generator's state, and more
     expect_exact([&] {
       const auto weights = square_weights(4, width);
-      const auto loss = forward_with_factories(torch::randn({64, width}), weights).pow(2).mean();
-      loss.backward();
-      Outcome outcome;
-      outcome.add("loss", loss);
-      for (const auto& weight : weights) outcome.add("gradient", weight.grad());
-      outcome.add_generator();
-      return outcome;
+      return backward_of(weights, forward_with_factories(torch::randn({64, width}), weights).pow(2).mean());
     });
   }
 }
@@ -102,12 +107,7 @@ at::Tensor forward_with_slices(at::Tensor h, const std::vector<at::Tensor>& weig
 TEST(Exactness, SlicesOfUndefinedMemory) {
   expect_exact([] {
     const auto weights = square_weights(4, 32);
-    const auto loss = forward_with_slices(torch::randn({64, 32}), weights).pow(2).mean();
-    loss.backward();
-    Outcome outcome;
-    outcome.add("loss", loss);
-    for (const auto& weight : weights) outcome.add("gradient", weight.grad());
-    return outcome;
+    return backward_of(weights, forward_with_slices(torch::randn({64, 32}), weights).pow(2).mean());
   });
 }
 
@@ -147,11 +147,7 @@ TEST(Exactness, WhatIsUndefinedIsKeptWhereItIsRead) {
     std::vector<at::Tensor> other_contents;  // of the memory that was free
     for (int i = 0; i < 20; ++i) other_contents.push_back(torch::full({2, 8, 16}, 1e3));
     other_contents.clear();
-    loss.backward();
-    Outcome outcome;
-    outcome.add("loss", loss);
-    outcome.add("gradient", weight.grad());
-    return outcome;
+    return backward_of({weight}, loss);
   });
 }
 
