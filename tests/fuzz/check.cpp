@@ -17,6 +17,10 @@ struct Run {
   int64_t baseline = 0;
   int64_t peak = 0;
   int64_t leaked = 0;
+  bool leaked_empty = false;  ///< tensors without bytes
+
+  /// Some in-place operators make cycles in plain PyTorch: a saved tensor that its own history holds.
+  bool has_cycle() const { return leaked > 0 || leaked_empty; }
 };
 
 struct Setting {
@@ -34,6 +38,7 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
              std::optional<Session>& session) {
   Run result;
   const int64_t before = memory::current();
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> empty;
   {
     Machine machine(program, parameters);
     machine.with_remat = !setting.plain;
@@ -52,17 +57,21 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
       machine.run(setting.scopes);
       result.peak = memory::peak();
       if (step) result.report = step->end();
+      if (result.report) result.baseline = result.report->baseline_bytes;  // with what the step met and adopted
       // A graph that is not sound is left out, and only other threads may make one: throws where there is none.
       const bool alone = program.kind != Kind::kThreads && setting.planner != "online";
       if (alone && result.report && result.report->completed) session->graph();
       result.trace = machine.finish();
     } catch (const BudgetError& e) {
-      result.lower_bound = e.lower_bound_bytes() - result.baseline;
       result.peak = memory::peak();
+      if (step) result.baseline = step->end(/*completed=*/false).baseline_bytes;
+      result.lower_bound = e.lower_bound_bytes() - result.baseline;
     }
     result.listing = machine.listing();
     result.parameters = machine.parameters();
+    empty = std::move(machine.empty);
   }
+  result.leaked_empty = std::ranges::any_of(empty, [](const auto& tensor) { return !tensor.expired(); });
   result.leaked = memory::current() - before;
   return result;
 }
@@ -97,9 +106,8 @@ std::optional<std::string> compare(const Program& program, const Run& plain, con
     tally.dropped += other.report->values_dropped;
     tally.packed += other.report->values_packed;
   }
-  // Some in-place operators make cycles in plain PyTorch: a saved tensor that its own history holds.
-  // Such a cycle also holds what its saved tensors are replayed from.
-  if (other.leaked > 0 && plain.leaked <= 0) {
+  // A cycle also holds what its saved tensors are replayed from.
+  if (other.leaked > 0 && !plain.has_cycle()) {
     return name + ": leaked " + std::to_string(other.leaked) + " bytes, plain " + std::to_string(plain.leaked);
   }
   if (other.lower_bound) return std::nullopt;
@@ -128,7 +136,7 @@ std::optional<std::string> compare_peaks(const Run& plain, const Run& other, con
   // Errors in a program end some operators of a plain run and of remat's run at different moments.
   // Above the baseline: cycles that plain PyTorch leaks move the baseline from run to run.
   const int64_t plain_peak = plain.peak - plain.baseline;
-  // Cycles as above are plain's alone, and so is what a saved tensor that was written to in place later drags along:
+  // Cycles are plain's alone, and so is what a saved tensor that was written to in place later drags along:
   // the history of the write.
   const bool cycle = plain.leaked > other.leaked;
   const bool writes = plain.listing.find("_\n") != std::string::npos;
@@ -369,7 +377,7 @@ std::optional<std::string> check_threads(const Program& program, Tally& tally) {
     for (auto& thread : threads) thread.join();
     bool cycle = false;
     for (uint64_t i = 0; i < kThreads; ++i) {
-      cycle = cycle || references[i].plain.leaked > 0;
+      cycle = cycle || references[i].plain.has_cycle();
       runs[i]->leaked = 0;  // what the other threads have allocated meanwhile
       if (auto problem = compare(programs[i], references[i].plain, *runs[i], setting.name, tally)) {
         return *problem + "\nin:\n" + references[i].plain.listing;  // which is not that of `program`

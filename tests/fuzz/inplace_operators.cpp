@@ -83,6 +83,24 @@ void write_part(Machine& m) {
   }
 }
 
+/// Undefined memory is filled slice by slice, in any order; what is read of it was.
+void fill_slices(Machine& m) {
+  const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && s.t.dim() > 0 && s.t.numel() > 0; });
+  if (!x) return;
+  const int64_t dim = m.random().below(x.t.dim() + 1);
+  const int64_t count = 1 + m.random().below(3);
+  const int64_t read = 1 + m.random().below(count);
+  const bool down = m.random().chance(50);
+  m.emit("slices of " + x.name(), [&] {
+    auto sizes = x.t.sizes().vec();
+    sizes.insert(sizes.begin() + dim, count);
+    const auto made = at::empty(sizes, x.t.options().requires_grad(false));
+    for (int64_t i = 0; i < count; ++i) made.select(dim, down ? count - 1 - i : i).copy_(x.t * (1 + i));
+    const auto early = made.narrow(dim, 0, read).sin().sum(dim);
+    return early + made.mul(0.5).sum(dim).tanh();
+  });
+}
+
 void index_write(Machine& m) {
   const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && !s.leaf && s.t.dim() > 0 && s.t.numel() > 0; });
   if (!x) return;
@@ -180,9 +198,11 @@ void resize(Machine& m) {
 }  // namespace
 
 std::vector<Operator> inplace_operators() {
-  return {{"write", 10, write_whole},      {"write part", 8, write_part},   {"index write", 4, index_write},
-          {"write leaf", 2, write_leaf},   {"write alias", 3, write_alias}, {"foreach", 3, foreach_write},
-          {"out variant", 3, out_variant}, {"buffer", 3, buffer},           {"resize", 1, resize}};
+  return {{"write", 10, write_whole},      {"write part", 8, write_part},
+          {"index write", 4, index_write}, {"fill slices", 4, fill_slices},
+          {"write leaf", 2, write_leaf},   {"write alias", 3, write_alias},
+          {"foreach", 3, foreach_write},   {"out variant", 3, out_variant},
+          {"buffer", 3, buffer},           {"resize", 1, resize}};
 }
 
 }  // namespace remat::fuzz

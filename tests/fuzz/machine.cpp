@@ -166,6 +166,7 @@ void Machine::say(const std::string& text) { listing_ += "  " + std::to_string(i
 void Machine::add_slot(const Tensor& tensor) {
   const int id = instruction_ * 10 + results_++;
   if (!tensor.defined() || tensor.numel() > kLargest) return;
+  if (tensor.numel() == 0) empty.emplace_back(tensor.getIntrusivePtr());
   slots.push_back({tensor, id, false});
 }
 

@@ -142,7 +142,8 @@ class Machine {
   void refill();
 
   std::vector<Slot> slots;
-  std::vector<Slot> sparse;  ///< not among the slots: few operators take them
+  std::vector<Slot> sparse;                                     ///< not among the slots: few operators take them
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> empty;  ///< all that were made: their leaks have no bytes
 
  private:
   void step(int index);
