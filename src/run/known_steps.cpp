@@ -14,6 +14,7 @@ constexpr size_t kMostKnown = 32;    ///< different steps: lengths that inputs a
 constexpr size_t kMostSizes = 6;     ///< of them of one structure, of which only few can be told apart
 constexpr double kMuchLarger = 1.1;  ///< a step is searched for anew where it takes so many times the bytes
 constexpr double kLeastMargin = 0.005, kMostMargin = 0.08;  ///< see margin_
+constexpr double kHardlyAny = 0.01;                         ///< of a step's time: no search can win more than that back
 constexpr double kMostScale = 4;      ///< by bytes, of an operator's seconds: what takes next to nothing tells nothing
 constexpr int64_t kFewEvictions = 8;  ///< in a step that follows a plan well
 constexpr unsigned kManyChanges = 8;  ///< of what a step does to memory
@@ -159,6 +160,12 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
   return *result;
 }
 
+/// With the times that are known now: do the replays of the plan that was found take hardly any of the step?
+bool StepPlanner::has_cheap_plan(const KnownStep& step) const {
+  if (!step.front || !step.schedule || !step.schedule->plan.is_valid(step.graph)) return false;
+  return predict(step.graph, step.schedule->plan.actions).seconds < kHardlyAny * step.graph.step_seconds;
+}
+
 void StepPlanner::observe(Graph graph, int64_t room, bool once) {
   std::erase_if(known_, [](const KnownStep& step) { return step.once; });
   const uint64_t fingerprint = graph.fingerprint();
@@ -191,7 +198,8 @@ void StepPlanner::observe(Graph graph, int64_t room, bool once) {
   if (!same) ++seen.changes;
   const bool often = seen.changes > kManyChanges && (seen.changes & (seen.changes - 1)) != 0;
   const bool changed = !same && !often && &planned == &seen;
-  const bool news = changed || (more && count <= kSamples && (count & (count - 1)) == 0);
+  const bool better_times = more && count <= kSamples && (count & (count - 1)) == 0;
+  const bool news = changed || (better_times && !has_cheap_plan(planned));
   if (news) plan_anew(planned, room);
 }
 
@@ -221,7 +229,8 @@ void StepPlanner::learn_times(const Schedule& followed, const std::vector<double
   }
   searched->samples.push_back(std::move(times));
   use_medians(*searched);
-  if (const size_t count = times_seen(followed.structure); (count & (count - 1)) == 0) plan_anew(*searched, room);
+  const size_t count = times_seen(followed.structure);
+  if ((count & (count - 1)) == 0 && !has_cheap_plan(*searched)) plan_anew(*searched, room);
 }
 
 const Graph* StepPlanner::graph_like(const Tape& tape) const {

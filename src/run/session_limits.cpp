@@ -13,12 +13,11 @@
 namespace remat {
 namespace {
 
-/// Of its activations: what a step that has no plan may take more than predicted, by the times that it measures. (With
-/// times that vary by a factor of two, a transformer took a 22nd more; on two cores with eight busy processes, every
-/// second step of a small MLP took more than a 16th, and none of 720 more than a 12th.)
+/// Of its activations: what the first step of the next session, which has no plan yet, may take more than predicted, by
+/// the times that it measures. (With times that vary by a factor of two, a transformer took a 22nd more; on two cores
+/// with eight busy processes, every second step of a small MLP took more than a 16th, and none of 720 more than an
+/// 11th.)
 constexpr int64_t kPartForTimes = 8;
-/// The same of one that has a plan: with other times the search may find others.
-constexpr int64_t kPartForSearches = 32;
 
 }  // namespace
 
@@ -64,8 +63,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
     const std::optional<int64_t> planned = planner.lowest_plan(*graph);
     const int64_t least = planned ? *planned : least_without_plan(*graph);
     const int64_t kept = kept_peak_bytes(*graph) - graph->baseline_bytes;
-    const int64_t part = planned ? kPartForSearches : kPartForTimes;
-    known.predicted = baseline + adopted + std::clamp(least + least / part, least, std::max(least, kept)) +
+    known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, kept)) +
                       new_gradients(graph->gradient_bytes);
   }
   return known;

@@ -119,6 +119,7 @@ class StepPlanner {
   bool is_largest(const KnownStep& step) const;
   bool needs_search(const KnownStep& step) const;
   KnownStep& step_to_plan(KnownStep& seen);
+  bool has_cheap_plan(const KnownStep& step) const;
   void plan_anew(KnownStep& step, int64_t room);
   bool has_plenty(const Schedule& followed, const PlanFollower::Seen& seen) const;
   std::shared_ptr<Schedule> chosen(Graph graph, uint64_t structure, int64_t limit, double margin,

@@ -30,6 +30,27 @@ Graph one_operator() {
   return graph;
 }
 
+/// Six operators one after another, whose results backward uses; each takes a second.
+Graph chain(int64_t bytes) {
+  Graph graph;
+  for (int32_t v = 0; v < 6; ++v) {
+    graph.values.push_back({.bytes = bytes, .producer = v, .droppable = true});
+    GraphOperator& op = graph.operators.emplace_back();
+    op.name = "aten::op";
+    op.seconds = op.replay_seconds = 1;
+    if (v > 0) op.inputs = {v - 1};
+    op.results = {v};
+    graph.events.push_back({GraphEvent::Kind::kOther, -1, bytes, bytes});
+    graph.events.push_back({GraphEvent::Kind::kOperator, v, 0, 0});
+    graph.events.push_back({GraphEvent::Kind::kIdle, v, 0, 0});
+  }
+  for (int32_t v = 6; v-- > 0;) {
+    graph.events.push_back({GraphEvent::Kind::kUse, v, 0, 0});
+    graph.events.push_back({GraphEvent::Kind::kFree, v, 0, 0});
+  }
+  return graph;
+}
+
 TEST(StepPlanner, CountsOnTheMostThatContentsWerePackedTo) {
   StepPlanner planner("auto", true);
   Graph graph = one_operator();
@@ -71,6 +92,20 @@ TEST(StepPlanner, PlansEverMoreRarelyForWhatAlternates) {
   }
   EXPECT_GE(early, 8);
   EXPECT_LE(late, 8);
+}
+
+TEST(StepPlanner, PlansAnewOnlyWhereReplaysTakeSomeOfTheTime) {
+  for (const double step_seconds : {20.0, 2000.0}) {
+    StepPlanner planner("auto", true);
+    Graph graph = chain(100);
+    graph.step_seconds = step_seconds;
+    planner.observe(graph, /*room=*/400);
+    const auto first = planner.schedules(400);
+    ASSERT_EQ(first.size(), 1u);
+    EXPECT_GT(first[0]->plan.predicted_seconds, 0);
+    for (int i = 0; i < 3; ++i) planner.observe(graph, /*room=*/400);
+    EXPECT_EQ(planner.schedules(400) == first, step_seconds > 1000) << step_seconds;
+  }
 }
 
 TEST(StepPlanner, ForgetsWhatHappenedOnce) {
@@ -121,25 +156,6 @@ TEST(StepPlanner, LooksForStepsThatFollowNoPlanEverMoreRarely) {
 
 TEST(StepPlanner, ChoosesForSizesThatWereNeverSeen) {
   StepPlanner planner("auto", true);
-  const auto chain = [](int64_t bytes) {
-    Graph graph;
-    for (int32_t v = 0; v < 6; ++v) {
-      graph.values.push_back({.bytes = bytes, .producer = v, .droppable = true});
-      GraphOperator& op = graph.operators.emplace_back();
-      op.name = "aten::op";
-      op.seconds = op.replay_seconds = 1;
-      if (v > 0) op.inputs = {v - 1};
-      op.results = {v};
-      graph.events.push_back({GraphEvent::Kind::kOther, -1, bytes, bytes});
-      graph.events.push_back({GraphEvent::Kind::kOperator, v, 0, 0});
-      graph.events.push_back({GraphEvent::Kind::kIdle, v, 0, 0});
-    }
-    for (int32_t v = 6; v-- > 0;) {
-      graph.events.push_back({GraphEvent::Kind::kUse, v, 0, 0});
-      graph.events.push_back({GraphEvent::Kind::kFree, v, 0, 0});
-    }
-    return graph;
-  };
   for (const int64_t bytes : {100, 50, 70}) planner.observe(chain(bytes), /*room=*/400);
   const auto schedules = planner.schedules(/*room=*/400);
   ASSERT_EQ(schedules.size(), 3u);
