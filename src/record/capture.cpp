@@ -54,8 +54,8 @@ void Recorder::capture_argument(Pending& pending, size_t position, const c10::IV
   Program& program = tape_->program;
   const OperatorInfo& info = *pending.info;
   const Program::Mark before = program.mark();
-  const bool statistics = info.updates_statistics(pending.fn->inputs()) &&
-                          (position == info.statistics[0] || position == info.statistics[1]);
+  const bool statistics =
+      pending.updates_statistics && (position == info.statistics[0] || position == info.statistics[1]);
   if (statistics) {
     // A replay does without them, and kernels choose by their layout too.
     if (value.isTensor() && !value.toTensor().is_contiguous()) pending.repeatable = false;

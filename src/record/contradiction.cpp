@@ -3,7 +3,7 @@
 
 namespace remat {
 
-void Recorder::check_trial(Pending& pending, const std::vector<c10::IValue>& outputs) {
+void Recorder::check_trial(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   const auto contradictions = pending.trial.contradictions(outputs);
   if (contradictions.empty()) return;
   pending.info->contradicted = true;

@@ -171,6 +171,8 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.products = !handle.hasTag(at::Tag::pointwise) && !contains(kWithoutProducts, base);
 
   const auto& arguments = schema.arguments();
+  info.argument_count = static_cast<uint32_t>(arguments.size());
+  info.result_count = static_cast<uint32_t>(schema.returns().size());
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
   if (info.blank) info.workspace_result = 0;
   info.fills_result = contains(kFillingFactories, base);

@@ -1,6 +1,7 @@
 // src/record/operator_info.h -- the facts about an operator that recording and replaying need, looked up once.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -37,6 +38,7 @@ struct OperatorInfo {
   bool overwrites = false;       ///< writes every element of what it writes to, and reads none of it
   bool two_valued = false;       ///< its floating-point results hold zeros and ones
   bool elementwise = false;      ///< with one tensor argument: maps equal elements to equal elements
+  uint32_t argument_count = 0, result_count = 0;
   int16_t generator_argument = -1;
   bool races = false;             ///< its threads may write to the same element: the order of the writes decides
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
@@ -72,6 +74,15 @@ struct OperatorInfo {
            declared.load(std::memory_order_relaxed) == Declared::kWritesArguments;
   }
 
+  /// The arguments and results of the call that `fn` observes. Of a boxed call it shows the caller's whole stack, of
+  /// which they are the last (functorch's batching rules have others below). None where the call failed.
+  c10::ArrayRef<const c10::IValue> arguments(const at::RecordFunction& fn) const {
+    return last(fn.inputs(), argument_count);
+  }
+  c10::ArrayRef<const c10::IValue> results(const at::RecordFunction& fn) const {
+    return last(c10::ArrayRef<const c10::IValue>(fn.outputs().data(), fn.outputs().size()), result_count);
+  }
+
   /// Does a call with these arguments update running statistics?
   bool updates_statistics(c10::ArrayRef<const c10::IValue> inputs) const {
     return !statistics.empty() && (training_argument < 0 || inputs[static_cast<size_t>(training_argument)].toBool());
@@ -85,6 +96,11 @@ struct OperatorInfo {
       if (w == argument) return true;
     }
     return false;
+  }
+
+ private:
+  static c10::ArrayRef<const c10::IValue> last(c10::ArrayRef<const c10::IValue> values, size_t count) {
+    return values.slice(values.size() - std::min(values.size(), count));
   }
 };
 

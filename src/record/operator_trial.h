@@ -27,7 +27,7 @@ class OperatorTrial {
     bool changed;        ///< it has other contents; else a result looks at it
   };
   /// After the call: where it did what the schema rules out.
-  std::vector<Contradiction> contradictions(const std::vector<c10::IValue>& outputs) const;
+  std::vector<Contradiction> contradictions(c10::ArrayRef<const c10::IValue> outputs) const;
 
  private:
   struct Input {

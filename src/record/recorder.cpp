@@ -151,24 +151,25 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const Suspension own_calls_pass(recorder);  // detaching a sparse tensor calls operators
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
-  if (info->reshapes) return recorder->begin_reshape(fn.inputs()[0].toTensor());
+  const auto inputs = info->arguments(fn);
+  if (info->reshapes) return recorder->begin_reshape(inputs[0].toTensor());
   const StepExtent* const extent = recorder->tape_->extent.get();
   // An evaluation while a result waits for its backward pass: nothing of it is worth a record.
   const bool evaluates = extent != nullptr && extent->is_between_calls() && !c10::GradMode::is_enabled();
   // With create_graph backward is a forward pass for another one.
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1 && !c10::GradMode::is_enabled();
   const bool unrecorded = in_backward || evaluates || recorder->opaque_ > 0;
-  if (info->never_recorded || unrecorded) recorder->count(fn.inputs());
+  if (info->never_recorded || unrecorded) recorder->count(inputs);
   if (info->never_recorded) return nullptr;
   if (unrecorded) {
-    if (in_backward && info->reuses_gradient) recorder->offer_gradient(fn.inputs());
-    if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(fn.inputs())) {
+    if (in_backward && info->reuses_gradient) recorder->offer_gradient(inputs);
+    if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(inputs)) {
       const std::lock_guard lock(recorder->tape_->mutex);
-      recorder->before_writes(*info, fn.inputs());
+      recorder->before_writes(*info, inputs);
     }
     return nullptr;
   }
-  if (!has_wrapper(fn.inputs())) recorder->begin(fn, *info);
+  if (!has_wrapper(inputs)) recorder->begin(fn, *info, inputs);
   return nullptr;
 }
 
@@ -198,12 +199,11 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
-  recorder->end(pending, fn.outputs());
+  recorder->end(pending, pending.info->results(fn));
 }
 
-void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
+void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
   Tape& tape = *tape_;
-  const auto inputs = fn.inputs();
   if (scopes_.follow_modules()) {
     scopes_.enter_module(inputs);
     scopes_changed();
@@ -236,6 +236,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info) {
   if (tape.extent != nullptr && tape.extent->is_between_calls()) pending.history = history_of(inputs);
   pending.fn = &fn;
   pending.info = &info;
+  pending.updates_statistics = info.updates_statistics(inputs);
   pending.draws = std::move(draws);
   pending.inside_wrapper = below_autograd() && compiled_ == 0;
   pending.exceptions = std::uncaught_exceptions();

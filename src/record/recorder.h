@@ -123,6 +123,7 @@ class Recorder {
     std::vector<ValueId> unheld;  // leaves that it reads: unless it saves them, its results are unheld leaves too
     std::shared_ptr<const History> history;  // of its inputs, between the forward calls of a step
     OperatorTrial trial;
+    bool updates_statistics = false;
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
     at::Generator generator;  // that it may draw from, if its state was captured
@@ -165,10 +166,10 @@ class Recorder {
   void offer_gradient(c10::ArrayRef<const c10::IValue> inputs);
   std::unique_ptr<at::ObserverContext> begin_reshape(const at::Tensor& tensor) const;
   void end_reshape(const at::ObserverContext& context);
-  void begin(const at::RecordFunction& fn, const OperatorInfo& info);
+  void begin(const at::RecordFunction& fn, const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   /// Begins another scope of the tape where the outermost policy scope is another one, or in another module.
   void scopes_changed();
-  void end(Pending& pending, const std::vector<c10::IValue>& outputs);
+  void end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
   void capture_argument(Pending& pending, size_t position, const c10::IValue& value);
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
   static Write& watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
@@ -185,21 +186,21 @@ class Recorder {
   void before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   /// Where a call has contradicted its schema, no replay runs the operator any more.
-  void check_trial(Pending& pending, const std::vector<c10::IValue>& outputs);
+  void check_trial(Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
   void distrust(const OperatorInfo& info);
   /// Makes the result of an operator that is not recorded an unheld leaf, where it is no value yet.
   void add_unheld(const at::Tensor& tensor);
   /// What a collective has made or written to is a leaf. Where plain does not save it, the record does not hold it
   /// either: the results of reductions are as large as what is made of them.
-  void leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs);
+  void leave_unheld(const Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
   /// Operator `pending` has made raw value `id`, which is in `storage`: a replay may do so again, where the generator's
   /// state takes fewer bytes than the value.
   void note_filled(const Pending& pending, ValueId id, const c10::StorageImpl& storage);
   void finish_writes(Pending& pending, OperationId producer);
   /// An `out` that had another size than the result was resized: the operator has not overwritten what it reached
   /// before.
-  static void forget_resized(Pending& pending, const std::vector<c10::IValue>& outputs);
-  void mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs);
+  static void forget_resized(Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
+  void mark_packable(const Operation& operation, c10::ArrayRef<const c10::IValue> outputs);
   void bind_saved(Pending& pending);
 
   std::shared_ptr<Tape> tape_;

@@ -17,7 +17,7 @@ constexpr int64_t kLeastPacked = 64;  // bytes: less is not worth it
 
 }  // namespace
 
-void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
+void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   Tape& tape = *tape_;
   // As in begin(): before the tape is locked.
   const uint64_t drawn = pending.generator.defined() ? state_checksum(pending.generator) : 0;
@@ -42,8 +42,7 @@ void Recorder::end(Pending& pending, const std::vector<c10::IValue>& outputs) {
       pending.operation.generator = kNone;
     }
   }
-  count(c10::ArrayRef<const c10::IValue>(outputs.data(),
-                                         outputs.size()));  // of memory that is not the allocator's: files
+  count(outputs);  // of memory that is not the allocator's: files
   if (!failed) check_trial(pending, outputs);
   if (!failed && pending.info->collective) leave_unheld(pending, outputs);
   const auto id = static_cast<OperationId>(tape.program.size());
@@ -133,7 +132,7 @@ void Recorder::note_filled(const Pending& pending, ValueId id, const c10::Storag
 }
 
 /// Notes which results may take fewer bytes than they seem to. A hope: pack() looks at the contents.
-void Recorder::mark_packable(const Operation& operation, const std::vector<c10::IValue>& outputs) {
+void Recorder::mark_packable(const Operation& operation, c10::ArrayRef<const c10::IValue> outputs) {
   Tape& tape = *tape_;
   if (!tape.pack_values) return;
   bool few = operation.info->two_valued;
@@ -161,7 +160,7 @@ void Recorder::add_unheld(const at::Tensor& tensor) {
   values.become_unheld(values.add(StoragePtr::reclaim_copy(storage_of(tensor)), *tensor.unsafeGetTensorImpl()));
 }
 
-void Recorder::leave_unheld(const Pending& pending, const std::vector<c10::IValue>& outputs) {
+void Recorder::leave_unheld(const Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   Residency& values = tape_->values;
   const auto leave = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !is_plain(tensor)) return;
@@ -174,7 +173,7 @@ void Recorder::leave_unheld(const Pending& pending, const std::vector<c10::IValu
   for (const at::Tensor& tensor : pending.communicated) leave(tensor);
 }
 
-void Recorder::forget_resized(Pending& pending, const std::vector<c10::IValue>& outputs) {
+void Recorder::forget_resized(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   for (Write& write : pending.writes) {
     if (!write.strip) continue;
     bool found = false, same = false;

@@ -23,8 +23,8 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
 }
 
 /// Calls `visit` for every tensor among an operator's results. Their order is that of `Value::result`.
-template <class Visit>
-void for_each_result(const std::vector<c10::IValue>& outputs, Visit&& visit) {
+template <class Values, class Visit>
+void for_each_result(const Values& outputs, Visit&& visit) {
   for (const auto& output : outputs) {
     if (output.isTensor()) {
       visit(output.toTensor());

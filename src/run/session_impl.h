@@ -49,7 +49,9 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
-  int64_t generator_bytes = 0;  ///< of generator states, the most in a step: all of plain leaves room for them
+  /// What the records of a step held that plain does not, the most so far: generator states, and of leaves that plain
+  /// frees earlier (scalars, mostly) up to a 64th of the activations. A budget of all of plain leaves room for it.
+  int64_t room_beyond_plain = 0;
   /// By a step that was refused since, so that a share of the largest so far says nothing about the next. kMaybe: the
   /// step was like none that is known, and the next alone is measured anew.
   using Outgrown = OnlineEviction::Outgrown;
@@ -175,6 +177,7 @@ struct Step::Impl {
   void stop_recording();
   void report_measurements();
   void learn_peaks();
+  void learn_room_beyond_plain();
   /// Returns the bytes to plan for: room(), or the least of all ranks'.
   int64_t tell_ranks(Graph* graph);
   /// Bytes that the budget leaves above the baseline.

@@ -133,10 +133,9 @@ std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
       break;
   }
   if (!plain_activation_peak || outgrown != Outgrown::kNo) return std::nullopt;
-  // With nothing evicted, too, the states for replays are there: where all is kept, nothing else could make room for
-  // them.
-  const int64_t kept = options.budget.share() == 100 ? generator_bytes : 0;
-  return baseline + kept +
+  // With nothing evicted, the records hold that too: where all is kept, nothing else could make room for it.
+  const int64_t beyond = options.budget.share() == 100 ? room_beyond_plain : 0;
+  return baseline + beyond +
          static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
 }
 

@@ -9,6 +9,9 @@
 namespace remat {
 namespace {
 
+/// Of the activations: what 100 % may take more for leaves of the records.
+constexpr int64_t kPartBeyondPlain = 64;
+
 /// Replays by operator name, the most expensive first.
 std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
   std::vector<ReplayedOperator> result;
@@ -84,7 +87,7 @@ void Step::Impl::learn_peaks() {
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
   if (outgrown == Outgrown::kMaybe) outgrown = Outgrown::kNo;
   if (report.completed) {
-    session->generator_bytes = std::max(session->generator_bytes, tape->counts.generator_bytes);
+    learn_room_beyond_plain();
     auto& smallest = session->smallest_step;
     const int64_t took = report.peak_bytes - report.baseline_bytes;
     if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};
@@ -98,6 +101,13 @@ void Step::Impl::learn_peaks() {
   } else if (const Outgrown refused = session->eviction.outgrew_share; refused != Outgrown::kNo) {
     outgrown = refused;
   }
+}
+
+void Step::Impl::learn_room_beyond_plain() {
+  const int64_t states = tape->counts.generator_bytes;
+  const int64_t beyond = report.peak_bytes - report.plain_peak_bytes - states;
+  const int64_t most = (report.plain_peak_bytes - report.baseline_bytes) / kPartBeyondPlain;
+  session->room_beyond_plain = std::max(session->room_beyond_plain, states + std::clamp<int64_t>(beyond, 0, most));
 }
 
 int64_t Step::Impl::room() const { return session->limit_for(report.baseline_bytes) - report.baseline_bytes; }

@@ -3,91 +3,11 @@
 #include <cstdlib>
 #include <thread>
 
+#include "fuzz/run.h"
+
 namespace remat::fuzz {
 
 namespace {
-
-/// One run of a program, plain or under remat.
-struct Run {
-  Trace trace;
-  std::vector<ParameterSpec> parameters;
-  std::string listing;
-  std::optional<StepReport> report;
-  std::optional<int64_t> lower_bound;  ///< the budget error's, if there was one
-  int64_t baseline = 0;
-  int64_t peak = 0;
-  int64_t leaked = 0;
-  bool leaked_empty = false;  ///< tensors without bytes
-
-  /// Some in-place operators make cycles in plain PyTorch: a saved tensor that its own history holds.
-  bool has_cycle() const { return leaked > 0 || leaked_empty; }
-};
-
-struct Setting {
-  std::string name;
-  bool plain = false;
-  bool session = false;
-  bool verify = false;
-  std::optional<int64_t> budget = {};  ///< bytes above the baseline
-  std::vector<ScopeRange> scopes = {};
-  std::string planner = "online";
-  int steps = 1;  ///< of one session; the last one counts
-};
-
-Run run_step(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting,
-             std::optional<Session>& session) {
-  Run result;
-  const int64_t before = memory::current();
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> empty;
-  {
-    Machine machine(program, parameters);
-    machine.with_remat = !setting.plain;
-    std::optional<Step> step;
-    result.baseline = memory::current();
-    if (setting.session && !session) {
-      session.emplace(
-          SessionOptions{.budget = setting.budget ? Budget::bytes(result.baseline + *setting.budget) : Budget(),
-                         .device = c10::kCPU,
-                         .verify = setting.verify,
-                         .planner = setting.planner});
-    }
-    memory::reset_peak();
-    try {
-      if (session) step.emplace(session->step());
-      machine.run(setting.scopes);
-      result.peak = memory::peak();
-      if (step) result.report = step->end();
-      if (result.report) result.baseline = result.report->baseline_bytes;  // with what the step met and adopted
-      // A graph that is not sound is left out, and only other threads may make one: throws where there is none.
-      const bool alone = program.kind != Kind::kThreads && setting.planner != "online";
-      if (alone && result.report && result.report->completed) session->graph();
-      result.trace = machine.finish();
-    } catch (const BudgetError& e) {
-      result.peak = memory::peak();
-      if (step) result.baseline = step->end(/*completed=*/false).baseline_bytes;
-      result.lower_bound = e.lower_bound_bytes() - result.baseline;
-    }
-    result.listing = machine.listing();
-    result.parameters = machine.parameters();
-    empty = std::move(machine.empty);
-  }
-  result.leaked_empty = std::ranges::any_of(empty, [](const auto& tensor) { return !tensor.expired(); });
-  result.leaked = memory::current() - before;
-  return result;
-}
-
-Run run_once(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting) {
-  announce(program, setting.name.c_str());
-  std::optional<Session> session;
-  for (int step = 1; step < setting.steps; ++step) run_step(program, parameters, setting, session);
-  return run_step(program, parameters, setting, session);
-}
-
-/// PyTorch makes some tensors once and keeps them: what leaks has to leak again.
-Run run(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting) {
-  Run result = run_once(program, parameters, setting);
-  return result.leaked == 0 ? result : run_once(program, parameters, setting);
-}
 
 std::string without_numbers(const std::string& text) {
   std::string result;

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from compare import blocks
 from scopes import assert_exact_when_dropped, loss_of
 from torch.func import functional_call, grad, jacrev, jvp, vjp, vmap
+
+import remat
 
 
 def around(transform):
@@ -99,3 +102,53 @@ def test_batches_of_gradients():
         return batch, torch.autograd.functional.jacobian(model, torch.randn(2, 32), vectorize=True)
 
     assert_exact_when_dropped(blocks(count=3, width=32), program)
+
+
+def square_of(block, x):
+    return block(x).square().mean()
+
+
+def inner_step(block, x):
+    """An update within the step, as of meta-learning: backward goes through it."""
+    parameters = dict(block.named_parameters())
+
+    def loss(parameters, rows):
+        return functional_call(block, parameters, (rows,)).square().mean()
+
+    gradients = grad(loss)(parameters, x)
+    return loss({name: p - 0.1 * gradients[name] for name, p in parameters.items()}, x)
+
+
+MEMORY = {
+    "grad": lambda block, x: grad(lambda v: square_of(block, v))(x).square().mean(),
+    "vmap": lambda block, x: vmap(lambda rows: square_of(block, rows))(x.view(4, -1, x.shape[1])).mean(),
+    "inner step": inner_step,
+    "vmap of inner steps": lambda block, x: vmap(lambda rows: inner_step(block, rows))(x.view(4, -1, x.shape[1])).mean(),
+    "vjp": lambda block, x: vjp(lambda v: square_of(block, v), x)[1](torch.ones(()))[0].square().mean(),
+    "jvp": lambda block, x: jvp(lambda v: square_of(block, v), (x,), (torch.ones_like(x),))[1],
+}
+
+
+@pytest.mark.parametrize("budget", [None, "100%"])
+@pytest.mark.parametrize("transform", MEMORY)
+def test_no_more_memory_than_in_plain(transform, budget):
+    torch.manual_seed(1)
+    block = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(4)])
+    x = torch.randn(512, 64, requires_grad=True)
+
+    def peak():
+        block.zero_grad()
+        x.grad = None
+        before = remat.memory.current()
+        remat.memory.reset_peak()
+        MEMORY[transform](block, x).backward()
+        return remat.memory.peak() - before
+
+    remat.memory.start_accounting()
+    peak()
+    plain = peak()
+    session = remat.Session(budget=budget, device="cpu")
+    for _ in range(3):
+        with session.step():
+            recorded = peak()
+        assert recorded <= plain * 1.01

@@ -1,6 +1,9 @@
 // Bit-exactness, one behaviour of autograd at a time.
 #include <algorithm>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
 #include "support/compare.h"
 
 namespace remat::test {
@@ -149,6 +152,49 @@ TEST(Exactness, WhatIsUndefinedIsKeptWhereItIsRead) {
     other_contents.clear();
     return backward_of({weight}, loss);
   });
+}
+
+/// Boxed calls, as those of functorch's batching rules: the caller's stack has more on it than the arguments.
+at::Tensor call_on(const char* name, const char* overload, torch::jit::Stack below,
+                   const torch::jit::Stack& arguments) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+  below.insert(below.end(), arguments.begin(), arguments.end());
+  op.callBoxed(&below);
+  return below[below.size() - op.schema().returns().size()].toTensor();
+}
+
+at::Tensor forward_on_a_stack(at::Tensor h, const std::vector<at::Tensor>& weights, bool deeper = true) {
+  for (const auto& weight : weights) {
+    const auto below = deeper ? torch::jit::Stack{weight, h, true} : torch::jit::Stack();
+    h = call_on("aten::mm", "", below, {h, weight});
+    const at::Tensor written = call_on("aten::sin", "", below, {h});
+    h = h + (written * 2).cos();
+    call_on("aten::mul_", "Tensor", below, {written, h.detach()});
+    h = call_on("aten::native_dropout", "", below, {h + written, 0.3, true});
+    h = h * h.sigmoid();
+  }
+  return h;
+}
+
+TEST(Exactness, BoxedCallsOnADeeperStack) {
+  expect_exact([] {
+    const auto weights = square_weights(4, 16);
+    return backward_of(weights, forward_on_a_stack(torch::randn({64, 16}), weights).pow(2).mean());
+  });
+}
+
+TEST(Exactness, BoxedCallsOnADeeperStackAreRecordedAndNotKept) {
+  const auto weights = square_weights(4, 16);
+  Session session;
+  const auto count = [&](bool deeper) {
+    auto step = session.step();
+    forward_on_a_stack(torch::randn({64, 16}), weights, deeper).sum().backward();
+    step.end();
+    int64_t droppable = 0;
+    for (const auto& value : session.graph().values) droppable += value.droppable ? value.bytes : 0;
+    return std::pair(session.report().operators_recorded, droppable);
+  };
+  EXPECT_EQ(count(true), count(false));
 }
 
 TEST(Exactness, BatchNormUpdatesItsStatisticsOnce) {
