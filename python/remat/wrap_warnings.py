@@ -37,6 +37,15 @@ def warn_of_thread(module: nn.Module) -> None:
     )
 
 
+def warn_of_backward(module: nn.Module) -> None:
+    """GradCache and reentrant checkpoints call the model with gradients only there."""
+    _warn(
+        f"[wrap] this {type(module).__name__} was called with gradients inside of a backward that is part of no step: no "
+        "step begins there, and the budget does not hold; begin one around forward and backward: "
+        "with remat.Session(budget=...).step()"
+    )
+
+
 def warn_of_lazy_result(result: Any) -> None:
     _warn(
         f"[wrap] the model returned a {type(result).__name__}, which runs it after forward has returned: "

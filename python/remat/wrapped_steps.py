@@ -22,6 +22,7 @@ from remat.progress import end_interrupted, note_wrapped, step_in_progress, wrap
 from remat.results import Call, Place, Result, tensors_in
 from remat.session import Step
 from remat.wrap_warnings import (
+    warn_of_backward,
     warn_of_guest,
     warn_of_hidden_results,
     warn_of_lazy_result,
@@ -108,6 +109,8 @@ class WrappedSteps:
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
         if _in_backward():
+            if torch.is_grad_enabled() and self.step is None and not (_C.is_recording() or step_in_progress()):
+                self._warn_once(warn_of_backward, module)
             return
         with self.lock:
             self._end_earlier(module)

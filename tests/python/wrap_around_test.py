@@ -70,6 +70,44 @@ def test_a_scope_in_a_step_is_not_told_of(call, no_warnings):
     assert remat.session_of(model).report().completed
 
 
+def in_a_hook(model):
+    """As GradCache does: once without gradients, and with them in a hook of the loss over what that gave."""
+    with torch.no_grad():
+        made = model(batch())
+    made.requires_grad_()
+    loss = made.square().mean()
+
+    def with_gradients(_):
+        with torch.enable_grad():
+            model(batch()).sum().backward()
+
+    loss.register_hook(with_gradients)
+    return loss
+
+
+def in_a_reentrant_checkpoint(model):
+    return theirs.checkpoint(model, batch().requires_grad_(), use_reentrant=True)
+
+
+@pytest.mark.parametrize("call", [in_a_hook, in_a_reentrant_checkpoint])
+def test_calls_inside_of_backward_alone_are_told_of_once(call):
+    model = remat.wrap(blocks(2), budget="50%")
+    with pytest.warns(RuntimeWarning, match=r"\[wrap\].*inside of a backward.*budget does not hold; begin one around"):
+        call(model).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(model).sum().backward()
+
+
+@pytest.mark.parametrize("call", [in_a_hook, in_a_reentrant_checkpoint])
+def test_calls_inside_of_a_steps_backward_are_not_told_of(call, no_warnings):
+    model = remat.wrap(blocks(2), budget="50%")
+    session = remat.Session()
+    with session.step():
+        call(model).sum().backward()
+    assert session.report().completed
+
+
 def ended(step):
     step.end()
     return step
@@ -122,7 +160,8 @@ def test_their_reentrant_checkpoint_around_a_wrapped_model_has_no_step():
             x = batch().requires_grad_()
             theirs.checkpoint(model, x, use_reentrant=True).square().mean().backward()
 
-    session = both(loop)
+    with pytest.warns(RuntimeWarning, match="inside of a backward"):
+        session = both(loop)
     with pytest.raises(remat.Error, match="no step has ended"):
         session.report()
 
