@@ -87,7 +87,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   if (written && is_blank(tensor)) {
     argument.blank = true;
     argument.view = TensorView(impl);
-    watch_write(pending, impl, kNone);
+    watch_write(pending, impl, kNone).whole = pending.info->overwrites;
     return;
   }
   if (!is_plain(tensor)) {
@@ -126,6 +126,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
   }
   if (!written) return;
   Write& write = watch_write(pending, impl, argument.value);
+  write.whole = overwritten && covers_storage(tensor);
   if (overwritten && tape.values[argument.value].is_of_factory()) write.strip = strip_of(impl);
 }
 

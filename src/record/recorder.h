@@ -109,6 +109,7 @@ class Recorder {
     c10::VariableVersion version_counter{c10::VariableVersion::DISABLED};
     uint32_t version = 0;        // before the operator ran
     std::optional<Strip> strip;  // that the operator overwrites, where the other bytes may be undefined
+    bool whole = false;          // the operator overwrites all of the storage
   };
   struct Pending {
     const at::RecordFunction* fn = nullptr;
@@ -133,11 +134,12 @@ class Recorder {
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
 
-    /// A factory: kernels and users fill its result through pointers. Not a random fill of given memory: dropout's
-    /// mask.
+    /// A factory, or a fill of all of given memory: kernels and users write to its result through pointers. Not a
+    /// random fill: dropout's mask.
     bool makes_raw() const {
       if (info->blank) return false;
-      return info->factory || (!reads && !(info->random && !writes.empty()));
+      if (info->factory || writes.empty()) return info->factory || !reads;
+      return !reads && !info->random && std::ranges::all_of(writes, [](const Write& write) { return write.whole; });
     }
     bool writes_unrecorded(const c10::StorageImpl* storage) const {
       return std::find(unrecorded.begin(), unrecorded.end(), storage) != unrecorded.end();
@@ -193,8 +195,8 @@ class Recorder {
   /// What a collective has made or written to is a leaf. Where plain does not save it, the record does not hold it
   /// either: the results of reductions are as large as what is made of them.
   void leave_unheld(const Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
-  /// Operator `pending` has made raw value `id`, which is in `storage`: a replay may do so again, where the generator's
-  /// state takes fewer bytes than the value.
+  /// Operator `pending` has made raw value `id`, or filled it, in `storage`: a replay may do so again, where the
+  /// generator's state takes fewer bytes than the value.
   void note_filled(const Pending& pending, ValueId id, const c10::StorageImpl& storage);
   void finish_writes(Pending& pending, OperationId producer);
   /// An `out` that had another size than the result was resized: the operator has not overwritten what it reached

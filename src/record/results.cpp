@@ -125,7 +125,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
 
 void Recorder::note_filled(const Pending& pending, ValueId id, const c10::StorageImpl& storage) {
   // Inside of another operator it may be scratch, which that one fills through a pointer.
-  if (!pending.info->fills_result || !pending.writes.empty() || !pending_.empty()) return;
+  if (!pending_.empty() || (pending.writes.empty() ? !pending.info->fills_result : pending.info->factory)) return;
   const uint32_t generator = pending.operation.generator;
   const size_t state = generator == kNone ? 0 : tape_->program.generator(generator).state.nbytes();
   if (storage.nbytes() > state) tape_->values.note_filled(id, storage);

@@ -91,11 +91,15 @@ void fill_slices(Machine& m) {
   const int64_t count = 1 + m.random().below(3);
   const int64_t read = 1 + m.random().below(count);
   const bool down = m.random().chance(50);
+  const int64_t filled = m.random().below(2 * count);  // this slice with a number, if there is one
   m.emit("slices of " + x.name(), [&] {
     auto sizes = x.t.sizes().vec();
     sizes.insert(sizes.begin() + dim, count);
     const auto made = at::empty(sizes, x.t.options().requires_grad(false));
-    for (int64_t i = 0; i < count; ++i) made.select(dim, down ? count - 1 - i : i).copy_(x.t * (1 + i));
+    for (int64_t i = 0; i < count; ++i) {
+      const auto slice = made.select(dim, down ? count - 1 - i : i);
+      i == filled ? slice.fill_(0.5) : slice.copy_(x.t * (1 + i));
+    }
     const auto early = made.narrow(dim, 0, read).sin().sum(dim);
     return early + made.mul(0.5).sum(dim).tanh();
   });

@@ -90,6 +90,24 @@ TEST(Exactness, WhatFactoriesMakeAndDrawIsHeldNoLongerThanInPlain) {
   EXPECT_LE(recorded, plain * 1.01) << plain;
 }
 
+void expect_peak_of_plain(at::Tensor (*forward)(at::Tensor, const std::vector<at::Tensor>&)) {
+  memory::start_accounting();
+  const auto weights = square_weights(4, 256);
+  const auto x = torch::randn({256, 256});
+  const auto peak = [&] {
+    const int64_t before = memory::current();
+    memory::reset_peak();
+    forward(x, weights).sum().backward();
+    return memory::peak() - before;
+  };
+  peak();
+  const int64_t plain = peak();
+  Session session;
+  auto step = session.step();
+  const int64_t recorded = peak();
+  EXPECT_LE(recorded, plain * 1.01) << plain;
+}
+
 /// Slices of undefined memory are filled one by one, along the last dimension or the first, and read before all are.
 at::Tensor forward_with_slices(at::Tensor h, const std::vector<at::Tensor>& weights) {
   constexpr int64_t kSlices = 3;
@@ -114,22 +132,40 @@ TEST(Exactness, SlicesOfUndefinedMemory) {
   });
 }
 
-TEST(Exactness, SlicesOfUndefinedMemoryAreHeldNoLongerThanInPlain) {
-  memory::start_accounting();
-  const auto weights = square_weights(4, 256);
-  const auto x = torch::randn({256, 256});
-  const auto peak = [&] {
-    const int64_t before = memory::current();
-    memory::reset_peak();
-    forward_with_slices(x, weights).sum().backward();
-    return memory::peak() - before;
-  };
-  peak();
-  const int64_t plain = peak();
-  Session session;
-  auto step = session.step();
-  const int64_t recorded = peak();
-  EXPECT_LE(recorded, plain * 1.01) << plain;
+TEST(Exactness, SlicesOfUndefinedMemoryAreHeldNoLongerThanInPlain) { expect_peak_of_plain(forward_with_slices); }
+
+/// Memory is filled whole or in part, undefined or with results in it.
+at::Tensor forward_with_fills(at::Tensor h, const std::vector<at::Tensor>& weights) {
+  for (const auto& weight : weights) {
+    const auto made = torch::tanh(h.detach());
+    made.narrow(1, 0, 4).zero_();
+    h = torch::tanh(h.mm(weight)) + torch::empty_like(h).fill_(0.4) * h;
+    h = h * made + h.detach().clone().fill_(0.2);
+    h = h * torch::empty_like(h).zero_().add_(0.9);
+  }
+  return h;
+}
+
+TEST(Exactness, FilledMemory) {
+  expect_exact([&] {
+    const auto weights = square_weights(4, 32);
+    return backward_of(weights, forward_with_fills(torch::randn({64, 32}), weights).pow(2).mean());
+  });
+}
+
+TEST(Exactness, FilledMemoryIsHeldNoLongerThanInPlain) { expect_peak_of_plain(forward_with_fills); }
+
+TEST(Exactness, FilledMemoryThatIsWrittenToThroughAPointer) {
+  expect_exact([&] {
+    auto h = torch::randn({64, 32});
+    const auto weights = square_weights(4, 32);
+    for (const auto& weight : weights) {
+      const auto made = torch::empty_like(h).fill_(0.4);
+      made.data_ptr<float>()[3] = 2;
+      h = torch::tanh(h.mm(weight)) * made;
+    }
+    return backward_of(weights, h.pow(2).mean());
+  });
 }
 
 TEST(Exactness, WhatIsUndefinedIsKeptWhereItIsRead) {
