@@ -355,8 +355,10 @@ class WrappedSteps:
         if self.step.was_refused():  # in the loss, or in another model's call: whatever comes now is another attempt
             return True
         calls = self._waiting_calls()
-        if not calls or any(call.reached for call in calls) or self.step.live_values() == 0:
+        if any(call.reached for call in calls) or self.step.live_values() == 0:
             return True
+        if not calls:  # without their results there may be a graph that a backward has made (create_graph)
+            return not self.retained
         if self.lessons.retained_in_vain and all(call.retained and not call.partly for call in calls):
             return True
         # Backward has been through a later call, or through another part of the same one: these results are held for

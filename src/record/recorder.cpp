@@ -68,10 +68,14 @@ bool reads(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, co
 /// Is any input a tensor that wraps others (DTensor)? The operators that its class calls for their parts are recorded
 /// then, and this one is not.
 bool has_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
+  constexpr c10::DispatchKeySet kFunctorch(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
   bool found = false;
   for (const c10::IValue& input : inputs) {
     for_each_tensor(input, [&](const at::Tensor& tensor) {
-      found = found || (tensor.defined() && tensor.unsafeGetTensorImpl()->is_python_dispatch());
+      if (!tensor.defined()) return;
+      const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+      found = found || impl.is_python_dispatch() || impl.key_set().has_any(kFunctorch);
     });
   }
   return found;

@@ -7,6 +7,7 @@ import torch
 from compare import outcome, same_bits
 from scopes import assert_exact_when_dropped, assert_exact_within
 from torch import nn
+from wrapped import both
 
 import remat
 
@@ -113,3 +114,24 @@ def test_the_peak_of_a_plan_is_the_peak_that_is_measured():
             wgan(model)
     report = session.report()
     assert 0 < report.planned_peak_bytes == report.peak_bytes <= report.budget_bytes
+
+
+def normalized(count=3):
+    layers = [(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.SiLU()) for _ in range(count)]
+    return nn.Sequential(*(layer for block in layers for layer in block))
+
+
+@pytest.mark.parametrize("penalty_alone", [False, True])
+def test_a_gradient_of_a_result_that_nobody_holds_is_part_of_the_wrapped_models_step(penalty_alone):
+    def loop(critic):
+        for _ in range(3):
+            x = batch().requires_grad_()
+            (slope,) = torch.autograd.grad(critic(x).sum(), x, create_graph=True)
+            loss = 10 * (slope.norm(2, 1) - 1).square().mean()
+            if not penalty_alone:  # more calls update the running statistics
+                loss = loss + critic(batch()).mean() - critic(batch()).mean()
+            critic.zero_grad()
+            loss.backward()
+
+    report = both(loop, budget="90%", make=normalized).report()
+    assert (report.step, report.completed) == (3, True)
