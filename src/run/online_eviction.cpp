@@ -209,8 +209,10 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
 
 /// See BudgetError::needed_percent().
 std::optional<double> OnlineEviction::percentage_of(int64_t bytes) const {
-  if (!share_of || *share_of <= 0 || bytes <= baseline || bytes > baseline + *share_of) return std::nullopt;
-  return std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of));
+  if (!share_of || *share_of <= 0 || bytes <= baseline || bytes > baseline + *share_of + room_beyond_share) {
+    return std::nullopt;
+  }
+  return std::min(100.0, std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of)));
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {

@@ -68,6 +68,7 @@ class OnlineEviction final : public memory::Reclaimer {
   std::string known_need;
   /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
   std::optional<int64_t> share_of;
+  int64_t room_beyond_share = 0;  ///< that 100 % leaves room for besides
   /// The step was refused and is larger than those that the share is of; kMaybe: it is like none of them.
   enum class Outgrown : uint8_t { kNo, kMaybe, kYes };
   std::atomic<Outgrown> outgrew_share = Outgrown::kNo;
