@@ -4,12 +4,13 @@
 //         repeated exactly. Its storage is kept, because a replay may have to read it.
 // Rule 2. A value with a producer can be recomputed. Its storage is kept only while something asks for that, and can be
 //         evicted.
-// Rule 3. What a factory made (empty, zeros, arange, randn ...) is `raw`: kernels and users fill it through pointers,
-//         which nobody sees. Operators that overwrite all of it are recorded. Where it is read as it is, it can be
-//         recomputed if its factory gave it these contents, and otherwise becomes a leaf. A checksum tells, on the CPU;
-//         it is taken again when an operator has written to a part, up to four times. What a factory left undefined
-//         (empty), and after that what it filled, can be recomputed where operators have overwritten all that is read
-//         of it, slice by slice (coverage.h), and else becomes a leaf.
+// Rule 3. What a factory made (empty, zeros, arange, randn ...), or fill_() or zero_() put into all of given memory, is
+//         `raw`: kernels and users write to it through pointers, which nobody sees. Operators that overwrite all of it
+//         are recorded. Where it is read as it is, it can be recomputed if its factory gave it these contents, and
+//         otherwise becomes a leaf. A checksum tells, on the CPU; it is taken again when an operator has written to a
+//         part, up to four times. What a factory left undefined (empty), and after that what it filled, can be
+//         recomputed where operators have overwritten all that is read of it, slice by slice (coverage.h), and else
+//         becomes a leaf.
 // Rule 4. When a storage is written to, its old value no longer lives there: a leaf that a replay may still have to
 //         read is copied first (Tape::before_write), any other loses its home.
 //
