@@ -14,8 +14,8 @@ import remat
 WIDTH = 48
 
 
-def net(count=4):
-    layers = [(nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.LayerNorm(WIDTH)) for _ in range(count)]
+def net(count=4, norm=nn.LayerNorm):
+    layers = [(nn.Linear(WIDTH, WIDTH), nn.SiLU(), norm(WIDTH)) for _ in range(count)]
     return nn.Sequential(*(layer for block in layers for layer in block))
 
 
@@ -116,11 +116,6 @@ def test_the_peak_of_a_plan_is_the_peak_that_is_measured():
     assert 0 < report.planned_peak_bytes == report.peak_bytes <= report.budget_bytes
 
 
-def normalized(count=3):
-    layers = [(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.SiLU()) for _ in range(count)]
-    return nn.Sequential(*(layer for block in layers for layer in block))
-
-
 @pytest.mark.parametrize("penalty_alone", [False, True])
 def test_a_gradient_of_a_result_that_nobody_holds_is_part_of_the_wrapped_models_step(penalty_alone):
     def loop(critic):
@@ -133,5 +128,5 @@ def test_a_gradient_of_a_result_that_nobody_holds_is_part_of_the_wrapped_models_
             critic.zero_grad()
             loss.backward()
 
-    report = both(loop, budget="90%", make=normalized).report()
+    report = both(loop, budget="90%", make=lambda: net(norm=nn.BatchNorm1d)).report()
     assert (report.step, report.completed) == (3, True)

@@ -104,28 +104,24 @@ def test_batches_of_gradients():
     assert_exact_when_dropped(blocks(count=3, width=32), program)
 
 
-def square_of(block, x):
-    return block(x).square().mean()
-
-
 def inner_step(block, x):
     """An update within the step, as of meta-learning: backward goes through it."""
     parameters = dict(block.named_parameters())
 
     def loss(parameters, rows):
-        return functional_call(block, parameters, (rows,)).square().mean()
+        return loss_of(functional_call(block, parameters, (rows,)))
 
     gradients = grad(loss)(parameters, x)
     return loss({name: p - 0.1 * gradients[name] for name, p in parameters.items()}, x)
 
 
 MEMORY = {
-    "grad": lambda block, x: grad(lambda v: square_of(block, v))(x).square().mean(),
-    "vmap": lambda block, x: vmap(lambda rows: square_of(block, rows))(x.view(4, -1, x.shape[1])).mean(),
+    "grad": lambda block, x: grad(lambda v: loss_of(block(v)))(x).square().mean(),
+    "vmap": lambda block, x: vmap(lambda rows: loss_of(block(rows)))(x.view(4, -1, x.shape[1])).mean(),
     "inner step": inner_step,
     "vmap of inner steps": lambda block, x: vmap(lambda rows: inner_step(block, rows))(x.view(4, -1, x.shape[1])).mean(),
-    "vjp": lambda block, x: vjp(lambda v: square_of(block, v), x)[1](torch.ones(()))[0].square().mean(),
-    "jvp": lambda block, x: jvp(lambda v: square_of(block, v), (x,), (torch.ones_like(x),))[1],
+    "vjp": lambda block, x: vjp(lambda v: loss_of(block(v)), x)[1](torch.ones(()))[0].square().mean(),
+    "jvp": lambda block, x: jvp(lambda v: loss_of(block(v)), (x,), (torch.ones_like(x),))[1],
 }
 
 

@@ -7,15 +7,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-Outcome backward_of(const at::Tensor& loss, const std::vector<at::Tensor>& leaves) {
-  loss.backward();
-  Outcome outcome;
-  outcome.add("loss", loss);
-  for (const auto& leaf : leaves) outcome.add("grad", leaf.grad());
-  outcome.add_generator();
-  return outcome;
-}
-
 /// Saves an input, an intermediate, its result and plain numbers.
 struct Everything : torch::autograd::Function<Everything> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w, int64_t power) {
@@ -39,7 +30,7 @@ TEST(CustomFunction, SavesInputsIntermediatesResultsAndNumbers) {
     auto x = torch::randn({5, 7}).requires_grad_(), w = torch::randn({5, 7}).requires_grad_();
     auto h = x.sin();
     auto y = Everything::apply(h, w, 3);
-    return backward_of((Everything::apply(y.exp(), w, 2) * y).sum(), {x, w});
+    return backward_of({x, w}, (Everything::apply(y.exp(), w, 2) * y).sum());
   });
 }
 
@@ -62,7 +53,7 @@ TEST(CustomFunction, MarksItsArgumentDirty) {
     auto h = x * 2;
     auto y = InPlace::apply(h);
     auto z = (y * y.sin()) + 1;
-    return backward_of((InPlace::apply(z.view({35})) * 3).cos().sum(), {x});
+    return backward_of({x}, (InPlace::apply(z.view({35})) * 3).cos().sum());
   });
 }
 
@@ -86,7 +77,7 @@ TEST(CustomFunction, ResultsWithoutGradient) {
     auto x = torch::randn({5, 7}).requires_grad_();
     auto out = Top::apply(x.exp());
     auto picked = x.gather(1, out[1].unsqueeze(1));
-    return backward_of((out[0] * picked.squeeze(1).sin()).sum(), {x});
+    return backward_of({x}, (out[0] * picked.squeeze(1).sin()).sum());
   });
 }
 
@@ -107,7 +98,7 @@ TEST(CustomFunction, DrawsRandomNumbersInForwardAndBackward) {
     auto x = torch::randn({5, 7}).requires_grad_();
     auto h = at::dropout(x.sin(), 0.4, true);
     auto y = NoisyForward::apply(h).exp();
-    return backward_of((NoisyForward::apply(y) * h).sum(), {x});
+    return backward_of({x}, (NoisyForward::apply(y) * h).sum());
   });
 }
 
@@ -121,7 +112,7 @@ TEST(CustomFunction, ReturnsAViewOfItsArgument) {
     auto x = torch::randn({5, 7}).requires_grad_();
     auto h = x.exp();
     auto y = PassThrough::apply(h);
-    return backward_of((y * h.sin() * PassThrough::apply(y.tanh())).sum(), {x});
+    return backward_of({x}, (y * h.sin() * PassThrough::apply(y.tanh())).sum());
   });
 }
 
@@ -145,7 +136,7 @@ struct GradInside : torch::autograd::Function<GradInside> {
 TEST(CustomFunction, DifferentiatesInsideForward) {
   expect_exact([] {
     auto x = torch::randn({5, 7}).requires_grad_();
-    return backward_of((GradInside::apply(x.exp()) * x.cos()).sum(), {x});
+    return backward_of({x}, (GradInside::apply(x.exp()) * x.cos()).sum());
   });
 }
 

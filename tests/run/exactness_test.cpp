@@ -12,15 +12,6 @@ namespace {
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-Outcome backward_of(const torch::nn::Module& module, const at::Tensor& loss) {
-  loss.backward();
-  Outcome outcome;
-  outcome.add("loss", loss);
-  outcome.add_module(module);
-  outcome.add_generator();
-  return outcome;
-}
-
 TEST(Exactness, MultilayerPerceptron) {
   expect_exact([] {
     nn::Sequential model(nn::Linear(16, 32), nn::GELU(), nn::Linear(32, 32), nn::GELU(), nn::Linear(32, 4));
@@ -51,15 +42,6 @@ std::vector<at::Tensor> square_weights(int count, int64_t width) {
   std::vector<at::Tensor> weights;
   for (int i = 0; i < count; ++i) weights.push_back(torch::randn({width, width}).div_(8).requires_grad_());
   return weights;
-}
-
-Outcome backward_of(const std::vector<at::Tensor>& weights, const at::Tensor& loss) {
-  loss.backward();
-  Outcome outcome;
-  outcome.add("loss", loss);
-  for (const auto& weight : weights) outcome.add("gradient", weight.grad());
-  outcome.add_generator();
-  return outcome;
 }
 
 TEST(Exactness, WhatFactoriesMakeAndDraw) {

@@ -27,6 +27,24 @@ struct Outcome {
   void add_generator() { add("generator state", at::detail::getDefaultCPUGenerator().get_state()); }
 };
 
+inline Outcome backward_of(const torch::nn::Module& module, const at::Tensor& loss) {
+  loss.backward();
+  Outcome outcome;
+  outcome.add("loss", loss);
+  outcome.add_module(module);
+  outcome.add_generator();
+  return outcome;
+}
+
+inline Outcome backward_of(const std::vector<at::Tensor>& leaves, const at::Tensor& loss) {
+  loss.backward();
+  Outcome outcome;
+  outcome.add("loss", loss);
+  for (const auto& leaf : leaves) outcome.add("gradient", leaf.grad());
+  outcome.add_generator();
+  return outcome;
+}
+
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
