@@ -166,7 +166,12 @@ bool StepPlanner::has_cheap_plan(const KnownStep& step) const {
   return predict(step.graph, step.schedule->plan.actions).seconds < kHardlyAny * step.graph.step_seconds;
 }
 
-void StepPlanner::observe(Graph graph, int64_t room, bool once) {
+bool StepPlanner::is_changed(const Graph& graph) const {
+  const KnownStep* const before = find(graph.fingerprint());
+  return before != nullptr && before->graph.events != graph.events;
+}
+
+void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once) {
   std::erase_if(known_, [](const KnownStep& step) { return step.once; });
   const uint64_t fingerprint = graph.fingerprint();
   to_look_for_ = std::max(0, to_look_for_ - 1);
@@ -181,7 +186,7 @@ void StepPlanner::observe(Graph graph, int64_t room, bool once) {
   StepTimes times{.operators = {}, .step = graph.step_seconds};
   for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
   use_largest_packed(seen.graph, graph);
-  const bool same = same_memory(seen.graph, graph);
+  changed = changed || !same_memory(seen.graph, graph);
   seen.graph = std::move(graph);
   seen.kept_peak = kept_peak_bytes(seen.graph) - seen.graph.baseline_bytes;
   const size_t before = times_seen(seen.structure);
@@ -195,11 +200,11 @@ void StepPlanner::observe(Graph graph, int64_t room, bool once) {
   const size_t count = &planned == &seen && seen.samples.size() > 1 ? seen.samples.size() : before + 1;
   // Micro-batches alternate: in the first gradients are made, in the others they are there. Where no plan fits both,
   // each is planned anew a few times, then ever more rarely.
-  if (!same) ++seen.changes;
+  if (changed) ++seen.changes;
   const bool often = seen.changes > kManyChanges && (seen.changes & (seen.changes - 1)) != 0;
-  const bool changed = !same && !often && &planned == &seen;
+  const bool other_memory = changed && !often && &planned == &seen;
   const bool better_times = more && count <= kSamples && (count & (count - 1)) == 0;
-  const bool news = changed || (better_times && !has_cheap_plan(planned));
+  const bool news = other_memory || (better_times && !has_cheap_plan(planned));
   if (news) plan_anew(planned, room);
 }
 
@@ -216,20 +221,22 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
   if (!given_plan(step, budget) && !plain_plan(step, budget)) explore(step, room);
 }
 
-void StepPlanner::learn_times(const Schedule& followed, const std::vector<double>& seconds, int64_t room) {
+void StepPlanner::learn_times(const FollowedTimes& followed, int64_t room) {
+  const Schedule& schedule = *followed.schedule;
   const auto searched = std::ranges::find_if(known_, [&](const KnownStep& step) {
-    return step.structure == followed.structure && step.front && step.samples.size() < kSamples;
+    return step.structure == schedule.structure && step.front && step.samples.size() < kSamples;
   });
-  if (searched == known_.end() || times_seen(followed.structure) >= kSamples) return;
+  if (searched == known_.end() || times_seen(schedule.structure) >= kSamples) return;
   StepTimes times{.operators = {}, .step = searched->samples.front().step};
-  for (size_t o = 0; o < seconds.size(); ++o) {
-    const double scale = made_bytes(searched->graph, o) / made_bytes(followed.graph, o);
-    const bool tells = seconds[o] >= 0 && scale < kMostScale && kMostScale * scale > 1;
-    times.operators.push_back(tells ? scale * seconds[o] : searched->samples.front().operators[o]);
+  for (size_t o = 0; o < followed.seconds.size(); ++o) {
+    const double seconds = followed.seconds[o];
+    const double scale = made_bytes(searched->graph, o) / made_bytes(schedule.graph, o);
+    const bool tells = seconds >= 0 && scale < kMostScale && kMostScale * scale > 1;
+    times.operators.push_back(tells ? scale * seconds : searched->samples.front().operators[o]);
   }
   searched->samples.push_back(std::move(times));
   use_medians(*searched);
-  const size_t count = times_seen(followed.structure);
+  const size_t count = times_seen(schedule.structure);
   if ((count & (count - 1)) == 0 && !has_cheap_plan(*searched)) plan_anew(*searched, room);
 }
 

@@ -27,6 +27,12 @@ struct Schedule {
   bool resized = false;    ///< the graph was foretold from known ones of other sizes
 };
 
+/// What the operators of a step took that followed a schedule with others missing or added.
+struct FollowedTimes {
+  std::shared_ptr<const Schedule> schedule;
+  std::vector<double> seconds;  ///< by operator of the schedule's graph; -1 for those that did not run
+};
+
 class PlanFollower final : public ActionSource {
  public:
   /// What the step has shown of its sizes, by value of the schedule's graph.

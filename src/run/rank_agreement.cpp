@@ -135,35 +135,44 @@ void RankAgreement::before_collective(std::string_view name) {
   check(exchange(mine));
 }
 
-void RankAgreement::end(bool completed, const std::optional<Refusal>& refusal, Graph* graph, int64_t& room) {
+RankAgreement::OwnStep RankAgreement::end(OwnStep own) {
   const MutexLock lock(mutex_);
-  if (const auto failure = std::exchange(failure_, nullptr); failure && completed) failure();
-  if (!in_step_) return;
-  Message mine{.point = Point::kEnd, .room = room};
-  if (!completed) mine.status = refusal ? Status::kRefused : Status::kLeft;
-  if (!completed && refusal) mine.refusal = *refusal;
-  if (completed && graph != nullptr) {
-    mine.fingerprint = static_cast<int64_t>(graph->fingerprint());
-    mine.operators = static_cast<int64_t>(graph->operators.size());
-    mine.values = static_cast<int64_t>(graph->values.size());
+  if (const auto failure = std::exchange(failure_, nullptr); failure && own.completed) failure();
+  if (!in_step_) return own;
+  Message mine{.point = Point::kEnd, .room = own.room};
+  if (!own.completed) mine.status = own.refusal ? Status::kRefused : Status::kLeft;
+  if (!own.completed && own.refusal) mine.refusal = *own.refusal;
+  if (own.completed && own.graph != nullptr) {
+    mine.fingerprint = static_cast<int64_t>(own.graph->fingerprint());
+    mine.operators = static_cast<int64_t>(own.graph->operators.size());
+    mine.values = static_cast<int64_t>(own.graph->values.size());
+    mine.changed = own.changed ? 1 : 0;
   }
+  if (own.completed && own.followed != nullptr)
+    mine.followed = static_cast<int64_t>(own.followed->schedule->graph.fingerprint());
   const std::vector<Message> all = exchange(mine);
   check(all);
-  if (!completed) return;
-  const bool same = mine.fingerprint != 0 && std::ranges::all_of(all, [&](const Message& message) {
-                      return message.fingerprint == mine.fingerprint && message.operators == mine.operators &&
-                             message.values == mine.values;
-                    });
-  if (graph == nullptr && std::ranges::all_of(all, [](const Message& message) { return message.fingerprint == 0; }))
-    return;
-  one_graph_ = same;
-  if (!same) return;
-  for (const Message& message : all) room = std::min(room, message.room);
-  share_times(*graph);
+  if (!own.completed) return own;
+  const auto all_have = [&](auto... same) {
+    return std::ranges::all_of(all, [&](const Message& message) { return ((message.*same == mine.*same) && ...); });
+  };
+  const bool one_schedule = mine.followed != 0 && all_have(&Message::followed);
+  const bool one_graph =
+      mine.fingerprint != 0 && all_have(&Message::fingerprint, &Message::operators, &Message::values);
+  if (mine.fingerprint != 0 || !all_have(&Message::fingerprint)) one_graph_ = one_graph;
+  if (one_schedule || one_graph) {
+    for (const Message& message : all) own.room = std::min(own.room, message.room);
+  }
+  if (one_schedule) share_times(own.followed->seconds);
+  if (one_graph) {
+    own.changed = std::ranges::any_of(all, [](const Message& message) { return message.changed != 0; });
+    share_graph(*own.graph);
+  }
+  return own;
 }
 
 /// The slowest rank's times, and of what contents can be packed to the most bytes.
-void RankAgreement::share_times(Graph& graph) {
+void RankAgreement::share_graph(Graph& graph) {
   std::vector<int64_t> mine = {to_word(graph.step_seconds)};
   for (const GraphOperator& op : graph.operators) {
     mine.push_back(to_word(op.seconds));
@@ -183,6 +192,15 @@ void RankAgreement::share_times(Graph& graph) {
       const int64_t bytes = *word++;  // 0: they cannot be packed there
       value.packed_bytes = bytes == 0 || value.packed_bytes == 0 ? 0 : std::max(value.packed_bytes, bytes);
     }
+  }
+}
+
+/// The slowest rank's.
+void RankAgreement::share_times(std::vector<double>& seconds) {
+  std::vector<int64_t> mine(seconds.size());
+  std::ranges::transform(seconds, mine.begin(), to_word);
+  for (const std::vector<int64_t>& words : gather(mine)) {
+    for (size_t o = 0; o < seconds.size(); ++o) seconds[o] = std::max(seconds[o], to_number(words[o]));
   }
 }
 

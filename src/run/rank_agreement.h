@@ -16,6 +16,7 @@
 #include <remat/graph.h>
 #include <remat/ranks.h>
 
+#include "run/plan_follower.h"
 #include "util/mutex.h"
 
 namespace remat {
@@ -29,6 +30,16 @@ class RankAgreement {
     int64_t budget_bytes = 0, lower_bound_bytes = 0, needed_bytes = 0;
   };
 
+  /// How a step went on this rank, and what it has taught.
+  struct OwnStep {
+    bool completed = false;  ///< else it failed, for lack of memory if there is a `refusal`
+    std::optional<Refusal> refusal = {};
+    Graph* graph = nullptr;             ///< null: it was not traced
+    FollowedTimes* followed = nullptr;  ///< null: it has not followed a schedule with operators missing or added
+    bool changed = false;               ///< it did other things to memory than the step of the same graph before
+    int64_t room = 0;                   ///< bytes above the baseline
+  };
+
   // Each of the following throws BudgetError if another rank was refused memory, and Error if one left its step for
   // another reason or is at another point. After that, and where `refusal` is given, no more is exchanged in this step.
 
@@ -38,9 +49,10 @@ class RankAgreement {
   /// The collective `name` is about to begin. Called on the threads that work for the step. Once it has thrown, it
   /// throws the same again for every other in the step, and so does end().
   void before_collective(std::string_view name);
-  /// The step ends. `completed`: false where it failed, for lack of memory if there is a `refusal`. Where all ranks
-  /// have recorded the same graph, `graph` has the longest times of all ranks afterwards, and `room` is the least.
-  void end(bool completed, const std::optional<Refusal>& refusal, Graph* graph, int64_t& room);
+  /// The step ends. Returns what to plan with: where all ranks have recorded the same graph, the longest times of all
+  /// ranks in it, the least room, and whether memory changed on any; where all have followed a schedule for the same
+  /// graph, the longest times of that and the least room; else what is this rank's own.
+  OwnStep end(OwnStep own);
 
  private:
   enum class Point : int64_t { kBegin, kCollective, kEnd };
@@ -57,6 +69,8 @@ class RankAgreement {
     int64_t traces = 0;
     int64_t fingerprint = 0;  ///< of the graph; 0: there is none
     int64_t operators = 0, values = 0;
+    int64_t changed = 0;
+    int64_t followed = 0;  ///< fingerprint of the graph that the step's times are by operator of; 0: there are none
   };
 
   std::vector<std::vector<int64_t>> gather(const std::vector<int64_t>& mine) REMAT_REQUIRES(mutex_);
@@ -64,7 +78,8 @@ class RankAgreement {
   void check(const std::vector<Message>& all) REMAT_REQUIRES(mutex_);
   template <class E>
   [[noreturn]] void fail(const E& error) REMAT_REQUIRES(mutex_);
-  void share_times(Graph& graph) REMAT_REQUIRES(mutex_);
+  void share_graph(Graph& graph) REMAT_REQUIRES(mutex_);
+  void share_times(std::vector<double>& seconds) REMAT_REQUIRES(mutex_);
 
   Ranks ranks_;
   Mutex mutex_;

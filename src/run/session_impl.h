@@ -160,6 +160,7 @@ struct Step::Impl {
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;  ///< destroyed first: it may ask what is measured
   std::unique_ptr<Trace> trace;
   std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();
+  std::optional<FollowedTimes> followed_times;  ///< at the end
   StepReport report;
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
@@ -178,8 +179,8 @@ struct Step::Impl {
   void report_measurements();
   void learn_peaks();
   void learn_room_beyond_plain();
-  /// Returns the bytes to plan for: room(), or the least of all ranks'.
-  int64_t tell_ranks(Graph* graph);
+  /// Returns what to plan with: this rank's, or what all have agreed on.
+  RankAgreement::OwnStep tell_ranks(Graph* graph);
   /// Bytes that the budget leaves above the baseline.
   int64_t room() const;
 

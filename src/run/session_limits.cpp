@@ -110,7 +110,7 @@ void Session::Impl::check_beginning(int64_t limit, int64_t room) {
   try {
     eviction.refuse(alive, 0, limit);
   } catch (...) {
-    if (ranks != nullptr) ranks->end(/*completed=*/false, eviction.refusal(), nullptr, room);
+    if (ranks != nullptr) ranks->end({.refusal = eviction.refusal(), .room = room});
     throw;
   }
 }

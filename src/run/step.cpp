@@ -25,11 +25,12 @@ void Step::Impl::end(bool completed) {
     graph = stop(completed);
     learn_peaks();
   }
-  const int64_t room_of_all = tell_ranks(graph ? &*graph : nullptr);
+  const RankAgreement::OwnStep agreed = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);
+  if (report.completed && followed_times) session->planner.learn_times(*followed_times, agreed.room);
   if (report.completed && graph) {
     session->leaf_reads = std::move(tape->leaf_reads);
-    session->planner.observe(*std::move(graph), room_of_all, compiled());
+    session->planner.observe(*std::move(graph), agreed.room, agreed.changed, compiled());
   }
   session->report = report;
   turn.reset();
@@ -50,16 +51,20 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
 }
 
 /// In a destructor too: what it meets is thrown by Step::end(), or as the session's next step begins.
-int64_t Step::Impl::tell_ranks(Graph* graph) {
-  int64_t least = room();
-  if (session->ranks == nullptr) return least;
+RankAgreement::OwnStep Step::Impl::tell_ranks(Graph* graph) {
+  const RankAgreement::OwnStep own{.completed = report.completed,
+                                   .refusal = session->eviction.refusal(),
+                                   .graph = graph,
+                                   .followed = followed_times ? &*followed_times : nullptr,
+                                   .changed = graph != nullptr && session->planner.is_changed(*graph),
+                                   .room = room()};
   try {
-    session->ranks->end(report.completed, session->eviction.refusal(), graph, least);
+    if (session->ranks != nullptr) return session->ranks->end(own);
   } catch (...) {
     if (report.completed) session->rank_failure = std::current_exception();
     report.completed = false;
   }
-  return least;
+  return own;
 }
 
 void Step::Impl::stop_recording() {

@@ -31,17 +31,19 @@ class StepPlanner {
   /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
   /// not one of those known.
   bool wants_trace() const;
-  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline. `once`:
-  /// the step did what later ones do not, such as to compile; what is planned from it is for the next step alone.
-  void observe(Graph graph, int64_t room, bool once = false);
+  /// Has the step of `graph` allocated or freed at other places than the last of the same graph?
+  bool is_changed(const Graph& graph) const;
+  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
+  /// `changed`: is_changed() on another rank. `once`: the step did what later ones do not, such as to compile;
+  /// what is planned from it is for the next step alone.
+  void observe(Graph graph, int64_t room, bool changed = false, bool once = false);
   /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
   /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
   /// that goes on.
   void note(bool followed, int64_t evictions, bool traced);
 
-  /// The times of a step that followed a schedule for other sizes: by operator of its graph, -1 for those that did not
-  /// run. Told before observe().
-  void learn_times(const Schedule& followed, const std::vector<double>& seconds, int64_t room);
+  /// A step has completed that is not among those observed. Told before observe(). `room`: as there.
+  void learn_times(const FollowedTimes& times, int64_t room);
 
   /// What to follow within `room` bytes above the baseline, one for each known step that has a plan, the last step's
   /// first.

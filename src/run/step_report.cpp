@@ -52,7 +52,7 @@ void Step::Impl::report_plan(const Graph* traced) {
   if (!report.completed) return;
   session->planner.note(schedule != nullptr, tape->counts.shortages, traced != nullptr);
   if (schedule != nullptr && follower->has_gaps()) {  // without gaps it is among those that are observed
-    session->planner.learn_times(*schedule, follower->seconds(*tape), room());
+    followed_times = {.schedule = schedule, .seconds = follower->seconds(*tape)};
   }
 }
 

@@ -36,7 +36,6 @@ except ImportError:  # the database's module derives test cases from it, which n
 from torch.testing._internal.common_methods_invocations import op_db
 
 VIEWS = {"aten::unsafe_split", "aten::unsafe_split_with_sizes"}  # those that PyTorch does not call so
-CONSTANTS = {"aten::zero_", "aten::fill_", "aten::clone"}
 KEPT_BY_RULE = {
     "not reproducible": {"aten::linalg_lstsq"},
     "fills memory piece by piece": {"aten::copy_", "aten::rrelu_with_noise", "aten::rrelu_with_noise_"},
@@ -147,8 +146,6 @@ def why_kept(case: Case) -> str:
         return "no elements"
     if any(t.layout != torch.strided for _, ts in made for t in ts):
         return "a result is not a plain tensor"
-    if names & CONSTANTS == names:
-        return "fills memory with a constant"
     for rule, operators_ in KEPT_BY_RULE.items():
         if names & operators_:
             return f"{rule}: {', '.join(sorted(names & operators_))}"

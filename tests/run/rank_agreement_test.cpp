@@ -65,11 +65,10 @@ constexpr RankAgreement::Refusal kRefusal{.budget_bytes = 1000, .lower_bound_byt
 
 TEST(RankAgreement, OneThatIsRefusedMemoryEndsTheStepsOfAllBeforeTheirNextCollective) {
   on_ranks(3, [](int rank, RankAgreement& agreement) {
-    int64_t room = 0;
     begin(agreement);
     agreement.before_collective("c10d::allreduce_");
     if (rank == 1) {
-      agreement.end(false, kRefusal, nullptr, room);
+      agreement.end({.refusal = kRefusal});
     } else {
       try {
         agreement.before_collective("c10d::allreduce_");
@@ -81,49 +80,46 @@ TEST(RankAgreement, OneThatIsRefusedMemoryEndsTheStepsOfAllBeforeTheirNextCollec
         EXPECT_NE(std::string(error.what()).find("rank 1 is out of memory"), std::string::npos) << error.what();
       }
       EXPECT_THROW(agreement.before_collective("c10d::broadcast_"), BudgetError) << "caught, and going on";
-      EXPECT_THROW(agreement.end(true, {}, nullptr, room), BudgetError);
+      EXPECT_THROW(agreement.end({.completed = true}), BudgetError);
     }
     begin(agreement);  // and the next step is as any other
     agreement.before_collective("c10d::allreduce_");
-    agreement.end(true, {}, nullptr, room);
+    agreement.end({.completed = true});
   });
 }
 
 TEST(RankAgreement, OneThatIsRefusedAfterTheLastCollectiveIsToldOfAtTheEnd) {
   on_ranks(2, [](int rank, RankAgreement& agreement) {
-    int64_t room = 0;
     begin(agreement);
     if (rank == 0) {
-      agreement.end(false, kRefusal, nullptr, room);
+      agreement.end({.refusal = kRefusal});
     } else {
-      EXPECT_THROW(agreement.end(true, {}, nullptr, room), BudgetError);
+      EXPECT_THROW(agreement.end({.completed = true}), BudgetError);
     }
     begin(agreement);
-    agreement.end(true, {}, nullptr, room);
+    agreement.end({.completed = true});
   });
 }
 
 TEST(RankAgreement, OneThatIsRefusedAsItBeginsIsToldOfThere) {
   on_ranks(2, [](int rank, RankAgreement& agreement) {
     bool traces = false;
-    int64_t room = 0;
     if (rank == 0) {
       agreement.begin(0, traces, kRefusal);
     } else {
       EXPECT_THROW(begin(agreement), BudgetError);
     }
     begin(agreement);
-    agreement.end(true, {}, nullptr, room);
+    agreement.end({.completed = true});
   });
 }
 
 TEST(RankAgreement, TheLargestNumberIsNamed) {
   on_ranks(3, [](int rank, RankAgreement& agreement) {
-    int64_t room = 0;
     begin(agreement);
     RankAgreement::Refusal own = kRefusal;
     own.needed_bytes += rank;
-    if (rank > 0) return agreement.end(false, own, nullptr, room);
+    if (rank > 0) return (void)agreement.end({.refusal = own});
     const std::string message = message_of<BudgetError>([&] { agreement.before_collective("c10d::allreduce_"); });
     EXPECT_NE(message.find("rank 2 is out of memory"), std::string::npos) << message;
   });
@@ -131,9 +127,8 @@ TEST(RankAgreement, TheLargestNumberIsNamed) {
 
 TEST(RankAgreement, OneThatFailsOtherwiseIsToldOfToo) {
   on_ranks(2, [](int rank, RankAgreement& agreement) {
-    int64_t room = 0;
     begin(agreement);
-    if (rank == 0) return agreement.end(false, {}, nullptr, room);
+    if (rank == 0) return (void)agreement.end({});
     const std::string message = message_of<Error>([&] { agreement.before_collective("c10d::allreduce_"); });
     EXPECT_NE(message.find("rank 0 left step 1 without completing it"), std::string::npos) << message;
   });
@@ -141,11 +136,10 @@ TEST(RankAgreement, OneThatFailsOtherwiseIsToldOfToo) {
 
 TEST(RankAgreement, OtherCollectivesAreAnErrorOnAll) {
   on_ranks(2, [](int rank, RankAgreement& agreement) {
-    int64_t room = 0;
     begin(agreement);
     const std::string message = message_of<Error>([&] {
       if (rank == 0) return agreement.before_collective("c10d::allreduce_");
-      agreement.end(true, {}, nullptr, room);
+      agreement.end({.completed = true});
     });
     EXPECT_NE(message.find("before collective 1 of step 1"), std::string::npos) << message;
     EXPECT_NE(message.find("at the end of step 1"), std::string::npos) << message;
@@ -187,10 +181,11 @@ TEST(RankAgreement, WhereTheGraphIsTheSameTheLeastRoomAndTheLongestTimesAreAllRa
     graph.step_seconds = rank == 0 ? 10 : 11;
     graph.values[0].packed_bytes = rank == 0 ? 1 : 2;
     graph.values[1].packed_bytes = rank == 0 ? 0 : 2;  // it cannot be packed on rank 0
-    int64_t room = rank == 0 ? 70 : 50;
+    const int64_t room = rank == 0 ? 70 : 50;
     EXPECT_EQ(begin(agreement, room), room) << "no graph is known yet";
-    agreement.end(true, {}, &graph, room);
-    EXPECT_EQ(room, 50);
+    const auto agreed = agreement.end({.completed = true, .graph = &graph, .changed = rank == 1, .room = room});
+    EXPECT_EQ(agreed.room, 50);
+    EXPECT_TRUE(agreed.changed);
     EXPECT_EQ(graph.operators[0].seconds, 3);
     EXPECT_EQ(graph.operators[1].seconds, 4);
     EXPECT_EQ(graph.step_seconds, 11);
@@ -204,13 +199,46 @@ TEST(RankAgreement, WhereGraphsDifferEachRankPlansForItself) {
   on_ranks(2, [](int rank, RankAgreement& agreement) {
     Graph graph = chain_graph(4 + rank);
     const double seconds = graph.operators[0].seconds;
-    int64_t room = rank == 0 ? 70 : 50;
-    const int64_t own = room;
-    begin(agreement, room);
-    agreement.end(true, {}, &graph, room);
-    EXPECT_EQ(room, own);
+    const int64_t own = rank == 0 ? 70 : 50;
+    begin(agreement, own);
+    const auto agreed = agreement.end({.completed = true, .graph = &graph, .changed = rank == 1, .room = own});
+    EXPECT_EQ(agreed.room, own);
+    EXPECT_EQ(agreed.changed, rank == 1);
     EXPECT_EQ(graph.operators[0].seconds, seconds);
     EXPECT_EQ(begin(agreement, own), own);
+  });
+}
+
+/// A schedule for a chain of so many operators, and a step of it in which each took `seconds` but for the first, which
+/// did not run.
+FollowedTimes followed_times(int operators, double seconds) {
+  auto schedule = std::make_shared<Schedule>();
+  schedule->graph = chain_graph(operators);
+  std::vector<double> all(schedule->graph.operators.size(), seconds);
+  all.front() = -1;
+  return {.schedule = std::move(schedule), .seconds = std::move(all)};
+}
+
+TEST(RankAgreement, WhereTheScheduleIsTheSameItsOperatorsHaveTheLongestTimesOfAllRanks) {
+  on_ranks(2, [](int rank, RankAgreement& agreement) {
+    FollowedTimes times = followed_times(4, 1 + rank);
+    const int64_t room = rank == 0 ? 70 : 50;
+    begin(agreement, room);
+    EXPECT_EQ(agreement.end({.completed = true, .followed = &times, .room = room}).room, 50);
+    EXPECT_EQ(times.seconds.front(), -1);
+    EXPECT_EQ(times.seconds.back(), 2);
+  });
+}
+
+TEST(RankAgreement, WhereSchedulesDifferEachRankKeepsItsTimes) {
+  on_ranks(2, [](int rank, RankAgreement& agreement) {
+    FollowedTimes times = followed_times(4 + rank, 1 + rank);
+    const int64_t room = rank == 0 ? 70 : 50;
+    for (FollowedTimes* own : {rank == 0 ? &times : nullptr, &times}) {
+      begin(agreement, room);
+      EXPECT_EQ(agreement.end({.completed = true, .followed = own, .room = room}).room, room);
+    }
+    EXPECT_EQ(times.seconds.back(), 1 + rank);
   });
 }
 
