@@ -264,7 +264,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "or less work per step; what comes later in the step is not known yet and may take more: fit_budget() tries "
         "until it has the smallest that works";
   }
-  message += "; no budget below " + format_exact_bytes(least) + " can work" + known_need;
+  message += "; no budget below " + format_exact_bytes(least) + " can work" + (earlier.last ? known_need : "");
   if (outgrew) {
     outgrew_share = plain > *share_of || earlier.larger ? Outgrown::kYes : Outgrown::kMaybe;
     message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +

@@ -59,12 +59,13 @@ class OnlineEviction final : public memory::Reclaimer {
     std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
     bool larger = false;               ///< it runs the same operators as they did, with more bytes
     bool unlike = false;               ///< none of them began like it
+    bool last = false;                 ///< the last of those that were recorded did
   };
   /// Asked with the bytes of the allocation that is refused, and the step, if that can be locked.
   std::function<Known(const Tape*, int64_t)> known;
   /// The limit is the device's, not a budget's.
   bool of_device = false;
-  /// What the last step that was recorded needs, for refusals; empty where that is not known, or there is a plan.
+  /// What a step like the last that was recorded needs, for refusals; empty where that is not known, or there is a plan.
   std::string known_need;
   /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
   std::optional<int64_t> share_of;

@@ -91,7 +91,7 @@ Step Session::step() {
     return impl->planner.resized(followed, seen);
   };
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
-  impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(limit) : "";
+  impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(baseline, limit) : "";
   impl_->eviction.watch(step->tape);
   step->follows_plain = impl_->follows_plain(baseline);
   impl_->eviction.outgrew_share = OnlineEviction::Outgrown::kNo;

@@ -125,7 +125,7 @@ struct Session::Impl {
 
   /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
   /// go lower, where values are asked for more than once.)
-  std::string known_need(int64_t limit) const;
+  std::string known_need(int64_t baseline, int64_t limit) const;
 
   /// What the user asked for; nothing while a percentage has no base, or one that is too small.
   std::optional<int64_t> wanted_for(int64_t baseline) const;

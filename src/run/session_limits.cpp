@@ -51,13 +51,15 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
   // not read yet are taken to be as those read.
   const auto new_gradients = [&](int64_t gradients_then) -> int64_t {
-    if (tape == nullptr || tape->counts.parameter_bytes == tape->counts.gradient_bytes) return 0;
+    if (tape == nullptr) return std::max<int64_t>(0, gradients_then - gradients_now());
+    if (tape->counts.parameter_bytes == tape->counts.gradient_bytes) return 0;
     return std::max<int64_t>(0, gradients_then - tape->counts.gradient_bytes);
   };
   if (smallest_step) {
     known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
   }
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
+  known.last = graph != nullptr && graph == planner.graph() && !known.larger;
   known.unlike = tape != nullptr && graph == nullptr && planner.graph() != nullptr;
   if (graph != nullptr && !known.larger) {
     const std::optional<int64_t> planned = planner.lowest_plan(*graph);
@@ -91,7 +93,7 @@ void Session::Impl::prepare_eviction(const StepReport& begun, int64_t limit, int
 
 int64_t Session::Impl::agree_on_room(int64_t baseline, int64_t limit, int64_t room, bool& traces) {
   if (baseline > limit) {
-    eviction.known_need = known_need(limit);
+    eviction.known_need = known_need(baseline, limit);
     try {
       eviction.refuse(baseline, 0, limit);
     } catch (...) {
@@ -115,11 +117,14 @@ void Session::Impl::check_beginning(int64_t limit, int64_t room) {
   }
 }
 
-std::string Session::Impl::known_need(int64_t limit) const {
+std::string Session::Impl::known_need(int64_t baseline, int64_t limit) const {
   if (planner.graph() == nullptr) return {};
-  const Floor floor = floor_of(*planner.graph());
+  Floor floor = floor_of(*planner.graph());
+  const int64_t new_gradients = std::max<int64_t>(0, floor.gradient_bytes - gradients_now());
+  floor.peak_bytes += baseline + new_gradients - floor.baseline_bytes;
+  floor.baseline_bytes = baseline + new_gradients;
   if (floor.peak_bytes <= limit) return {};
-  return "; any plan for the step recorded last takes " + format_bytes(floor.peak_bytes) +
+  return "; any plan for a step like the one recorded last takes " + format_bytes(floor.peak_bytes) +
          " at least: " + to_text(floor) + "; " + advice(floor, limit);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 import threading
 import time
@@ -308,3 +309,23 @@ def test_online_sessions_too_tell_what_a_step_took():
     enough = remat.Session(caught.value.needed_bytes, device="cpu", planner="online")
     for _ in range(4):
         step(enough)
+
+
+def test_gradients_that_were_freed_are_in_the_number_of_a_step_that_cannot_begin():
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))  # 2 MiB, and hardly any activations
+    x = torch.randn(4, 256)
+    remat.memory.start_accounting("cpu")
+    session = remat.Session(budget=remat.memory.current("cpu") + (8 << 20))
+    for _ in range(2):  # the second begins with gradients
+        with session.step():
+            model(x).sum().backward()
+    model.zero_grad()
+    ballast = torch.empty(16 << 20, dtype=torch.uint8)
+    with pytest.raises(remat.BudgetError) as caught, session.step():
+        pass
+    message = str(caught.value)
+    least = re.search(r"like the one recorded last takes ([\d.]+) MiB at least", message)
+    assert least and float(least[1]) <= caught.value.needed_bytes / 2**20 + 0.1, message
+    with remat.Session(budget=caught.value.needed_bytes).step():
+        model(x).sum().backward()
+    del ballast

@@ -113,13 +113,13 @@ TEST(StepPlanner, ForgetsWhatHappenedOnce) {
   const Graph graph = one_operator();
   Graph compiled = graph;
   compiled.events.push_back({GraphEvent::Kind::kOther, -1, 32, 0});
-  planner.observe(compiled, /*room=*/100, /*once=*/true);
+  planner.observe(compiled, /*room=*/100, /*changed=*/false, /*once=*/true);
   EXPECT_EQ(planner.graph()->events, compiled.events);
   EXPECT_EQ(planner.schedules(100).size(), 1u);
   planner.observe(graph, /*room=*/100);
   EXPECT_EQ(planner.graph()->events, graph.events);
   EXPECT_EQ(planner.schedules(100).size(), 1u);
-  planner.observe(graph, /*room=*/100, /*once=*/true);  // as it was before: the plan is good
+  planner.observe(graph, /*room=*/100, /*changed=*/false, /*once=*/true);  // as it was before: the plan is good
   EXPECT_EQ(planner.schedules(100).size(), 1u);
 }
 
