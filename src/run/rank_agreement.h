@@ -69,7 +69,7 @@ class RankAgreement {
     int64_t traces = 0;
     int64_t fingerprint = 0;  ///< of the graph; 0: there is none
     int64_t operators = 0, values = 0;
-    int64_t changed = 0;
+    int64_t changed = 0;   ///< 1: the graph's memory is not that of the step before
     int64_t followed = 0;  ///< fingerprint of the graph that the step's times are by operator of; 0: there are none
   };
 
