@@ -1,3 +1,6 @@
+#include <optional>
+#include <utility>
+
 #include <remat/extension.h>
 
 #include <torch/csrc/DynamicTypes.h>
@@ -11,13 +14,24 @@ namespace remat::python {
 
 namespace {
 
+/// Where a tensor's elements begin: empty for a tensor without a storage (functorch's wrappers, sparse ones). Asks for
+/// no access to them, which fake tensors refuse and which copies what is copied on write.
+std::optional<std::pair<const void*, int64_t>> place_of(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (!impl.has_storage() || impl.unsafe_storage().unsafeGetStorageImpl() == nullptr) return std::nullopt;
+  if (impl.has_symbolic_sizes_strides()) return std::nullopt;
+  return std::pair(impl.unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get(),
+                   tensor.storage_offset());
+}
+
 /// The leaf that `tensor` stands for, where autograd made `tensor` of a leaf that it saved: both have one accumulator.
 at::Tensor leaf_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad() || !tensor.is_leaf()) return tensor;
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(tensor);
   const auto* const node = dynamic_cast<const torch::autograd::AccumulateGrad*>(accumulator.get());
-  if (node == nullptr || !node->variable.defined() || node->variable.data_ptr() != tensor.data_ptr()) return tensor;
-  return node->variable;
+  if (node == nullptr || !node->variable.defined()) return tensor;
+  const auto place = place_of(tensor);  // another one: the leaf's data was replaced
+  return place && place == place_of(node->variable) ? node->variable : tensor;
 }
 
 }  // namespace

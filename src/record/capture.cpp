@@ -205,9 +205,10 @@ ValueId Recorder::read_new(const at::Tensor& tensor, const StoragePtr& storage) 
   if (!is_parameter(tensor)) return id;
   const at::TensorBase& parameter = base_of(tensor);
   tape.values.mark_parameter(id);
+  c10::TensorImpl* const counted = parameter.unsafeGetTensorImpl();
+  if (!tape.parameters.emplace(counted, c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(counted)).second) return id;
   tape.counts.parameter_bytes += tape.values[id].bytes;
-  tape.parameters.emplace_back(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(parameter.unsafeGetTensorImpl()));
-  const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
+  const at::Tensor& gradient = counted->grad();
   if (gradient.defined() && gradient.has_storage()) {
     tape.counts.gradient_bytes += static_cast<int64_t>(gradient.storage().nbytes());
     if (gradient.device() == parameter.device()) adopt(*storage_of(gradient));

@@ -79,7 +79,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::atomic<int> policy_scopes{0};  ///< open ones that are recorded on it; without a step, recording ends with them
   /// Places from here on belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;  ///< that the step has read
+  /// That the step has read.
+  ska::flat_hash_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
   /// In the order of execution, where the step is traced: who reads a parameter belongs to its module.
   std::vector<LeafRead> leaf_reads;
   /// For lack of memory values in a user's hands became leaves: with more they could be evicted.
@@ -176,7 +177,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// How much must have been released or recorded since the last collection to make one worth it: it looks at all that
   /// was there then, and at the arrays.
   size_t collection_threshold() const { return 32 + reachable_ + values.size() / 64; }
-  /// collect(), if so much has been released.
+  /// collect(), if so much has been released, or all that a tape on which nothing more is recorded was asked for.
   void collect_if_due();
   /// collect() where values in a user's hands stay recomputable.
   void collect_unreachable();

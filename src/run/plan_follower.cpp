@@ -15,7 +15,8 @@ constexpr size_t kPlacesPerRun = 32;  ///< ... and one more for each so many pla
 constexpr size_t kLongestRun = 16;
 constexpr size_t kFewGaps = 8;  ///< in any step
 constexpr size_t kOperatorsPerGap = 16;
-constexpr size_t kMostLost = 64;  ///< operations in a row
+constexpr size_t kMostLost = 64;   ///< operations in a row
+constexpr size_t kMostLooks = 16;  ///< at the sizes of a step, on average
 
 uint32_t signature(std::string_view name, size_t results) {
   return static_cast<uint32_t>(std::hash<std::string_view>()(name) * 31 + results);
@@ -105,7 +106,8 @@ bool PlanFollower::check_sizes(const Tape& tape) {
   }
   if (!resize) return false;
   ++resizes_;
-  next_look_ = index + resizes_ * resizes_;  // it costs some hundred operators' recording
+  // It costs half of the recording of all operators.
+  next_look_ = index + std::max(resizes_ * resizes_, schedules.front()->graph.operators.size() / kMostLooks);
   auto better = resize(schedules.front(), seen(tape));
   found_none_ = better == nullptr;
   if (found_none_) return false;

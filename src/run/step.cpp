@@ -71,6 +71,7 @@ void Step::Impl::stop_recording() {
   const auto* const recorder = Recorder::current();
   if (recorder != nullptr && recorder->tape() == tape && recorder->is_idle()) {
     Recorder::stop();
+    tape->closed = true;
   } else {  // ended by another thread, or when an operator released a saved tensor
     tape->closed = true;
     tape->collect();

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import pytest
 import torch
-from compare import blocks
+from compare import blocks, same_bits
 from scopes import assert_exact_when_dropped, loss_of
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.func import grad, jacrev, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import remat
 
 
 class Gate(Function):
@@ -250,3 +257,123 @@ def test_saved_parameters_are_the_parameters_themselves():
         return loss.detach(), weight.main_grad
 
     assert_exact_when_dropped(blocks(1), program)
+
+
+class Tanh(Function):
+    """Saves what it is given, what it is differentiated by, and what it returns."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, w):
+        return (x @ w).tanh()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, out = ctx.saved_tensors
+        g = g * (1 - out * out)
+        return g @ w.t(), x.t() @ g
+
+
+def loss_of_tanh(w, x):
+    return Tanh.apply(x, w).square().mean()
+
+
+def per_row(w, x):
+    return vmap(grad(lambda w, row: loss_of_tanh(w, row[None])), (None, 0))(w, x).mean(0)
+
+
+TRANSFORMS = {
+    "grad": grad(loss_of_tanh),
+    "vjp": lambda w, x: vjp(lambda w: loss_of_tanh(w, x), w)[1](torch.ones(()))[0],
+    "jacrev": jacrev(loss_of_tanh),
+    "vmap of grad": per_row,
+    "grad of vmap": grad(lambda w, x: vmap(lambda row: loss_of_tanh(w, row[None]))(x).mean()),
+}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_saved_tensors_under_transforms(transform, recorded):
+    """They are functorch's wrappers, which have no storage."""
+    w, x = torch.randn(5, 5, requires_grad=True), torch.randn(8, 5)
+    expected = torch.autograd.grad((x @ w).tanh().square().mean(), w)[0]
+    with remat.Session().step() if recorded else contextlib.nullcontext():
+        torch.testing.assert_close(TRANSFORMS[transform](w, x), expected)
+
+
+class Product(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return torch.mm(a, b)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g @ b.t(), None
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_saved_leaves_without_storage(layout):
+    a = torch.eye(4).to_sparse(layout=layout).requires_grad_()
+    Product.apply(a, torch.randn(4, 3)).sum().backward()
+    assert a.grad is not None
+
+
+@pytest.mark.parametrize("mode", ["real", "fake"])
+def test_saved_leaves_of_a_traced_function(mode):
+    def gradient(a):
+        return torch.autograd.grad(Product.apply(a.requires_grad_(), torch.ones(4, 3)).sum(), a)
+
+    a = torch.randn(4, 4)
+    assert same_bits(make_fx(gradient, tracing_mode=mode)(a)(a)[0], gradient(a)[0])
+
+
+class Rebuilt(Function):
+    """Makes its activations in backward, as reversible layers do, and differentiates what is computed of them there."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return (x @ w).tanh()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        y = x * 1
+        with torch.enable_grad():
+            y.requires_grad_()
+            out = (y @ w).tanh()
+            torch.autograd.backward(out, g)
+        return y.grad, None
+
+
+@pytest.mark.parametrize("budget", [None, "100%"])
+def test_activations_rebuilt_in_backward_are_freed_as_in_plain(budget):
+    weights = [torch.randn(128, 128).requires_grad_() for _ in range(8)]
+    x = torch.randn(512, 128)
+
+    def peak():
+        for w in weights:
+            w.grad = None
+        before = remat.memory.current()
+        remat.memory.reset_peak()
+        h = x.clone().requires_grad_()
+        for w in weights:
+            h = Rebuilt.apply(h, w)
+        h.sum().backward()
+        return remat.memory.peak() - before
+
+    remat.memory.start_accounting()
+    peak()
+    plain = peak()
+    session = remat.Session(budget=budget, device="cpu")
+    for _ in range(3):
+        with session.step():
+            recorded = peak()
+        assert recorded <= plain * 1.01

@@ -105,6 +105,21 @@ def test_a_backward_that_fails_before_it_comes_to_the_result_ends_the_step():
     del out
 
 
+def test_a_backward_that_fails_leaves_nothing_of_its_input_alive():
+    model, x = wrapped(make=lambda: FailsInside().eval())
+    model(x).square().mean().backward()
+    model.zero_grad()
+    del x
+    before = remat.memory.current()
+    model.train()
+    x = torch.randn(128, 64)
+    with pytest.raises(ValueError, match="mine"):
+        model(x).square().mean().backward()
+    model.zero_grad()
+    del x
+    assert remat.memory.current() <= before
+
+
 def test_a_backward_that_is_refused_memory_ends_its_step():
     hungry = doing_in_backward(lambda: torch.zeros(TOO_MUCH // 4))
     for inside in (False, True):
