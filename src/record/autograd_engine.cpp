@@ -93,6 +93,19 @@ class HookEngine final : public Engine {
 HookEngine* g_engine = nullptr;
 Engine& engine() { return *g_engine; }
 
+/// The backward pass that this thread works for; null: none.
+const torch::autograd::GraphTask* current_task() {
+  // Autograd knows much of the pass, but hands out only this member of it.
+  const auto* const exec_info = torch::autograd::get_current_graph_task_exec_info();
+  if (exec_info == nullptr) return nullptr;
+  using torch::autograd::GraphTask;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  constexpr size_t kOffset = offsetof(GraphTask, exec_info_);
+#pragma GCC diagnostic pop
+  return reinterpret_cast<const GraphTask*>(reinterpret_cast<const char*>(exec_info) - kOffset);
+}
+
 }  // namespace
 
 void release_abandoned_gradients() noexcept {
@@ -102,16 +115,13 @@ void release_abandoned_gradients() noexcept {
 void on_end_of_backward(std::function<void()> callback) { g_engine->previous().queue_callback(std::move(callback)); }
 
 bool in_nested_backward() {
-  // Autograd counts the passes around each, but hands out only this member of the same object.
-  const auto* const exec_info = torch::autograd::get_current_graph_task_exec_info();
-  if (exec_info == nullptr) return false;
-  using torch::autograd::GraphTask;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"
-  constexpr size_t kOffset = offsetof(GraphTask, exec_info_);
-#pragma GCC diagnostic pop
-  const char* const task = reinterpret_cast<const char*>(exec_info) - kOffset;
-  return reinterpret_cast<const GraphTask*>(task)->reentrant_depth_ > 0;
+  const auto* const task = current_task();
+  return task != nullptr && task->reentrant_depth_ > 0;
+}
+
+bool in_backward_that_frees() {
+  const auto* const task = current_task();
+  return task != nullptr && !task->keep_graph_;
 }
 
 void install_autograd_engine(AutogradHooks hooks) {

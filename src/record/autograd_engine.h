@@ -31,5 +31,7 @@ void on_end_of_backward(std::function<void()> callback);
 /// Does this thread run a backward pass that began inside of another one (torch.utils.checkpoint with use_reentrant, a
 /// function or a hook that calls backward)?
 bool in_nested_backward();
+/// Does this thread run a backward pass that frees its graph (neither create_graph nor retain_graph)?
+bool in_backward_that_frees();
 
 }  // namespace remat

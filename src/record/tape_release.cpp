@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <torch/csrc/autograd/graph_task.h>
+#include <c10/core/GradMode.h>
 
+#include "record/autograd_engine.h"
 #include "record/tape.h"
 #include "record/trace.h"
 
@@ -43,9 +44,9 @@ void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
 void Tape::drop_idle() {
   if (trace != nullptr) trace->find_idle(values);
   // Reversible layers and hand-written checkpoints rebuild activations inside of a backward, and free them at once.
-  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
-  const size_t enough = in_backward ? values.size() / 64 : collection_threshold();
-  if ((trace == nullptr || in_backward) && program.size() > collected_at_ + enough) collect_unreachable();
+  const bool rebuilds = c10::GradMode::is_enabled() && in_backward_that_frees();
+  const size_t enough = rebuilds ? values.size() / 64 : collection_threshold();
+  if ((trace == nullptr || rebuilds) && program.size() > collected_at_ + enough) collect_unreachable();
   std::erase_if(drop_queue_, [&](ValueId id) {
     if (values[id].in_use()) return false;
     apply_action(id);
