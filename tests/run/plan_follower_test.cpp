@@ -18,9 +18,9 @@ namespace {
 constexpr int kBlocks = 40;
 
 /// Blocks of three operators; block `longer` has one more, and block `shorter` lacks its last.
-at::Tensor blocks(const at::Tensor& x, int longer, int shorter) {
+at::Tensor blocks(const at::Tensor& x, int longer, int shorter, int count = kBlocks) {
   at::Tensor h = x;
-  for (int i = 0; i < kBlocks; ++i) {
+  for (int i = 0; i < count; ++i) {
     h = h.sin();
     if (i == longer) h = h.sigmoid();
     h = h * 1.5;
@@ -94,6 +94,32 @@ TEST(PlanFollower, AfterAGapOnlyTheOperatorsBehindItAreLookedAtAgain) {
     }
     EXPECT_GE(run.tape->counts.evicted_values + 3, without_gaps) << "the plan was not taken up again";
   }
+}
+
+// A look costs in proportion to the step: their number must not grow with it.
+TEST(PlanFollower, SizesThatStayUnforeseenAreLookedAtAFewTimes) {
+  constexpr int kMany = 3000;
+  Session session;
+  {
+    auto step = session.step();
+    blocks(torch::randn({8}).requires_grad_(), -1, -1, kMany).sum().backward();
+  }
+  Schedule schedule{.graph = session.graph(), .plan = {}, .structure = 1};
+  schedule.plan.actions.assign(schedule.graph.values.size(), Action::kKeep);
+  Recording run;
+  run.follower->schedules = {std::make_shared<const Schedule>(std::move(schedule))};
+  int looks = 0;
+  run.follower->resize = [&](const auto& followed, const PlanFollower::Seen&) {
+    ++looks;
+    return followed;
+  };
+  run.tape->actions = run.spy;
+  install_saved_tensors();
+  Recorder::start(run.tape);
+  blocks(torch::randn({9}).requires_grad_(), -1, -1, kMany);
+  Recorder::stop();
+  EXPECT_GE(looks, 8);
+  EXPECT_LE(looks, 17);  // the first and sixteen more; 29 where they were not spread over the step
 }
 
 }  // namespace
