@@ -329,3 +329,26 @@ def test_gradients_that_were_freed_are_in_the_number_of_a_step_that_cannot_begin
     with remat.Session(budget=caught.value.needed_bytes).step():
         model(x).sum().backward()
     del ballast
+
+
+def test_what_backward_allocates_makes_no_step_larger():
+    """Momentum buffers that the first step makes are not in the graph of the second, which is refused in backward."""
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.Softplus(), nn.Conv2d(16, 16, 3, stride=2, padding=1), nn.Softplus()]
+    model = nn.Sequential(*layers, nn.Conv2d(16, 32, 3, padding=1), nn.Softplus(), nn.Flatten(), nn.Linear(8192, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+    def train(session: remat.Session) -> None:
+        for _ in range(3):
+            x = torch.randn(8, 3, 32, 32, requires_grad=True)
+            optimizer.zero_grad()
+            with session.step():
+                score = model(x)
+                (slope,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+                (score.mean() + (slope.flatten(1).norm(dim=1) - 1).square().mean()).backward()
+                optimizer.step()
+
+    with pytest.raises(remat.BudgetError) as caught:
+        train(remat.Session(budget="50%"))
+    assert "is larger" not in str(caught.value)
+    assert caught.value.needed_percent is not None
+    train(remat.Session(budget=f"{caught.value.needed_percent}%"))
