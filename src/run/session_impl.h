@@ -1,6 +1,7 @@
 // src/run/session_impl.h -- what a session and its steps are made of.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -89,6 +90,8 @@ struct Session::Impl {
   int64_t gradients_at_begin = 0;
   std::vector<LeafRead> leaf_reads;  ///< by the operators of the planner's graph
   int64_t gradients_now() const;
+  /// Of `then` bytes of gradients those that backward makes again: they were freed since.
+  int64_t new_gradients(int64_t then) const { return std::max<int64_t>(0, then - gradients_now()); }
   void note_gradients_of(Tape& tape);
 
   /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)

@@ -53,13 +53,13 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->counts.adopted_bytes : 0);
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
   // not read yet are taken to be as those read.
-  const auto new_gradients = [&](int64_t gradients_then) -> int64_t {
-    if (tape == nullptr) return std::max<int64_t>(0, gradients_then - gradients_now());
+  const auto gradients_to_make = [&](int64_t gradients_then) -> int64_t {
+    if (tape == nullptr) return new_gradients(gradients_then);
     if (tape->counts.parameter_bytes == tape->counts.gradient_bytes) return 0;
     return std::max<int64_t>(0, gradients_then - tape->counts.gradient_bytes);
   };
   if (smallest_step) {
-    known.smallest = baseline + adopted + smallest_step->activation_peak + new_gradients(smallest_step->gradients);
+    known.smallest = baseline + adopted + smallest_step->activation_peak + gradients_to_make(smallest_step->gradients);
   }
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
   known.last = graph != nullptr && graph == planner.graph() && !known.larger;
@@ -69,7 +69,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
     const int64_t least = planned ? *planned : least_without_plan(*graph);
     const int64_t kept = kept_peak_bytes(*graph) - graph->baseline_bytes;
     known.predicted = baseline + adopted + std::clamp(least + least / kPartForTimes, least, std::max(least, kept)) +
-                      new_gradients(graph->gradient_bytes);
+                      gradients_to_make(graph->gradient_bytes);
   }
   return known;
 }
@@ -123,9 +123,9 @@ void Session::Impl::check_beginning(int64_t limit, int64_t room) {
 std::string Session::Impl::known_need(int64_t baseline, int64_t limit) const {
   if (planner.graph() == nullptr) return {};
   Floor floor = floor_of(*planner.graph());
-  const int64_t new_gradients = std::max<int64_t>(0, floor.gradient_bytes - gradients_now());
-  floor.peak_bytes += baseline + new_gradients - floor.baseline_bytes;
-  floor.baseline_bytes = baseline + new_gradients;
+  const int64_t now = baseline + new_gradients(floor.gradient_bytes);
+  floor.peak_bytes += now - floor.baseline_bytes;
+  floor.baseline_bytes = now;
   if (floor.peak_bytes <= limit) return {};
   return "; any plan for a step like the one recorded last takes " + format_bytes(floor.peak_bytes) +
          " at least: " + to_text(floor) + "; " + advice(floor, limit);

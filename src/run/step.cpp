@@ -52,6 +52,7 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
 
 /// In a destructor too: what it meets is thrown by Step::end(), or as the session's next step begins.
 RankAgreement::OwnStep Step::Impl::tell_ranks(Graph* graph) {
+  if (session->ranks == nullptr) return {.room = room()};
   const RankAgreement::OwnStep own{.completed = report.completed,
                                    .refusal = session->eviction.refusal(),
                                    .graph = graph,
@@ -59,7 +60,7 @@ RankAgreement::OwnStep Step::Impl::tell_ranks(Graph* graph) {
                                    .changed = graph != nullptr && session->planner.is_changed(*graph),
                                    .room = room()};
   try {
-    if (session->ranks != nullptr) return session->ranks->end(own);
+    return session->ranks->end(own);
   } catch (...) {
     if (report.completed) session->rank_failure = std::current_exception();
     report.completed = false;
@@ -71,11 +72,10 @@ void Step::Impl::stop_recording() {
   const auto* const recorder = Recorder::current();
   if (recorder != nullptr && recorder->tape() == tape && recorder->is_idle()) {
     Recorder::stop();
-    tape->closed = true;
   } else {  // ended by another thread, or when an operator released a saved tensor
-    tape->closed = true;
     tape->collect();
   }
+  tape->closed = true;
 }
 
 Step::Step(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 from compare import blocks, same_bits
-from scopes import assert_exact_when_dropped, loss_of
+from scopes import assert_exact_when_dropped, assert_no_higher_peak, loss_of
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.func import grad, jacrev, vjp, vmap
@@ -358,22 +358,14 @@ def test_activations_rebuilt_in_backward_are_freed_as_in_plain(budget):
     weights = [torch.randn(128, 128).requires_grad_() for _ in range(8)]
     x = torch.randn(512, 128)
 
-    def peak():
+    def forget_gradients():
         for w in weights:
             w.grad = None
-        before = remat.memory.current()
-        remat.memory.reset_peak()
+
+    def train():
         h = x.clone().requires_grad_()
         for w in weights:
             h = Rebuilt.apply(h, w)
         h.sum().backward()
-        return remat.memory.peak() - before
 
-    remat.memory.start_accounting()
-    peak()
-    plain = peak()
-    session = remat.Session(budget=budget, device="cpu")
-    for _ in range(3):
-        with session.step():
-            recorded = peak()
-        assert recorded <= plain * 1.01
+    assert_no_higher_peak(forget_gradients, train, budget)

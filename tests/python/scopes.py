@@ -47,6 +47,26 @@ def loss_of(y: torch.Tensor) -> torch.Tensor:
     return y.float().square().mean()
 
 
+def assert_no_higher_peak(prepare: Callable[[], object], run: Callable[[], object], budget: str | None) -> None:
+    """`run` in steps of a session takes no more memory than in plain. `prepare` comes before each."""
+
+    def peak() -> int:
+        prepare()
+        before = remat.memory.current()
+        remat.memory.reset_peak()
+        run()
+        return remat.memory.peak() - before
+
+    remat.memory.start_accounting()
+    peak()
+    plain = peak()
+    session = remat.Session(budget=budget, device="cpu")
+    for _ in range(3):
+        with session.step():
+            recorded = peak()
+        assert recorded <= plain * 1.01
+
+
 def doing_in_backward(action: Callable[[], object]) -> type[torch.autograd.Function]:
     """An identity that saves its input; its backward unpacks it and calls `action`."""
 
