@@ -175,8 +175,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// stay recomputable, and need not be held where they are read.
   void collect_before_write(ValueId leaf);
   /// How much must have been released or recorded since the last collection to make one worth it: it looks at all that
-  /// was there then, and at the arrays.
-  size_t collection_threshold() const { return 32 + reachable_ + values.size() / 64; }
+  /// was there then, and at the arrays. `rebuilding`: reversible layers and hand-written checkpoints rebuild
+  /// activations inside of a backward, and free them at once.
+  size_t collection_threshold(bool rebuilding) const {
+    return rebuilding ? values.size() / 256 : 32 + reachable_ + values.size() / 64;
+  }
   /// collect(), if so much has been released, or all that a tape on which nothing more is recorded was asked for.
   void collect_if_due();
   /// collect() where values in a user's hands stay recomputable.

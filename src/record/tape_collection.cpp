@@ -129,10 +129,9 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
 }
 
 void Tape::collect_if_due() {
-  // Reversible layers and hand-written checkpoints rebuild activations inside of a backward and free them at once.
-  const size_t enough = in_nested_backward() ? values.size() / 256 : collection_threshold();
   // After the last of an ended step nothing can be asked for: whoever still holds the step holds no memory by it.
-  if (released_since_collect_ > enough || (closed && live_ == 0)) collect();
+  const bool is_over = closed && live_ == 0;
+  if (is_over || released_since_collect_ > collection_threshold(/*rebuilding=*/in_nested_backward())) collect();
 }
 
 }  // namespace remat

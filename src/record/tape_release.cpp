@@ -43,10 +43,10 @@ void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
 
 void Tape::drop_idle() {
   if (trace != nullptr) trace->find_idle(values);
-  // Reversible layers and hand-written checkpoints rebuild activations inside of a backward, and free them at once.
-  const bool rebuilds = c10::GradMode::is_enabled() && in_backward_that_frees();
-  const size_t enough = rebuilds ? values.size() / 256 : collection_threshold();
-  if ((trace == nullptr || rebuilds) && program.size() > collected_at_ + enough) collect_unreachable();
+  const bool rebuilding = c10::GradMode::is_enabled() && in_backward_that_frees();
+  if ((trace == nullptr || rebuilding) && program.size() > collected_at_ + collection_threshold(rebuilding)) {
+    collect_unreachable();
+  }
   std::erase_if(drop_queue_, [&](ValueId id) {
     if (values[id].in_use()) return false;
     apply_action(id);
