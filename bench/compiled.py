@@ -6,7 +6,7 @@
 Everything is compared with the same compiled blocks without remat, in interleaved pairs of steps as in bench/peers.py:
 torch.compile's own activation_memory_budget at 0.8, 0.5, 0.3 and 0.1, remat within the peak of each of these, within 50
 and 25 % of the compiled model's activation peak, and with nothing dropped: on the compiler's usual cut into forward and
-backward, and on the fastest that has its bits. Other models of the same day stay in the file.
+backward, and on those with its bits that are the fastest within that peak. Other models of the same day stay in the file.
 """
 
 import argparse

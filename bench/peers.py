@@ -24,7 +24,7 @@ from machine import ROOT, describe
 from worker import Protocol, StepError, Worker, compare, interleave
 
 MODELS = ("gpt", "bert", "gpt2", "resnet", "unet", "lstm", "mlp", "deep")
-WARM_UP = 4  # remat's plans change after the first, second and fourth step
+WARM_UP = 7  # cuts of compiled blocks are chosen before the third step; plans change after the first, second and fourth
 CLOSE = 1.05  # peers whose peaks are this close are compared with one run of remat, within the least of them
 
 

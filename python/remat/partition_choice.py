@@ -11,17 +11,23 @@ import threading
 import types
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from remat.errors import Error
+from remat.partition_budget import choose, last_step
+from remat.partition_random import PASS, SavedRandomNumbers
 from remat.partition_trial import Input, Run, TriedGraph, can_be_made_again
+
+if TYPE_CHECKING:
+    from remat.session import Session
 
 COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"model"}
 FASTEST = "fastest"
-_SHARES = (1.0, 0.8, 0.5)  # the first is the one whose bits the others must have
+_SHARES = (1.0, 0.8, 0.5, 0.3, 0.1)  # the first is the one whose bits the others must have
+_LEAST = 1e-6  # at 0 the partitioner saves the inputs alone, even where backward then draws other random numbers
 
 
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -52,6 +58,9 @@ class Compiler:
         more = dict(more or {})
         if "guard_filter_fn" in more:  # which is not the backend's
             self._options["options"] = {"guard_filter_fn": more.pop("guard_filter_fn")}
+        for name in more:
+            if name.replace("-", "_") == PASS:  # options win over the configuration
+                more[name] = SavedRandomNumbers(more[name])
         given = (mode, more or None, options.get("dynamic"))
         if backend in (None, "inductor"):
             whole = torch._TorchCompileInductorWrapper(*given)
@@ -78,9 +87,11 @@ class _Cut:
         self._backend, self._share = backend, share
 
     def __call__(self, graph: Any, inputs: list[Any]) -> Run:
-        import torch._functorch.config as configuration
+        import torch._functorch.config as aot
+        import torch._inductor.config as inductor
 
-        with configuration.patch(activation_memory_budget=self._share):
+        passes = {PASS: SavedRandomNumbers(getattr(inductor, PASS))} if self._share < 1 else {}
+        with aot.patch(activation_memory_budget=max(self._share, _LEAST)), inductor.patch(passes):
             return self._backend(graph, inputs)
 
 
@@ -102,15 +113,30 @@ class Choice:
         self._graphs.append(weakref.ref(tried))
         return tried.run
 
-    def between_steps(self) -> None:
-        """Tries the graphs that were compiled since the last time."""
-        if not self._trying.acquire(blocking=False):
+    def between_steps(self, session: Session) -> None:
+        """Tries the graphs that had been compiled when the last step began, and lets each run with one of its cuts from now
+        on, for a step of `session`. That step tells what one takes: while code is compiled the compiler holds tensors, and
+        the first backward pass makes gradients. An interrupt leaves the graphs to the next time."""
+        if not self._graphs or not self._trying.acquire(blocking=False):
             return
         try:
-            while self._graphs:
-                graph = self._graphs[0]()
-                if graph is not None:
-                    graph.choose()
-                self._graphs.pop(0)  # not before: an interrupt leaves it to be tried
+            graphs = [graph for reference in self._graphs if (graph := reference()) is not None]
+            self._choose([graph for graph in graphs if graph.counts_calls], session)
+            new = [graph for graph in graphs if not graph.taken]
+            for graph in new:
+                graph.counts_calls = True
+            self._graphs = [weakref.ref(graph) for graph in new]
         finally:
             self._trying.release()
+
+    @staticmethod
+    def _choose(graphs: Sequence[TriedGraph], session: Session) -> None:
+        for graph in graphs:
+            graph.try_cuts()
+        options = [graph.options() for graph in graphs]
+        if all(len(each) == 1 for each in options):
+            chosen = [each[0] for each in options]
+        else:
+            chosen = choose(options, last_step(session))
+        for graph, option in zip(graphs, chosen):
+            graph.take(option.share)

@@ -1,5 +1,5 @@
 """A graph that torch.compile has compiled with several cuts into forward and backward: the compiled code of each is tried
-on inputs of its own, and the fastest with the bits of the first is taken."""
+on inputs of its own, which tells whether it has the bits of the first, its time, and what it saves."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from remat.partition_budget import Option
+
 _log = logging.getLogger("remat.compile")
 
-_ROUNDS = 5  # in which each is timed once
-_ALIKE = 1.02  # of times that differ by less, the cut that saves less is taken
+_ROUNDS = (3, 15)  # in which each is timed once: at least and at most
+_ALIKE = 1.02  # two times of a cut that differ by less are its time
 _MOST_HELD_BYTES = 64 << 20  # of integers among the inputs, whose contents are kept until the cuts are tried
 
 Run = Callable[..., Any]
@@ -94,36 +96,58 @@ class _Interrupted(BaseException):
 
 @dataclass
 class _Outcome:
-    """Of a run: all that may depend on the cut (results, inputs after it, states of generators, and apart from these the
-    gradients by the index of their inputs), which inputs with gradients it wrote to, and the seconds of forward and
-    backward."""
+    """Of a run: seconds of forward and backward; bytes saved between them, parameters apart; all that may depend on the cut
+    (results, inputs after it, states of generators, and apart from these the gradients by the index of their inputs); and
+    which inputs with gradients it wrote to."""
 
+    seconds: float
+    saved_bytes: int
     fixed: list[torch.Tensor]
     gradients: dict[int, torch.Tensor]
     written: set[int]
-    seconds: float
 
 
 class TriedGraph:
     """A graph that was compiled with several cuts, by their activation_memory_budgets, of which it runs one: the largest
-    until choose() has been called."""
+    until take() is called."""
 
     def __init__(self, cuts: dict[float, Run], inputs: list[Input]) -> None:
         self._cuts, self._inputs = cuts, inputs
         self._first = max(cuts)  # whose bits the others must have
-        self._chosen = cuts[self._first]
+        self._run_by = cuts[self._first]
+        self.taken = False
         self._devices = sorted({each.device.index for each in inputs if each.device.type == "cuda"})
-        self._strides: dict[int, tuple[int, ...]] = {}  # of gradients, by the index of their inputs: not the cut's own
+        self._strides: dict[float, dict[int, tuple[int, ...]]] = {}  # see _same_bits()
+        self._restrided: dict[int, tuple[int, ...]] = {}  # those of the cut that is taken
         self._stopped = False
+        self.counts_calls = False
+        self._calls = self._waiting = self._most_waiting = 0  # those counted; those that wait for backward, now and at most
+        self._options: list[Option] = []  # of one call, once they have been tried
 
     def run(self, *args: Any) -> Any:
-        if self._strides:
-            args = tuple(_with_gradient_of(each, self._strides.get(index)) for index, each in enumerate(args))
-        return self._chosen(*args)
+        if self._restrided:
+            args = tuple(_with_gradient_of(each, self._restrided.get(index)) for index, each in enumerate(args))
+        results = self._run_by(*args)
+        if self.counts_calls:
+            self._count(results)
+        return results
 
-    def choose(self) -> None:
-        """From now on it runs the fastest cut that has the bits of the first, or the first if that cannot be told."""
-        share = self._first
+    def _count(self, results: Sequence[Any]) -> None:
+        node = next((each.grad_fn for each in results if isinstance(each, torch.Tensor) and each.grad_fn is not None), None)
+        if node is None:
+            return
+        self._calls += 1
+        self._waiting += 1
+        self._most_waiting = max(self._most_waiting, self._waiting)
+        node.register_hook(self._count_backward)
+
+    def _count_backward(self, *gradients: Any) -> None:
+        self._waiting -= 1
+
+    def try_cuts(self) -> None:
+        """Finds options(). The first cut alone where nothing can be told of others."""
+        if self._options:
+            return
         outcome: list[Any] = []
         # A thread of its own has no modes, hooks, autocast or scopes of the user's.
         trial = threading.Thread(target=self._try, args=(outcome,), name="remat.compile")
@@ -137,22 +161,48 @@ class TriedGraph:
                 self._stopped = False
                 raise
         if isinstance(outcome[0], BaseException):
-            _log.warning("[compile] the cuts of a graph could not be tried, so that it stays at %s: %s", share, outcome[0])
-        else:
-            strides, seconds = outcome[0]
-            share = min((each for each in seconds if seconds[each] <= _ALIKE * min(seconds.values())), default=share)
-            self._strides = strides.get(share, {})
-            _log.info("[compile] activation_memory_budget %s; seconds of those with the same bits: %s", share, seconds)
-        self._chosen = self._cuts[share]
-        self._cuts, self._inputs = {}, []
+            _log.warning(
+                "[compile] the cuts of a graph could not be tried, so that it stays at %s: %s", self._first, outcome[0]
+            )
+            outcome[0] = []
+        self._options = outcome[0] or [Option(self._first, 0.0, 0, 0)]
+
+    def options(self) -> list[Option]:
+        """The cuts with the bits of the first, which is the first of them, for the calls that were counted."""
+        calls, waiting = max(1, self._calls), max(1, self._most_waiting)
+        return [
+            replace(each, seconds=calls * each.seconds, saved_bytes=waiting * each.saved_bytes) for each in self._options
+        ]
+
+    def take(self, share: float) -> None:
+        """From now on it runs this one of its cuts."""
+        _log.info("[compile] activation_memory_budget %s; those with the same bits: %s", share, self._options)
+        self._run_by, self._restrided = self._cuts[share], self._strides.get(share, {})
+        self._cuts, self._inputs, self.counts_calls, self.taken = {}, [], False, True
 
     def _try(self, outcome: list[Any]) -> None:
         try:
-            strides = self._same_bits()
-            rounds = [{share: self._run(share).seconds for share in strides} for _ in range(_ROUNDS)]
-            outcome.append((strides, {share: min(each[share] for each in rounds) for share in strides}))
+            self._strides = self._same_bits()
+            outcome.append(self._measure())
         except BaseException as error:
             outcome.append(error)
+
+    def _measure(self) -> list[Option]:
+        """In turns, until the two smallest times of each cut are alike: machines have slow moments."""
+        times: dict[float, list[float]] = {share: [] for share in self._strides}
+        saved: dict[float, int] = {}
+        for count in range(1, _ROUNDS[1] + 1):
+            for share, seconds in times.items():
+                outcome = self._run(share)
+                saved[share] = outcome.saved_bytes
+                seconds.append(outcome.seconds)
+                seconds.sort()
+            if count >= _ROUNDS[0] and all(seconds[1] <= _ALIKE * seconds[0] for seconds in times.values()):
+                break
+        return [
+            Option(share, seconds[0], saved[share], max(0, saved[self._first] - saved[share]))
+            for share, seconds in times.items()
+        ]
 
     def _same_bits(self) -> dict[float, dict[int, tuple[int, ...]]]:
         """The shares with the bits of the first, and for each the gradients' strides of the first that are not its own;
@@ -188,9 +238,20 @@ class TriedGraph:
         inputs = [each.make() for each in self._inputs]
         leaves = {i: each for i, each in enumerate(inputs) if isinstance(each, torch.Tensor) and each.requires_grad}
         given = [each.clone() if index in leaves else each for index, each in enumerate(inputs)]
+        saved: dict[int, int] = {}  # bytes, by the storage
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            saved[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
         begun = _now(self._devices)
-        results = [each for each in self._cuts[share](*given) if isinstance(each, torch.Tensor)]
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            results = [each for each in self._cuts[share](*given) if isinstance(each, torch.Tensor)]
         forward = _now(self._devices) - begun
+        for each, described in zip(given, self._inputs):
+            if described.parameter:
+                saved.pop(each.untyped_storage().data_ptr(), None)
         ends = [each for each in results if each.requires_grad]
         directions = [torch.randn_like(end) for end in ends]
         begun = _now(self._devices)
@@ -199,10 +260,11 @@ class TriedGraph:
         after = [each for each in given if isinstance(each, torch.Tensor)]
         states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
         return _Outcome(
+            forward + backward,
+            sum(saved.values()),
             [each.detach() for each in (*results, *after, *states)],
             {index: each for index, each in zip(leaves, gradients) if each is not None},
             {index for index in leaves if given[index]._version > 0},
-            forward + backward,
         )
 
 

@@ -15,7 +15,7 @@ from remat import _C
 from remat.hooks import modules_in_call, never_compiled
 
 if TYPE_CHECKING:
-    from remat.session import Step
+    from remat.session import Session, Step
     from remat.wrapped_steps import WrappedSteps
 
 
@@ -38,19 +38,19 @@ class _Thread(threading.local):
 
 
 _here = _Thread()
-_between_steps: list[weakref.WeakMethod[Callable[[], None]]] = []
+_between_steps: list[weakref.WeakMethod[Callable[[Session], None]]] = []
 
 
-def call_between_steps(method: Callable[[], None]) -> None:
-    """Calls `method` whenever a step is about to begin, on any thread, as long as its object lives."""
+def call_between_steps(method: Callable[[Session], None]) -> None:
+    """Calls `method` whenever a step of a session is about to begin, on any thread, as long as its object lives."""
     _between_steps.append(weakref.WeakMethod(method, _between_steps.remove))
 
 
-def before_step() -> None:
-    """A step is about to begin on this thread."""
+def before_step(session: Session) -> None:
+    """A step of `session` is about to begin on this thread."""
     for reference in list(_between_steps):
         if (method := reference()) is not None:
-            method()
+            method(session)
 
 
 def note_step(step: Step) -> None:

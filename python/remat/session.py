@@ -212,7 +212,7 @@ class Session:
         """Begins a step whose first forward call has begun; see Step.enter_forward(). Both at once: an interrupt in
         between would leave a step to which everything belongs."""
         end_interrupted()
-        before_step()
+        before_step(self)
         step = Step(self, self._session.step(goes_on), notes)
         if self._layer_notes is not None:
             self._layer_notes.close()  # an interrupt may have left it open
