@@ -62,12 +62,14 @@ def compile(
     Args:
         budget: as of :class:`remat.Session`, in bytes or percent of the activation peak; None: no limit.
         activation_memory_budget: where the compiler cuts a block into forward and backward: the share, from 0 to 1,
-            that forward saves of what it could save. None: that of ``torch._functorch.config``. "fastest": each graph
-            with gradients is compiled for 1.0, 0.8 and 0.5, which takes three times as long, and runs for 1.0; before the
-            next step each is run for a while on made-up inputs, and goes on with the fastest of those whose results,
-            gradients, writes and random numbers have the bits of 1.0. That takes a few steps' time and the memory of a
-            block's step, once, outside of any budget. Times differ between processes: with several ranks, or a plan from
-            a file, give a number.
+            that forward saves of what it could save; random numbers are saved, so that gradients are right. None: that
+            of ``torch._functorch.config``, by which torch 2.13 draws other random numbers in backward if it is below 1.
+            "fastest": each graph with gradients is compiled for 1.0, 0.8, 0.5, 0.3 and 0.1, which takes up to five times as
+            long, and runs for 1.0 in its first two steps; then each is run for a while on made-up inputs. Of those whose
+            results, gradients, writes and random numbers have the bits of 1.0 it goes on with the one with which steps
+            within the budget are predicted to be fastest. That takes a few steps' time and the memory of a block's step,
+            once, outside of any budget. Times differ between processes: with several ranks, or a plan from a file,
+            give a number.
         options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable) go to it, and the
             others to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
             (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.

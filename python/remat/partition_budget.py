@@ -97,10 +97,10 @@ def choose(graphs: Sequence[Sequence[Option]], step: RecordedStep | None) -> lis
     fitting = [_alike([each for each in options if room is None or each.rebuilt_bytes <= room]) for options in graphs]
 
     def cost(choice: Sequence[Option]) -> tuple[float, int]:
-        seconds, saved = (sum(getattr(each, name) for each in choice) for name in ("seconds", "saved_bytes"))
+        seconds, saved = sum(each.seconds for each in choice), sum(each.saved_bytes for each in choice)
         if step is not None:
-            all_saved = sum(options[0].saved_bytes for options in graphs)
-            seconds += step.recompute_seconds(step.plain_peak - all_saved + saved)
+            rest = step.plain_peak - sum(options[0].saved_bytes for options in graphs)
+            seconds += step.recompute_seconds(rest + saved + max(each.rebuilt_bytes for each in choice))
         return seconds, saved
 
     best = min((_cheapest(fitting, price) for price in _prices(fitting)), key=cost)

@@ -1,4 +1,4 @@
-"""Where the compiler cuts a graph into forward and backward: of several cuts with the same bits, the fastest. The cuts are
+"""Where the compiler cuts a graph into forward and backward: one of several cuts with the same bits. The cuts are
 those of AOTAutograd's partitioner for several values of ``torch._functorch.config.activation_memory_budget``, the share
 that forward saves of what it could save. Each graph is compiled with all of them at once, runs with the first, and is tried
 with the others between two steps: the compiled code alone, on inputs of its own."""
@@ -114,14 +114,14 @@ class Choice:
         return tried.run
 
     def between_steps(self, session: Session) -> None:
-        """Tries the graphs that had been compiled when the last step began, and lets each run with one of its cuts from now
-        on, for a step of `session`. That step tells what one takes: while code is compiled the compiler holds tensors, and
-        the first backward pass makes gradients. An interrupt leaves the graphs to the next time."""
+        """Tries the graphs that ran in the last step of `session` and had been compiled before, and lets each run with one
+        of its cuts from now on. That step tells what one takes: while code is compiled the compiler holds tensors, and the
+        first backward pass makes gradients. An interrupt leaves the graphs to the next time."""
         if not self._graphs or not self._trying.acquire(blocking=False):
             return
         try:
             graphs = [graph for reference in self._graphs if (graph := reference()) is not None]
-            self._choose([graph for graph in graphs if graph.counts_calls], session)
+            self._choose([graph for graph in graphs if graph.counted_in(session)], session)
             new = [graph for graph in graphs if not graph.taken]
             for graph in new:
                 graph.counts_calls = True

@@ -9,12 +9,16 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from remat.partition_budget import Option
+from remat.progress import session_in_progress
+
+if TYPE_CHECKING:
+    from remat.session import Session
 
 _log = logging.getLogger("remat.compile")
 
@@ -121,6 +125,7 @@ class TriedGraph:
         self._restrided: dict[int, tuple[int, ...]] = {}  # those of the cut that is taken
         self._stopped = False
         self.counts_calls = False
+        self._session: weakref.ref[Session] | None = None  # whose calls are counted: the first that made any
         self._calls = self._waiting = self._most_waiting = 0  # those counted; those that wait for backward, now and at most
         self._options: list[Option] = []  # of one call, once they have been tried
 
@@ -134,7 +139,12 @@ class TriedGraph:
 
     def _count(self, results: Sequence[Any]) -> None:
         node = next((each.grad_fn for each in results if isinstance(each, torch.Tensor) and each.grad_fn is not None), None)
-        if node is None:
+        session = session_in_progress()
+        if node is None or session is None:
+            return
+        if self._session is None or self._session() is None:
+            self._session, self._calls, self._waiting, self._most_waiting = weakref.ref(session), 0, 0, 0
+        if self._session() is not session:
             return
         self._calls += 1
         self._waiting += 1
@@ -143,6 +153,10 @@ class TriedGraph:
 
     def _count_backward(self, *gradients: Any) -> None:
         self._waiting -= 1
+
+    def counted_in(self, session: Session) -> bool:
+        """Whether calls were counted, those of this session."""
+        return self._session is not None and self._session() is session
 
     def try_cuts(self) -> None:
         """Finds options(). The first cut alone where nothing can be told of others."""
@@ -169,9 +183,9 @@ class TriedGraph:
 
     def options(self) -> list[Option]:
         """The cuts with the bits of the first, which is the first of them, for the calls that were counted."""
-        calls, waiting = max(1, self._calls), max(1, self._most_waiting)
         return [
-            replace(each, seconds=calls * each.seconds, saved_bytes=waiting * each.saved_bytes) for each in self._options
+            replace(each, seconds=self._calls * each.seconds, saved_bytes=self._most_waiting * each.saved_bytes)
+            for each in self._options
         ]
 
     def take(self, share: float) -> None:

@@ -75,6 +75,12 @@ def end_waiting() -> None:
         steps.end_waiting()
 
 
+def session_in_progress() -> Session | None:
+    """The session whose step is in progress on this thread, if one is."""
+    step = None if _here.step is None else _here.step()
+    return None if step is None or step.has_ended() else step._session
+
+
 def step_in_progress() -> bool:
     """Whether a step of this thread is in progress, be it the user's or a wrapped model's. What is recorded without one
     is so for a policy's scope alone."""

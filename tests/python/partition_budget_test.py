@@ -29,6 +29,11 @@ def test_of_times_that_are_alike_the_one_that_saves_less():
     assert [each.share for each in choose([options], None)] == [0.8]
 
 
+def test_the_peak_has_what_one_backward_makes_again():
+    options = [Option(1.0, 1.0, 400, 0), Option(0.3, 1.1, 200, 190), Option(0.1, 1.2, 100, 10)]
+    assert [each.share for each in choose([options], recorded(625))] == [0.1]
+
+
 def test_backward_has_room_for_what_a_cut_does_not_save():
     for least, share in ((97, 0.1), (200 - 57, 0.1), (200 - 56, 0.3), (200 - 31, 1.0), (250, 1.0)):
         assert [each.share for each in choose([BLOCKS], recorded(200, least))] == [share]
@@ -51,7 +56,8 @@ def test_seconds_between_plans_are_between_theirs():
 
 def seconds_of(graphs, choice, step):
     less = sum(options[0].saved_bytes - each.saved_bytes for options, each in zip(graphs, choice))
-    return sum(each.seconds for each in choice) + step.recompute_seconds(step.plain_peak - less)
+    peak = step.plain_peak - less + max(each.rebuilt_bytes for each in choice)
+    return sum(each.seconds for each in choice) + step.recompute_seconds(peak)
 
 
 def test_random_graphs_take_little_more_than_the_best_of_all_choices():

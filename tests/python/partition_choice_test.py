@@ -101,31 +101,6 @@ def test_a_cut_with_other_bits_is_not_chosen(smallest, monkeypatch):
     assert chosen == saved
 
 
-def test_under_a_budget_the_step_decides(smallest, monkeypatch):
-    """The cuts are chosen for what the last step of the session took, in which nothing was compiled."""
-    seen = []
-
-    def choose(graphs, step):
-        seen.append((graphs, step))
-        return [options[-1] for options in graphs]
-
-    monkeypatch.setattr(partition_choice, "choose", choose)
-    model = Net()
-    remat.compile(model, budget="60%", activation_memory_budget="fastest", dynamic=False)
-    x = torch.randn(32, 4, 16, 16, requires_grad=True)  # so that all blocks share a graph
-    peaks = []
-    for _ in range(4):
-        loss_of(model(x)).backward()
-        peaks.append(remat.session_of(model).report().plain_activation_peak_bytes)
-    [([first, last], step)] = [([*options], step) for [options], step in seen]
-    assert (first.share, last.share) == (1.0, 0.1)
-    assert 0 < last.saved_bytes < first.saved_bytes <= step.plain_peak
-    assert first.rebuilt_bytes == 0 and 3 * last.rebuilt_bytes == first.saved_bytes - last.saved_bytes
-    assert step.plain_peak == pytest.approx(peaks[1], rel=0.01) and step.budget == pytest.approx(0.6 * max(peaks), rel=0.02)
-    assert step.least_peak == step.curve[0][0] < step.plain_peak
-    assert peaks[2] == peaks[3] < peaks[1]
-
-
 def test_a_share_is_the_compilers():
     torch.compiler.reset()
     torch.manual_seed(0)
