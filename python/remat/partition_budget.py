@@ -74,10 +74,10 @@ def last_step(session: Session) -> RecordedStep | None:
         graph = session._session.graph_json()
     except Error:
         return None
-    baseline, plain = int(json.loads(graph)["baseline_bytes"]), _C.plain_peak_bytes(graph)
     if limit is None:
         return None
-    budget = limit - memory.current(session._device)
+    baseline, plain = int(json.loads(graph)["baseline_bytes"]), _C.plain_peak_bytes(graph)
+    budget = max(1, limit - memory.current(session._device))
     if baseline + budget >= plain:
         return None
     step = (plain - baseline - budget) / _POINTS

@@ -87,7 +87,8 @@ def assert_same(make, train_both):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_of_cuts_with_the_same_bits_one_is_chosen(dropout, smallest):
+def test_of_cuts_with_the_same_bits_one_is_chosen(dropout, smallest, one_thread):
+    """With several threads what is fused otherwise is shared out otherwise, and rounds otherwise."""
     x = torch.randn(8, 4, 16, 16)
     saved, chosen = (saved_bytes(model, x) for model in assert_same(lambda: Net(dropout), train))
     assert chosen < saved
