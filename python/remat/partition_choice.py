@@ -122,7 +122,7 @@ class Choice:
         try:
             graphs = [graph for reference in self._graphs if (graph := reference()) is not None]
             self._choose([graph for graph in graphs if graph.counted_in(session)], session)
-            new = [graph for graph in graphs if not graph.taken]
+            new = [graph for graph in graphs if not graph.is_settled()]
             for graph in new:
                 graph.counts_calls = True
             self._graphs = [weakref.ref(graph) for graph in new]

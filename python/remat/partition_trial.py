@@ -119,7 +119,6 @@ class TriedGraph:
         self._cuts, self._inputs = cuts, inputs
         self._first = max(cuts)  # whose bits the others must have
         self._run_by = cuts[self._first]
-        self.taken = False
         self._devices = sorted({each.device.index for each in inputs if each.device.type == "cuda"})
         self._strides: dict[float, dict[int, tuple[int, ...]]] = {}  # see _same_bits()
         self._restrided: dict[int, tuple[int, ...]] = {}  # those of the cut that is taken
@@ -188,11 +187,15 @@ class TriedGraph:
             for each in self._options
         ]
 
+    def is_settled(self) -> bool:
+        """Whether take() has been called."""
+        return not self._cuts
+
     def take(self, share: float) -> None:
         """From now on it runs this one of its cuts."""
         _log.info("[compile] activation_memory_budget %s; those with the same bits: %s", share, self._options)
         self._run_by, self._restrided = self._cuts[share], self._strides.get(share, {})
-        self._cuts, self._inputs, self.counts_calls, self.taken = {}, [], False, True
+        self._cuts, self._inputs, self.counts_calls = {}, [], False
 
     def _try(self, outcome: list[Any]) -> None:
         try:
