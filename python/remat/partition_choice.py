@@ -19,7 +19,8 @@ from torch import nn
 from remat.errors import Error
 from remat.partition_budget import choose, last_step
 from remat.partition_random import PASS, SavedRandomNumbers
-from remat.partition_trial import Input, Run, TriedGraph, can_be_made_again
+from remat.partition_input import Input, can_be_made_again
+from remat.partition_trial import Run, TriedGraph
 
 if TYPE_CHECKING:
     from remat.session import Session

@@ -4,18 +4,18 @@ on inputs of its own, which tells whether it has the bits of the first, its time
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from remat.partition_budget import Option
+from remat.partition_input import Input
 from remat.progress import session_in_progress
+from remat.stoppable import StoppableCall
 
 if TYPE_CHECKING:
     from remat.session import Session
@@ -23,51 +23,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("remat.compile")
 
 _ROUNDS = (3, 15)  # in which each is timed once: at least and at most
+_COMPARED = 1 << 16  # elements of results and gradients at least: few may be alike by chance
+_MOST_ROUNDS = 200  # for graphs of few elements
 _ALIKE = 1.02  # two times of a cut that differ by less are its time
-_MOST_HELD_BYTES = 64 << 20  # of integers among the inputs, whose contents are kept until the cuts are tried
 
 Run = Callable[..., Any]
-
-
-def can_be_made_again(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor):
-        return isinstance(value, (int, torch.SymInt))
-    if type(value) not in (torch.Tensor, nn.Parameter) or value.layout != torch.strided or value.is_inference():
-        return False
-    return value.is_floating_point() or value.is_complex() or value.nbytes <= _MOST_HELD_BYTES
-
-
-class Input:
-    """What another call of a graph needs to know of an input: a number, the contents of integers, and of other tensors
-    what they are and, as long as they live, where their contents are. Those that are gone become normal noise."""
-
-    def __init__(self, value: Any) -> None:
-        self._value: Any = value.node.hint if isinstance(value, torch.SymInt) else value
-        self.symbolic = isinstance(value, torch.SymInt)
-        self.parameter = isinstance(value, nn.Parameter)
-        self.device = value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
-        if isinstance(value, torch.Tensor):
-            self._size, self._stride = _numbers(value.shape), _numbers(value.stride())
-            self._dtype = value.dtype
-            self._requires_grad = value.requires_grad
-            random = value.is_floating_point() or value.is_complex()
-            self._value = None if random else value.detach().clone()
-            self._living = weakref.ref(value) if random else None
-
-    def make(self) -> Any:
-        if self._value is not None:
-            return self._value.clone() if isinstance(self._value, torch.Tensor) else self._value
-        living = self._living()
-        if living is not None and tuple(living.shape) == self._size:
-            tensor = living.detach().clone()
-        else:
-            once = [1 if stride == 0 else size for size, stride in zip(self._size, self._stride)]
-            tensor = torch.empty_strided(once, self._stride, dtype=self._dtype, device=self.device).normal_().expand(self._size)
-        return tensor.requires_grad_(self._requires_grad)
-
-
-def _numbers(sizes: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes)
 
 
 class _Strided(torch.autograd.Function):
@@ -94,21 +54,35 @@ def _with_gradient_of(tensor: Any, stride: tuple[int, ...] | None) -> Any:
     return _Strided.apply(tensor, stride)
 
 
-class _Interrupted(BaseException):
-    """The trial ends, as its thread was asked to."""
-
-
 @dataclass
 class _Outcome:
     """Of a run: seconds of forward and backward; bytes saved between them, parameters apart; all that may depend on the cut
     (results, inputs after it, states of generators, and apart from these the gradients by the index of their inputs); and
-    which inputs with gradients it wrote to."""
+    which inputs with gradients it wrote to, or else returned as they are or a view of."""
 
     seconds: float
     saved_bytes: int
     fixed: list[torch.Tensor]
     gradients: dict[int, torch.Tensor]
     written: set[int]
+    returned: set[int]
+
+    def elements(self) -> int:
+        return sum(each.numel() for each in self._computed())
+
+    def is_finite(self) -> bool:
+        return all(bool(each.isfinite().all()) for each in self._computed())
+
+    def _computed(self) -> list[torch.Tensor]:
+        return [each for each in (*self.fixed, *self.gradients.values()) if each.is_floating_point() or each.is_complex()]
+
+
+def _are_settled(times: Collection[list[float]]) -> bool:
+    """Whether each cut has been timed often enough."""
+    rounds = min(map(len, times))
+    if rounds < _ROUNDS[0]:
+        return False
+    return rounds >= _ROUNDS[1] or all(second <= _ALIKE * first for first, second, *_ in map(sorted, times))
 
 
 class TriedGraph:
@@ -120,9 +94,9 @@ class TriedGraph:
         self._first = max(cuts)  # whose bits the others must have
         self._run_by = cuts[self._first]
         self._devices = sorted({each.device.index for each in inputs if each.device.type == "cuda"})
-        self._strides: dict[float, dict[int, tuple[int, ...]]] = {}  # see _same_bits()
+        self._strides: dict[float, dict[int, tuple[int, ...]]] = {}  # see _strides_beside()
         self._restrided: dict[int, tuple[int, ...]] = {}  # those of the cut that is taken
-        self._stopped = False
+        self._trial: StoppableCall | None = None  # in progress
         self.counts_calls = False
         self._session: weakref.ref[Session] | None = None  # whose calls are counted: the first that made any
         self._calls = self._waiting = self._most_waiting = 0  # those counted; those that wait for backward, now and at most
@@ -161,24 +135,16 @@ class TriedGraph:
         """Finds options(). The first cut alone where nothing can be told of others."""
         if self._options:
             return
-        outcome: list[Any] = []
-        # A thread of its own has no modes, hooks, autocast or scopes of the user's.
-        trial = threading.Thread(target=self._try, args=(outcome,), name="remat.compile")
+        self._trial = StoppableCall(self._try)
         with torch.random.fork_rng(self._devices):
-            trial.start()
             try:
-                trial.join()
-            except BaseException:  # an interrupt: the generator is not given back while the trial draws from it
-                self._stopped = True
-                trial.join()
-                self._stopped = False
-                raise
-        if isinstance(outcome[0], BaseException):
-            _log.warning(
-                "[compile] the cuts of a graph could not be tried, so that it stays at %s: %s", self._first, outcome[0]
-            )
-            outcome[0] = []
-        self._options = outcome[0] or [Option(self._first, 0.0, 0, 0)]
+                found = self._trial.run()
+            except Exception as error:  # of the code that was compiled
+                _log.warning("[compile] the cuts of a graph could not be tried, so that it stays at %s: %s", self._first, error)
+                found = []
+            finally:
+                self._trial = None
+        self._options = found or [Option(self._first, 0.0, 0, 0)]
 
     def options(self) -> list[Option]:
         """The cuts with the bits of the first, which is the first of them, for the calls that were counted."""
@@ -197,64 +163,56 @@ class TriedGraph:
         self._run_by, self._restrided = self._cuts[share], self._strides.get(share, {})
         self._cuts, self._inputs, self.counts_calls = {}, [], False
 
-    def _try(self, outcome: list[Any]) -> None:
-        try:
-            self._strides = self._same_bits()
-            outcome.append(self._measure())
-        except BaseException as error:
-            outcome.append(error)
-
-    def _measure(self) -> list[Option]:
-        """In turns, until the two smallest times of each cut are alike: machines have slow moments."""
-        times: dict[float, list[float]] = {share: [] for share in self._strides}
+    def _try(self) -> list[Option]:
+        """In turns on ever other random numbers, until enough was compared and the two smallest times of each cut are alike:
+        machines have slow moments. Nothing where nothing can be told from what the first cut computes."""
+        times: dict[float, list[float]] = {share: [] for share in self._cuts}
         saved: dict[float, int] = {}
-        for count in range(1, _ROUNDS[1] + 1):
-            for share, seconds in times.items():
-                outcome = self._run(share)
-                saved[share] = outcome.saved_bytes
-                seconds.append(outcome.seconds)
-                seconds.sort()
-            if count >= _ROUNDS[0] and all(seconds[1] <= _ALIKE * seconds[0] for seconds in times.values()):
+        compared = 0
+        for seed in range(_MOST_ROUNDS):
+            first = self._run(self._first, seed)
+            if not first.is_finite():
+                return []
+            compared += first.elements()
+            for share in list(times):
+                other = first if share == self._first else self._run(share, seed)
+                strides = self._strides_beside(first, other)
+                if strides is None:
+                    del times[share]
+                else:
+                    self._strides[share], saved[share] = strides, other.saved_bytes
+                    times[share].append(other.seconds)
+            if len(times) == 1 or (compared >= _COMPARED and _are_settled(times.values())):
                 break
         return [
-            Option(share, seconds[0], saved[share], max(0, saved[self._first] - saved[share]))
+            Option(share, min(seconds), saved[share], max(0, saved[self._first] - saved[share]))
             for share, seconds in times.items()
         ]
 
-    def _same_bits(self) -> dict[float, dict[int, tuple[int, ...]]]:
-        """The shares with the bits of the first, and for each the gradients' strides of the first that are not its own;
-        none where nothing can be told from what the first computes."""
-        first = self._run(self._first)
-        tensors = [*first.fixed, *first.gradients.values()]
-        if not all(bool(each.isfinite().all()) for each in tensors if each.is_floating_point()):
-            return {}
-        found: dict[float, dict[int, tuple[int, ...]]] = {self._first: {}}
+    def _strides_beside(self, first: _Outcome, other: _Outcome) -> dict[int, tuple[int, ...]] | None:
+        """The gradients' strides of the first cut that are not the other's; None where it has other bits, or its gradients
+        cannot be given those strides."""
+        if not _equal(first.fixed, other.fixed) or first.gradients.keys() != other.gradients.keys():
+            return None
+        if not all(map(_same_values, first.gradients.values(), other.gradients.values())):
+            return None
+        strides = {
+            index: gradient.stride()
+            for index, gradient in first.gradients.items()
+            if gradient.stride() != other.gradients[index].stride()
+        }
         symbolic = any(each.symbolic for each in self._inputs)
-        for share in self._cuts:
-            if share == self._first:
-                continue
-            other = self._run(share)
-            if not _equal(first.fixed, other.fixed) or first.gradients.keys() != other.gradients.keys():
-                continue
-            strides = {
-                index: gradient.stride()
-                for index, gradient in first.gradients.items()
-                if gradient.stride() != other.gradients[index].stride()
-            }
-            values = all(map(_same_values, first.gradients.values(), other.gradients.values()))
-            can_be_given = not symbolic and not any(self._inputs[i].parameter or i in first.written for i in strides)
-            if values and (can_be_given or not strides):
-                found[share] = strides
-        return found
+        fixed = first.written | first.returned | {i for i, each in enumerate(self._inputs) if each.parameter}
+        return None if strides and (symbolic or fixed & strides.keys()) else strides
 
-    def _run(self, share: float) -> _Outcome:
+    def _run(self, share: float, seed: int) -> _Outcome:
         """Forward and backward of one cut."""
-        if self._stopped:
-            raise _Interrupted
-        _seed(self._devices)
+        if self._trial is not None:
+            self._trial.check()
+        _seed(self._devices, seed)
         inputs = [each.make() for each in self._inputs]
         leaves = {i: each for i, each in enumerate(inputs) if isinstance(each, torch.Tensor) and each.requires_grad}
-        given = [each.clone() if index in leaves else each for index, each in enumerate(inputs)]
+        given = [_no_leaf(each) if index in leaves else each for index, each in enumerate(inputs)]
         saved: dict[int, int] = {}  # bytes, by the storage
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -269,7 +227,11 @@ class TriedGraph:
         for each, described in zip(given, self._inputs):
             if described.parameter:
                 saved.pop(each.untyped_storage().data_ptr(), None)
-        ends = [each for each in results if each.requires_grad]
+        written = {index for index in leaves if given[index]._version > 0}
+        # Code that is not compiled makes the gradients of what is returned as it was.
+        kept = {_address(given[index]): index for index in leaves if index not in written}
+        returned = {kept[_address(each)] for each in results if _address(each) in kept}
+        ends = [each for each in results if each.requires_grad and _address(each) not in kept]
         directions = [torch.randn_like(end) for end in ends]
         begun = _now(self._devices)
         gradients = torch.autograd.grad(ends, list(leaves.values()), directions, allow_unused=True) if ends else ()
@@ -281,15 +243,16 @@ class TriedGraph:
             sum(saved.values()),
             [each.detach() for each in (*results, *after, *states)],
             {index: each for index, each in zip(leaves, gradients) if each is not None},
-            {index for index in leaves if given[index]._version > 0},
+            written,
+            returned,
         )
 
 
-def _seed(devices: Sequence[int]) -> None:
+def _seed(devices: Sequence[int], seed: int) -> None:
     """Not torch.manual_seed(), which seeds devices that have nothing to do with it."""
-    torch.default_generator.manual_seed(0)
+    torch.default_generator.manual_seed(seed)
     for device in devices:
-        torch.cuda.default_generators[device].manual_seed(0)
+        torch.cuda.default_generators[device].manual_seed(seed)
 
 
 def _now(devices: Sequence[int]) -> float:
@@ -297,6 +260,16 @@ def _now(devices: Sequence[int]) -> float:
     for device in devices:
         torch.cuda.synchronize(device)
     return time.perf_counter()
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _no_leaf(leaf: torch.Tensor) -> torch.Tensor:
+    """With its contents and strides: a copy, to which the code may write, if clone() keeps strides such as these."""
+    copy = leaf.clone()
+    return copy if copy.stride() == leaf.stride() else leaf.view_as(leaf)
 
 
 def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:

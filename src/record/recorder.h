@@ -54,6 +54,8 @@ class Recorder {
   bool is_suspended() const { return suspended_ > 0; }
   /// No operator is running that it records, and nothing of remat's own.
   bool is_idle() const { return pending_.empty() && suspended_ == 0; }
+  /// An operator is running that it records.
+  bool runs_recorded_operator() const { return !pending_.empty() && suspended_ == 0 && opaque_ == 0; }
 
   /// While it lives, operators of this thread pass unseen: those of replays.
   class Suspension {

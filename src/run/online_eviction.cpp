@@ -208,10 +208,9 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
 }
 
 /// See BudgetError::needed_percent().
-std::optional<double> OnlineEviction::percentage_of(int64_t bytes) const {
-  if (!share_of || *share_of <= 0 || bytes <= baseline || bytes > baseline + *share_of + room_beyond_share) {
-    return std::nullopt;
-  }
+std::optional<double> OnlineEviction::percentage_of(int64_t bytes, int64_t limit) const {
+  // What is predicted may be more than plain takes, of which 100 % leave room for all.
+  if (!share_of || *share_of <= 0 || bytes <= baseline || limit >= baseline + *share_of) return std::nullopt;
   return std::min(100.0, std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of)));
 }
 
@@ -235,7 +234,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
   const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();
   const bool outgrew = share_of && (plain > *share_of || earlier.larger || earlier.unlike);
-  const std::optional<double> percentage = outgrew ? std::nullopt : percentage_of(enough);
+  const std::optional<double> percentage = outgrew ? std::nullopt : percentage_of(enough, limit);
   if (tape != nullptr) lock.unlock();
   std::string before = format_bytes(baseline) + " of it since before the step";
   if (parameters > 0) {

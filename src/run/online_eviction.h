@@ -65,11 +65,11 @@ class OnlineEviction final : public memory::Reclaimer {
   std::function<Known(const Tape*, int64_t)> known;
   /// The limit is the device's, not a budget's.
   bool of_device = false;
-  /// What a step like the last that was recorded needs, for refusals; empty where that is not known, or there is a plan.
+  /// What a step like the last that was recorded needs, for refusals; empty where that is not known, or there is a
+  /// plan.
   std::string known_need;
   /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
   std::optional<int64_t> share_of;
-  int64_t room_beyond_share = 0;  ///< that 100 % leaves room for besides
   /// The step was refused and is larger than those that the share is of; kMaybe: it is like none of them.
   enum class Outgrown : uint8_t { kNo, kMaybe, kYes };
   std::atomic<Outgrown> outgrew_share = Outgrown::kNo;
@@ -81,7 +81,7 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t plain_with(int64_t request) const;
   int64_t lower_bound(int64_t request);
   int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
-  std::optional<double> percentage_of(int64_t bytes) const;
+  std::optional<double> percentage_of(int64_t bytes, int64_t limit) const;
   int64_t raise_to_share(int64_t missing);
   bool give_way(int64_t missing);
   void raise_limit(int64_t limit) REMAT_REQUIRES(mutex_);

@@ -98,7 +98,6 @@ Step Session::step() {
   impl_->eviction.share_of.reset();
   if (impl_->options.budget.kind() == Budget::Kind::kPercent && !step->follows_plain) {
     impl_->eviction.share_of = impl_->plain_activation_peak;
-    impl_->eviction.room_beyond_share = impl_->room_beyond_plain;
   }
   impl_->eviction.hold_still();
   const double share = impl_->options.budget.share() / 100;

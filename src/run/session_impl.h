@@ -57,6 +57,7 @@ struct Session::Impl {
   /// step was like none that is known, and the next alone is measured anew.
   using Outgrown = OnlineEviction::Outgrown;
   Outgrown outgrown = Outgrown::kNo;
+  int measured_in_vain = 0;  ///< steps in a row that were to be larger and were not
   struct Smallest {
     int64_t activation_peak = 0, gradients = 0;
   };

@@ -4,11 +4,11 @@
 
 #include <remat/memory.h>
 #include <remat/planner.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/enforcements.h"
 #include "memory/ledger.h"
 #include "plan/simulate.h"
+#include "record/recorder.h"
 #include "run/session_impl.h"
 
 namespace remat {
@@ -45,10 +45,11 @@ void Session::Impl::note_gradients_of(Tape& tape) {
 
 OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request, int64_t baseline) const {
   OnlineEviction::Known known;
-  // What remat allocates for itself, such as a generator's state, says nothing of the step's sizes; nor does what a
-  // backward pass allocates, since it is for no operator of the graph.
-  const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
-  const int64_t own = memory::FrozenPlain::active() || in_backward ? 0 : request;
+  // What no recorded operator allocates says nothing of the step's sizes: what remat does for itself, such as a
+  // generator's state, what a backward pass does, or a compiled graph whose results are kept.
+  const Recorder* const recorder = Recorder::current();
+  const bool recorded = recorder != nullptr && recorder->runs_recorded_operator();
+  const int64_t own = recorded && !memory::FrozenPlain::active() ? request : 0;
   known.larger = tape != nullptr && planner.is_outgrown_by(*tape, own);
   const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->counts.adopted_bytes : 0);
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters

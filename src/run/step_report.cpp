@@ -11,6 +11,8 @@ namespace {
 
 /// Of the activations: what 100 % may take more for leaves of the records.
 constexpr int64_t kPartBeyondPlain = 64;
+/// Steps measured anew after one that was larger and was refused.
+constexpr int kMostInVain = 16;
 
 /// Replays by operator name, the most expensive first.
 std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
@@ -86,6 +88,10 @@ void Step::Impl::learn_peaks() {
   Outgrown& outgrown = session->outgrown;
   // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
   if (outgrown == Outgrown::kMaybe) outgrown = Outgrown::kNo;
+  // So it does where a larger one does not come again: short batches in between say nothing, but many do.
+  const bool in_vain = report.completed && outgrown == Outgrown::kYes;
+  session->measured_in_vain = in_vain ? session->measured_in_vain + 1 : 0;
+  if (session->measured_in_vain == kMostInVain) outgrown = Outgrown::kNo;
   if (report.completed) {
     learn_room_beyond_plain();
     auto& smallest = session->smallest_step;

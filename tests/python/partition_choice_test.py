@@ -15,6 +15,7 @@ import weakref
 
 import pytest
 import torch
+from partitions import Block, Net, assert_same, saved_bytes, smallest, train  # noqa: F401
 from scopes import loss_of
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -23,67 +24,6 @@ import remat
 from remat import partition_budget, partition_choice, partition_trial
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
-
-
-class Block(nn.Module):
-    def __init__(self, dropout):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Sigmoid(), nn.Dropout(dropout), nn.Conv2d(4, 4, 1), nn.GELU()
-        )
-
-    def forward(self, x, *, scale):
-        return x + self.layers(x) * scale
-
-
-class Net(nn.Module):
-    def __init__(self, dropout=0.0):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(dropout) for _ in range(3))
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x, scale=0.5)
-        return x
-
-
-def saved_bytes(model, x):
-    """Of the first block's graph, nothing dropped."""
-    with remat.Session(device="cpu").step():
-        result = model.blocks[0](x, scale=0.5)
-        saved = sum(tensor.nbytes for tensor in result.grad_fn.saved_tensors)
-        loss_of(result).backward()
-    return saved
-
-
-def train(model, steps=5):
-    """The losses, the gradients and buffers after each step, and the generator's state."""
-    seen = []
-    torch.manual_seed(3)
-    for _ in range(steps):
-        loss = loss_of(model(torch.randn(8, 4, 16, 16)))
-        loss.backward()
-        seen += [loss.detach(), *(p.grad.clone() for p in model.parameters()), *(b.clone() for b in model.buffers())]
-    return [*seen, torch.get_rng_state()]
-
-
-@pytest.fixture
-def smallest(monkeypatch):
-    """Whatever the times, the cut that saves least is taken of those with the same bits."""
-    torch.compiler.reset()
-    monkeypatch.setattr(partition_budget, "_ALIKE", 1e9)
-    monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
-    torch.manual_seed(0)
-
-
-def assert_same(make, train_both):
-    """Trains what make() gives, compiled as usual and on the fastest cuts. Returns both."""
-    first = make()
-    second = copy.deepcopy(first)
-    remat.compile(first, dynamic=False)
-    remat.compile(second, activation_memory_budget="fastest", dynamic=False)
-    assert all(map(torch.equal, train_both(first), train_both(second)))
-    return first, second
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
@@ -148,50 +88,6 @@ def test_each_graph_of_a_block_has_a_choice_of_its_own(smallest):
     assert_same(lambda: Net(0.3), both)
 
 
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(32, 32, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
-            nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32),
-        )  # fmt: skip
-
-    def forward(self, x):
-        return (self.layers(x) + x).relu()
-
-
-def test_gradients_have_the_strides_of_the_usual_cut(smallest, monkeypatch):
-    """Of the blocks' inputs: code that is not compiled may compute otherwise from others."""
-    monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.8))
-    given = partition_trial._with_gradient_of
-
-    def noted(tensor, stride):
-        found = given(tensor, stride)
-        if found is not tensor:
-            restrided.append(stride)
-        return found
-
-    def run(share):
-        torch.compiler.reset()
-        torch.manual_seed(0)
-        blocks = nn.ModuleList(Residual() for _ in range(2))
-        model = nn.Sequential(nn.Conv2d(4, 32, 3, padding=1), nn.Sequential(*blocks))
-        remat.compile(model, activation_memory_budget=share, dynamic=False)
-        strides = []
-
-        def note(module, args, result):
-            result.register_hook(lambda gradient: strides.append(gradient.stride()))
-
-        model[0].register_forward_hook(note)
-        return train(model), strides
-
-    restrided = []
-    monkeypatch.setattr(partition_trial, "_with_gradient_of", noted)
-    (expected, usual), (found, strides) = run(None), run("fastest")
-    assert all(map(torch.equal, expected, found)) and usual == strides
-    assert len(restrided) == 3  # in the steps after the second, for the first block: the other's input is compiled code's
-
-
 def test_the_users_code_has_no_part_in_a_trial():
     class Counting(nn.Module):
         def __init__(self):
@@ -249,41 +145,6 @@ def test_what_a_trial_took_is_freed():
     finally:
         gc.enable()
     assert held[2] <= held[1] <= held[0] and held[3] == held[2]
-
-
-def test_a_graph_that_cannot_be_tried_stays_as_it_is(monkeypatch, caplog):
-    def fail(graph):
-        raise ValueError("no such luck")
-
-    torch.compiler.reset()
-    monkeypatch.setattr(partition_trial.TriedGraph, "_same_bits", fail)
-    model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
-    train(model)
-    assert "[compile] the cuts of a graph could not be tried, so that it stays at 1.0: no such luck" in caplog.text
-
-
-def test_an_interrupt_leaves_the_generator_and_the_choice(monkeypatch):
-    torch.compiler.reset()
-    model = remat.compile(Net(), activation_memory_budget="fastest", backend="aot_eager")
-    x = torch.randn(8, 4, 16, 16)
-    for _ in range(2):
-        loss_of(model(x)).backward()
-    run, runs = partition_trial.TriedGraph._run, []
-
-    def interrupted(graph, share):
-        runs.append(share)
-        if len(runs) == 2:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            time.sleep(0.5)
-        return run(graph, share)
-
-    state = torch.get_rng_state()
-    monkeypatch.setattr(partition_trial.TriedGraph, "_run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        model(x)
-    assert torch.equal(state, torch.get_rng_state()) and len(runs) < 10
-    loss_of(model(x)).backward()
-    assert len(runs) >= 10
 
 
 @pytest.mark.parametrize("share", [None, 0.8, "fastest"])

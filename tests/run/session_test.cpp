@@ -163,6 +163,25 @@ TEST(Session, AStepThatOutgrowsAShareIsRefusedOnceAndTheNextIsMeasured) {
   EXPECT_GT(report.values_dropped, 0);
 }
 
+TEST(Session, ALargerStepThatDoesNotComeAgainDoesNotEndTheBudget) {
+  Net net;
+  Session session({.budget = Budget::percent(90)});
+  const auto run = [&](int64_t rows) {
+    net.model->zero_grad();
+    auto step = session.step();
+    net.model->forward(net.x.narrow(0, 0, rows)).pow(2).mean().backward();
+    return step.end();
+  };
+  run(16);
+  EXPECT_THROW(run(256), BudgetError);
+  for (int i = 0; i < 15; ++i) {
+    EXPECT_TRUE(run(16).completed);
+    EXPECT_FALSE(session.budget_bytes()) << "after " << i << " short steps";
+  }
+  EXPECT_TRUE(run(16).completed);
+  EXPECT_TRUE(session.budget_bytes());
+}
+
 // Its first operator may pass the budget before it is known to be larger than the steps before.
 TEST(Session, ALargerStepOfAnotherKindIsMeasuredAnewAfterARefusal) {
   Session session({.budget = Budget::percent(40)});
