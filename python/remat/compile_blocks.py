@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
+from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from remat.blocks import find_blocks
 from remat.errors import Error
 from remat.hooks import check_module
-from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler
+from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler, has_ranks
 from remat.progress import call_between_steps
+from remat.session import Session
 from remat.wrap import unwrap, wrap
 
 
@@ -25,8 +28,9 @@ def _check_share(share: Any) -> None:
         )
 
 
-def _check_choice(model: nn.Module, blocks: list[nn.Module], mode: str | None) -> None:
+def _check_choice(model: nn.Module, blocks: list[nn.Module], options: dict[str, Any]) -> None:
     """Raises Error where "fastest" cannot be."""
+    mode = options.get("mode")
     if not blocks:
         raise Error(
             f'[compile] activation_memory_budget="{FASTEST}" tries the code of repeated blocks, and this '
@@ -34,20 +38,54 @@ def _check_choice(model: nn.Module, blocks: list[nn.Module], mode: str | None) -
         )
     if mode in ("reduce-overhead", "max-autotune"):
         raise Error(
-            f'[compile] activation_memory_budget="{FASTEST}" does not go with mode="{mode}", whose results are in memory '
-            "that the next call writes to; give a number"
+            f'[compile] activation_memory_budget="{FASTEST}" does not go with mode="{mode}", whose results are, on a GPU, in '
+            "memory that the next call writes to; give a number"
         )
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if has_ranks():
         raise Error(
             f'[compile] activation_memory_budget="{FASTEST}" chooses by times, which differ between ranks; give a number, '
             "such as what one process has chosen (the log of remat.compile at level INFO names it)"
         )
 
 
+def _blocks_of(model: nn.Module, named: Iterable[nn.Module] | None, budget: int | str | None) -> list[nn.Module]:
+    """Those to compile; none: the whole model."""
+    blocks = find_blocks(model) if named is None else list(named)
+    modules = set(model.modules())
+    for block in blocks:
+        if block not in modules:
+            raise Error(f"[compile] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
+    if named is not None and not blocks:
+        raise Error("[compile] blocks names no module; leave it out for the model's repeated blocks")
+    whole = type(model).__name__ == "OptimizedModule" or model._compiled_call_impl is not None
+    if whole and blocks and model not in blocks:
+        raise Error(
+            f"[compile] this {type(model).__name__} has been compiled as a whole (torch.compile(model), model.compile()), "
+            "so that its blocks would not be compiled one by one, and a budget would find nothing to save; give the "
+            "model as it was before"
+        )
+    if not blocks and budget is not None:
+        warnings.warn(
+            f"[compile] {type(model).__name__} has no repeated blocks to choose from, no list with several modules of one "
+            "class, and is compiled as a whole: a backward that is compiled as a whole asks for all that was saved at "
+            "once, so that a budget can hardly save anything; name what to compile: remat.compile(model, blocks=[...])",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return blocks
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    known = [*sorted(COMPILE_OPTIONS), *inspect.signature(Session).parameters]
+    if unknown := sorted(options.keys() - set(known)):
+        raise TypeError(f"[compile] there is no option {', '.join(unknown)}; there are {', '.join(known)}")
+
+
 def compile(
     model: nn.Module,
     budget: int | str | None = None,
     *,
+    blocks: Iterable[nn.Module] | None = None,
     activation_memory_budget: float | str | None = None,
     **options: Any,
 ) -> nn.Module:
@@ -61,6 +99,7 @@ def compile(
 
     Args:
         budget: as of :class:`remat.Session`, in bytes or percent of the activation peak; None: no limit.
+        blocks: modules of the model to compile; None: its repeated blocks, those of :func:`remat.find_blocks`.
         activation_memory_budget: where the compiler cuts a block into forward and backward: the share, from 0 to 1,
             that forward saves of what it could save; random numbers are saved, so that gradients are right. None: that
             of ``torch._functorch.config``, by which torch 2.13 draws other random numbers in backward if it is below 1.
@@ -70,30 +109,32 @@ def compile(
             within the budget are predicted to be fastest. That takes a few steps' time and the memory of a block's step,
             once, outside of any budget. Times differ between processes: with several ranks, or a plan from a file,
             give a number.
-        options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable) go to it, and the
-            others to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
+        options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable ...) go to it, and the
+            others, with ``name``, to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
             (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
 
-    Returns `model` itself, with hooks. Its blocks are those of :func:`remat.find_blocks`, compiled in place as by
-    ``nn.Module.compile``: parameters and state_dict() keep their names, and copies are not compiled. A model without
-    repeated blocks is compiled as a whole. Not thread-safe: call it before the first step.
+    Returns `model` itself, with hooks. Its blocks are compiled in place as by ``nn.Module.compile``: parameters and
+    state_dict() keep their names, and copies and pickles are wrapped but not compiled; :func:`remat.unwrap` leaves
+    the blocks compiled. A model without repeated blocks is compiled as a whole, and a warning says so where there is a
+    budget. Raises Error for a model that is compiled as a whole already. Not thread-safe: call it before the first step.
     """
     check_module("compile", model)
     _check_share(activation_memory_budget)
-    blocks = find_blocks(model)
+    _check_options(options)
+    found = _blocks_of(model, blocks, budget)
     if activation_memory_budget == FASTEST:
-        _check_choice(model, blocks, options.get("mode"))
-    blocks = blocks or [model]
+        _check_choice(model, found, options)
+    found = found or [model]
     compiler = Compiler(
-        blocks, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget
+        found, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget
     )
     wrap(model, budget, **options)  # bad options are an error before anything has changed
-    before = [block._compiled_call_impl for block in blocks]
+    before = [block._compiled_call_impl for block in found]
     try:
-        for block in blocks:
+        for block in found:
             compiler.compile(block)
     except BaseException:
-        for block, call in zip(blocks, before):
+        for block, call in zip(found, before):
             block._compiled_call_impl = call
         unwrap(model)
         raise

@@ -37,6 +37,9 @@ class Option:
     saved_bytes: int
     rebuilt_bytes: int
 
+    def __str__(self) -> str:
+        return f"{self.share} ({1e3 * self.seconds:.3g} ms, {self.saved_bytes / 2**20:.3g} MiB saved for backward)"
+
 
 @dataclass
 class RecordedStep:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import threading
 import types
 import weakref
@@ -25,8 +26,9 @@ from remat.partition_trial import Run, TriedGraph
 if TYPE_CHECKING:
     from remat.session import Session
 
-COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"model"}
+COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"model", "name"}  # which is the session's
 FASTEST = "fastest"
+_log = logging.getLogger("remat.compile")
 _SHARES = (1.0, 0.8, 0.5, 0.3, 0.1)  # the first is the one whose bits the others must have
 _LEAST = 1e-6  # at 0 the partitioner saves the inputs alone, even where backward then draws other random numbers
 
@@ -42,6 +44,17 @@ def _limit(blocks: Sequence[nn.Module], options: dict[str, Any]) -> dict[str, in
         return {}
     kinds = {(type(block), tuple(parameter.shape for parameter in block.parameters())) for block in blocks}
     return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds)}
+
+
+def _name_of_compilation() -> str:
+    """As in torch.compile's own logs (TORCH_LOGS)."""
+    compilation = torch._guards.CompileContext.current_compile_id()
+    return "graph" if compilation is None else f"graph [{compilation}]"
+
+
+def has_ranks() -> bool:
+    """Whether there are several processes, or may be."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 class Compiler:
@@ -96,6 +109,20 @@ class _Cut:
             return self._backend(graph, inputs)
 
 
+def _stay(graphs: Sequence[TriedGraph]) -> None:
+    """Without a trial: ranks would choose by times of their own."""
+    if any(not graph.is_settled() for graph in graphs):
+        _log.warning(
+            '[compile] activation_memory_budget="%s" and a process group, which came later: times differ between ranks, so '
+            "that graphs stay at %s; give a number",
+            FASTEST,
+            _SHARES[0],
+        )
+    for graph in graphs:
+        if not graph.is_settled():
+            graph.take(_SHARES[0])
+
+
 class Choice:
     """A backend of torch.compile that tries several cuts of each graph with gradients."""
 
@@ -110,7 +137,7 @@ class Choice:
             return _Cut(self._backend, _SHARES[0])(graph, inputs)
         # The first comes first. A compilation settles symbolic sizes, which the next one finds settled: code of other bits.
         cuts = {share: _Cut(self._backend, share)(copy.deepcopy(graph), inputs) for share in _SHARES}
-        tried = TriedGraph(cuts, [Input(each) for each in inputs])
+        tried = TriedGraph(_name_of_compilation(), cuts, [Input(each) for each in inputs])
         self._graphs.append(weakref.ref(tried))
         return tried.run
 
@@ -122,6 +149,9 @@ class Choice:
             return
         try:
             graphs = [graph for reference in self._graphs if (graph := reference()) is not None]
+            if has_ranks():
+                _stay(graphs)
+                return
             self._choose([graph for graph in graphs if graph.counted_in(session)], session)
             new = [graph for graph in graphs if not graph.is_settled()]
             for graph in new:

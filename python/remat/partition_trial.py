@@ -89,7 +89,8 @@ class TriedGraph:
     """A graph that was compiled with several cuts, by their activation_memory_budgets, of which it runs one: the largest
     until take() is called."""
 
-    def __init__(self, cuts: dict[float, Run], inputs: list[Input]) -> None:
+    def __init__(self, name: str, cuts: dict[float, Run], inputs: list[Input]) -> None:
+        self._name = name
         self._cuts, self._inputs = cuts, inputs
         self._first = max(cuts)  # whose bits the others must have
         self._run_by = cuts[self._first]
@@ -140,7 +141,7 @@ class TriedGraph:
             try:
                 found = self._trial.run()
             except Exception as error:  # of the code that was compiled
-                _log.warning("[compile] the cuts of a graph could not be tried, so that it stays at %s: %s", self._first, error)
+                _log.warning("[compile] the cuts of %s could not be tried: it stays at %s: %s", self._name, self._first, error)
                 found = []
             finally:
                 self._trial = None
@@ -159,7 +160,8 @@ class TriedGraph:
 
     def take(self, share: float) -> None:
         """From now on it runs this one of its cuts."""
-        _log.info("[compile] activation_memory_budget %s; those with the same bits: %s", share, self._options)
+        alike = "; those with the same bits: " + ", ".join(map(str, self._options)) if self._options else ""
+        _log.info("[compile] %s runs with activation_memory_budget %s%s", self._name, share, alike)
         self._run_by, self._restrided = self._cuts[share], self._strides.get(share, {})
         self._cuts, self._inputs, self.counts_calls = {}, [], False
 
