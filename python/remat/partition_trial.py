@@ -15,7 +15,7 @@ import torch
 from remat.partition_budget import Option
 from remat.partition_input import Input
 from remat.progress import session_in_progress
-from remat.stoppable import StoppableCall
+from remat.stoppable import run_stoppable
 
 if TYPE_CHECKING:
     from remat.session import Session
@@ -97,7 +97,6 @@ class TriedGraph:
         self._devices = sorted({each.device.index for each in inputs if each.device.type == "cuda"})
         self._strides: dict[float, dict[int, tuple[int, ...]]] = {}  # see _strides_beside()
         self._restrided: dict[int, tuple[int, ...]] = {}  # those of the cut that is taken
-        self._trial: StoppableCall | None = None  # in progress
         self.counts_calls = False
         self._session: weakref.ref[Session] | None = None  # whose calls are counted: the first that made any
         self._calls = self._waiting = self._most_waiting = 0  # those counted; those that wait for backward, now and at most
@@ -136,15 +135,12 @@ class TriedGraph:
         """Finds options(). The first cut alone where nothing can be told of others."""
         if self._options:
             return
-        self._trial = StoppableCall(self._try)
         with torch.random.fork_rng(self._devices):
             try:
-                found = self._trial.run()
+                found = run_stoppable(self._try)
             except Exception as error:  # of the code that was compiled
                 _log.warning("[compile] the cuts of %s could not be tried: it stays at %s: %s", self._name, self._first, error)
                 found = []
-            finally:
-                self._trial = None
         self._options = found or [Option(self._first, 0.0, 0, 0)]
 
     def options(self) -> list[Option]:
@@ -165,7 +161,7 @@ class TriedGraph:
         self._run_by, self._restrided = self._cuts[share], self._strides.get(share, {})
         self._cuts, self._inputs, self.counts_calls = {}, [], False
 
-    def _try(self) -> list[Option]:
+    def _try(self, check_stop: Callable[[], None]) -> list[Option]:
         """In turns on ever other random numbers, until enough was compared and the two smallest times of each cut are alike:
         machines have slow moments. Nothing where nothing can be told from what the first cut computes."""
         times: dict[float, list[float]] = {share: [] for share in self._cuts}
@@ -177,6 +173,7 @@ class TriedGraph:
                 return []
             compared += first.elements()
             for share in list(times):
+                check_stop()
                 other = first if share == self._first else self._run(share, seed)
                 strides = self._strides_beside(first, other)
                 if strides is None:
@@ -209,8 +206,6 @@ class TriedGraph:
 
     def _run(self, share: float, seed: int) -> _Outcome:
         """Forward and backward of one cut."""
-        if self._trial is not None:
-            self._trial.check()
         _seed(self._devices, seed)
         inputs = [each.make() for each in self._inputs]
         leaves = {i: each for i, each in enumerate(inputs) if isinstance(each, torch.Tensor) and each.requires_grad}

@@ -5,54 +5,58 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
-class Stopped(BaseException):
+class _Stopped(BaseException):
     """The function is to end."""
 
 
-class StoppableCall:
-    """Calls a function on a thread of its own, which has no modes, hooks, autocast or scopes of the user's."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
+class _Call:
+    def __init__(self, function: Callable[[Callable[[], None]], Result]) -> None:
         self._function = function
-        self._may_begin, self._ended = threading.Event(), threading.Event()
-        self._stop = False
-        self._result: Any = None
-        self._error: BaseException | None = None
+        self.may_begin, self.ended, self.stop = threading.Event(), threading.Event(), threading.Event()
+        self.results: list[Result] = []
+        self.error: BaseException | None = None
 
-    def run(self) -> Any:
-        """What the function returns or raises. An exception of this thread's, such as an interrupt, ends the function at its
-        next check(), and is raised when it has ended."""
-        thread, started = threading.Thread(target=self._run, name="remat.compile"), False
+    def run(self) -> None:
+        self.may_begin.wait()
         try:
-            thread.start()
-            started = True
-            self._may_begin.set()
-            self._ended.wait()
-        except BaseException:
-            self._stop = True
-            self._may_begin.set()
-            while started and not self._ended.is_set():
-                with contextlib.suppress(BaseException):  # a second interrupt
-                    self._ended.wait()
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def check(self) -> None:
-        """Raises where the function is to end."""
-        if self._stop:
-            raise Stopped
-
-    def _run(self) -> None:
-        self._may_begin.wait()
-        try:
-            self.check()
-            self._result = self._function()
+            self._check()
+            self.results.append(self._function(self._check))
         except BaseException as error:
-            self._error = error
+            self.error = error
         finally:
-            self._ended.set()
+            self.ended.set()
+
+    def _check(self) -> None:
+        if self.stop.is_set():
+            raise _Stopped
+
+
+def run_stoppable(function: Callable[[Callable[[], None]], Result]) -> Result:
+    """Calls a function on a thread of its own, which has no modes, hooks, autocast or scopes of the user's, and returns or
+    raises what that does.
+
+    An exception of the calling thread's, such as an interrupt, is raised when the function has ended. The function is given
+    another one, to be called often, which raises where it is to end.
+    """
+    call = _Call(function)
+    thread, started = threading.Thread(target=call.run, name="remat.compile"), False
+    try:
+        thread.start()
+        started = True
+        call.may_begin.set()
+        call.ended.wait()
+    except BaseException:
+        call.stop.set()
+        call.may_begin.set()
+        while started and not call.ended.is_set():
+            with contextlib.suppress(BaseException):  # a second interrupt
+                call.ended.wait()
+        raise
+    if call.error is not None:
+        raise call.error
+    return call.results[0]

@@ -65,7 +65,7 @@ def test_gradients_have_the_strides_of_the_usual_cut(smallest, monkeypatch):
 
 
 def test_a_graph_that_cannot_be_tried_stays_as_it_is(monkeypatch, caplog):
-    def fail(graph):
+    def fail(graph, check_stop):
         raise ValueError("no such luck")
 
     torch.compiler.reset()

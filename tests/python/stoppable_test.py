@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from remat.stoppable import Stopped, StoppableCall
+from remat.stoppable import run_stoppable
 
 
 def interrupt_main():
@@ -16,30 +16,28 @@ def interrupt_main():
 
 
 def test_it_returns_and_raises_what_the_function_does():
-    assert StoppableCall(lambda: threading.current_thread() is threading.main_thread()).run() is False
+    assert run_stoppable(lambda check: threading.current_thread() is threading.main_thread()) is False
     with pytest.raises(ZeroDivisionError):
-        StoppableCall(lambda: 1 / 0).run()
+        run_stoppable(lambda check: 1 / 0)
 
 
 @pytest.mark.parametrize("interrupts", [1, 3])
 def test_an_interrupt_is_raised_when_the_function_has_ended(interrupts):
-    def work():
+    def work(check):
         for _ in range(interrupts):
             interrupt_main()
             time.sleep(0.1)
         try:
             while True:
-                call.check()
+                check()
                 time.sleep(0.01)
-        except Stopped:
+        finally:
             time.sleep(0.2)
             ended.append(True)
-            raise
 
     ended = []
-    call = StoppableCall(work)
     with pytest.raises(KeyboardInterrupt):
-        call.run()
+        run_stoppable(work)
     assert ended
 
 
@@ -52,6 +50,6 @@ def test_a_function_whose_thread_did_not_start_is_not_called(monkeypatch):
     real = threading.Thread.start
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        StoppableCall(lambda: called.append(True)).run()
+        run_stoppable(lambda check: called.append(True))
     time.sleep(0.2)
     assert not called
