@@ -28,7 +28,8 @@ STEPS = 4
 def compiled(name: str) -> tuple[nn.Module, dict]:
     torch.compiler.reset()
     model, inputs = make(name)
-    return remat.unwrap(remat.compile(model)), inputs
+    # torch.compile takes a quarter of an hour for Swin's symbolic sizes, most of it in sympy.
+    return remat.unwrap(remat.compile(model, dynamic=False if name == "swin" else None)), inputs
 
 
 # One thread: Falcon's compiled backward corrupts memory with two, without remat too (torch 2.13).
