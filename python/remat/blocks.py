@@ -114,6 +114,14 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     return _repeated_blocks(model)
 
 
+def check_members(where: str, model: nn.Module, blocks: Iterable[nn.Module]) -> None:
+    """Raises Error unless all are modules of the model."""
+    modules = set(model.modules())
+    for block in blocks:
+        if block not in modules:
+            raise Error(f"[{where}] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
+
+
 def _repeated_blocks(module: nn.Module) -> list[nn.Module]:
     """Those of the outermost lists in `module`, which may be one itself."""
     repeated: list[nn.Module] = []
@@ -192,10 +200,8 @@ def enable(
             f"[enable] {type(model).__name__} has no repeated blocks to choose from: no list with several modules of "
             "one class; name them: remat.enable(model, blocks=[...])"
         )
-    modules = set(model.modules())
+    check_members("enable", model, chosen)
     for block in chosen:
-        if block not in modules:
-            raise Error(f"[enable] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
         if not has_forward(block):
             raise Error(
                 f"[enable] a {type(block).__name__} has no forward(), so that no call of it would be seen; name the "

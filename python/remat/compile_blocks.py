@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
-from remat.blocks import find_blocks
+from remat.blocks import check_members, find_blocks
 from remat.errors import Error
 from remat.hooks import check_module
+from remat.model_session import session_options
 from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler, has_ranks
 from remat.progress import call_between_steps
-from remat.session import Session
 from remat.wrap import unwrap, wrap
 
 
@@ -28,9 +27,8 @@ def _check_share(share: Any) -> None:
         )
 
 
-def _check_choice(model: nn.Module, blocks: list[nn.Module], options: dict[str, Any]) -> None:
+def _check_choice(model: nn.Module, blocks: list[nn.Module], mode: str | None) -> None:
     """Raises Error where "fastest" cannot be."""
-    mode = options.get("mode")
     if not blocks:
         raise Error(
             f'[compile] activation_memory_budget="{FASTEST}" tries the code of repeated blocks, and this '
@@ -51,10 +49,7 @@ def _check_choice(model: nn.Module, blocks: list[nn.Module], options: dict[str, 
 def _blocks_of(model: nn.Module, named: Iterable[nn.Module] | None, budget: int | str | None) -> list[nn.Module]:
     """Those to compile; none: the whole model."""
     blocks = find_blocks(model) if named is None else list(named)
-    modules = set(model.modules())
-    for block in blocks:
-        if block not in modules:
-            raise Error(f"[compile] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
+    check_members("compile", model, blocks)
     if named is not None and not blocks:
         raise Error("[compile] blocks names no module; leave it out for the model's repeated blocks")
     whole = type(model).__name__ == "OptimizedModule" or model._compiled_call_impl is not None
@@ -76,8 +71,8 @@ def _blocks_of(model: nn.Module, named: Iterable[nn.Module] | None, budget: int 
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = [*sorted(COMPILE_OPTIONS), *inspect.signature(Session).parameters]
-    if unknown := sorted(options.keys() - set(known)):
+    known = [*sorted(COMPILE_OPTIONS), *session_options()]
+    if unknown := sorted(options.keys() - known - {"process_group"}):  # of which wrap() says more
         raise TypeError(f"[compile] there is no option {', '.join(unknown)}; there are {', '.join(known)}")
 
 
@@ -110,8 +105,8 @@ def compile(
             once, outside of any budget. Times differ between processes: with several ranks, or a plan from a file,
             give a number.
         options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable ...) go to it, and the
-            others, with ``name``, to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each kind of block
-            (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
+            others, with ``name``, to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each
+            kind of block (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
 
     Returns `model` itself, with hooks. Its blocks are compiled in place as by ``nn.Module.compile``: parameters and
     state_dict() keep their names, and copies and pickles are wrapped but not compiled; :func:`remat.unwrap` leaves
@@ -123,7 +118,7 @@ def compile(
     _check_options(options)
     found = _blocks_of(model, blocks, budget)
     if activation_memory_budget == FASTEST:
-        _check_choice(model, found, options)
+        _check_choice(model, found, options.get("mode"))
     found = found or [model]
     compiler = Compiler(
         found, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget

@@ -13,6 +13,11 @@ from remat.ranks import world
 from remat.session import Session
 
 
+def session_options() -> list[str]:
+    """Those of a Session that a wrapped model may have."""
+    return [name for name in inspect.signature(Session).parameters if name != "process_group"]
+
+
 class ModelSession:
     """A model's session: made when it is first asked for, on the device of the model's first parameter unless the
     options name one.
@@ -32,7 +37,7 @@ class ModelSession:
                 "processes; put `with session.step():` around each step of the loop (for the Trainers of transformers and "
                 "Lightning, RematCallback has the group of all processes by itself)"
             )
-        known = [name for name in inspect.signature(Session).parameters if name != "process_group"]
+        known = session_options()
         if unknown := sorted(options.keys() - known):
             raise TypeError(f"[session] there is no option {', '.join(unknown)}; there are {', '.join(known)}")
         device = options.get("device")

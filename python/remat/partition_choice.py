@@ -19,8 +19,8 @@ from torch import nn
 
 from remat.errors import Error
 from remat.partition_budget import choose, last_step
-from remat.partition_random import PASS, SavedRandomNumbers
 from remat.partition_input import Input, can_be_made_again
+from remat.partition_random import PASS, SavedRandomNumbers
 from remat.partition_trial import Run, TriedGraph
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class _Cut:
 
 def _stay(graphs: Sequence[TriedGraph]) -> None:
     """Without a trial: ranks would choose by times of their own."""
-    if any(not graph.is_settled() for graph in graphs):
+    if graphs:
         _log.warning(
             '[compile] activation_memory_budget="%s" and a process group, which came later: times differ between ranks, so '
             "that graphs stay at %s; give a number",
@@ -119,8 +119,7 @@ def _stay(graphs: Sequence[TriedGraph]) -> None:
             _SHARES[0],
         )
     for graph in graphs:
-        if not graph.is_settled():
-            graph.take(_SHARES[0])
+        graph.take(_SHARES[0])
 
 
 class Choice:
@@ -151,8 +150,8 @@ class Choice:
             graphs = [graph for reference in self._graphs if (graph := reference()) is not None]
             if has_ranks():
                 _stay(graphs)
-                return
-            self._choose([graph for graph in graphs if graph.counted_in(session)], session)
+            else:
+                self._choose([graph for graph in graphs if graph.counted_in(session)], session)
             new = [graph for graph in graphs if not graph.is_settled()]
             for graph in new:
                 graph.counts_calls = True

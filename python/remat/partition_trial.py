@@ -223,7 +223,7 @@ class TriedGraph:
         forward = _now(self._devices) - begun
         for each, described in zip(given, self._inputs):
             if described.parameter:
-                saved.pop(each.untyped_storage().data_ptr(), None)
+                saved.pop(_address(each), None)
         written = {index for index in leaves if given[index]._version > 0}
         # Code that is not compiled makes the gradients of what is returned as it was.
         kept = {_address(given[index]): index for index in leaves if index not in written}

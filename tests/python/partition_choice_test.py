@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import gc
 import inspect
 import random
 import shutil
-import signal
-import threading
-import time
 import weakref
 
 import pytest
@@ -21,7 +17,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import remat
-from remat import partition_budget, partition_choice, partition_trial
+from remat import partition_choice
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="compiling needs g++")
 

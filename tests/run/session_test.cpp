@@ -134,15 +134,18 @@ TEST(Session, AStepThatDoesNothingIsNoMeasureForAShare) {
   EXPECT_GT(run().values_dropped, 0);
 }
 
+/// On the first `rows` rows of its input.
+StepReport step_of(Session& session, Net& net, int64_t rows) {
+  net.model->zero_grad();
+  auto step = session.step();
+  net.model->forward(net.x.narrow(0, 0, rows)).pow(2).mean().backward();
+  return step.end();
+}
+
 TEST(Session, AStepThatOutgrowsAShareIsRefusedOnceAndTheNextIsMeasured) {
   Net net;
   Session session({.budget = Budget::percent(90)});
-  const auto run = [&](int64_t rows) {
-    net.model->zero_grad();
-    auto step = session.step();
-    net.model->forward(net.x.narrow(0, 0, rows)).pow(2).mean().backward();
-    return step.end();
-  };
+  const auto run = [&](int64_t rows) { return step_of(session, net, rows); };
   run(16);
   const auto small = session.budget_bytes();
   try {
@@ -166,12 +169,7 @@ TEST(Session, AStepThatOutgrowsAShareIsRefusedOnceAndTheNextIsMeasured) {
 TEST(Session, ALargerStepThatDoesNotComeAgainDoesNotEndTheBudget) {
   Net net;
   Session session({.budget = Budget::percent(90)});
-  const auto run = [&](int64_t rows) {
-    net.model->zero_grad();
-    auto step = session.step();
-    net.model->forward(net.x.narrow(0, 0, rows)).pow(2).mean().backward();
-    return step.end();
-  };
+  const auto run = [&](int64_t rows) { return step_of(session, net, rows); };
   run(16);
   EXPECT_THROW(run(256), BudgetError);
   for (int i = 0; i < 15; ++i) {
