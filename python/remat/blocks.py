@@ -114,12 +114,24 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
     return _repeated_blocks(model)
 
 
+def listed_blocks(where: str, blocks: Any) -> list[nn.Module]:
+    """The blocks that a user names. Raises Error for what is no list of anything."""
+    if not isinstance(blocks, Iterable):
+        raise Error(f"[{where}] blocks is a {type(blocks).__name__}; give a list of modules: blocks=[...]")
+    return list(blocks)
+
+
 def check_members(where: str, model: nn.Module, blocks: Iterable[nn.Module]) -> None:
-    """Raises Error unless all are modules of the model."""
+    """Raises Error unless all are modules of the model that can be called."""
     modules = set(model.modules())
     for block in blocks:
         if block not in modules:
             raise Error(f"[{where}] {type(block).__name__} is not a module of this {type(model).__name__}; give its own")
+        if not has_forward(block):
+            raise Error(
+                f"[{where}] a {type(block).__name__} has no forward(), so that no call of it would be seen; name the "
+                f"modules inside of it: remat.{where}(model, blocks=[...])"
+            )
 
 
 def _repeated_blocks(module: nn.Module) -> list[nn.Module]:
@@ -193,7 +205,7 @@ def enable(
             raise Error(f'[enable] policies is a {type(policies).__name__}; use a dict by paths, as {{"layers.*": ()}}')
         named = by_path("enable", model, {path: _listed(keep) for path, keep in policies.items()})
     elif blocks is not None:
-        named = _dropping(blocks)
+        named = _dropping(listed_blocks("enable", blocks))
     chosen = _dropping(find_blocks(model)) if named is None else named
     if not chosen:
         raise Error(
@@ -201,12 +213,6 @@ def enable(
             "one class; name them: remat.enable(model, blocks=[...])"
         )
     check_members("enable", model, chosen)
-    for block in chosen:
-        if not has_forward(block):
-            raise Error(
-                f"[enable] a {type(block).__name__} has no forward(), so that no call of it would be seen; name the "
-                "modules inside of it: remat.enable(model, blocks=[...])"
-            )
     regions = _regions(chosen)  # bad policies are an error here
     disable(model)
     for switched in _switched_models(model):

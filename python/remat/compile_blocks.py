@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
+import torch
 from torch import nn
 
-from remat.blocks import check_members, find_blocks
+from remat.blocks import check_members, find_blocks, listed_blocks
 from remat.errors import Error
 from remat.hooks import check_module
 from remat.model_session import session_options
 from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler, has_ranks
 from remat.progress import call_between_steps
-from remat.wrap import unwrap, wrap
+from remat.wrap import wrap
 
 
 def _check_share(share: Any) -> None:
     if share is None or share == FASTEST:
         return
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+    if isinstance(share, bool) or not isinstance(share, Real) or not 0 <= share <= 1:
         raise Error(
             f"[compile] activation_memory_budget={share!r} is no share of what a block can save; give a number from 0 to "
             f'1, as torch._functorch.config.activation_memory_budget, or "{FASTEST}"'
@@ -48,10 +50,15 @@ def _check_choice(model: nn.Module, blocks: list[nn.Module], mode: str | None) -
 
 def _blocks_of(model: nn.Module, named: Iterable[nn.Module] | None, budget: int | str | None) -> list[nn.Module]:
     """Those to compile; none: the whole model."""
-    blocks = find_blocks(model) if named is None else list(named)
+    blocks = find_blocks(model) if named is None else listed_blocks("compile", named)
     check_members("compile", model, blocks)
     if named is not None and not blocks:
         raise Error("[compile] blocks names no module; leave it out for the model's repeated blocks")
+    if scripted := [block for block in blocks if isinstance(block, torch.jit.ScriptModule)]:
+        raise Error(
+            f"[compile] {len(scripted)} of the blocks are modules of TorchScript, which torch.compile does not take; name "
+            "others: remat.compile(model, blocks=[...])"
+        )
     whole = type(model).__name__ == "OptimizedModule" or model._compiled_call_impl is not None
     if whole and blocks and model not in blocks:
         raise Error(
@@ -121,17 +128,19 @@ def compile(
         _check_choice(model, found, options.get("mode"))
     found = found or [model]
     compiler = Compiler(
-        found, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget
+        found,
+        {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()},
+        activation_memory_budget,
+        budget,
     )
-    wrap(model, budget, **options)  # bad options are an error before anything has changed
     before = [block._compiled_call_impl for block in found]
     try:
         for block in found:
             compiler.compile(block)
-    except BaseException:
+        wrap(model, budget, **{"name": f"remat.compile({type(model).__name__})", **options})
+    except BaseException:  # bad options: what there was before stays
         for block, call in zip(found, before):
             block._compiled_call_impl = call
-        unwrap(model)
         raise
     if compiler.choice is not None:
         call_between_steps(compiler.choice.between_steps)

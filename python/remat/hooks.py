@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -60,7 +61,8 @@ def check_module(where: str, model: Any) -> None:
 
 def has_forward(module: nn.Module) -> bool:
     """Not so ModuleList and ModuleDict, which are never called: nor are hooks on them."""
-    return type(module).forward is not nn.Module.forward or "forward" in vars(module)
+    defined = inspect.getattr_static(type(module), "forward")  # TorchScript's is there for instances alone
+    return defined is not nn.Module.forward or "forward" in vars(module)
 
 
 def add_hooks(module: nn.Module, before: Callable[..., Any], after: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import os
 import threading
 import types
 import weakref
@@ -32,9 +33,25 @@ _log = logging.getLogger("remat.compile")
 _SHARES = (1.0, 0.8, 0.5, 0.3, 0.1)  # the first is the one whose bits the others must have
 _LEAST = 1e-6  # at 0 the partitioner saves the inputs alone, even where backward then draws other random numbers
 
+_trying = threading.Lock()  # steps may begin on several threads, whose trials would slow each other down
+
+
+def _after_fork() -> None:
+    """In the child, where a thread that held the lock is not."""
+    global _trying
+    _trying = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module._call_impl(*args, **kwargs)
+
+
+def _shape_of(parameter: nn.Parameter) -> torch.Size | None:
+    """None where the first call gives it one."""
+    return None if torch.nn.parameter.is_lazy(parameter) else parameter.shape
 
 
 def _limit(blocks: Sequence[nn.Module], options: dict[str, Any]) -> dict[str, int]:
@@ -42,7 +59,7 @@ def _limit(blocks: Sequence[nn.Module], options: dict[str, Any]) -> dict[str, in
     kind of block, where this version of torch can be told."""
     if "recompile_limit" not in COMPILE_OPTIONS or options.get("recompile_limit") is not None:
         return {}
-    kinds = {(type(block), tuple(parameter.shape for parameter in block.parameters())) for block in blocks}
+    kinds = {(type(block), tuple(map(_shape_of, block.parameters()))) for block in blocks}
     return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds)}
 
 
@@ -58,10 +75,16 @@ def has_ranks() -> bool:
 
 
 class Compiler:
-    """torch.compile for `blocks`, with its options and an `activation_memory_budget`: a number, "fastest", or None for that
-    of torch's configuration."""
+    """torch.compile for `blocks`, with its options and an `activation_memory_budget`: a number, "fastest" for steps within
+    `budget`, or None for that of torch's configuration."""
 
-    def __init__(self, blocks: Sequence[nn.Module], options: dict[str, Any], share: float | str | None = None) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[nn.Module],
+        options: dict[str, Any],
+        share: float | str | None = None,
+        budget: int | str | None = None,
+    ) -> None:
         self._options = options | _limit(blocks, options)
         self.choice: Choice | None = None  # whose between_steps() is to be called
         if share is None:
@@ -81,7 +104,7 @@ class Compiler:
         else:
             whole = torch._TorchCompileWrapper(backend, *given)
         if share == FASTEST:
-            self.choice = Choice(whole)
+            self.choice = Choice(whole, budget)
         self._options["backend"] = self.choice or _Cut(whole, share)
 
     def compile(self, block: nn.Module) -> None:
@@ -95,10 +118,17 @@ class Compiler:
 
 
 class _Cut:
-    """A backend of torch.compile, with one activation_memory_budget."""
+    """A backend of torch.compile, with one activation_memory_budget. torch.compile lets models that have equal backends
+    share their code."""
 
     def __init__(self, backend: Run, share: float) -> None:
         self._backend, self._share = backend, share
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Cut) and (self._backend, self._share) == (other._backend, other._share)
+
+    def __hash__(self) -> int:
+        return hash(self._share)
 
     def __call__(self, graph: Any, inputs: list[Any]) -> Run:
         import torch._functorch.config as aot
@@ -123,19 +153,27 @@ def _stay(graphs: Sequence[TriedGraph]) -> None:
 
 
 class Choice:
-    """A backend of torch.compile that tries several cuts of each graph with gradients."""
+    """A backend of torch.compile that tries several cuts of each graph with gradients. Models with equal budgets share
+    their code, and so what is chosen."""
 
-    def __init__(self, backend: Run) -> None:
-        self._backend = backend
+    def __init__(self, backend: Run, budget: int | str | None) -> None:
+        self._backend, self._budget = backend, budget
         self._graphs: list[weakref.ref[TriedGraph]] = []  # to be tried; the compiled code has them
-        self._trying = threading.Lock()  # steps may begin on several threads
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choice) and (self._backend, self._budget) == (other._backend, other._budget)
+
+    def __hash__(self) -> int:
+        return hash(self._budget)
 
     def __call__(self, graph: Any, inputs: list[Any]) -> Run:
         differentiable = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
         if not differentiable or not all(map(can_be_made_again, inputs)):
             return _Cut(self._backend, _SHARES[0])(graph, inputs)
         # The first comes first. A compilation settles symbolic sizes, which the next one finds settled: code of other bits.
-        cuts = {share: _Cut(self._backend, share)(copy.deepcopy(graph), inputs) for share in _SHARES}
+        # It has the graph itself: torch.compile makes other code of a copy, where a graph writes to its inputs.
+        graphs = [graph, *(copy.deepcopy(graph) for _ in _SHARES[1:])]
+        cuts = {share: _Cut(self._backend, share)(each, inputs) for share, each in zip(_SHARES, graphs)}
         tried = TriedGraph(_name_of_compilation(), cuts, [Input(each) for each in inputs])
         self._graphs.append(weakref.ref(tried))
         return tried.run
@@ -144,7 +182,7 @@ class Choice:
         """Tries the graphs that ran in the last step of `session` and had been compiled before, and lets each run with one
         of its cuts from now on. That step tells what one takes: while code is compiled the compiler holds tensors, and the
         first backward pass makes gradients. An interrupt leaves the graphs to the next time."""
-        if not self._graphs or not self._trying.acquire(blocking=False):
+        if not self._graphs or not _trying.acquire(blocking=False):
             return
         try:
             graphs = [graph for reference in self._graphs if (graph := reference()) is not None]
@@ -157,7 +195,7 @@ class Choice:
                 graph.counts_calls = True
             self._graphs = [weakref.ref(graph) for graph in new]
         finally:
-            self._trying.release()
+            _trying.release()
 
     @staticmethod
     def _choose(graphs: Sequence[TriedGraph], session: Session) -> None:

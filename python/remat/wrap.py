@@ -53,9 +53,9 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
             f"[wrap] {type(model).__name__} has no forward(), so that no call of it would begin a step; wrap the modules "
             "that are called, or put a session's step around them: with remat.Session(budget=...).step()"
         )
-    unwrap(model)
     options = {"name": f"remat.wrap({type(model).__name__})", "budget": budget, **options}
-    steps = WrappedSteps(options)  # bad options are an error here
+    steps = WrappedSteps(options)  # bad options are an error here, and the model stays as it was
+    unwrap(model)
     add_hooks(model, steps.before, steps.after)
     compile_anew()
     return model

@@ -262,6 +262,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
     if (pending.repeatable && generator->state.defined()) keep_generator(pending, std::move(*generator));
   } catch (...) {  // no memory for a copy or a generator's state: do without them
     pending.repeatable = false;
+    tape.forgot_living = true;
   }
   {
     const memory::FrozenPlain frozen;  // as it was made

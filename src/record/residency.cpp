@@ -200,7 +200,7 @@ void Residency::stop_watching() {
     if (value.raw || value.checksum != 0 || !value.comparable()) continue;
     if (value.producer == kNone && value.readers == 0) continue;  // a leaf that no replay will read
     const StoragePtr storage = alive(id);
-    const bool in_hands = storage && storage.use_count() > (value.kept ? 2U : 1U);
+    const bool in_hands = storage && owners(storage) > (value.kept ? 2U : 1U);
     if (in_hands && storage->device_type() == c10::kCPU) value.checksum = checksum(*storage, {0, value.extent});
   }
 }

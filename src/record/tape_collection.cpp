@@ -86,7 +86,7 @@ bool Tape::collect_to_free(bool spare_living) {
   const uint32_t stamp = program.next_stamp();
   const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
   for (ValueId id = 0; id < values.size(); ++id) {
-    if (needed[id] || !values[id].kept || values[id].kept.use_count() > 1) continue;
+    if (needed[id] || !values[id].kept || values[id].in_use()) continue;
     forgot_living = forgot_living || !spare_living;
     release_all_but(needed, stamp);
     return true;

@@ -9,6 +9,7 @@
 #include <remat/plan.h>
 
 #include "memory/allocation.h"
+#include "memory/storage_owners.h"
 #include "record/coverage.h"
 #include "record/packing.h"
 #include "record/program.h"
@@ -100,7 +101,7 @@ struct Value {
     return !storage.resizable() || lent;  // Python's .numpy() makes storages not resizable
   }
   /// Does anything but the record need the contents where they are?
-  bool in_use() const { return kept && kept.use_count() > 1; }
+  bool in_use() const { return kept && owners(kept) > 1; }
   /// Does anybody but the record have a tensor of it?
   bool in_hands() const { return kept ? in_use() : home.use_count() > 0; }
 };

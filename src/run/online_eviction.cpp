@@ -186,7 +186,7 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
       const Value& value = tape->values[id];
       // Leaves stay, and plain's bytes are without what is kept for replays alone.
       const bool recomputable = value.producer != kNone && !value.pinned && value.account != PlainAccount::kReplaysOnly;
-      const bool held_in_vain = value.kept && (value.kept.use_count() == 1 || value.wanted > 0);
+      const bool held_in_vain = value.kept && (!value.in_use() || value.wanted > 0);
       if (value.account == PlainAccount::kPlainOnly || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }

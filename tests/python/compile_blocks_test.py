@@ -63,6 +63,40 @@ def test_blocks_that_are_not_the_models_are_an_error():
     assert not compiled(model)
 
 
+def test_what_is_no_list_of_blocks_that_can_be_called_is_an_error():
+    model = nn.Sequential(nn.ModuleList([Block(), Block()]))
+    with pytest.raises(remat.Error, match=r"^\[compile\] a ModuleList has no forward\(\).* remat.compile\(model, blocks="):
+        remat.compile(model, blocks=[model[0]])
+    with pytest.raises(remat.Error, match=r"^\[compile\] blocks is a Block; give a list"):
+        remat.compile(model, blocks=model[0][0])
+    scripted = nn.Sequential(torch.jit.script(nn.Linear(2, 2)))
+    with pytest.raises(remat.Error, match=r"^\[compile\] 1 of the blocks are modules of TorchScript"):
+        remat.compile(scripted, blocks=list(scripted))
+
+
+@pytest.mark.parametrize("options", [{"budget": "garbage"}, {"budget": "70%", "mode": "nonsense"}])
+def test_a_bad_option_leaves_the_budget_that_there_was(options):
+    model = remat.compile(tower(), 1000, backend="eager")
+    calls = [block._compiled_call_impl for block in model[0]]
+    session = remat.session_of(model)
+    with pytest.raises((remat.Error, RuntimeError)):
+        remat.compile(model, **options)
+    with pytest.raises(remat.Error):
+        remat.wrap(model, "garbage")
+    assert remat.session_of(model) is session
+    assert all(block._compiled_call_impl is call for block, call in zip(model[0], calls))
+    with pytest.raises(remat.BudgetError, match=r"of remat\.compile\(Sequential\) is out of memory"):
+        loss_of(model(torch.randn(64, 16))).backward()
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_blocks_may_be_lazy(share):
+    blocks = (nn.Sequential(nn.LazyLinear(16), nn.ReLU()) for _ in range(3))
+    model = remat.compile(nn.Sequential(nn.Sequential(*blocks)), activation_memory_budget=share, backend="aot_eager")
+    loss_of(model(torch.randn(4, 16))).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 def test_a_budget_for_a_model_without_blocks_is_warned_of():
     with pytest.warns(RuntimeWarning, match=r"^\[compile\] ByName has no repeated blocks .* blocks=\[\.\.\.\]\)"):
         model = remat.compile(ByName(), "60%", backend="eager")

@@ -43,6 +43,54 @@ def train(model, steps):
     return loss.detach()
 
 
+class Cached(nn.Module):
+    """Writes to buffers: a counter, and with `whole` a cache of all results."""
+
+    def __init__(self, whole):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32, 32))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("cache", torch.zeros(512, 32))
+        self.whole = whole
+
+    def forward(self, x):
+        y = self.layers(x).exp().sin()
+        with torch.no_grad():
+            self.calls.add_(1)
+            if self.whole:
+                self.cache.copy_(y)
+        return y.sigmoid() * y.cos() + x
+
+
+def in_steps_of(blocks, budget, steps=5):
+    """What becomes of each: "done", or the percentage that a refusal names."""
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    model = remat.compile(nn.Sequential(nn.Sequential(*blocks)), budget)
+    results = []
+    for _ in range(steps):
+        model.zero_grad()
+        try:
+            loss_of(model(torch.randn(512, 32))).backward()
+            results.append("done")
+        except remat.BudgetError as error:
+            results.append(error.needed_percent)
+    gc.collect()
+    return results
+
+
+def test_a_block_that_counts_its_calls_saves_no_more():
+    assert in_steps_of([Cached(False) for _ in range(8)], "60%") == ["done"] * 5
+
+
+def test_a_refusal_for_want_of_memory_to_record_an_operator_names_what_works():
+    """Copies of what the blocks write to leave less than recording takes."""
+    first, *others = in_steps_of([Cached(True) for _ in range(8)], "60%")
+    assert first == "done"
+    assert len(set(others)) == 1 and others[0] is not None
+    assert in_steps_of([Cached(True) for _ in range(8)], f"{others[0]:g}%") == ["done"] * 5
+
+
 def resident_bytes():
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096

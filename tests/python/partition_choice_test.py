@@ -11,9 +11,11 @@ import weakref
 
 import pytest
 import torch
+from compare import same_bits
 from partitions import Block, Net, assert_same, saved_bytes, smallest, train  # noqa: F401
 from scopes import loss_of
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.utils.flop_counter import FlopCounterMode
 
 import remat
@@ -48,6 +50,47 @@ def test_a_share_is_the_compilers():
     most, least = (saved_bytes(model, x) for model in models)
     assert least < most
     assert torch._functorch.config.activation_memory_budget == 1.0
+
+
+class Counted(nn.Module):
+    """Its gradients are torch 2.13's, which saves for backward what the graph has written to since, and not those of
+    the same graph copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layers(x).sin() + x / self.calls
+
+
+def test_the_usual_code_is_that_of_the_first_cut():
+    gradients = []
+    for share in (None, "fastest"):
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Sequential(Counted(), Counted()))
+        remat.compile(model, activation_memory_budget=share)
+        x = torch.randn(16, 8, requires_grad=True)
+        loss_of(model(x)).backward()
+        gradients.append([x.grad, *(parameter.grad for parameter in model.parameters())])
+    assert all(map(same_bits, *gradients))
+
+
+@pytest.mark.parametrize("share", [0.5, "fastest"])
+def test_equal_models_share_their_code(share, monkeypatch):
+    monkeypatch.setattr(partition_choice, "_SHARES", (1.0, 0.1))
+    torch.compiler.reset()
+    counters.clear()
+    models = [remat.compile(Net(), "90%", activation_memory_budget=share, dynamic=False) for _ in range(10)]
+    for model in models:
+        loss_of(model(torch.randn(8, 4, 16, 16))).backward()
+    assert counters["stats"]["unique_graphs"] == 2  # the first input needs no gradient
+    other = remat.compile(Net(), "90%", activation_memory_budget=0.3, dynamic=False)
+    loss_of(other(torch.randn(8, 4, 16, 16))).backward()
+    assert counters["stats"]["unique_graphs"] == 4
 
 
 @dataclasses.dataclass
