@@ -217,7 +217,7 @@ ValueId Recorder::read_new(const at::Tensor& tensor, const StoragePtr& storage) 
 }
 
 std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& info,
-                                                          c10::ArrayRef<const c10::IValue> inputs) {
+                                                          c10::ArrayRef<const c10::IValue> inputs, bool& no_room) {
   if (!info.random && !info.foreign) return GeneratorRecord();
   at::Generator generator;
   const int16_t position = info.generator_argument;
@@ -233,7 +233,8 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
     GeneratorRecord record = capture_generator(generator);
     if (!info.random) record.drawn = state_checksum(generator);  // to be told by it whether anything was drawn
     return record;
-  } catch (...) {  // no memory for it: do without
+  } catch (...) {  // do without
+    no_room = true;
     return std::nullopt;
   }
 }

@@ -161,8 +161,10 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
   const std::string_view base(schema.name());
   const Kernels kernels = kernels_of(handle);
-  info.blank = base == "compiled::empty_strided";  // of python/src/compiled.cpp
-  info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::") && !info.blank;
+  // Of python/src/compiled.cpp. Inductor's kernels compute random numbers from seeds, which an operator has drawn.
+  info.blank = base == "compiled::empty_strided";
+  const bool compiled = info.blank || base.starts_with("compiled::kernel_");
+  info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::") && !compiled;
   info.own_autograd = info.foreign || kernels.own_autograd;
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic =

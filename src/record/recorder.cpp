@@ -219,8 +219,10 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
     const std::lock_guard lock(tape.mutex);
     tape.drop_idle();  // plain has freed these, and the state's allocation may ask for what is alive
   }
-  auto generator = generator_before(info, inputs);
+  bool no_room = false;
+  auto generator = generator_before(info, inputs, no_room);
   const std::lock_guard lock(tape.mutex);
+  tape.forgot_living = tape.forgot_living || no_room;
   tape.drop_idle();
 
   // An operator that writes to a leaf is not recorded: what it leaves behind is another leaf.

@@ -178,9 +178,9 @@ class Recorder {
   void capture_tensor(Pending& pending, const at::Tensor& tensor, bool written);
   static Write& watch_write(Pending& pending, const c10::TensorImpl& impl, ValueId before);
   /// What an operator that is about to run may draw from: without a state where it draws from nothing, nothing where
-  /// its state cannot be told.
+  /// its state cannot be told, be it that there is `no_room` for it.
   static std::optional<GeneratorRecord> generator_before(const OperatorInfo& info,
-                                                         c10::ArrayRef<const c10::IValue> inputs);
+                                                         c10::ArrayRef<const c10::IValue> inputs, bool& no_room);
   void keep_generator(Pending& pending, GeneratorRecord generator);
   ValueId read(const at::Tensor& tensor, bool overwritten);
   ValueId read_new(const at::Tensor& tensor, const StoragePtr& storage);

@@ -11,6 +11,7 @@ import torch
 from scopes import loss_of
 from torch import nn
 from torch._dynamo.utils import counters
+from torch.utils.checkpoint import checkpoint
 
 import remat
 from remat import partition_choice
@@ -62,16 +63,29 @@ class Cached(nn.Module):
         return y.sigmoid() * y.cos() + x
 
 
-def in_steps_of(blocks, budget, steps=5):
-    """What becomes of each: "done", or the percentage that a refusal names."""
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(32, 32)
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+def outcomes(model, rows, budget, steps=5):
+    """Of each step "done", or the percentage that its refusal names."""
     torch.compiler.reset()
     torch.manual_seed(0)
-    model = remat.compile(nn.Sequential(nn.Sequential(*blocks)), budget)
+    remat.compile(model, budget)
     results = []
     for _ in range(steps):
         model.zero_grad()
         try:
-            loss_of(model(torch.randn(512, 32))).backward()
+            loss_of(model(torch.randn(rows, 32))).backward()
             results.append("done")
         except remat.BudgetError as error:
             results.append(error.needed_percent)
@@ -79,16 +93,21 @@ def in_steps_of(blocks, budget, steps=5):
     return results
 
 
+def writing(whole):
+    return nn.Sequential(nn.Sequential(*(Cached(whole) for _ in range(8))))
+
+
 def test_a_block_that_counts_its_calls_saves_no_more():
-    assert in_steps_of([Cached(False) for _ in range(8)], "60%") == ["done"] * 5
+    assert outcomes(writing(whole=False), 512, "60%") == ["done"] * 5
 
 
-def test_a_refusal_for_want_of_memory_to_record_an_operator_names_what_works():
-    """Copies of what the blocks write to leave less than recording takes."""
-    first, *others = in_steps_of([Cached(True) for _ in range(8)], "60%")
+@pytest.mark.parametrize(("make", "rows"), [(lambda: writing(whole=True), 512), (Checkpointed, 64)])
+def test_a_refusal_for_want_of_memory_to_record_an_operator_names_what_works(make, rows):
+    """Copies of what blocks write to, and states of a generator, are as large as what the steps compute."""
+    first, *others = outcomes(make(), rows, "60%")
     assert first == "done"
     assert len(set(others)) == 1 and others[0] is not None
-    assert in_steps_of([Cached(True) for _ in range(8)], f"{others[0]:g}%") == ["done"] * 5
+    assert outcomes(make(), rows, f"{others[0]:g}%") == ["done"] * 5
 
 
 def resident_bytes():
