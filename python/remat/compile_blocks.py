@@ -128,10 +128,7 @@ def compile(
         _check_choice(model, found, options.get("mode"))
     found = found or [model]
     compiler = Compiler(
-        found,
-        {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()},
-        activation_memory_budget,
-        budget,
+        found, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget
     )
     before = [block._compiled_call_impl for block in found]
     try:

@@ -52,7 +52,7 @@ def _name_of(kernel: Any, code: str) -> str:
 def _launcher(launch: Any, kernel: Kernel) -> Callable[..., None]:
     name = _name_of(launch, kernel.code)
     if name not in _defined:
-        _C.define_kernel(name, launch, kernel.arguments, kernel.repeatable)
+        _C.define_kernel(name, functools.partial(_call, launch), kernel.arguments, kernel.repeatable)
         _defined.add(name)
 
     def launch_recorded(*args: Any) -> None:
@@ -111,17 +111,24 @@ def _only_checks_custom_operators() -> bool:
     return all(type(mode).__name__ == "_AnalyzeCustomOpInputOutputMode" for mode in modes)
 
 
-def _kept(call: Callable[..., Any], *args: Any) -> Any:
-    """Calls it so that what it makes is kept."""
-    region = _C.OpaqueRegion()
+def _call(code: Callable[..., Any], *args: Any) -> Any:
+    """Calls compiled code. Kernels that call PyTorch through its C interface, as for scratch memory, turn a BudgetError
+    into a RuntimeError with its text; here it becomes what it was."""
     _C.lost_budget_error()  # of an earlier call
     try:
-        return call(*args)
-    except RuntimeError as error:  # C++ code that calls PyTorch through its C interface has that no memory was left
+        return code(*args)
+    except RuntimeError as error:
         lost = None if isinstance(error, Error) else _C.lost_budget_error()
         if lost is None:
             raise
         raise BudgetError(lost) from error
+
+
+def _kept(code: Callable[..., Any], *args: Any) -> Any:
+    """Calls it so that what it makes is kept."""
+    region = _C.OpaqueRegion()
+    try:
+        return _call(code, *args)
     finally:
         region.end()
 
@@ -155,7 +162,7 @@ class _Graph:
                     "(torch.compiler.reset()); do that between steps"
                 )
             updated = _replace_by_copies(inputs, written)  # a recompute is given the same ones again
-            return call(graph, inputs), updated
+            return _call(call, graph, inputs), updated
 
         _C.define_graph(name, run)
 

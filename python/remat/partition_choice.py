@@ -31,6 +31,7 @@ COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"mod
 FASTEST = "fastest"
 _log = logging.getLogger("remat.compile")
 _SHARES = (1.0, 0.8, 0.5, 0.3, 0.1)  # the first is the one whose bits the others must have
+_MODELS = 8  # of one class, each with code of its own, are compiled for several sizes and modes
 _LEAST = 1e-6  # at 0 the partitioner saves the inputs alone, even where backward then draws other random numbers
 
 _trying = threading.Lock()  # steps may begin on several threads, whose trials would slow each other down
@@ -54,13 +55,13 @@ def _shape_of(parameter: nn.Parameter) -> torch.Size | None:
     return None if torch.nn.parameter.is_lazy(parameter) else parameter.shape
 
 
-def _limit(blocks: Sequence[nn.Module], options: dict[str, Any]) -> dict[str, int]:
+def _limit(blocks: Sequence[nn.Module], options: dict[str, Any], models: int) -> dict[str, int]:
     """torch.compile keeps so many versions of a function, whatever the number of modules that share it: as many for each
-    kind of block, where this version of torch can be told."""
+    kind of block, and of so many models, where this version of torch can be told."""
     if "recompile_limit" not in COMPILE_OPTIONS or options.get("recompile_limit") is not None:
         return {}
     kinds = {(type(block), tuple(map(_shape_of, block.parameters()))) for block in blocks}
-    return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds)}
+    return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds) * models}
 
 
 def _name_of_compilation() -> str:
@@ -75,17 +76,11 @@ def has_ranks() -> bool:
 
 
 class Compiler:
-    """torch.compile for `blocks`, with its options and an `activation_memory_budget`: a number, "fastest" for steps within
-    `budget`, or None for that of torch's configuration."""
+    """torch.compile for `blocks`, with its options and an `activation_memory_budget`: a number, "fastest", or None for that
+    of torch's configuration."""
 
-    def __init__(
-        self,
-        blocks: Sequence[nn.Module],
-        options: dict[str, Any],
-        share: float | str | None = None,
-        budget: int | str | None = None,
-    ) -> None:
-        self._options = options | _limit(blocks, options)
+    def __init__(self, blocks: Sequence[nn.Module], options: dict[str, Any], share: float | str | None = None) -> None:
+        self._options = options | _limit(blocks, options, _MODELS if share == FASTEST else 1)
         self.choice: Choice | None = None  # whose between_steps() is to be called
         if share is None:
             return
@@ -104,7 +99,7 @@ class Compiler:
         else:
             whole = torch._TorchCompileWrapper(backend, *given)
         if share == FASTEST:
-            self.choice = Choice(whole, budget)
+            self.choice = Choice(whole)
         self._options["backend"] = self.choice or _Cut(whole, share)
 
     def compile(self, block: nn.Module) -> None:
@@ -153,18 +148,12 @@ def _stay(graphs: Sequence[TriedGraph]) -> None:
 
 
 class Choice:
-    """A backend of torch.compile that tries several cuts of each graph with gradients. Models with equal budgets share
-    their code, and so what is chosen."""
+    """A backend of torch.compile that tries several cuts of each graph with gradients. Each model has its own, and so code
+    of its own: what its first steps take on the usual cut is what a budget in percent is of."""
 
-    def __init__(self, backend: Run, budget: int | str | None) -> None:
-        self._backend, self._budget = backend, budget
+    def __init__(self, backend: Run) -> None:
+        self._backend = backend
         self._graphs: list[weakref.ref[TriedGraph]] = []  # to be tried; the compiled code has them
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Choice) and (self._backend, self._budget) == (other._backend, other._budget)
-
-    def __hash__(self) -> int:
-        return hash(self._budget)
 
     def __call__(self, graph: Any, inputs: list[Any]) -> Run:
         differentiable = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)

@@ -139,7 +139,8 @@ class TriedGraph:
             try:
                 found = run_stoppable(self._try)
             except Exception as error:  # of the code that was compiled
-                _log.warning("[compile] the cuts of %s could not be tried: it stays at %s: %s", self._name, self._first, error)
+                reason = (str(error).splitlines() or [repr(error)])[0]  # more may be PyTorch's whole table of operators
+                _log.warning("[compile] the cuts of %s could not be tried: it stays at %s: %s", self._name, self._first, reason)
                 found = []
         self._options = found or [Option(self._first, 0.0, 0, 0)]
 

@@ -11,6 +11,7 @@ import torch
 from scopes import loss_of
 from torch import nn
 from torch._dynamo.utils import counters
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import remat
@@ -108,6 +109,26 @@ def test_a_refusal_for_want_of_memory_to_record_an_operator_names_what_works(mak
     assert first == "done"
     assert len(set(others)) == 1 and others[0] is not None
     assert outcomes(make(), rows, f"{others[0]:g}%") == ["done"] * 5
+
+
+class Attentive(nn.Module):
+    """Its attention is one graph for remat, whose kernel allocates through PyTorch's C interface."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))
+
+    def forward(self, x):
+        heads = x.detach().view(2, -1, 2, 16).transpose(1, 2)
+        with torch.no_grad():
+            y = flex_attention(heads, heads, heads)
+        return x + self.layers(x + y.transpose(1, 2).reshape(-1, 32))
+
+
+def test_a_kernel_that_is_refused_memory_raises_a_budget_error():
+    blocks = nn.Sequential(*(Attentive() for _ in range(4)))
+    *_, last = outcomes(nn.Sequential(blocks), 1024, "34%")
+    assert last not in ("done", None)
 
 
 def resident_bytes():
