@@ -222,7 +222,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   bool no_room = false;
   auto generator = generator_before(info, inputs, no_room);
   const std::lock_guard lock(tape.mutex);
-  tape.forgot_living = tape.forgot_living || no_room;
+  if (no_room) tape.note_forgotten();
   tape.drop_idle();
 
   // An operator that writes to a leaf is not recorded: what it leaves behind is another leaf.
@@ -264,7 +264,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
     if (pending.repeatable && generator->state.defined()) keep_generator(pending, std::move(*generator));
   } catch (...) {  // no memory for a copy or a generator's state: do without them
     pending.repeatable = false;
-    tape.forgot_living = true;
+    tape.note_forgotten();
   }
   {
     const memory::FrozenPlain frozen;  // as it was made

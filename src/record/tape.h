@@ -10,6 +10,7 @@
 // come back here (reclaim). Operators are never run while it is held.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -83,9 +84,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   ska::flat_hash_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
   /// In the order of execution, where the step is traced: who reads a parameter belongs to its module.
   std::vector<LeafRead> leaf_reads;
-  /// For lack of memory values in a user's hands became leaves, or an operator's results: with more they could be
-  /// evicted. The record is not what it would be with more, and nothing follows from how it differs from other steps'.
-  bool forgot_living = false;
+  /// From where on, for lack of memory, values in a user's hands became leaves, or an operator's results: with more
+  /// they could be evicted, and nothing follows from how the record differs from other steps'. kNone: they did not.
+  OperationId forgot_living = kNone;
+  void note_forgotten() { forgot_living = std::min(forgot_living, static_cast<OperationId>(program.size())); }
 
   // Saved tensors. (REQUIRES of all: the value is recomputable when it is saved.)
 

@@ -87,7 +87,7 @@ bool Tape::collect_to_free(bool spare_living) {
   const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
   for (ValueId id = 0; id < values.size(); ++id) {
     if (needed[id] || !values[id].kept || values[id].in_use()) continue;
-    forgot_living = forgot_living || !spare_living;
+    if (!spare_living) note_forgotten();
     release_all_but(needed, stamp);
     return true;
   }

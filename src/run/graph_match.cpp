@@ -1,5 +1,7 @@
 #include "run/graph_match.h"
 
+#include <algorithm>
+
 #include "record/tape.h"
 
 namespace remat {
@@ -26,9 +28,10 @@ void for_each_result(const Tape& tape, OperationId index, const Graph& graph, Vi
 
 }  // namespace
 
-bool begins_like(const Tape& tape, const Graph& graph) {
+bool begins_like(const Tape& tape, const Graph& graph, OperationId most) {
   bool same = true;
-  for (OperationId index = 0; index < tape.program.size() && same; ++index) {
+  const auto operations = std::min(most, static_cast<OperationId>(tape.program.size()));
+  for (OperationId index = 0; index < operations && same; ++index) {
     same = is_same_operator(tape, index, graph);
     if (same)
       for_each_result(tape, index, graph, [&](int64_t bytes, int64_t planned) { same = same && bytes == planned; });
@@ -36,9 +39,10 @@ bool begins_like(const Tape& tape, const Graph& graph) {
   return same;
 }
 
-Sizes compare_sizes(const Tape& tape, const Graph& graph) {
+Sizes compare_sizes(const Tape& tape, const Graph& graph, OperationId most) {
   bool larger = false;
-  for (OperationId index = 0; index < tape.program.size(); ++index) {
+  const auto operations = std::min(most, static_cast<OperationId>(tape.program.size()));
+  for (OperationId index = 0; index < operations; ++index) {
     if (!is_same_operator(tape, index, graph)) return Sizes::kOther;
     for_each_result(tape, index, graph, [&](int64_t bytes, int64_t planned) { larger = larger || bytes > planned; });
   }

@@ -6,17 +6,19 @@
 
 #include <remat/graph.h>
 
+#include "record/program.h"
+
 namespace remat {
 
 class Tape;
 
-/// Are the operators so far the first ones of `graph`, with results of the same sizes?
-bool begins_like(const Tape& tape, const Graph& graph);
+/// Are the operators so far, `most` of them, the first ones of `graph`, with results of the same sizes?
+bool begins_like(const Tape& tape, const Graph& graph, OperationId most = kNone);
 
 /// The sizes of the results so far, beside those of the first operators of `graph`: kOther if these are other
 /// operators, kLarger if some results are larger.
 enum class Sizes : uint8_t { kOther, kNotLarger, kLarger };
-Sizes compare_sizes(const Tape& tape, const Graph& graph);
+Sizes compare_sizes(const Tape& tape, const Graph& graph, OperationId most = kNone);
 
 /// Are the operators so far the first ones of `graph`, of whatever sizes?
 inline bool runs_operators_of(const Tape& tape, const Graph& graph) {

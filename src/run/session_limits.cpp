@@ -50,8 +50,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   const Recorder* const recorder = Recorder::current();
   const bool recorded = recorder != nullptr && recorder->runs_recorded_operator();
   const int64_t own = recorded && !memory::FrozenPlain::active() ? request : 0;
-  const bool comparable = tape != nullptr && !tape->forgot_living;
-  known.larger = comparable && planner.is_outgrown_by(*tape, own);
+  known.larger = tape != nullptr && planner.is_outgrown_by(*tape, own);
   const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->counts.adopted_bytes : 0);
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
   // not read yet are taken to be as those read.
@@ -63,9 +62,9 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   if (smallest_step) {
     known.smallest = baseline + adopted + smallest_step->activation_peak + gradients_to_make(smallest_step->gradients);
   }
-  const Graph* const graph = comparable ? planner.graph_like(*tape) : planner.graph();
+  const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
   known.last = graph != nullptr && graph == planner.graph() && !known.larger;
-  known.unlike = comparable && graph == nullptr && planner.graph() != nullptr;
+  known.unlike = tape != nullptr && graph == nullptr && planner.graph() != nullptr;
   if (graph != nullptr && !known.larger) {
     const std::optional<int64_t> planned = planner.lowest_plan(*graph);
     const int64_t least = planned ? *planned : least_without_plan(*graph);
