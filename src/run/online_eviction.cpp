@@ -230,7 +230,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   Known earlier = known ? known(tape, request) : Known();
   // Where no graphs are known (the planner is "online"), a step that has completed tells as much.
   const bool tells = !earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit;
-  if (tells) earlier.predicted = earlier.smallest;
+  if (tells) earlier.predicted = *earlier.smallest + earlier.for_times;
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
   const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();
   const bool outgrew = share_of && (plain > *share_of || earlier.larger || earlier.unlike);

@@ -56,6 +56,7 @@ class OnlineEviction final : public memory::Reclaimer {
   /// or with null where it has not begun.
   struct Known {
     std::optional<int64_t> smallest;   ///< bytes that the smallest of those that completed took
+    int64_t for_times = 0;             ///< bytes that one like it may take more, by the times that it measures
     std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
     bool larger = false;               ///< it runs the same operators as they did, with more bytes
     bool unlike = false;               ///< none of them began like it

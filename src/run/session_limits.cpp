@@ -14,10 +14,10 @@
 namespace remat {
 namespace {
 
-/// Of its activations: what the first step of the next session, which has no plan yet, may take more than predicted, by
-/// the times that it measures. (With times that vary by a factor of two, a transformer took a 22nd more; on two cores
-/// with eight busy processes, every second step of a small MLP took more than a 16th, and none of 720 more than an
-/// 11th.)
+/// Of its activations: what the first step of the next session, which has no plan yet (nor have those of the planner
+/// "online"), may take more than predicted, by the times that it measures. (With times that vary by a factor of two, a
+/// transformer took a 22nd more; on two cores with eight busy processes, every second step of a small MLP took more
+/// than a 16th, and none of 720 more than an 11th.)
 constexpr int64_t kPartForTimes = 8;
 
 }  // namespace
@@ -61,6 +61,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   };
   if (smallest_step) {
     known.smallest = baseline + adopted + smallest_step->activation_peak + gradients_to_make(smallest_step->gradients);
+    known.for_times = smallest_step->activation_peak / kPartForTimes;
   }
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
   known.last = graph != nullptr && graph == planner.graph() && !known.larger;
