@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from typing import Any
 
@@ -58,6 +59,9 @@ class ModelSession:
         if device is None:
             device = _device_of(model)
         if self._session is None or device != self._device:
+            # A model before this one is in reference cycles if it was compiled. Freed in the first step, its memory would
+            # be taken off what that step takes, which a percentage is of.
+            gc.collect()
             group = world() if self.agrees else None
             self._session = Session(**{**self._options, "device": device, "process_group": group})
             self._device = device

@@ -362,3 +362,25 @@ def test_an_evaluation_while_a_result_waits_is_not_recorded():
             (out - target).square().mean().backward()
 
     assert both(with_more, make=lambda: blocks(norm=True)).report().ops_recorded <= operators
+
+
+class Collecting(nn.Sequential):
+    """The collector runs whenever it likes."""
+
+    def forward(self, x):
+        gc.collect()
+        return super().forward(x)
+
+
+def test_what_was_garbage_before_is_not_taken_off_the_first_step():
+    """A notebook's cell that is run again has left a compiled model behind, in reference cycles."""
+
+    def plain_peak(garbage):
+        model = remat.wrap(Collecting(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)), "80%")
+        cycle = [torch.zeros(1 << 16 if garbage else 1)]
+        cycle.append(cycle)
+        del cycle
+        model(torch.randn(256, 64)).square().mean().backward()
+        return remat.session_of(model).report().plain_activation_peak_bytes
+
+    assert plain_peak(garbage=True) == plain_peak(garbage=False)
