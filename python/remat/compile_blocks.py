@@ -113,7 +113,8 @@ def compile(
             give a number.
         options: those of :func:`torch.compile` (fullgraph, dynamic, backend, mode, options, disable ...) go to it, and the
             others, with ``name``, to :func:`remat.wrap`. Where torch.compile has a ``recompile_limit``, it is for each
-            kind of block (class and sizes of parameters) what ``torch._dynamo.config`` has for one function.
+            kind of block (class and sizes of parameters) what ``torch._dynamo.config`` has for one function, or with
+            "fastest" eight times that, as each model has code of its own.
 
     Returns `model` itself, with hooks. Its blocks are compiled in place as by ``nn.Module.compile``: parameters and
     state_dict() keep their names, and copies and pickles are wrapped but not compiled; :func:`remat.unwrap` leaves

@@ -86,8 +86,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<LeafRead> leaf_reads;
   /// From where on, for lack of memory, values in a user's hands became leaves, or an operator's results: with more
   /// they could be evicted, and nothing follows from how the record differs from other steps'. kNone: they did not.
-  OperationId forgot_living = kNone;
-  void note_forgotten() { forgot_living = std::min(forgot_living, static_cast<OperationId>(program.size())); }
+  OperationId forgotten_from = kNone;
+  void note_forgotten() { forgotten_from = std::min(forgotten_from, static_cast<OperationId>(program.size())); }
 
   // Saved tensors. (REQUIRES of all: the value is recomputable when it is saved.)
 

@@ -7,6 +7,11 @@
 namespace remat {
 namespace {
 
+/// How many operations.
+OperationId compared(const Tape& tape, OperationId most) {
+  return std::min(most, static_cast<OperationId>(tape.program.size()));
+}
+
 /// Is the operation the one that `graph` has in its place?
 bool is_same_operator(const Tape& tape, OperationId index, const Graph& graph) {
   if (index >= graph.operators.size()) return false;
@@ -30,8 +35,7 @@ void for_each_result(const Tape& tape, OperationId index, const Graph& graph, Vi
 
 bool begins_like(const Tape& tape, const Graph& graph, OperationId most) {
   bool same = true;
-  const auto operations = std::min(most, static_cast<OperationId>(tape.program.size()));
-  for (OperationId index = 0; index < operations && same; ++index) {
+  for (OperationId index = 0; index < compared(tape, most) && same; ++index) {
     same = is_same_operator(tape, index, graph);
     if (same)
       for_each_result(tape, index, graph, [&](int64_t bytes, int64_t planned) { same = same && bytes == planned; });
@@ -41,8 +45,7 @@ bool begins_like(const Tape& tape, const Graph& graph, OperationId most) {
 
 Sizes compare_sizes(const Tape& tape, const Graph& graph, OperationId most) {
   bool larger = false;
-  const auto operations = std::min(most, static_cast<OperationId>(tape.program.size()));
-  for (OperationId index = 0; index < operations; ++index) {
+  for (OperationId index = 0; index < compared(tape, most); ++index) {
     if (!is_same_operator(tape, index, graph)) return Sizes::kOther;
     for_each_result(tape, index, graph, [&](int64_t bytes, int64_t planned) { larger = larger || bytes > planned; });
   }

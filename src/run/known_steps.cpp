@@ -242,7 +242,7 @@ void StepPlanner::learn_times(const FollowedTimes& followed, int64_t room) {
 
 const Graph* StepPlanner::graph_like(const Tape& tape) const {
   for (const KnownStep& step : known_) {
-    if (begins_like(tape, step.graph, tape.forgot_living)) return &step.graph;
+    if (begins_like(tape, step.graph, tape.forgotten_from)) return &step.graph;
   }
   return nullptr;
 }
@@ -256,7 +256,7 @@ std::optional<int64_t> StepPlanner::lowest_plan(const Graph& graph) const {
 bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
   bool any = false;
   for (const KnownStep& step : known_) {
-    const auto compared = compare_sizes(tape, step.graph, tape.forgot_living);
+    const auto compared = compare_sizes(tape, step.graph, tape.forgotten_from);
     if (compared == Sizes::kOther) continue;
     any = true;
     if (compared == Sizes::kLarger) continue;

@@ -181,7 +181,7 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
   int64_t bytes = plain_with(request);
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(*tape);
-    if (!lock.owns_lock() || tape->forgot_living != kNone) return baseline;
+    if (!lock.owns_lock() || tape->forgotten_from != kNone) return baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
       // Leaves stay, and plain's bytes are without what is kept for replays alone.
