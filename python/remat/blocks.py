@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
 from torch import nn
 
+from remat import memory
 from remat.errors import Error
 from remat.hooks import add_hooks, check_module, compile_anew, has_forward, never_compiled, remove_hooks
 from remat.module_paths import by_path
@@ -219,6 +221,9 @@ def enable(
         if any(getattr(module, "gradient_checkpointing", False) for module in switched.modules()):
             _call_switch(switched, "disable")  # both would be once too many
     _add_regions(regions)
+    with contextlib.suppress(Error):  # another library's allocator stays
+        # Before the first forward pass, in which FSDP2 allocates what its parameters are gathered into.
+        memory.start_accounting()
     for switched in _switched_models(model):
         inside = set(switched.modules())
         mine = None if named is None else {block: keep for block, keep in named.items() if block in inside}

@@ -81,7 +81,17 @@ struct DrawingOperator final : at::ObserverContext {
   DrawSection section;
 };
 
+std::atomic<const void*> g_first_seen{nullptr};  ///< the thread of the first operator seen
+std::atomic<bool> g_several{false};
+
+void note_thread() {
+  if (g_several.load(std::memory_order_relaxed)) return;
+  const void* first = nullptr;
+  if (!g_first_seen.compare_exchange_strong(first, &t_thread) && first != &t_thread) g_several = true;
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn) {
+  note_thread();
   const OperatorInfo* const info = operator_info(fn);
   return info != nullptr && info->random ? std::make_unique<DrawingOperator>() : nullptr;
 }
@@ -112,6 +122,8 @@ void DrawSection::leave() {
     g_owner.store(nullptr, std::memory_order_release);
   }
 }
+
+bool several_threads_run_operators() { return g_several.load(std::memory_order_relaxed); }
 
 std::shared_ptr<const void> watch_draws() {
   static Mutex& mutex = *[] {

@@ -37,4 +37,7 @@ class DrawSection {
 /// While the result lives, PyTorch's operators that draw are in a section, on all threads. Thread-safe.
 std::shared_ptr<const void> watch_draws();
 
+/// Have operators of more than one thread been seen, while any watch lived? Thread-safe.
+bool several_threads_run_operators();
+
 }  // namespace remat

@@ -1,9 +1,10 @@
-// src/record/kernel_settings.h -- the switches of PyTorch by which kernels choose how to compute. An operator that runs
+// src/record/kernel_settings.h -- the settings of PyTorch by which kernels choose how to compute. An operator that runs
 // again under others may give other bits: the number of threads decides the order of a sum, oneDNN's switch who
 // multiplies.
 #pragma once
 
 #include <array>
+#include <optional>
 
 #include <ATen/Context.h>
 #include <c10/core/ScalarType.h>
@@ -12,41 +13,52 @@
 
 namespace remat {
 
+/// Which of the settings that belong to the whole process an operator may read.
+struct SettingsRead {
+  bool switches = true;
+  bool products = true;      ///< the precision of products, too
+  bool default_type = true;  ///< the type of what factories make, and of quotients of integers
+};
+
 struct KernelSettings {
-  int threads = 0;
-  bool mkldnn = true, mkldnn_deterministic = false, nnpack = true, fp16_reduction = false;
-  bool deterministic = false, warn_only = false, fill_uninitialized = false;
+  /// Of the whole process: other threads see them too.
+  struct Switches {
+    bool mkldnn = true, mkldnn_deterministic = false, nnpack = true, fp16_reduction = false;
+    bool deterministic = false, warn_only = false, fill_uninitialized = false;
+    /// oneDNN's for convolutions, recurrent layers and products; read only where `products` is asked for. It may be
+    /// that of a setting above it (torch.backends.mkldnn.fp32_precision, torch.backends.fp32_precision).
+    std::array<at::Float32Precision, 3> precision = {};
+
+    bool operator==(const Switches&) const = default;
+  };
+  Switches switches;
+  c10::ScalarType default_type = c10::ScalarType::Float;
+
+  // Of one thread.
+  int threads = 0;  ///< that kernels may use
   bool flush_denormal = false;
-  int rounding = 0;  ///< of floating-point results on this thread, as fegetround() says
-  c10::ScalarType default_type = c10::ScalarType::Float;  ///< of what factories make
-  /// oneDNN's for convolutions, recurrent layers and products; read only where `products` is asked for.
-  std::array<at::Float32Precision, 3> precision = {};
+  int rounding = 0;        ///< of floating-point results, as fegetround() says
   AutocastState autocast;  ///< of operators that are not PyTorch's; an AutocastScope puts it in force
 
   bool operator==(const KernelSettings&) const = default;
 
   /// Those in force. `products`: with `precision`, which takes longer to look up.
   static KernelSettings current(bool products);
-  /// Puts these in force. Those that are in force already are not touched: most belong to the whole process.
-  void apply() const;
 };
 
-/// While it lives, kernels run under `settings`.
+/// While it lives, kernels on this thread run under `settings`. Those that belong to the whole process are changed only
+/// where they are `read`, and differ. Afterwards all are as they were: what a setting took from one above it, it does
+/// again.
 class KernelSettingsScope {
  public:
-  explicit KernelSettingsScope(const KernelSettings& settings)
-      : before_(KernelSettings::current(true)), differs_(before_ != settings) {
-    if (differs_) settings.apply();
-  }
-  ~KernelSettingsScope() {
-    if (differs_) before_.apply();
-  }
+  KernelSettingsScope(const KernelSettings& settings, SettingsRead read);
+  ~KernelSettingsScope();
   KernelSettingsScope(const KernelSettingsScope&) = delete;
   KernelSettingsScope& operator=(const KernelSettingsScope&) = delete;
 
  private:
-  KernelSettings before_;
-  bool differs_;
+  KernelSettings before_, within_;
+  std::array<std::optional<at::Float32Precision>, 3> own_precision_;  ///< before, of those that were changed
 };
 
 }  // namespace remat

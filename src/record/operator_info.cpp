@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -126,32 +125,6 @@ bool is_view(const c10::FunctionSchema& schema) {
   return true;
 }
 
-/// What the dispatcher tells of an operator's kernels, in text alone.
-struct Kernels {
-  /// One of them, meta ones apart, is a function without a C++ signature. All that come from Python are
-  /// (torch.library): what a user's function gives may depend on more than its arguments, and it must not be called a
-  /// second time.
-  bool opaque = false;
-  bool own_autograd = false;  ///< one at autograd's keys is not PyTorch's
-};
-
-Kernels kernels_of(const c10::OperatorHandle& handle) {
-  Kernels kernels;
-  std::istringstream lines(handle.dumpState());
-  for (std::string line; std::getline(lines, line);) {
-    const std::string_view kernel(line);
-    const bool of_autograd = kernel.starts_with("Autograd") && kernel.find("(inactive)") == std::string_view::npos &&
-                             kernel.find("torch/csrc/autograd/") == std::string_view::npos &&
-                             kernel.find("aten/src/ATen/") == std::string_view::npos &&
-                             kernel.find("[ fallthrough") == std::string_view::npos;
-    const bool computes = of_autograd || kernel.starts_with("CPU:") || kernel.starts_with("CUDA:") ||
-                          kernel.starts_with("CompositeExplicitAutograd");
-    kernels.own_autograd = kernels.own_autograd || of_autograd;
-    kernels.opaque = kernels.opaque || (computes && kernel.ends_with(":: (none) [ boxed ]"));
-  }
-  return kernels;
-}
-
 std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   const auto& schema = handle.schema();
   auto made = std::make_unique<OperatorInfo>(handle);
@@ -160,17 +133,18 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.base_length = info.name.size();
   if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
   const std::string_view base(schema.name());
-  const Kernels kernels = kernels_of(handle);
   // Of python/src/compiled.cpp. Inductor's kernels compute random numbers from seeds, which an operator has drawn.
   info.blank = base == "compiled::empty_strided";
   const bool compiled = info.blank || base.starts_with("compiled::kernel_");
-  info.foreign = !base.starts_with("aten::") && !base.starts_with("prims::") && !compiled;
-  info.own_autograd = info.foreign || kernels.own_autograd;
+  const bool of_pytorch = base.starts_with("aten::") || base.starts_with("prims::") || compiled;
+  info.foreign = !of_pytorch || (info.kernels.own() && base.starts_with("aten::"));
+  info.own_autograd = !of_pytorch || info.kernels.own_autograd();
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic =
-      !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) && !kernels.opaque;
+      !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) && !info.kernels.opaque();
   info.compute = is_compute_bound(base);
   info.products = !handle.hasTag(at::Tag::pointwise) && !contains(kWithoutProducts, base);
+  info.switches = info.foreign || info.products || base.starts_with("aten::gelu");  // gelu may be oneDNN's
 
   const auto& arguments = schema.arguments();
   info.argument_count = static_cast<uint32_t>(arguments.size());
@@ -187,6 +161,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
     const auto* alias = arguments[i].alias_info();
     if (alias != nullptr && alias->isWrite() && !metadata_only) info.written.push_back(static_cast<uint16_t>(i));
     if (alias != nullptr && alias->isWrite() && arguments[i].kwarg_only()) info.overwrites = true;  // out=
+    if (arguments[i].name() == "dtype") info.dtype_argument = static_cast<int16_t>(i);
     const auto& type = arguments[i].type();
     const bool generator =
         type->kind() == c10::TypeKind::GeneratorType ||
@@ -232,9 +207,7 @@ class Registry {
     const auto handle = c10::Dispatcher::singleton().findOp(*name);
     if (!handle || !handle->hasSchema()) return nullptr;
     const MutexLock lock(mutex_);
-    auto& slot = infos_[*name];
-    if (slot == nullptr) slot = make(*handle);
-    return slot.get();
+    return &current(*handle);
   }
 
   void declare(const std::string& name, Declared declared) {
@@ -244,9 +217,7 @@ class Registry {
       if (!names(name, registered)) continue;
       const auto handle = c10::Dispatcher::singleton().findOp(registered);
       if (!handle || !handle->hasSchema()) continue;
-      auto& slot = infos_[registered];
-      if (slot == nullptr) slot = make(*handle);
-      check(*slot, declared);
+      check(current(*handle), declared);
       found = true;
     }
     if (!found) {
@@ -266,15 +237,22 @@ class Registry {
       if (!names(name, registered)) continue;
       const auto handle = c10::Dispatcher::singleton().findOp(registered);
       if (!handle || !handle->hasSchema()) continue;
-      auto& slot = infos_[registered];
-      if (slot == nullptr) slot = make(*handle);
+      const OperatorInfo& info = current(*handle);
       found = true;
-      if (!slot->repeatable() || slot->races) return false;
+      if (!info.repeatable() || info.races) return false;
     }
     return found;
   }
 
  private:
+  /// Told by the dispatcher, which holds its lock.
+  struct Listener final : c10::OpRegistrationListener {
+    explicit Listener(Registry& owner) : registry(owner) {}
+    void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}
+    void onOperatorDeregistered(const c10::OperatorHandle& op) override { registry.retire(op.operator_name()); }
+    Registry& registry;
+  };
+
   static bool names(const std::string& name, const c10::OperatorName& op) {
     return op.name == name || (!op.overload_name.empty() && op.name + "." + op.overload_name == name);
   }
@@ -291,7 +269,24 @@ class Registry {
     }
   }
 
-  /// With what was said of its name before it was registered anew.
+  const OperatorInfo& current(const c10::OperatorHandle& handle) REMAT_REQUIRES(mutex_) {
+    auto& slot = infos_[handle.operator_name()];
+    if (slot != nullptr && !slot->is_current()) retired_.push_back(std::move(slot));
+    if (slot == nullptr) slot = make(handle);
+    return *slot;
+  }
+
+  /// The operator is not there any more. Another one may get its name, and its place in memory.
+  void retire(const c10::OperatorName& name) {
+    const MutexLock lock(mutex_);
+    const auto entry = infos_.find(name);
+    if (entry == infos_.end() || entry->second == nullptr) return;
+    entry->second->registered = false;
+    retired_.push_back(std::move(entry->second));
+    infos_.erase(entry);
+  }
+
+  /// With what was said of its name before it, or its kernels, were registered.
   std::unique_ptr<OperatorInfo> make(const c10::OperatorHandle& handle) const REMAT_REQUIRES(mutex_) {
     auto info = make_info(handle);
     for (const auto& name : {info->base_name(), info->name}) {
@@ -303,6 +298,9 @@ class Registry {
   Mutex mutex_;
   std::unordered_map<std::string, Declared> declared_ REMAT_GUARDED_BY(mutex_);
   std::unordered_map<c10::OperatorName, std::unique_ptr<OperatorInfo>> infos_ REMAT_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<OperatorInfo>> retired_ REMAT_GUARDED_BY(mutex_);  ///< tapes may refer to them
+  const c10::RegistrationHandleRAII listening_ =
+      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>(*this));
 };
 
 Registry& registry() {
@@ -357,9 +355,9 @@ const OperatorInfo* operator_info(const at::RecordFunction& fn) {
   // that are named by a temporary string have no operator name and are never put in the table.
   thread_local Cache cache;
   const char* const key = fn.name();
-  if (const auto it = cache.infos.find(key); it != cache.infos.end()) return it->second;
+  if (const auto it = cache.infos.find(key); it != cache.infos.end() && it->second->is_current()) return it->second;
   const OperatorInfo* const info = registry().find(fn);
-  if (info != nullptr) cache.infos.emplace(key, info);
+  if (info != nullptr) cache.infos[key] = info;
   return info;
 }
 

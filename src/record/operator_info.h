@@ -1,4 +1,5 @@
-// src/record/operator_info.h -- the facts about an operator that recording and replaying need, looked up once.
+// src/record/operator_info.h -- the facts about an operator that recording and replaying need, looked up once for each
+// set of kernels that it has had.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +12,18 @@
 #include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
 
+#include "record/operator_kernels.h"
+
 namespace remat {
 
 /// What a user has said of an operator (remat/operators.h).
 enum class Declared : uint8_t { kNothing, kRepeatable, kNotRepeatable, kWritesArguments };
 
 struct OperatorInfo {
-  explicit OperatorInfo(c10::OperatorHandle op) : handle(std::move(op)) {}
+  explicit OperatorInfo(const c10::OperatorHandle& op) : handle(op), kernels(op) {}
 
   c10::OperatorHandle handle;
+  OperatorKernels kernels;       ///< what follows is true of these
   std::string name;              ///< "aten::add.Tensor"
   size_t base_length = 0;        ///< length of "aten::add" in it
   bool never_recorded = false;   ///< views and composites: their parts are seen, or there is nothing to recompute
@@ -28,7 +32,7 @@ struct OperatorInfo {
   bool deterministic = true;     ///< gives the same bits for the same input, and is not a function from Python
   bool compute = false;          ///< matrix product, convolution, attention or recurrent layer
   bool products = false;         ///< may multiply matrices: oneDNN's precision switches may decide its bits
-  bool foreign = false;          ///< not PyTorch's own: its schema and its tags are not trusted
+  bool foreign = false;          ///< not PyTorch's own, or its kernel is not: its schema and tags are not trusted
   bool own_autograd = false;     ///< may have a kernel of a user's at autograd's keys: a replay calls it there
   bool collective = false;       ///< communicates with other processes
   bool factory = false;          ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
@@ -38,8 +42,9 @@ struct OperatorInfo {
   bool overwrites = false;       ///< writes every element of what it writes to, and reads none of it
   bool two_valued = false;       ///< its floating-point results hold zeros and ones
   bool elementwise = false;      ///< with one tensor argument: maps equal elements to equal elements
+  bool switches = false;         ///< may read PyTorch's switches for the whole process, see KernelSettings
   uint32_t argument_count = 0, result_count = 0;
-  int16_t generator_argument = -1;
+  int16_t generator_argument = -1, dtype_argument = -1;
   bool races = false;             ///< its threads may write to the same element: the order of the writes decides
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
@@ -58,7 +63,13 @@ struct OperatorInfo {
   /// Another thread waited in vain for the end of a call, which may have waited for that thread: from then on it has
   /// no section of its own (draw_section.h), and is not repeated, since what it draws is not known.
   mutable std::atomic<bool> meets_threads{false};
+  mutable std::atomic<bool> registered{true};  ///< false: `handle` must not be used any more
 
+  /// Is all of this true of the operator as it is registered now? Some nanoseconds.
+  bool is_current() const { return registered.load(std::memory_order_relaxed) && kernels.are_in_force(); }
+  bool is_declared_repeatable() const { return declared.load(std::memory_order_relaxed) == Declared::kRepeatable; }
+  /// Has it a kernel that must not be called a second time?
+  bool runs_once() const { return kernels.opaque() && !is_declared_repeatable(); }
   /// May it draw without having said so?
   bool may_draw() const { return foreign && !collective && !meets_threads.load(std::memory_order_relaxed); }
   /// May replays run it?
@@ -104,8 +115,8 @@ struct OperatorInfo {
   }
 };
 
-/// The facts about the operator that `fn` observes; nullptr if it observes something else. Thread-safe; the result
-/// lives as long as the process.
+/// The facts about the operator that `fn` observes, with the kernels that it has now; nullptr if it observes something
+/// else. Thread-safe; the result lives as long as the process.
 const OperatorInfo* operator_info(const at::RecordFunction& fn);
 
 /// From now on a user says this of the operators that `name` names. Throws Error as remat/operators.h says.

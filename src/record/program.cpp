@@ -35,12 +35,18 @@ uint32_t Program::add_generator(GeneratorRecord record) {
 }
 
 uint32_t Program::add_settings(const OperatorInfo& info) {
-  const bool products = info.products || settings_.empty();
-  KernelSettings now = KernelSettings::current(products);
-  if (!products) now.precision = settings_.back().precision;
+  KernelSettings now = KernelSettings::current(info.products);
+  if (!info.products) now.switches.precision = settings_.back().switches.precision;
   if (info.foreign) now.autocast = AutocastState::current();
-  if (settings_.empty() || settings_.back() != now) settings_.push_back(now);
+  if (settings_.back() != now) settings_.push_back(now);
   return static_cast<uint32_t>(settings_.size() - 1);
+}
+
+bool Program::reads_changed_switches(const Operation& operation) const {
+  if (!operation.info->switches) return false;
+  KernelSettings::Switches now = settings(operation).switches;
+  if (!operation.info->products) now.precision = first_settings().switches.precision;
+  return now != first_settings().switches;
 }
 
 void Program::erase(const Mark& begin, const Mark& end) {

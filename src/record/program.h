@@ -47,11 +47,12 @@ struct Operation {
   uint32_t first_argument = 0, argument_count = 0;
   ValueId first_value = 0;  ///< its results are values first_value ... first_value + value_count
   uint32_t value_count = 0;
-  bool grad_mode = true;       ///< some kernels choose by it
-  float seconds = 0;           ///< measured when it was recorded
-  uint32_t generator = kNone;  ///< place of the state that its generator had
-  uint32_t settings = 0;       ///< place of the settings that were in force
-  uint32_t visit = 0;          ///< stamp of the last search that met it
+  bool grad_mode = true;            ///< some kernels choose by it
+  bool reads_default_type = false;  ///< computes in the type that factories make tensors of
+  float seconds = 0;                ///< measured when it was recorded
+  uint32_t generator = kNone;       ///< place of the state that its generator had
+  uint32_t settings = 0;            ///< place of the settings that were in force
+  uint32_t visit = 0;               ///< stamp of the last search that met it
 
   /// Seconds that a replay of it takes.
   float replay_seconds() const {
@@ -142,8 +143,17 @@ class Program {
   uint32_t add_opaque(at::Tensor tensor);
   uint32_t add_generator(GeneratorRecord record);
   GeneratorRecord& generator(uint32_t place) { return generators_[place]; }
+  /// Recording begins under the settings that are in force now.
+  void begin_settings() { settings_ = {KernelSettings::current(/*products=*/true)}; }
+  const KernelSettings& first_settings() const { return settings_.front(); }
+  /// Does it read switches of the process that have changed since recording began?
+  bool reads_changed_switches(const Operation& operation) const;
   /// The place of the settings that are in force for an operator.
   uint32_t add_settings(const OperatorInfo& info);
+  /// Of an operation whose arguments were added last.
+  void set_constant(const Operation& operation, size_t argument, c10::IValue value) {
+    constants_[arguments_[operation.first_argument + argument].first] = std::move(value);
+  }
   void add(const Operation& operation) { operations_.push_back(operation); }
 
   // Forgetting.

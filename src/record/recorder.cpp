@@ -149,9 +149,12 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   Recorder* const recorder = current();
   // Backward has put the callback of a step back that ended in it (Python's calls do not come by left_backward()).
   if (recorder == nullptr && torch::autograd::get_current_graph_task_id() == -1) left_backward();
-  if (recorder == nullptr || recorder->suspended_ > 0) return nullptr;
+  if (recorder == nullptr) return nullptr;
   // The C++ factories (torch::randn ...) call their operators below autograd: at the outermost level those count too.
-  if (below_autograd() && !recorder->pending_.empty()) return nullptr;
+  if (recorder->suspended_ > 0 || (below_autograd() && !recorder->pending_.empty())) {
+    recorder->note_inner_call(fn);
+    return nullptr;
+  }
   const Suspension own_calls_pass(recorder);  // detaching a sparse tensor calls operators
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
@@ -258,6 +261,11 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.operation.settings = tape.program.add_settings(info);
   const int threads = tape.program.settings(pending.operation).threads;
   pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
+  // Other threads would see what a replay sets.
+  if (several_threads_run_operators() && tape.program.reads_changed_switches(pending.operation)) {
+    pending.repeatable = false;
+  }
+  find_default_type(pending, inputs);
   try {
     for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
     if (!pending.unheld.empty() && !pending.writes.empty()) pending.repeatable = false;
@@ -285,6 +293,14 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);
   if (tape.trace != nullptr) tape.trace->operator_begins();
   pending.begin = std::chrono::steady_clock::now();
+}
+
+void Recorder::note_inner_call(const at::RecordFunction& fn) {
+  const OperatorInfo* const info = operator_info(fn);
+  if (info == nullptr || !info->runs_once()) return;
+  ++inner_calls_that_run_once_;
+  if (suspended_ > 0) return;
+  for (Pending& outer : pending_) outer.repeatable = outer.repeatable && outer.info->is_declared_repeatable();
 }
 
 PolicyScopes::Id Recorder::push_scope(PolicyRules rules) {

@@ -82,6 +82,9 @@ class Recorder {
   void begin_compiled();
   void end_compiled();
 
+  /// Calls so far, out of the kernels of recorded operators and of replays, of operators that run once.
+  uint64_t inner_calls_that_run_once() const { return inner_calls_that_run_once_; }
+
   /// What this thread is doing.
   static StepExtent::Activity activity();
 
@@ -131,7 +134,8 @@ class Recorder {
     bool suspect_random = false;
     at::Generator generator;  // that it may draw from, if its state was captured
     std::unique_ptr<DrawSection> draws;
-    bool reads = false;           // has an input with contents
+    bool reads = false;                   // has an input with contents
+    bool scalar_of_default_type = false;  // has a floating-point number, and no floating-point tensor
     bool inside_wrapper = false;  // below autograd, for a tensor that wraps others: nothing says who needs a gradient
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
@@ -189,6 +193,11 @@ class Recorder {
   /// Of an operator that is not recorded.
   void before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
+  /// A kernel calls the operator that `fn` observes. Where that runs once, so do those that wait for it.
+  void note_inner_call(const at::RecordFunction& fn);
+  /// Whether the default type decides what type an operator computes in: before it runs, and what its results tell.
+  static void find_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
+  void settle_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
   /// Where a call has contradicted its schema, no replay runs the operator any more.
   void check_trial(Pending& pending, c10::ArrayRef<const c10::IValue> outputs);
   void distrust(const OperatorInfo& info);
@@ -213,6 +222,7 @@ class Recorder {
   int suspended_ = 0;
   int opaque_ = 0;
   int compiled_ = 0;
+  uint64_t inner_calls_that_run_once_ = 0;
   size_t first_compiled_ = SIZE_MAX;           ///< value that was made since begin_compiled()
   const c10::StorageImpl* offered_ = nullptr;  ///< the memory of that gradient; compared, never read
   at::CallbackHandle meta_callback_ = 0;

@@ -47,6 +47,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   if (!failed && pending.info->collective) leave_unheld(pending, outputs);
   const auto id = static_cast<OperationId>(tape.program.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
+  settle_default_type(pending, outputs);
   bool recorded = pending.repeatable && alone && !failed;
   if (recorded) {
     // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.

@@ -9,6 +9,8 @@
 #include <c10/core/GradMode.h>
 
 #include "record/raise.h"
+#include "record/recorder.h"
+#include "record/tensors_of.h"
 #include "run/batch_norm.h"
 #include "run/repeatability.h"
 
@@ -39,6 +41,18 @@ at::Tensor opaque_of(const Tape& tape, const TensorArgument& argument, const Ope
   const at::Tensor& tensor = tape.program.opaque(argument);
   check_opaque(tensor, argument, reader);
   return tensor;
+}
+
+/// Does a call with these arguments go to the kernel for dense tensors on the CPU?
+bool is_dense_on_cpu(const torch::jit::Stack& arguments) {
+  bool dense = true;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isDevice()) dense = dense && argument.toDevice().is_cpu();
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      dense = dense && (!tensor.defined() || tensor.key_set().has(c10::DispatchKey::CPU));
+    });
+  }
+  return dense;
 }
 
 template <class Build>
@@ -91,18 +105,32 @@ void OperatorCall::run() {
   if (!operation_.info->own_autograd) below_autograd.emplace();
   const AutocastScope autocast(settings_.autocast);
   const c10::impl::ExcludeDispatchKeyGuard no_modes(settings_.autocast.any() ? kModeKeys - kAutocastKeys : kModeKeys);
-  const KernelSettingsScope settings_of_then(settings_);
+  const OperatorInfo& info = *operation_.info;
+  const KernelSettingsScope settings_of_then(
+      settings_, {.switches = info.switches, .products = info.products, .default_type = operation_.reads_default_type});
   const c10::AutoGradMode grad_mode(operation_.grad_mode);
   std::optional<GeneratorRestorer> restorer;
   if (generator_.state.defined()) restorer.emplace(generator_);
-  if (!has_statistics_ || !repeat_batch_norm(stack_, statistics_[0], statistics_[1])) {
-    operation_.info->handle.callBoxed(stack_);
-  }
+  if (!has_statistics_ || !repeat_batch_norm(stack_, statistics_[0], statistics_[1])) call_kernel();
   if (restorer && !restorer->has_drawn_the_same()) {
     raise(Error("[replay] " + operation_.info->name +
                 " drew other random numbers than in the forward pass: another thread used the same generator "
                 "meanwhile, or the operator does not repeat; give threads generators of their own"));
   }
+}
+
+/// The one that was recorded, whatever has been registered since.
+void OperatorCall::call_kernel() {
+  const OperatorInfo& info = *operation_.info;
+  const Recorder* const recorder = Recorder::current();
+  const auto inner_calls = [&] { return recorder == nullptr ? 0 : recorder->inner_calls_that_run_once(); };
+  const uint64_t before = inner_calls();
+  if (info.is_current()) {
+    info.handle.callBoxed(stack_);
+  } else if (!info.registered || !is_dense_on_cpu(stack_) || !info.kernels.call_cpu(info.handle, stack_)) {
+    refuse_replaced(info);
+  }
+  if (inner_calls() != before && !info.is_declared_repeatable()) refuse_replaced(info);
 }
 
 /// Mean and inverse deviation of a batch normalization in training, if it still has them.

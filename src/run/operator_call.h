@@ -38,6 +38,7 @@ class OperatorCall {
  private:
   void build_stack(const Tape& tape, HeldStorages& held);
   bool find_statistics(Tape& tape);
+  void call_kernel();
 
   Operation operation_;
   torch::jit::Stack stack_;

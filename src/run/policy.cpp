@@ -1,6 +1,7 @@
 #include <remat/policy.h>
 
 #include <remat/error.h>
+#include <remat/memory.h>
 
 #include "record/policy_rules.h"
 #include "record/tapes.h"
@@ -32,8 +33,21 @@ Policy Policy::keep_operators(std::vector<std::string> names) {
   return Policy(std::make_shared<const Rules>(Rules{Rules::Kind::kKeepOperators, std::move(names)}));
 }
 
+namespace {
+
+/// So that memory which is freed and made anew is known by its number, as that of parameters that FSDP2 shards.
+void start_accounting_where_possible() {
+  try {
+    memory::start_accounting();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): another library's allocator stays, as without a scope
+  }
+}
+
+}  // namespace
+
 PolicyTape::PolicyTape() {
   if (Recorder::current() == nullptr) {  // no session: a tape of the scope's own
+    start_accounting_where_possible();
     install_saved_tensors();
     install_variable_hooks();
     check_batch_norm();

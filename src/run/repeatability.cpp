@@ -24,8 +24,15 @@ std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
 std::string why_lost(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
   if (tape.values.emptied(id) || value.loss == Loss::kEmptied) {
-    return "was emptied after the forward pass read it (its storage was resized or given other memory), and does not "
-           "have the same contents now; fill it again before backward, or empty it after backward";
+    const std::string emptied =
+        "was emptied after the forward pass read it (its storage was resized or given other memory), and does not have "
+        "the same contents now; fill it again before backward, or empty it after backward";
+    // Of older memory nobody is told when it ends, so its contents cannot be compared.
+    return value.last_contents != nullptr || value.allocation.serial != 0
+               ? emptied
+               : emptied +
+                     ", or call remat.memory.start_accounting() before the first forward pass: the memory is older "
+                     "than remat's accounts";
   }
   if (value.loss == Loss::kWrittenUnseen) {
     return "was modified in place after the forward pass read it, in a way that remat does not see (on another "
@@ -104,6 +111,13 @@ void refuse_distrusted(const OperatorInfo& info) {
                                             : "it was declared not repeatable after this call";
   raise(Error("[replay] " + info.name + " cannot be repeated: " + why +
               "; run the step again, now its results are held"));
+}
+
+void refuse_replaced(const OperatorInfo& info) {
+  raise(
+      Error("[replay] " + info.name +
+            " cannot be repeated: since the forward pass ran it, a kernel of it, or of an operator that it calls, was "
+            "registered or removed; do that between two steps"));
 }
 
 }  // namespace remat

@@ -22,4 +22,7 @@ void check_threads(const Tape& tape, const Operation& operation, const KernelSet
 /// The operator was found, or declared, not repeatable after it was recorded.
 [[noreturn]] void refuse_distrusted(const OperatorInfo& info);
 
+/// Its kernels are others than those that were recorded, which cannot be called any more. Without a lock.
+[[noreturn]] void refuse_replaced(const OperatorInfo& info);
+
 }  // namespace remat

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import pytest
 import torch
 import torch.distributed as dist
+from compare import same_bits
 from processes import run_on_processes
 from scopes import loss_of
 from sharding import (
@@ -106,3 +108,41 @@ def test_two_processes(tmp_path, row):
 @pytest.mark.parametrize("row", ["reshard to two", "hybrid"])
 def test_four_processes(tmp_path, row):
     run_on_processes(functools.partial(compare, row), tmp_path, 4)
+
+
+def train_without_session(how):
+    """In a process that has had no session: nothing has started remat's accounts but what `how` does."""
+    from torch.distributed import fsdp
+
+    model = blocks_to_shard()
+    policy = fsdp.MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=True
+    )
+    if how == "enable":
+        remat.enable(model, blocks=list(model))
+    for block in model:
+        fsdp.fully_shard(block, mp_policy=policy)
+    fsdp.fully_shard(model, mp_policy=policy)
+    if how == "enable when sharded":
+        remat.enable(model, blocks=list(model))
+    torch.manual_seed(5)
+    results = []
+    for _ in range(STEPS):
+        model.zero_grad()
+        with remat.policy() if how == "policy" else contextlib.nullcontext():
+            loss = loss_of(model(torch.randn(BATCH, WIDTH)))
+        loss.backward()
+        results += [loss.detach(), *(p.grad.to_local() for p in model.parameters())]
+    return results
+
+
+def compare_without_session(how, rank):
+    assert not remat.accounting.counts()
+    ours = train_without_session(how)
+    plain = train_without_session("none")
+    assert all(same_bits(a, b) for a, b in zip(plain, ours, strict=True))
+
+
+@pytest.mark.parametrize("how", ["enable", "enable when sharded", "policy"])
+def test_casts_without_a_session(tmp_path, how):
+    run_on_processes(functools.partial(compare_without_session, how), tmp_path)

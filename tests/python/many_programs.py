@@ -36,6 +36,9 @@ PYTHON = {
     "doors": "Python: writes by NumPy, DLPack, `apply_`, `map_`",
     "pointers": "Python: writes by pointers and threads, `verify`",
     "emptied": "Python: parameters emptied and filled, as FSDP2 does",
+    "settings": "Python: settings changed, inherited and watched",
+    "kernels": "Python: kernels registered and removed",
+    "modes": "Python: modes around backward",
     "collectives": "Python: collectives",
     "forks": "Python: forks between and inside steps",
     "loops": "Python: wrapped models whose results get no backward",
@@ -77,6 +80,7 @@ def python(kind: str, seeds: range) -> list[int]:
     import processes
     import random_loops
     import random_programs
+    import random_surroundings  # noqa: F401
     import torch
 
     torch.set_num_threads(1)

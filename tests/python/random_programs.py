@@ -47,7 +47,11 @@ class Machine:
         self.weights = [nn.Parameter(self.fresh() * 0.3) for _ in range(3)]
         self.inputs = [self.fresh() for _ in range(2)]
         self.pool = [*self.inputs, self.inputs[0] @ self.weights[0]]
-        self.refills: list[Callable[[], None]] = []
+        self.refills: list[Callable[[], object]] = []  # before backward
+        self.modes: list[Callable[[], AbstractContextManager[Any]]] = []  # around backward
+        self.observations: list[Callable[[], object]] = []  # after backward, of what must be as in plain
+        self.closing: list[Callable[[], object]] = []  # at the end, whatever happened
+        self.calls = 0  # of a user's functions
         self.listing: list[str] = []
 
     def fresh(self) -> torch.Tensor:
@@ -62,6 +66,17 @@ class Machine:
         for fill in self.refills:
             fill()
         self.refills.clear()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        with contextlib.ExitStack() as modes:
+            for mode in self.modes:
+                modes.enter_context(mode())
+            loss.backward()
+
+    def close(self) -> None:
+        for undo in reversed(self.closing):
+            undo()
+        self.closing.clear()
 
     def forward(self, length: int) -> torch.Tensor:
         own = INSTRUCTIONS.get(self.kind, [])
@@ -305,13 +320,18 @@ def run(
     for _ in range(steps):
         machine = Machine(kind, seed)
         torch.manual_seed(seed)
-        with scope():
-            loss = machine.forward(machine.choices.randrange(4, 20))
-            machine.refill()
-            machine.pool.clear()
-            loss.backward()
+        try:
+            with scope():
+                loss = machine.forward(machine.choices.randrange(4, 20))
+                machine.refill()
+                machine.pool.clear()
+                machine.backward(loss)
+            observed = [observe() for observe in machine.observations]
+        finally:
+            machine.close()
     state = [p.grad for p in machine.weights] + [p.detach() for p in machine.weights] + machine.inputs
-    return [loss.detach(), *state, torch.get_rng_state()]
+    seen = torch.frombuffer(bytearray(repr([machine.calls, *observed]).encode()), dtype=torch.uint8)
+    return [loss.detach(), *state, torch.get_rng_state(), seen]
 
 
 @contextlib.contextmanager
@@ -375,6 +395,7 @@ def check(kind: str, seed: int, counts: dict[str, int], budgets: bool = True) ->
             machine = Machine(kind, seed)
             with contextlib.suppress(Exception):
                 machine.forward(machine.choices.randrange(4, 20))
+            machine.close()
             return what + f"tensors {different} of {len(plain)} differ; " + ", ".join(machine.listing)
         counts["same"] = counts.get("same", 0) + 1
     if _C.is_recording():

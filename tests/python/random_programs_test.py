@@ -7,6 +7,7 @@ import time
 from functools import partial
 
 import pytest
+import random_surroundings  # noqa: F401
 import torch
 import torch.distributed as dist
 from children import in_child
@@ -31,7 +32,7 @@ def assert_no_problem(check_one, usual):
     assert not problems, f"{len(problems)} programs fail, the first: {problems[0]}; {counts}"
 
 
-@pytest.mark.parametrize("kind", ["ordinary", "doors", "pointers", "emptied"])
+@pytest.mark.parametrize("kind", ["ordinary", "doors", "pointers", "emptied", "settings", "kernels", "modes"])
 def test_same_bits_or_an_error_where_the_kind_allows_one(kind):
     assert_no_problem(partial(check, kind), 40)
 

@@ -1,0 +1,92 @@
+#include "record/operator_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+/// Reads an operator's dispatch table, which has no public way in: typed handles are the dispatcher's friends.
+template <>
+class c10::TypedOperatorHandle<remat::OperatorKernels> {
+ public:
+  /// REQUIRES that there is a kernel for `key`.
+  static const c10::KernelFunction& kernel(const c10::OperatorHandle& handle, c10::DispatchKey key) {
+    return handle.operatorDef_->op.lookup(c10::DispatchKeySet(key));
+  }
+};
+
+namespace remat {
+namespace {
+
+using DispatchTable = c10::TypedOperatorHandle<OperatorKernels>;
+
+constexpr std::array<c10::DispatchKey, 4> kKeys = {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
+                                                   c10::DispatchKey::CPU, c10::DispatchKey::CUDA};
+
+/// How the names of keys begin at which results are computed: not those of tracing, modes and the meta device.
+constexpr std::array<std::string_view, 7> kComputing = {"Autograd", "CPU",       "CUDA",  "Composite",
+                                                        "Sparse",   "Quantized", "Mkldnn"};
+
+/// A line of OperatorHandle::dumpState(), as "CPU: registered at a/file.cpp:12 :: (Tensor _0) -> Tensor _0 [ boxed ]".
+struct Registration {
+  explicit Registration(std::string_view line) : line_(line) {}
+
+  /// Is it of a kernel that is called, and computes what the caller is given?
+  bool computes() const {
+    const size_t end = line_.find(": registered at ");
+    if (end == std::string_view::npos || line_.find(" [ boxed") == std::string_view::npos) return false;
+    const std::string_view key = line_.substr(0, end);
+    if (key.find("(inactive)") != std::string_view::npos) return false;
+    return std::ranges::any_of(kComputing, [&](std::string_view begin) { return key.starts_with(begin); });
+  }
+  bool of_autograd() const { return line_.starts_with("Autograd"); }
+  bool of_pytorch() const {
+    return line_.find("aten/src/ATen/") != std::string_view::npos ||
+           line_.find("torch/csrc/") != std::string_view::npos;
+  }
+  bool has_signature() const { return !line_.ends_with(":: (none) [ boxed ]"); }
+
+ private:
+  std::string_view line_;
+};
+
+}  // namespace
+
+OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
+  static_assert(sizeof(c10::KernelFunction) >= kKernelBytes);
+  // There always is one for AutogradCPU: a fallback, at least. From its place in the table follow the others'.
+  const auto index = [](c10::DispatchKey key) {
+    return c10::DispatchKeySet(key).getDispatchTableIndexForDispatchKeySet();
+  };
+  const c10::KernelFunction* const first = &DispatchTable::kernel(handle, kKeys[0]) - index(kKeys[0]);
+  for (size_t i = 0; i < kKeys.size(); ++i) {
+    entries_[i].place = first + index(kKeys[i]);
+    std::memcpy(entries_[i].kernel.data(), static_cast<const void*>(entries_[i].place), kKernelBytes);
+  }
+  std::istringstream lines(handle.dumpState());
+  for (std::string line; std::getline(lines, line);) {
+    const Registration kernel(line);
+    if (!kernel.computes()) continue;
+    opaque_ = opaque_ || !kernel.has_signature();
+    (kernel.of_autograd() ? own_autograd_ : own_) |= !kernel.of_pytorch();
+  }
+  if (!own_ && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    cpu_ = DispatchTable::kernel(handle, c10::DispatchKey::CPU);
+  }
+}
+
+bool OperatorKernels::are_in_force() const {
+  for (const Entry& entry : entries_) {
+    if (std::memcmp(entry.kernel.data(), static_cast<const void*>(entry.place), kKernelBytes) != 0) return false;
+  }
+  return true;
+}
+
+bool OperatorKernels::call_cpu(const c10::OperatorHandle& handle, torch::jit::Stack& stack) const {
+  if (!cpu_) return false;
+  cpu_->callBoxed(handle, c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  return true;
+}
+
+}  // namespace remat

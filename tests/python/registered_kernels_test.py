@@ -1,0 +1,156 @@
+"""Kernels that are registered over PyTorch's operators, or removed, after remat has seen the operators."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from scopes import Dropping, assert_exact_when_dropped, loss_of
+from torch import nn
+
+import remat
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*previously registered kernel")
+calls = []
+
+
+@contextlib.contextmanager
+def python_silu(name="silu", key="CPU"):
+    """In its place a Python function that gives something else with every call."""
+
+    def silu(x):
+        calls.append(name)
+        return x * torch.reciprocal(1 + torch.exp(-x)) * (1 + 0.01 * len(calls))
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl(name, silu, key, allow_override=True)
+        yield
+
+
+def layers(count=5):
+    return nn.ModuleList(nn.Linear(48, 48) for _ in range(count))
+
+
+def forward(model, activation=nn.functional.silu):
+    x = torch.randn(48, 48)
+    for layer in model:
+        x = torch.tanh(activation(layer(x)))
+    return x
+
+
+def test_a_kernel_registered_between_two_steps_runs_once():
+    scope, model = Dropping(), layers()
+
+    def step(ours):
+        torch.manual_seed(0)
+        model.zero_grad()
+        with scope() if ours else contextlib.nullcontext():
+            loss = loss_of(forward(model))
+            loss.backward()
+        return [loss.detach(), *(p.grad for p in model.parameters())]
+
+    step(ours=True)
+    with python_silu():
+        calls.clear()
+        ours = step(ours=True)
+        assert len(calls) == len(model)
+        calls.clear()
+        plain = step(ours=False)
+    assert all(map(torch.equal, plain, ours))
+    dropped = scope.dropped
+    assert all(map(torch.equal, step(ours=False), step(ours=True)))
+    assert scope.dropped - dropped > len(model), "the operator's own kernel is repeated again"
+
+
+@pytest.mark.parametrize("when", ["for some layers", "from the middle to backward", "before backward", "in backward"])
+def test_a_kernel_registered_within_a_step(when):
+    def program(model):
+        calls.clear()
+        with contextlib.ExitStack() as kernels:
+            x = forward(model[:2])
+            if when == "for some layers":
+                with python_silu():
+                    x = forward(model[2:]) * x
+            else:
+                if when == "from the middle to backward":
+                    kernels.enter_context(python_silu())
+                x = forward(model[2:]) * x
+                if when == "before backward":
+                    kernels.enter_context(python_silu())
+            if when == "in backward":
+                x.register_hook(lambda g: kernels.enter_context(python_silu()) and None)
+            loss = loss_of(x)
+            loss.backward()
+        return loss.detach(), torch.tensor(len(calls))
+
+    assert_exact_when_dropped(layers(), program)
+
+
+@contextlib.contextmanager
+def python_elu():
+    """celu() calls elu() from its kernel."""
+
+    def elu(x, alpha=1, scale=1, input_scale=1):
+        calls.append("elu")
+        return torch.where(x > 0, x, torch.expm1(x * input_scale) * alpha) * scale * (1 + 0.01 * len(calls))
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("elu", elu, "CPU", allow_override=True)
+        yield
+
+
+def test_a_kernel_that_another_operator_calls_runs_once():
+    def program(model):
+        calls.clear()
+        with python_elu():
+            x = forward(model, lambda x: nn.functional.celu(x).sin())
+        loss = loss_of(x)
+        loss.backward()
+        assert len(calls) == len(model)
+        return loss.detach()
+
+    assert_exact_when_dropped(layers(), program)
+
+
+def test_a_replay_that_would_call_a_function_registered_since_is_refused():
+    with pytest.raises(remat.Error, match=r"aten::celu cannot be repeated: .* an operator that it calls"), Dropping()():
+        loss = loss_of(forward(layers(), lambda x: nn.functional.celu(x).sin()))
+        with python_elu():
+            loss.backward()
+
+
+def test_an_operator_that_was_removed_within_a_step_is_refused():
+    def step():
+        with torch.library._scoped_library("remat_removed", "DEF") as library:
+            library.define("twice(Tensor x) -> Tensor")
+            library.impl("twice", lambda x: x * 2, "CPU")
+            remat.repeatable("remat_removed::twice")
+            x = torch.randn(32, 32, requires_grad=True)
+            with torch.no_grad():
+                factor = torch.ops.remat_removed.twice(x)
+            loss = (x * factor.sin()).sum()
+            del factor
+        loss.backward()
+        return x.grad
+
+    step()
+    with pytest.raises(remat.Error, match=r"remat_removed::twice cannot be repeated: .* registered or removed"), Dropping()():
+        step()
+
+
+def test_an_operator_defined_anew_is_another_operator():
+    """As by a cell of a notebook that is run again."""
+    for factor in (2.0, 3.0, 4.0):
+        with torch.library._scoped_library("remat_anew", "DEF") as library:
+            library.define("scaled(Tensor x) -> Tensor" if factor < 4 else "scaled(Tensor x, float by=4.0) -> Tensor")
+            library.impl("scaled", lambda x, by=factor: x * by, "CPU")
+
+            def program(model):
+                with torch.no_grad():
+                    scale = torch.ops.remat_anew.scaled(torch.randn(48, 48))  # noqa: B023
+                loss = loss_of(forward(model) * scale.sin() * scale)
+                loss.backward()
+                return loss.detach(), scale
+
+            assert_exact_when_dropped(layers(), program)
