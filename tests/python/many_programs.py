@@ -78,6 +78,7 @@ def fuzz(test: str, shard: int, programs: int, build: Path) -> list[int]:
 def python(kind: str, seeds: range) -> list[int]:
     """The same of some programs in Python, whose values and operators nobody counts."""
     import processes
+    import random_collectives  # noqa: F401
     import random_loops
     import random_programs
     import random_surroundings  # noqa: F401

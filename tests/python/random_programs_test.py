@@ -7,6 +7,7 @@ import time
 from functools import partial
 
 import pytest
+import random_collectives  # noqa: F401
 import random_surroundings  # noqa: F401
 import torch
 import torch.distributed as dist

@@ -94,6 +94,34 @@ TEST(OwnKernels, OfAnOperatorOfPyTorch) {
   expect_dropped_and_exact(layers([](const at::Tensor& x) { return at::hardsigmoid(x); }));
 }
 
+TEST(OwnKernels, RegisteredAfterTheOperatorWasSeen) {
+  const auto program = layers([](const at::Tensor& x) { return at::hardswish(x); });
+  expect_dropped_and_exact(program);
+  {
+    torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+    library.impl("hardswish", [](const at::Tensor& x) -> at::Tensor { return x.clamp(-1, 2) * 0.5; });
+    expect_dropped_and_exact(program);
+  }
+  expect_dropped_and_exact(program);
+}
+
+TEST(OwnKernels, RegisteredBetweenForwardAndBackwardAreNotThoseOfReplays) {
+  expect_dropped_and_exact([] {
+    Outcome outcome;
+    const auto w = torch::randn({32, 32}).div_(4).requires_grad_();
+    auto h = torch::randn({32, 32});
+    for (int i = 0; i < 4; ++i) h = at::hardswish(h.mm(w)).tanh();
+    auto loss = h.sum();
+    h = at::Tensor();
+    torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+    library.impl("hardswish", [](const at::Tensor& x) -> at::Tensor { return x.clamp(-1, 2) * 0.5; });
+    loss.backward();
+    outcome.add("loss", loss);
+    outcome.add("gradient", w.grad());
+    return outcome;
+  });
+}
+
 TEST(OwnKernels, MayDifferentiate) {
   expect_exact(layers([](const at::Tensor& x) { return call_own("differentiates", x.detach()) * x; }));
 }
