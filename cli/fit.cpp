@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdio>
+#include <set>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
@@ -28,9 +30,12 @@ void run_fit(const FitSettings& settings) {
               format_bytes(budget).c_str());
   const auto begin = std::chrono::steady_clock::now();
   ZooSteps steps(settings, budget);
+  std::set<std::tuple<int64_t, FitMode, bool>> told;
   const auto run = [&](int64_t size, FitMode mode) {
     std::fflush(stdout);
     FitTrial trial = steps.run(size, mode);
+    // Sizes whose times are compared are run again and again.
+    if (!told.insert({size, mode, trial.fits}).second) return trial;
     std::printf("  %s %lld, %s: %s\n", settings.along.c_str(), static_cast<long long>(size), name_of(mode),
                 trial.fits ? format_bytes(trial.peak_bytes).c_str() : "does not fit");
     return trial;

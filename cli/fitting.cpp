@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <torch/torch.h>
 
@@ -12,13 +13,13 @@
 #include <remat/session.h>
 
 #include "cli/options.h"
+#include "plan/rounds.h"
 #include "zoo/task.h"
 
 namespace remat::cli {
 namespace {
 
 constexpr int64_t kMostTimes = 256;  ///< the usual size
-constexpr int kSteps = 2;            ///< under remat: without a plan, with one
 
 zoo::TaskInfo info_of(const std::string& name) {
   const auto tasks = zoo::list_tasks();
@@ -130,21 +131,25 @@ FitTrial ZooSteps::run(int64_t size, FitMode mode) {
   const zoo::Task task = impl_->task(size);
   if (mode == FitMode::kPlain) {
     memory::reset_peak();
-    const auto begin = std::chrono::steady_clock::now();
-    step_of(task);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return {true, memory::peak(), seconds, {}};
+    auto seconds = time_round([&] {
+      const auto begin = std::chrono::steady_clock::now();
+      step_of(task);
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    });
+    return {true, memory::peak(), seconds.back(), {}, std::move(seconds)};
   }
   Session session({.budget = Budget::bytes(impl_->budget_bytes), .name = "remat fit"});
   FitTrial trial{.fits = true};
+  const auto run_step = [&] {
+    auto step = session.step();
+    step_of(task);
+    const StepReport& report = step.end();
+    trial.peak_bytes = std::max(trial.peak_bytes, report.peak_bytes);
+    return trial.seconds = report.step_seconds - report.planning_seconds;
+  };
   try {
-    for (int i = 0; i < (mode == FitMode::kRecord ? 1 : kSteps); ++i) {
-      auto step = session.step();
-      step_of(task);
-      const StepReport& report = step.end();
-      trial.peak_bytes = std::max(trial.peak_bytes, report.peak_bytes);
-      trial.seconds = report.step_seconds - report.planning_seconds;
-    }
+    run_step();  // without a plan
+    if (mode == FitMode::kRemat) trial.step_seconds = time_round(run_step);
   } catch (const BudgetError& error) {
     return {false, error.needed_bytes(), 0, {}};
   }

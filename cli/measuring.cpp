@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
-#include <vector>
 
 #include <ATen/Parallel.h>
 #include <torch/torch.h>
@@ -12,6 +10,7 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
+#include "plan/rounds.h"
 #include "zoo/task.h"
 
 namespace remat::cli {
@@ -27,13 +26,6 @@ zoo::Task task_of(const SweepSettings& settings, int64_t depth) {
                                                    .width = settings.width});
   for (auto& parameter : task.model->parameters()) parameter.mutable_grad() = at::zeros_like(parameter);
   return task;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  if (values.size() % 2 == 1) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
 }
 
 }  // namespace
@@ -76,20 +68,22 @@ Measurement SweptModel::measure(const Plan& plan, int64_t rounds) {
   Session session({.planner = "online", .name = "remat sweep", .plan = plan});
   for (int i = 0; i < 2; ++i) impl_->step(&session);  // the first is written down, to know the step by
   Measurement measured{.rounds = rounds};
-  std::vector<double> seconds, plain_seconds, ratios;
+  RoundTimes times, plain_times;
   for (int64_t round = 0; round < rounds; ++round) {
     memory::reset_peak();
-    plain_seconds.push_back(impl_->step(nullptr));
+    plain_times.add_round(time_round([&] { return impl_->step(nullptr); }));
     measured.plain_peak_bytes = std::max(measured.plain_peak_bytes, memory::peak());
-    seconds.push_back(impl_->step(&session));
-    const StepReport& report = session.report();
-    measured.peak_bytes = std::max(measured.peak_bytes, report.peak_bytes);
-    if (report.decided_by != "plan given") measured.not_followed = report.decision_reason;
-    ratios.push_back(seconds.back() / plain_seconds.back());
+    times.add_round(time_round([&] {
+      const double seconds = impl_->step(&session);
+      const StepReport& report = session.report();
+      measured.peak_bytes = std::max(measured.peak_bytes, report.peak_bytes);
+      if (report.decided_by != "plan given") measured.not_followed = report.decision_reason;
+      return seconds;
+    }));
   }
-  measured.seconds = median(std::move(seconds));
-  measured.plain_seconds = median(std::move(plain_seconds));
-  measured.times_plain = median(std::move(ratios));
+  measured.seconds = times.least();
+  measured.plain_seconds = plain_times.least();
+  measured.times_plain = ratio_of(times, plain_times);
   return measured;
 }
 

@@ -24,8 +24,9 @@ class SweptModel {
   const Graph& graph() const;
   int64_t batch() const;  ///< examples per step
 
-  /// A step that writes down what it does, one that follows the plan and is not counted, then `rounds` pairs of a plain
-  /// step and a planned one. No limit holds: the plan alone decides what its steps take.
+  /// A step that writes down what it does, one that follows the plan and is not counted, then `rounds` of plain steps
+  /// and of planned ones in turn, several each where they are short. No limit holds: the plan alone decides what its
+  /// steps take.
   Measurement measure(const Plan& plan, int64_t rounds);
 
  private:

@@ -73,11 +73,15 @@ void print_summary(const Run& run) {
     table.add({"planned peak", format_bytes(expected.peak_bytes)});
     if (run.plan->budget_bytes > 0) table.add({"budget", format_bytes(run.plan->budget_bytes)});
     const auto extra = plain.extra_percent(expected.seconds);
-    table.add({"extra time", format_seconds(expected.seconds), extra ? format_number(*extra, 1) + "%" : ""});
+    table.add({"planned extra time", format_seconds(expected.seconds), extra ? format_number(*extra, 1) + "%" : ""});
   }
   if (run.report) {
     table.add({"measured peak", format_bytes(run.report->peak_bytes),
                run.report->completed ? "" : "the step did not complete"});
+    if (run.report->completed) {
+      table.add({"measured extra time", format_seconds(run.report->recompute_seconds),
+                 format_number(run.report->cost_percent(), 1) + "%"});
+    }
   }
   std::fputs(table.to_string().c_str(), stdout);
 }

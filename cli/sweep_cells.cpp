@@ -13,6 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// In % of plain's step: a figure is told where it may vary by this, or by as much as it is itself.
+constexpr double kSmallRange = 20;
+
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// A plan of these actions, for a budget of just what it takes.
@@ -51,6 +54,11 @@ std::vector<Attempt> plan_together(const Graph& graph, const std::vector<int64_t
 }
 
 }  // namespace
+
+std::optional<double> Measurement::extra_percent() const {
+  const double told = 100 * (times_plain.told - 1), range = most_extra_percent() - least_extra_percent();
+  return range <= std::max(kSmallRange, std::abs(told)) ? std::optional(told) : std::nullopt;
+}
 
 std::exception_ptr measure_cell(SweepCell& cell, const std::function<Measurement(const Plan&)>& measure) {
   try {

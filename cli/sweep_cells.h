@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/planning.h"
+#include "plan/rounds.h"
 
 namespace remat::cli {
 
@@ -17,12 +18,15 @@ namespace remat::cli {
 struct Measurement {
   int64_t rounds = 0;
   int64_t peak_bytes = 0, plain_peak_bytes = 0;  ///< the largest, baseline included
-  double seconds = 0, plain_seconds = 0;         ///< medians
-  double times_plain = 0;                        ///< the median of the ratios of the pairs
+  double seconds = 0, plain_seconds = 0;         ///< the least of all rounds
+  TimesRatio times_plain = {};                   ///< the first of these by the other, and what it may be
   std::string not_followed = {};                 ///< why the steps did not follow the plan; empty where they did
 
-  /// Of plain's time.
-  double extra_percent() const { return 100 * (times_plain - 1); }
+  /// Of plain's time; nothing where times vary too much to tell.
+  std::optional<double> extra_percent() const;
+  /// What it may be, as far as times vary.
+  double least_extra_percent() const { return 100 * (times_plain.least - 1); }
+  double most_extra_percent() const { return 100 * (times_plain.most - 1); }
 };
 
 /// One plan, or why there is none.

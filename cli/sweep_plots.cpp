@@ -115,9 +115,11 @@ double mebibytes(const SweepCell& cell, const PlainStep& plain, bool measured) {
 }
 
 /// Of what was measured, how much longer than plain in the same minutes: the machine may have been busier by then.
-double milliseconds(const SweepCell& cell, const PlainStep& plain, bool measured) {
-  return 1e3 *
-         (measured ? plain.seconds * cell.measured->times_plain : plain.seconds + cell.attempt.plan->predicted_seconds);
+/// Nothing where times vary too much to tell.
+std::optional<double> milliseconds(const SweepCell& cell, const PlainStep& plain, bool measured) {
+  if (!measured) return 1e3 * (plain.seconds + cell.attempt.plan->predicted_seconds);
+  const auto extra = cell.measured->extra_percent();
+  return extra ? std::optional(1e3 * plain.seconds * (1 + *extra / 100)) : std::nullopt;
 }
 
 }  // namespace

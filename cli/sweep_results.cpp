@@ -16,7 +16,9 @@ json measured_json(const Measurement& measured, const PlainStep& plain) {
           {"plain_peak_bytes", measured.plain_peak_bytes},
           {"seconds", measured.seconds},
           {"plain_seconds", measured.plain_seconds},
-          {"extra_percent", measured.extra_percent()},
+          {"extra_percent", or_null(measured.extra_percent())},
+          {"least_extra_percent", measured.least_extra_percent()},
+          {"most_extra_percent", measured.most_extra_percent()},
           {"followed", measured.not_followed.empty()},
           {"not_followed", measured.not_followed}};
 }

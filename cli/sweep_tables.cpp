@@ -10,6 +10,7 @@ namespace remat::cli {
 namespace {
 
 constexpr size_t kValuesShown = 8;
+constexpr const char* kVaries = "; ? where times vary too much to tell";
 
 std::string percent(std::optional<double> value) { return value ? format_number(*value, 1) : "-"; }
 
@@ -18,9 +19,11 @@ std::optional<double> predicted_percent(const SweepCell& cell, const PlainStep& 
   return plain.extra_percent(cell.attempt.plan->predicted_seconds);
 }
 
-std::optional<double> measured_percent(const SweepCell& cell) {
-  if (!cell.measured) return std::nullopt;
-  return cell.measured->extra_percent();
+/// "?" where times vary too much to tell.
+std::string measured_percent(const SweepCell& cell) {
+  if (!cell.measured) return "-";
+  const auto extra = cell.measured->extra_percent();
+  return extra ? percent(extra) : "?";
 }
 
 /// "12.3 MiB", "10.1 %" of an activation peak, as two cells.
@@ -36,7 +39,7 @@ void add_figures(std::vector<std::string>& row, const SweepCell& cell, const Pla
   row.push_back(percent(predicted_percent(cell, plain)));
   if (!measured) return;
   add_peak(row, cell.measured ? std::optional(cell.measured->peak_bytes) : std::nullopt, plain);
-  row.push_back(percent(measured_percent(cell)));
+  row.push_back(measured_percent(cell));
 }
 
 std::vector<std::string> figure_names(bool measured) {
@@ -56,7 +59,7 @@ std::string matrix(const std::vector<SweepCell>& cells, const Figure& figure) {
   table.add(head);
   for (size_t i = 0; i < cells.size(); i += head.size() - 1) {
     std::vector<std::string> row = {cells[i].name};
-    for (size_t j = i; j < std::min(cells.size(), i + head.size() - 1); ++j) row.push_back(percent(figure(cells[j])));
+    for (size_t j = i; j < std::min(cells.size(), i + head.size() - 1); ++j) row.push_back(figure(cells[j]));
     table.add(std::move(row));
   }
   return table.to_string();
@@ -76,8 +79,7 @@ std::string published_text(const SweepResults& results) {
     text += "here:      " + cell.budget + " of the activations alone, which is " +
             format_number(100 * peak / static_cast<double>(plain.peak_bytes), 1) +
             "% of all memory, weights and gradients included, for " + percent(predicted_percent(cell, plain)) +
-            "% more time, predicted" + (cell.measured ? "; " + percent(measured_percent(cell)) + "%, measured" : "") +
-            "\n";
+            "% more time, predicted" + (cell.measured ? "; " + measured_percent(cell) + "%, measured" : "") + "\n";
   }
   return text;
 }
@@ -128,15 +130,16 @@ std::string step_text(const SweepResults& results) {
 std::string budgets_text(const SweepResults& results) {
   if (results.budgets.empty()) return "";
   const PlainStep& plain = results.step->plain;
-  std::string text = "planners and budgets: predicted extra time, % of the step; - where a planner has no plan\n" +
-                     matrix(results.budgets, [&](const SweepCell& cell) { return predicted_percent(cell, plain); });
+  std::string text =
+      "planners and budgets: predicted extra time, % of the step; - where a planner has no plan\n" +
+      matrix(results.budgets, [&](const SweepCell& cell) { return percent(predicted_percent(cell, plain)); });
   const bool measured =
       std::ranges::any_of(results.budgets, [](const auto& cell) { return cell.measured.has_value(); });
   if (measured) {
-    text += "\nmeasured extra time, % of plain's step\n" +
+    text += std::string("\nmeasured extra time, % of plain's step") + kVaries + "\n" +
             matrix(results.budgets, [](const SweepCell& cell) { return measured_percent(cell); }) +
             "\nmeasured activation peak, % of plain's\n" + matrix(results.budgets, [&](const SweepCell& cell) {
-              return cell.measured ? plain.activation_percent(cell.measured->peak_bytes) : std::nullopt;
+              return percent(cell.measured ? plain.activation_percent(cell.measured->peak_bytes) : std::nullopt);
             });
   }
   const std::string published = published_text(results);
@@ -163,8 +166,9 @@ std::string checkpoints_text(const SweepResults& results) {
   const auto& best = *std::ranges::min_element(
       rows, {}, [](const CheckpointRow& row) { return row.cell.attempt.plan->predicted_peak_bytes; });
   std::string text =
-      "evenly spaced checkpoints: activation peak, and extra time in % of the step; auto in the same memory\n" +
-      table.to_string() + "of these, " + checkpoints_name(best.places.size()) +
+      std::string(
+          "evenly spaced checkpoints: activation peak, and extra time in % of the step; auto in the same memory") +
+      (measured ? kVaries : "") + "\n" + table.to_string() + "of these, " + checkpoints_name(best.places.size()) +
       (best.places.size() == 1 ? " takes" : " take") +
       " the fewest bytes: " + percent(plain.activation_percent(best.cell.attempt.plan->predicted_peak_bytes)) +
       "% of plain's for " + percent(predicted_percent(best.cell, plain)) + "% more time";
@@ -194,8 +198,8 @@ std::string depths_text(const SweepResults& results) {
     }
   }
   std::string text =
-      "depths: activation peak, and extra time in % of the step; auto in the memory of the checkpoints\n" +
-      table.to_string();
+      std::string("depths: activation peak, and extra time in % of the step; auto in the memory of the checkpoints") +
+      (measured ? kVaries : "") + "\n" + table.to_string();
   for (const char* name : {kStoreAll, kCheckpoints, kRecomputeAll}) {
     if (const auto exponent = growth(bytes[name])) {
       text += std::string(name) + ": the activation peak grows as depth^" + format_number(*exponent, 2) + "\n";
@@ -213,7 +217,11 @@ std::string measured_text(const SweepCell& cell, const PlainStep& plain, const s
   if (!cell.measured) return "  " + where + ": could not be measured: " + cell.refused + "\n";
   std::string text = "  " + where + ": predicted " + format_bytes(plan.predicted_peak_bytes) + ", extra time " +
                      percent(predicted_percent(cell, plain)) + "%; measured " +
-                     format_bytes(cell.measured->peak_bytes) + ", extra time " + percent(measured_percent(cell)) + "%";
+                     format_bytes(cell.measured->peak_bytes) + ", extra time ";
+  const auto range =
+      percent(cell.measured->least_extra_percent()) + " to " + percent(cell.measured->most_extra_percent()) + "%";
+  text += cell.measured->extra_percent() ? measured_percent(cell) + "% (" + range + ")"
+                                         : range + ": times vary too much to tell";
   if (!cell.measured->not_followed.empty()) text += " (not by the plan: " + cell.measured->not_followed + ")";
   return text + "\n";
 }

@@ -24,15 +24,19 @@ struct FitTrial {
   int64_t peak_bytes = 0;           ///< measured; 0 where none ended
   double seconds = 0;               ///< of the last step, without planning
   std::optional<Graph> graph = {};  ///< recorded; needed of kRecord where it fits, nothing in a plain run
+  /// Of steps one after another, without planning: several of a short one, since what else the machine does makes some
+  /// of them longer. Empty: `seconds` is all that is known.
+  std::vector<double> step_seconds = {};
 };
 
 enum class FitMode : uint8_t {
   kRecord,  ///< one step of a session with the budget: for its graph
-  kPlain,   ///< one step without remat; fit() asks for it only where a recorded one of this size shows that it fits
-  kRemat,   ///< several steps of a session with the budget: the first has no plan, the last one is timed
+  kPlain,   ///< steps without remat; fit() asks for them only where a recorded one of this size shows that they fit
+  kRemat,   ///< several steps of a session with the budget: the first has no plan, those after it are timed
 };
 
-/// Runs steps of a size. What it throws ends the search, but for what FitTrial has a place for.
+/// Runs steps of a size. What it throws ends the search, but for what FitTrial has a place for. Sizes whose times are
+/// compared are run several times, in turn.
 using FitSteps = std::function<FitTrial(int64_t size, FitMode mode)>;
 
 /// What fit() looks for, and under which budget.
@@ -56,8 +60,13 @@ struct FitOptions {
 struct FitPoint {
   int64_t size = 0;        ///< of the batch, or what else was asked for
   int64_t peak_bytes = 0;  ///< the most alive in a step, everything counted
-  double seconds = 0;      ///< of a step
+  double seconds = 0;      ///< of a step: the least of all that were timed
   bool measured = false;   ///< false where nothing but a prediction was asked for
+  /// The least in a usual round of steps: far more than `seconds` where the machine does other things beside.
+  double usual_seconds = 0;
+  /// How much less of the size than plain's largest is handled in a second, in percent, as far as times vary: at least
+  /// and at most; negative where more. Of larger sizes than plain's that were measured; otherwise 0.
+  double least_loss_percent = 0, most_loss_percent = 0;
 
   /// Of the size, handled in a second.
   double per_second() const { return seconds > 0 ? static_cast<double>(size) / seconds : 0; }
@@ -69,12 +78,22 @@ struct FitSplit {
   int64_t steps = 1;              ///< accumulated
   bool plain = false;             ///< they fit without remat
   std::optional<Plan> plan = {};  ///< for step.size; nothing where plain, and where none is made ahead
+  bool clear = true;              ///< false where times vary too much to tell that no other measured split is faster
 
   /// Of all steps together.
   double seconds() const { return static_cast<double>(steps) * step.seconds; }
 };
 
-/// One run on the way to the answer.
+/// Whether sizes larger than plain's are worth their time.
+enum class FitVerdict : uint8_t {
+  kNone,        ///< nothing to compare: plain fits at none or as large a size; by halving
+  kWorthIt,     ///< Fit::largest is
+  kUpToASize,   ///< Fit::worthwhile is, larger ones are not
+  kNotWorthIt,  ///< none is
+  kCannotTell,  ///< times vary too much; Fit::worthwhile is the largest that surely is
+};
+
+/// One run on the way to the answer. Those that are timed are run again.
 struct FitRun {
   int64_t size = 0;                 ///< that was run
   FitMode mode = FitMode::kRecord;  ///< in which way
@@ -89,13 +108,14 @@ struct Fit {
   std::optional<FitPoint> plain;  ///< the largest that fits without remat; nothing where none does
   FitPoint largest;               ///< the largest that fits with it
   std::optional<FitPoint>
-      worthwhile;  ///< the largest at no more than most_loss_percent; nothing without `plain`, or by halving
-  std::optional<FitSplit> split;      ///< the fastest for the effective size; nothing where no split of it fits
-  int64_t predicted_plain = 0;        ///< what the small steps said, before anything was measured; 0: none fits
-  int64_t predicted_largest = 0;      ///< the same under remat
-  int64_t smallest_budget_bytes = 0;  ///< for the smallest size, as predicted
-  bool same_operators = true;         ///< the sizes ran the same operators: graphs were predicted, not only their peaks
-  std::vector<FitRun> runs;           ///< in their order
+      worthwhile;  ///< the largest surely at no more than most_loss_percent; nothing without `plain`, or by halving
+  FitVerdict verdict = FitVerdict::kNone;  ///< on the larger sizes
+  std::optional<FitSplit> split;           ///< the fastest for the effective size; nothing where no split of it fits
+  int64_t predicted_plain = 0;             ///< what the small steps said, before anything was measured; 0: none fits
+  int64_t predicted_largest = 0;           ///< the same under remat
+  int64_t smallest_budget_bytes = 0;       ///< for the smallest size, as predicted
+  bool same_operators = true;  ///< the sizes ran the same operators: graphs were predicted, not only their peaks
+  std::vector<FitRun> runs;    ///< in their order
 
   /// How many times plain's largest size another one is; 0 where plain fits at none.
   double times_plain(const FitPoint& point) const;

@@ -19,6 +19,7 @@ from remat.plan import Plan
 from remat.session import Session, device_of
 
 Step = Callable[[], object]
+Trial = tuple[bool, int, list[float], "str | None"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +29,22 @@ class FitPoint:
     Attributes:
         size: of the batch, or what else was asked for.
         peak_bytes: the most alive in a step, everything counted.
-        seconds: of a step.
+        seconds: of a step: the least of all that were timed.
         measured: False where nothing but a prediction was asked for.
+        usual_seconds: the least in a usual round of steps: far more than `seconds` where the machine does other things
+            beside.
+        least_loss_percent, most_loss_percent: how much less of the size than plain's largest is handled in a second, as
+            far as times vary: at least and at most; negative where more. Of larger sizes than plain's that were measured;
+            otherwise 0.
     """
 
     size: int
     peak_bytes: int
     seconds: float
     measured: bool
+    usual_seconds: float = 0.0
+    least_loss_percent: float = 0.0
+    most_loss_percent: float = 0.0
 
     @property
     def per_second(self) -> float:
@@ -52,12 +61,14 @@ class FitSplit:
         steps: how many.
         plain: they fit without remat.
         plan: for ``Session(plan=...)``; None where `plain`, and where none is made ahead.
+        clear: False where times vary too much to tell that no other measured split is faster.
     """
 
     step: FitPoint
     steps: int
     plain: bool
     plan: Plan | None
+    clear: bool = True
 
     @property
     def seconds(self) -> float:
@@ -75,8 +86,11 @@ class Fit:
         most_loss_percent: what a larger size may cost to be worth it.
         plain: the largest that fits without remat; None where none does.
         largest: the largest that fits with it.
-        worthwhile: the largest that handles at most most_loss_percent less in a second than `plain`; None without
+        worthwhile: the largest that surely handles at most most_loss_percent less in a second than `plain`; None without
             `plain`.
+        verdict: on sizes larger than plain's: "worth it" (`largest` is), "worth it up to a size" (`worthwhile` is, larger
+            ones are not), "not worth it" (none is), "cannot tell" (times vary too much); None where there is nothing to
+            compare.
         split: the fastest way to the effective size; None where none was asked for, or no division of it fits.
         predicted_plain, predicted_largest: what the small steps said before anything was measured; 0: none fits.
         smallest_budget_bytes: for the smallest size, as predicted.
@@ -90,6 +104,7 @@ class Fit:
     plain: FitPoint | None
     largest: FitPoint
     worthwhile: FitPoint | None
+    verdict: str | None
     split: FitSplit | None
     predicted_plain: int
     predicted_largest: int
@@ -152,7 +167,8 @@ def fit(
         batch = found.largest.size
 
     Steps of three small sizes are recorded; their graphs tell what any size takes. The answer is then measured, and
-    lowered until it holds: no size is announced that did not run. Every run keeps to the budget, these first ones too,
+    lowered until it holds: no size is announced that did not run. Plain's largest and larger ones are timed in turn, in
+    several rounds: whether these are worth it is said where the least times tell, as far as they vary. Every run keeps to the budget, these first ones too,
     so that nothing is found by running out of memory. (accelerate's ``find_executable_batch_size`` runs until it
     crashes, and again with less.)
 
@@ -169,7 +185,8 @@ def fit(
             it is in ``split``.
         most_loss_percent: a larger size is worth its time where a step handles at most this much less of it in a second
             than plain at its largest.
-        steps: of each measured size under remat, at least 2: the first has no plan, the last is timed.
+        steps: of each measured size under remat until times count, at least 2: the first has no plan. More follow where
+            they are short.
         predict: measure nothing but the small steps. Then nothing vouches for the answer.
         device: "cpu", whose steps can be recorded; None: the same.
 
@@ -271,6 +288,15 @@ def _fit_of(text: str, table: str) -> Fit:
     return Fit(**{**figures, **points, "split": split, "runs": runs}, _text=table, _json=text)
 
 
+def _time_round(run_step: Callable[[], float]) -> list[float]:
+    """One step at least; five where these take no more than half a second together, and up to 64 where they take no more
+    than a 20th. The first of several short ones warms up and is left out. (time_round() in src/plan/rounds.h)"""
+    seconds: list[float] = []
+    while not seconds or (len(seconds) < 5 and sum(seconds) < 0.5) or (len(seconds) < 64 and sum(seconds) < 0.05):
+        seconds.append(run_step())
+    return seconds[1:] if len(seconds) > 2 else seconds
+
+
 class _Runner:
     """Runs steps as the search asks for them."""
 
@@ -287,22 +313,22 @@ class _Runner:
         self._begins_anew = True
         memory.start_accounting(device)
 
-    def run(self, size: int, mode: str) -> tuple[bool, int, float, str | None]:
-        """Whether the steps fitted, their peak (or what the refusal says is needed), the seconds of the last, and the
-        graph."""
+    def run(self, size: int, mode: str) -> Trial:
+        """Whether the steps fitted, their peak (or what the refusal says is needed), the seconds of those that are timed,
+        and the graph."""
         gc.collect()  # what an earlier size left in cycles would count
         step = self._make_step(size)
         if not callable(step):
             raise Error(f"[fit] make_step({size}) returned {step!r}; return a function that runs one step")
         if mode == "remat":  # its peak is the largest of several steps
-            return self._run_within(step, self._steps)
+            return self._run_within(step, self._steps - 1, timed=True)
         if self._begins_anew:
             first = self._first_step(step)
             if not first[0]:
                 return first
         return self._run_plain(step) if mode == "plain" else self._run_within(step, 1)
 
-    def _first_step(self, step: Step) -> tuple[bool, int, float, str | None]:
+    def _first_step(self, step: Step) -> Trial:
         """Makes gradients, an optimizer's state, and whatever else the first step leaves behind. Where `make_step` makes
         model and optimizer, every size has such a first step; else the first two tell that there are no more."""
         before = memory.current(self._device)
@@ -311,22 +337,33 @@ class _Runner:
         self._begins_anew = self._runs < 2 or memory.current(self._device) > before
         return result
 
-    def _run_plain(self, step: Step) -> tuple[bool, int, float, None]:
+    def _run_plain(self, step: Step) -> Trial:
         memory.reset_peak(self._device)
-        begin = time.perf_counter()
-        step()
-        seconds = time.perf_counter() - begin
+
+        def run_step() -> float:
+            begin = time.perf_counter()
+            step()
+            return time.perf_counter() - begin
+
+        seconds = _time_round(run_step)
         return True, memory.peak(self._device), seconds, None
 
-    def _run_within(self, step: Step, count: int) -> tuple[bool, int, float, str | None]:
+    def _run_within(self, step: Step, count: int, timed: bool = False) -> Trial:
         session = Session(self.budget_bytes, device=self._device, name="remat.fit")
         peak = 0
+
+        def run_step() -> float:
+            nonlocal peak
+            with session.step():
+                step()
+            report = session.report()
+            peak = max(peak, report.peak_bytes)
+            return report.step_seconds - report.planning_seconds
+
         try:
             for _ in range(count):
-                with session.step():
-                    step()
-                peak = max(peak, session.report().peak_bytes)
+                run_step()
+            seconds = _time_round(run_step) if timed else []
         except BudgetError as error:
-            return False, error.needed_bytes or 0, 0.0, None
-        report = session.report()
-        return True, peak, report.step_seconds - report.planning_seconds, session._session.graph_json()
+            return False, error.needed_bytes or 0, [], None
+        return True, peak, seconds, session._session.graph_json()

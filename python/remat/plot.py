@@ -164,7 +164,8 @@ def _mebibytes(row: dict[str, Any], cell: dict[str, Any]) -> tuple[float, float 
 def _milliseconds(row: dict[str, Any], cell: dict[str, Any]) -> tuple[float, float | None]:
     # Of what was measured, how much longer than plain in the same minutes: the machine may have been busier by then.
     plain, measured = 1e3 * row["step_seconds"], cell.get("measured")
-    times = 1 + measured["extra_percent"] / 100 if measured else None
+    extra = measured["extra_percent"] if measured else None  # None too where times vary too much to tell
+    times = 1 + extra / 100 if extra is not None else None
     return plain + 1e3 * cell["predicted_seconds"], plain * times if times is not None else None
 
 

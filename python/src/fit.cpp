@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <remat/error.h>
 
@@ -16,16 +17,17 @@ const char* name_of(FitMode mode) {
   return mode == FitMode::kRecord ? "record" : mode == FitMode::kPlain ? "plain" : "remat";
 }
 
-/// Calls `run(size, mode)`, which returns whether the steps fit, their peak, the seconds of the last, and the JSON of
-/// the graph.
+/// Calls `run(size, mode)`, which returns whether the steps fit, their peak, the seconds of those that are timed, and
+/// the JSON of the graph.
 FitTrial run_steps(const py::function& run, int64_t size, FitMode mode) {
-  std::tuple<bool, int64_t, double, std::optional<std::string>> outcome;
+  std::tuple<bool, int64_t, std::vector<double>, std::optional<std::string>> outcome;
   {
     const py::gil_scoped_acquire lock;
     outcome = run(size, name_of(mode)).cast<decltype(outcome)>();
   }
   auto& [fits, peak_bytes, seconds, graph] = outcome;
-  return {fits, peak_bytes, seconds, graph ? std::optional(graph_from_json(*graph)) : std::nullopt};
+  return {fits, peak_bytes, seconds.empty() ? 0 : seconds.back(),
+          graph ? std::optional(graph_from_json(*graph)) : std::nullopt, std::move(seconds)};
 }
 
 /// Calls `run(budget_bytes)`, of None for 1 %, which returns the peak, or what a BudgetError says: its message, the

@@ -7,6 +7,8 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "plan/rounds.h"
+
 namespace remat {
 namespace {
 
@@ -42,7 +44,9 @@ Fit fit_by_halving(const FitOptions& options, const FitSteps& steps) {
       const bool within = trial.fits && trial.peak_bytes <= options.budget_bytes;
       fit.runs.push_back({size, mode, within});
       if (!within) return std::nullopt;
-      return FitPoint{size, trial.peak_bytes, trial.seconds, true};
+      RoundTimes times;
+      times.add_round(trial.step_seconds.empty() ? std::vector<double>{trial.seconds} : trial.step_seconds);
+      return FitPoint{size, trial.peak_bytes, times.least(), true, times.usual()};
     };
   };
   fit.plain = by_halving(options.sizes, fits(FitMode::kPlain));

@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr double kManyPercent = 100;  ///< more than so many is told as times
+
 std::string number(double value, const char* format) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
@@ -26,9 +28,19 @@ std::string seconds_text(double seconds) {
 
 std::string times_text(double times) { return number(times, times < 9.95 ? "%.1f" : "%.0f") + " times as large"; }
 
+/// "12.3 % less", "71.9 % more", "5.6 times as much".
+std::string loss_text(double percent) {
+  if (percent <= -kManyPercent) return number(1 - percent / 100, "%.1f") + " times as much";
+  return number(std::abs(percent), "%.1f") + " % " + (percent >= 0 ? "less" : "more");
+}
+
 std::string speed_text(const Fit& fit, const FitPoint& point) {
-  const double loss = fit.loss_percent(point);
-  return number(std::abs(loss), "%.1f") + " % " + (loss >= 0 ? "less" : "more") + " a second";
+  return loss_text(fit.loss_percent(point)) + " a second";
+}
+
+/// "from 37.5 % less to 71.9 % more a second".
+std::string speeds_text(const FitPoint& point) {
+  return "from " + loss_text(point.most_loss_percent) + " to " + loss_text(point.least_loss_percent) + " a second";
 }
 
 std::string row(const std::string& name, const std::string& size, const std::string& peak, const std::string& time,
@@ -46,39 +58,86 @@ std::string row(const std::string& name, const std::optional<FitPoint>& point) {
              number(point->per_second(), "%.4g"), point->measured ? "" : "predicted");
 }
 
+/// Why times do not tell: in seconds, plain's largest and the other.
+std::string varying_text(const Fit& fit, const FitPoint& point) {
+  const auto step = [](const FitPoint& each) {
+    return "a step of " + std::to_string(each.size) + " took " + seconds_text(each.seconds) + " to " +
+           seconds_text(each.usual_seconds);
+  };
+  return "Without remat " + step(*fit.plain) + ", with it " + step(point) +
+         ". Ask again when the machine does less beside.\n";
+}
+
+/// Of the largest that is worth it, where a larger one fits too.
+std::string up_to_text(const Fit& fit) {
+  return "Up to " + std::to_string(fit.worthwhile->size) + " (" + times_text(fit.times_plain(*fit.worthwhile)) +
+         ") it is worth it: " + speed_text(fit, *fit.worthwhile);
+}
+
+std::string worth_text(const Fit& fit) {
+  const std::string share = number(fit.most_loss_percent, "%g") + " %";
+  switch (fit.verdict) {
+    case FitVerdict::kNone:
+      return "";
+    case FitVerdict::kWorthIt:
+      return fit.loss_percent(fit.largest) <= 0
+                 ? "It is worth it: no less is handled in a second than without remat.\n"
+                 : "It is worth it: at most " + share + " less is handled in a second than without remat.\n";
+    case FitVerdict::kUpToASize:
+      return up_to_text(fit) + "; beyond, more than " + share + " less.\n";
+    case FitVerdict::kNotWorthIt:
+      return "It is not worth its time: with every larger " + fit.what + " more than " + share +
+             " less is handled in a second. Take one only where training needs it.\n";
+    case FitVerdict::kCannotTell:
+      if (fit.worthwhile->size > fit.plain->size) {
+        return up_to_text(fit) + "; beyond, times vary too much to tell. " + varying_text(fit, fit.largest);
+      }
+      return "Times vary too much to tell whether a larger " + fit.what + " is worth it. " +
+             varying_text(fit, fit.largest);
+  }
+  return "";
+}
+
 std::string verdict(const Fit& fit) {
-  const std::string budget = "within " + format_bytes(fit.budget_bytes),
-                    share = number(fit.most_loss_percent, "%g") + " %";
+  const std::string budget = "within " + format_bytes(fit.budget_bytes);
   const auto largest = std::to_string(fit.largest.size);
   if (!fit.plain) return "No " + fit.what + " fits " + budget + " without remat; with it, up to " + largest + " do.\n";
   if (fit.largest.size == fit.plain->size) {
     return "The " + fit.what + " is as large without remat: " + largest +
            ". More budget, or a longer list of sizes, would show more.\n";
   }
-  std::string text = "With remat the " + fit.what + " can be " + times_text(fit.times_plain(fit.largest)) + ": " +
-                     largest + " in place of " + std::to_string(fit.plain->size) + ", at " +
-                     speed_text(fit, fit.largest) + ".\n";
-  if (!fit.worthwhile) return text;
-  const FitPoint& worth = *fit.worthwhile;
-  if (worth.size == fit.largest.size) return text + "It is worth it: that is within " + share + ".\n";
-  if (worth.size > fit.plain->size) {
-    return text + "Up to " + std::to_string(worth.size) + " (" + times_text(fit.times_plain(worth)) +
-           ") it is worth it: " + speed_text(fit, worth) + "; beyond, it costs more than " + share + ".\n";
-  }
-  return text + "It is not worth its time: every larger " + fit.what + " costs more than " + share +
-         ". Take one only where training needs it.\n";
+  const bool varies = fit.verdict == FitVerdict::kCannotTell && fit.largest.least_loss_percent < fit.most_loss_percent;
+  return "With remat the " + fit.what + " can be " + times_text(fit.times_plain(fit.largest)) + ": " + largest +
+         " in place of " + std::to_string(fit.plain->size) + ", " +
+         (varies ? speeds_text(fit.largest) : "at " + speed_text(fit, fit.largest)) + ".\n" + worth_text(fit);
 }
 
 std::string split_text(const Fit& fit) {
   const FitSplit& split = *fit.split;
-  const auto whole = std::to_string(split.steps * split.step.size);
-  const std::string how = split.plain ? "without remat" : "with remat";
-  if (split.steps == 1) {
-    return "A " + fit.what + " of " + whole + " is fastest in one step, " + how + ": " + seconds_text(split.seconds()) +
-           ".\n";
+  const std::string whole = "A " + fit.what + " of " + std::to_string(split.steps * split.step.size),
+                    how = (split.steps == 1
+                               ? "in one step"
+                               : "as " + std::to_string(split.steps) + " steps of " + std::to_string(split.step.size)) +
+                          (split.plain ? ", without remat" : ", with remat"),
+                    seconds = seconds_text(split.seconds());
+  if (split.clear) return whole + " is fastest " + how + ": " + seconds + ".\n";
+  return whole + " takes " + seconds + " " + how + "; times vary too much to tell that no other split is faster.\n";
+}
+
+const char* name_of(FitVerdict verdict) {
+  switch (verdict) {
+    case FitVerdict::kNone:
+      break;
+    case FitVerdict::kWorthIt:
+      return "worth it";
+    case FitVerdict::kUpToASize:
+      return "worth it up to a size";
+    case FitVerdict::kNotWorthIt:
+      return "not worth it";
+    case FitVerdict::kCannotTell:
+      return "cannot tell";
   }
-  return "A " + fit.what + " of " + whole + " is fastest as " + std::to_string(split.steps) + " steps of " +
-         std::to_string(split.step.size) + ", " + how + ": " + seconds_text(split.seconds()) + ".\n";
+  return nullptr;
 }
 
 json point_json(const std::optional<FitPoint>& point) {
@@ -86,16 +145,17 @@ json point_json(const std::optional<FitPoint>& point) {
   return {{"size", point->size},
           {"peak_bytes", point->peak_bytes},
           {"seconds", point->seconds},
-          {"measured", point->measured}};
+          {"measured", point->measured},
+          {"usual_seconds", point->usual_seconds},
+          {"least_loss_percent", point->least_loss_percent},
+          {"most_loss_percent", point->most_loss_percent}};
 }
 
 json split_json(const std::optional<FitSplit>& split) {
   if (!split) return nullptr;
-  return {{"step", point_json(split->step)},
-          {"steps", split->steps},
-          {"plain", split->plain},
-          {"seconds", split->seconds()},
-          {"plan", split->plan ? json::parse(to_json(*split->plan)) : json()}};
+  return {{"step", point_json(split->step)}, {"steps", split->steps},
+          {"plain", split->plain},           {"seconds", split->seconds()},
+          {"clear", split->clear},           {"plan", split->plan ? json::parse(to_json(*split->plan)) : json()}};
 }
 
 const char* name_of(FitMode mode) {
@@ -126,6 +186,7 @@ std::string to_json(const Fit& fit) {
                        {"plain", point_json(fit.plain)},
                        {"largest", point_json(fit.largest)},
                        {"worthwhile", point_json(fit.worthwhile)},
+                       {"verdict", name_of(fit.verdict) == nullptr ? json() : json(name_of(fit.verdict))},
                        {"split", split_json(fit.split)},
                        {"predicted_plain", fit.predicted_plain},
                        {"predicted_largest", fit.predicted_largest},

@@ -104,6 +104,7 @@ class Page {
                  {"replayed", replayed()}};
     data["decided"] = run_.report ? run_.report->decided_by : run_.plan ? run_.plan->planner : "";
     data["reason"] = run_.report ? run_.report->decision_reason : "";
+    data["cost"] = run_.report && run_.report->completed ? json(run_.report->cost_percent()) : json();
     data["completed"] = !run_.report || run_.report->completed;
     data["names"] = names_.list();
     data["layers"] = layers_.list();

@@ -300,7 +300,13 @@ const summary = () => {
     text += `, under the plan the step peaks at ${bytesText(peak)}`;
     if (isFinite(share)) text += `: ${share.toFixed(1)} % of plain's activation peak`;
     const extra = data.timed ? planned.end / plain.end - 1 : NaN;
-    if (isFinite(extra)) text += `, for ${(100 * extra).toFixed(1)} % more time`;
+    const expected = isFinite(extra) ? `${(100 * extra).toFixed(1)} % more time` : '';
+    // What was measured goes before what was planned by the times of another step.
+    if (data.cost !== null) {
+      text += `, for ${data.cost.toFixed(1)} % more time, as measured${expected ? ` (planned: ${expected})` : ''}`;
+    } else if (expected) {
+      text += `, for ${expected}, as planned`;
+    }
   }
   if (data.budget) text += `. The budget is ${bytesText(data.budget)}`;
   if (data.decided) text += `. Decided by: ${data.decided}${data.reason ? ` (${data.reason})` : ''}`;

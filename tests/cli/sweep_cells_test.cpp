@@ -126,7 +126,7 @@ SweepResults sample_sweep() {
   results.checkpoints = plan_checkpoints(graph, {2, 5});
   for (const int32_t depth : {10, 20}) results.depths.push_back(plan_depth(chain_graph(depth), depth));
   results.budgets[0].measured = results.checkpoints[0].cell.measured = results.depths[0].cells[0].measured =
-      Measurement{3, 1 << 20, 2 << 20, 0.5, 0.25, 1.5, "it rained"};
+      Measurement{3, 1 << 20, 2 << 20, 0.5, 0.25, {1.5, 1.45, 1.6}, "it rained"};
   return results;
 }
 
@@ -139,6 +139,8 @@ TEST(SweepResultsTest, TheFileHasWhatWasMeasuredBesideWhatWasPredicted) {
   EXPECT_LE(cell.at("activation_percent"), 90);
   EXPECT_EQ(cell.at("measured").at("peak_bytes"), 1 << 20);
   EXPECT_EQ(cell.at("measured").at("extra_percent"), 50);
+  EXPECT_NEAR(cell.at("measured").at("least_extra_percent"), 45, 1e-9);
+  EXPECT_NEAR(cell.at("measured").at("most_extra_percent"), 60, 1e-9);
   EXPECT_EQ(cell.at("measured").at("followed"), false);
   EXPECT_FALSE(json.at("budgets").at(2).at("within_budget"));
   EXPECT_GT(json.at("budgets").at(2).at("smallest_peak_bytes"), json.at("budgets").at(2).at("budget_bytes"));
@@ -152,7 +154,8 @@ TEST(SweepResultsTest, TheFileHasWhatWasMeasuredBesideWhatWasPredicted) {
 TEST(SweepResultsTest, TextsAndPicturesShowTheSame) {
   const auto results = sample_sweep();
   EXPECT_TRUE(holds(budgets_text(results),
-                    "measured extra time, % of plain's step\nplanner   90%  40%  2%\nauto     50.0    -   -\n"));
+                    "measured extra time, % of plain's step; ? where times vary too much to tell\nplanner   90%  40%  "
+                    "2%\nauto     50.0    -   -\n"));
   EXPECT_TRUE(holds(budgets_text(results), "here:      40% of the activations alone, which is "));
   EXPECT_TRUE(holds(checkpoints_text(results), "checkpoints take the fewest bytes"));
   EXPECT_TRUE(holds(depths_text(results), "store all: the activation peak grows as depth^"));
@@ -170,6 +173,33 @@ TEST(SweepResultsTest, TextsAndPicturesShowTheSame) {
   EXPECT_TRUE(sweep_plots({}).empty());
 }
 
+TEST(SweepResultsTest, WhatVariesTooMuchIsNoFigure) {
+  auto results = sample_sweep();
+  const TimesRatio varies{1.5, 0.9, 47};
+  results.budgets[0].measured->times_plain = results.checkpoints[0].cell.measured->times_plain = varies;
+  results.depths[0].cells[0].measured->times_plain = varies;
+  const auto measured = to_json(results).at("budgets").at(0).at("measured");
+  EXPECT_TRUE(measured.at("extra_percent").is_null());
+  EXPECT_NEAR(measured.at("most_extra_percent"), 4600, 1e-9);
+  EXPECT_TRUE(holds(budgets_text(results), "too much to tell\nplanner  90%  40%  2%\nauto       ?    -   -\n"))
+      << budgets_text(results);
+  const std::string text = measured_text(results.budgets[0], results.step->plain, "here");
+  EXPECT_TRUE(holds(text, ", extra time -10.0 to 4600.0%: times vary too much to tell")) << text;
+  EXPECT_FALSE(holds(checkpoints_text(results), "4600"));
+  EXPECT_FALSE(holds(depths_text(results), "4600"));
+  for (const auto& [name, svg] : sweep_plots(results)) {
+    EXPECT_FALSE(holds(svg, name == "depth-time.svg" ? ", measured</text>" : "extra time, measured</text>")) << name;
+  }
+}
+
+TEST(SweepResultsTest, ATimeIsToldAsFarAsItVariesLittleBesideItself) {
+  const auto extra = [](TimesRatio times) { return Measurement{.times_plain = times}.extra_percent(); };
+  EXPECT_NEAR(*extra({1.04, 0.98, 1.15}), 4, 1e-9);
+  EXPECT_FALSE(extra({1.04, 0.98, 1.25}));
+  EXPECT_NEAR(*extra({6, 4, 8}), 500, 1e-9);
+  EXPECT_FALSE(extra({6, 3, 9}));
+}
+
 TEST(SweepResultsTest, ACellThatCannotBeMeasuredSaysWhyAndTheOthersAreMeasured) {
   const Graph graph = chain_graph(30);
   SweepResults results{.model = "gpt", .batch = 2};
@@ -179,8 +209,11 @@ TEST(SweepResultsTest, ACellThatCannotBeMeasuredSaysWhyAndTheOthersAreMeasured) 
     ASSERT_TRUE(cell.attempt.plan);
     const auto failure = measure_cell(cell, [&](const Plan& plan) {
       if (plan.budget_bytes == results.budgets[1].budget_bytes) throw Error("[budget] no room\nbacktrace");
-      return Measurement{
-          .rounds = 3, .peak_bytes = plan.predicted_peak_bytes, .seconds = 1, .plain_seconds = 1, .times_plain = 1.25};
+      return Measurement{.rounds = 3,
+                         .peak_bytes = plan.predicted_peak_bytes,
+                         .seconds = 1,
+                         .plain_seconds = 1,
+                         .times_plain = {1.25, 1.25, 1.25}};
     });
     EXPECT_EQ(failure != nullptr, &cell == &results.budgets[1]);
   }

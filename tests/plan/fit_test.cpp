@@ -1,7 +1,9 @@
 #include <remat/fit.h>
 
 #include <array>
+#include <functional>
 #include <limits>
+#include <map>
 
 #include <gtest/gtest.h>
 #include <remat/error.h>
@@ -221,10 +223,149 @@ TEST(Fit, SizesThatCannotBeAreRefused) {
   EXPECT_GT(fit_sizes(1, kEnd - 1).back(), kEnd / 8 * 7);
 }
 
+/// Times that are made up: of a step of `size`, undisturbed, and how many times as long each run of it takes.
+struct Times {
+  std::function<double(int64_t size, FitMode mode)> step;
+  std::function<double(int64_t size, FitMode mode, int run)> disturbed = [](int64_t, FitMode, int) { return 1.0; };
+  int steps = 4;  ///< timed in a run
+};
+
+Fit fit_timed(const Times& times, int64_t effective = 0) {
+  const Family family([](int64_t size) { return sized_step(size); });
+  const FitOptions options{.sizes = fit_sizes(1, 4096), .budget_bytes = 400'000, .effective = effective};
+  std::map<std::pair<int64_t, FitMode>, int> runs;
+  static std::map<std::pair<int64_t, FitMode>, FitTrial> known;  // planning takes longest
+  return fit(options, [&](int64_t size, FitMode mode) {
+    if (!known.contains({size, mode})) known[{size, mode}] = family.run(size, mode, options.budget_bytes);
+    FitTrial trial = known.at({size, mode});
+    const double more = times.disturbed(size, mode, runs[{size, mode}]++);
+    if (trial.fits) trial.step_seconds.assign(static_cast<size_t>(times.steps), more * times.step(size, mode));
+    return trial;
+  });
+}
+
+/// Under remat a step of a size takes so many times as long as plain.
+auto as_long(double times) {
+  return [times](int64_t size, FitMode mode) {
+    return 1e-5 * static_cast<double>(size) * (mode == FitMode::kRemat ? times : 1);
+  };
+}
+
+TEST(FitVerdicts, ClearlyBetter) {
+  const Fit found = fit_timed({.step = as_long(1.05)});
+  EXPECT_EQ(found.verdict, FitVerdict::kWorthIt);
+  EXPECT_EQ(found.worthwhile->size, found.largest.size);
+  EXPECT_NEAR(found.largest.most_loss_percent, 4.76, 0.01);
+  EXPECT_TRUE(holds(to_text(found),
+                    ", at 4.8 % less a second.\n"
+                    "It is worth it: at most 15 % less is handled in a second than without remat.\n"))
+      << to_text(found);
+}
+
+TEST(FitVerdicts, MoreASecondReadsSo) {
+  const Fit found = fit_timed({.step = as_long(0.18)});
+  EXPECT_EQ(found.verdict, FitVerdict::kWorthIt);
+  EXPECT_TRUE(holds(to_text(found),
+                    ", at 5.6 times as much a second.\n"
+                    "It is worth it: no less is handled in a second than without remat.\n"))
+      << to_text(found);
+  EXPECT_FALSE(holds(to_text(found), "15 %"));
+}
+
+TEST(FitVerdicts, ClearlyWorse) {
+  const Fit found = fit_timed({.step = as_long(2)});
+  EXPECT_EQ(found.verdict, FitVerdict::kNotWorthIt);
+  EXPECT_EQ(found.worthwhile->size, found.plain->size);
+  EXPECT_NEAR(found.largest.least_loss_percent, 50, 0.01);
+  EXPECT_TRUE(holds(to_text(found), "It is not worth its time")) << to_text(found);
+  // The next larger size was tried before that was said.
+  const auto sizes = fit_sizes(1, 4096);
+  const int64_t next = *std::ranges::upper_bound(sizes, found.plain->size);
+  EXPECT_TRUE(std::ranges::any_of(found.runs, [&](const FitRun& run) {
+    return run.size == next && run.mode == FitMode::kRemat && run.fits;
+  })) << next;
+}
+
+TEST(FitVerdicts, TooNoisy) {
+  const std::array<double, 5> disturbed = {1, 20, 4, 1.3, 9};
+  for (const double times : {0.5, 1.0, 1.3, 3.0}) {
+    for (size_t shift = 0; shift < disturbed.size(); ++shift) {
+      const Fit found = fit_timed({.step = as_long(times), .disturbed = [&](int64_t size, FitMode mode, int run) {
+                                     const auto place =
+                                         static_cast<size_t>(size + run) + (mode == FitMode::kPlain ? shift : 0);
+                                     return disturbed[place % disturbed.size()];
+                                   }});
+      EXPECT_EQ(found.verdict, FitVerdict::kCannotTell) << times << ' ' << to_text(found);
+      EXPECT_LT(found.largest.least_loss_percent, found.largest.most_loss_percent);
+      EXPECT_TRUE(holds(to_text(found), "imes vary too much to tell")) << to_text(found);
+      EXPECT_TRUE(holds(to_text(found), "Without remat a step of ")) << to_text(found);
+    }
+  }
+}
+
+TEST(FitVerdicts, OneOutlierChangesNothing) {
+  for (const double times : {1.05, 2.0}) {
+    const Fit steady = fit_timed({.step = as_long(times)}, 192);
+    for (const FitMode mode : {FitMode::kPlain, FitMode::kRemat}) {
+      for (const int disturbed : {0, 2}) {
+        const Fit found = fit_timed(
+            {.step = as_long(times),
+             .disturbed = [&](int64_t, FitMode each, int run) { return each == mode && run == disturbed ? 100 : 1; }},
+            192);
+        EXPECT_EQ(found.verdict, steady.verdict) << times << ' ' << disturbed;
+        EXPECT_NEAR(found.loss_percent(found.largest), steady.loss_percent(steady.largest), 1e-6);
+        EXPECT_EQ(found.worthwhile->size, steady.worthwhile->size);
+        ASSERT_TRUE(found.split);
+        EXPECT_NEAR(found.split->seconds(), steady.split->seconds(), 0.01 * steady.split->seconds());
+      }
+    }
+  }
+}
+
+TEST(FitVerdicts, OfLongStepsFewAreRun) {
+  const auto runs_of = [](const Fit& fit, FitMode mode) {
+    return std::ranges::count_if(fit.runs, [&](const FitRun& run) {
+      return run.mode == mode && run.size == (mode == FitMode::kPlain ? fit.plain->size : fit.largest.size);
+    });
+  };
+  const auto seconds = [](int64_t size, FitMode) { return 0.1 * static_cast<double>(size); };
+  const Fit found = fit_timed({.step = seconds, .steps = 1});
+  EXPECT_EQ(found.verdict, FitVerdict::kWorthIt);
+  EXPECT_EQ(runs_of(found, FitMode::kRemat), 2);
+  EXPECT_EQ(runs_of(found, FitMode::kPlain), 2);
+}
+
+TEST(FitVerdicts, WithoutTimesThereIsAnAnswer) {
+  const Fit found = fit_timed({.step = [](int64_t, FitMode) { return 0.0; }}, 192);
+  EXPECT_GT(found.largest.size, found.plain->size);
+  EXPECT_FALSE(found.split);
+}
+
+// Whatever is measured of it, no step of eight takes longer than one of thirteen.
+TEST(FitVerdicts, ASplitThatContradictsTheTableIsNotCalledTheFastest) {
+  const auto fixed = [](int64_t size, FitMode mode) {
+    return 1e-3 + 1e-5 * static_cast<double>(size) * (mode == FitMode::kRemat ? 9 : 1);
+  };
+  const Fit steady = fit_timed({.step = fixed}, 160);
+  ASSERT_TRUE(steady.split && steady.split->plain);
+  EXPECT_LT(steady.split->step.size, steady.plain->size);
+  EXPECT_TRUE(steady.split->clear);
+  EXPECT_TRUE(holds(to_text(steady), " is fastest as ")) << to_text(steady);
+  const Fit found =
+      fit_timed({.step = fixed,
+                 .disturbed = [&](int64_t size, FitMode mode,
+                                  int) { return mode == FitMode::kPlain && size < steady.plain->size ? 80 : 1; }},
+                160);
+  ASSERT_TRUE(found.split);
+  EXPECT_FALSE(found.split->plain && found.split->clear);
+  EXPECT_FALSE(found.split->plain && holds(to_text(found), " is fastest as ")) << to_text(found);
+}
+
 TEST(Fit, JsonHasEveryFigure) {
   const Family family([](int64_t size) { return sized_step(size); });
   const std::string text = to_json(family.fit({.sizes = fit_sizes(1, 4096), .budget_bytes = 200'000, .effective = 64}));
-  for (const char* name : {"\"plain\":{", "\"largest\":{", "\"worthwhile\":{", "\"split\":{", "\"runs\":[{"}) {
+  for (const char* name : {"\"plain\":{", "\"largest\":{", "\"worthwhile\":{", "\"verdict\":\"",
+                           "\"usual_seconds\":", "\"split\":{", "\"runs\":[{"}) {
     EXPECT_NE(text.find(name), std::string::npos) << name;
   }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 import remat
 
 BUDGET = 12 << 20
+FIT = sys.modules["remat.fit"]  # remat.fit is the function
 
 
 @pytest.fixture
@@ -75,7 +77,62 @@ def test_announces_only_what_was_measured(model):
     assert all(point.size in ran for point in points)
     assert found.split.steps * found.split.step.size == 1024
     assert (found.split.plan is None) == found.split.plain
+    assert found.verdict == json.loads(found.to_json())["verdict"] is not None
+    assert all(point.seconds <= point.usual_seconds for point in points)
     assert "plain, largest" in str(found) and json.loads(found.to_json())["largest"]["size"] == found.largest.size
+
+
+class TestVerdicts:
+    """With times that are made up."""
+
+    @staticmethod
+    def fit(monkeypatch, model, seconds):
+        own, runs = FIT._Runner.run, {}
+
+        def run(runner, size, mode):
+            fits, peak, times, graph = own(runner, size, mode)
+            runs[size, mode] = runs.get((size, mode), 0) + 1
+            return fits, peak, [seconds(size, mode, runs[size, mode])] * 4 if times else [], graph
+
+        monkeypatch.setattr(FIT, "_time_round", lambda run_step: [run_step(), run_step()])
+        monkeypatch.setattr(FIT._Runner, "run", run)
+        return remat.fit(steps_of(model), SIZES, BUDGET)
+
+    def test_clearly_better(self, monkeypatch, model):
+        found = self.fit(monkeypatch, model, lambda size, mode, run: 1e-5 * size * (1.05 if mode == "remat" else 1))
+        assert found.verdict == "worth it" and found.worthwhile == found.largest
+        assert found.largest.most_loss_percent == pytest.approx(100 * (1 - 1 / 1.05))
+        assert "It is worth it: at most 15 % less" in str(found)
+
+    def test_clearly_worse(self, monkeypatch, model):
+        found = self.fit(monkeypatch, model, lambda size, mode, run: 1e-5 * size * (2 if mode == "remat" else 1))
+        assert found.verdict == "not worth it" and found.worthwhile == found.plain
+        assert "It is not worth its time" in str(found)
+
+    @pytest.mark.parametrize(("mode", "which"), [("plain", 1), ("remat", 1), ("remat", 3)])
+    def test_one_outlier_changes_nothing(self, monkeypatch, model, mode, which):
+        def seconds(size, each, run):
+            return 1e-5 * size * (1.05 if each == "remat" else 1) * (90 if (each, run) == (mode, which) else 1)
+
+        assert self.fit(monkeypatch, model, seconds).verdict == "worth it"
+
+    @pytest.mark.parametrize("times", [0.5, 3])
+    def test_too_noisy(self, monkeypatch, model, times):
+        def seconds(size, mode, run):
+            disturbed = [1, 20, 4, 1.3, 9][(size + run + (mode == "remat")) % 5]
+            return 1e-5 * size * disturbed * (times if mode == "remat" else 1)
+
+        found = self.fit(monkeypatch, model, seconds)
+        assert found.verdict == "cannot tell"
+        assert "imes vary too much to tell" in str(found)
+        assert found.largest.usual_seconds > found.largest.seconds
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(3, 1), (0.2, 3), (0.02, 5), (0.006, 9), (1e-5, 64)])
+def test_more_of_short_steps_are_timed(seconds, steps):
+    ran = []
+    times = FIT._time_round(lambda: ran.append(seconds) or seconds)
+    assert len(ran) == steps and len(times) == (steps - 1 if steps > 2 else steps)
 
 
 def test_a_prediction_runs_small_steps_alone(model):

@@ -9,6 +9,8 @@ import shutil
 import subprocess
 
 import pytest
+import torch
+from compare import blocks
 
 import remat
 from remat import _C
@@ -112,6 +114,19 @@ def test_the_page_answers_the_pointer_the_keys_and_clicks(tmp_path):
     assert "alive" in seen["key"]
     assert seen["zoomed"]
     assert "recomputed" not in seen["plain"]
+
+
+def test_what_was_measured_goes_before_what_was_planned(tmp_path):
+    torch.manual_seed(0)
+    model, session = blocks(norm=True), remat.Session("40%", device="cpu")
+    for _ in range(3):
+        with session.step():
+            model(torch.randn(256, 64)).square().mean().backward()
+    report = session.report()
+    report.to_html(tmp_path / "measured.html")
+    measured = opened((tmp_path / "measured.html").read_text(), tmp_path)["title"]
+    assert f", for {report.cost_percent:.1f} % more time, as measured (planned: " in measured
+    assert re.search(r", for [\d.]+ % more time, as planned\.", opened(page_of(chain(30)), tmp_path)["title"])
 
 
 def test_a_phone_has_room_for_it(tmp_path):

@@ -77,6 +77,18 @@ TEST(Page, PutsWhatWasMeasuredBesideWhatWasPlanned) {
   EXPECT_TRUE(std::ranges::any_of(rows, [](const json& row) { return row[0] == "aten::op1" && row[3] == 3; }));
 }
 
+// Planned times are those of the recorded step, which may have been slow: measured ones go before them.
+TEST(Page, SaysWhatTheStepCostAsMeasured) {
+  auto run = planned_chain(60, 40);
+  EXPECT_TRUE(data_of(to_html(run)).at("cost").is_null());
+  run.report.emplace();
+  run.report->step_seconds = 1.1;
+  run.report->recompute_seconds = 0.1;
+  EXPECT_TRUE(data_of(to_html(run)).at("cost").is_null());  // the step did not complete
+  run.report->completed = true;
+  EXPECT_NEAR(data_of(to_html(run)).at("cost").get<double>(), 10, 1e-9);
+}
+
 TEST(Page, OfAStepWithoutAPlanShowsPlain) {
   auto run = planned_chain(20, 50);
   run.plan.reset();
