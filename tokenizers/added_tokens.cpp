@@ -43,7 +43,7 @@ size_t skip_spaces(std::string_view text, size_t at) {
 
 }  // namespace
 
-AddedToken read_added_token(const JsonNode& node, int64_t id) {
+AddedToken read_added_token(const JsonNode& node, int64_t id, bool special) {
   const std::string& content = node.at("content").text();
   if (content.empty()) node.at("content").refuse("is empty");
   return {content,
@@ -51,7 +51,7 @@ AddedToken read_added_token(const JsonNode& node, int64_t id) {
           node.flag_or("single_word", false),
           node.flag_or("lstrip", false),
           node.flag_or("rstrip", false),
-          node.flag_or("normalized", !node.flag_or("special", false))};
+          node.flag_or("normalized", !node.flag_or("special", special))};
 }
 
 std::vector<AddedToken> read_added_tokens(const JsonNode& list) {
@@ -63,6 +63,17 @@ std::vector<AddedToken> read_added_tokens(const JsonNode& list) {
     if (!contents.insert(content).second) node.refuse("is " + shown(content) + ", which is there already");
   }
   return tokens;
+}
+
+void add_missing(std::vector<AddedToken>& tokens, const std::vector<AddedToken>& others, const Vocabulary& vocabulary) {
+  int64_t next = vocabulary.size();
+  for (const AddedToken& token : tokens) next = std::max(next, token.id + 1);
+  for (const AddedToken& other : others) {
+    if (other.content.empty() || std::ranges::count(tokens, other.content, &AddedToken::content) > 0) continue;
+    const auto id = vocabulary.id(other.content);
+    tokens.push_back(other);
+    tokens.back().id = id ? *id : next++;
+  }
 }
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
@@ -96,7 +107,8 @@ const AddedToken* AddedTokenFinder::find(std::string_view text, size_t at) const
 
 void AddedTokenFinder::split(std::string_view text, const std::function<void(std::string_view)>& piece,
                              const std::function<void(const AddedToken&)>& token) const {
-  size_t done = 0;
+  size_t done = 0,
+         spaces_end = 0;  // of the spaces that were taken last: they are not looked at for every token in them
   for (size_t at = 0; at < text.size() && !tokens_.empty();) {
     const AddedToken* found = find(text, at);
     if (found == nullptr) {
@@ -106,8 +118,10 @@ void AddedTokenFinder::split(std::string_view text, const std::function<void(std
     size_t begin = at, end = at + found->content.size();
     at = end;
     if (found->single_word && is_inside_word(text, begin, end)) continue;
-    if (found->lstrip) begin = skip_spaces_back(text, begin, std::min(begin, done));
-    if (found->rstrip) end = skip_spaces(text, end);
+    // The token before may have taken this one, or its beginning, as spaces behind it.
+    if (found->lstrip) begin = done < begin ? skip_spaces_back(text, begin, done) : done;
+    if (found->rstrip) end = spaces_end = end < spaces_end ? spaces_end : skip_spaces(text, end);
+    if (begin >= end) continue;  // nothing is left of it
     if (done < begin) piece(text.substr(done, begin - done));
     token(*found);
     done = end;

@@ -12,6 +12,8 @@
 
 namespace remat::tokenizers {
 
+class Vocabulary;
+
 struct AddedToken {
   std::string content = {};
   int64_t id = 0;
@@ -19,13 +21,19 @@ struct AddedToken {
   bool lstrip = false;       ///< takes the spaces before it with it
   bool rstrip = false;       ///< takes the spaces behind it with it
   bool normalized = false;   ///< found in the normalized text, else in the text as it is
+
+  bool operator==(const AddedToken&) const = default;
 };
 
-/// Of an object with the fields above; `id` is its id.
-AddedToken read_added_token(const JsonNode& node, int64_t id);
+/// Of an object with the fields above; `id` is its id. `special`: what it is where it does not say; special tokens are
+/// found in the text as it is, unless they say "normalized".
+AddedToken read_added_token(const JsonNode& node, int64_t id, bool special = false);
 
 /// Of a list as "added_tokens" in tokenizer.json. Throws Error where one is empty, or stands twice.
 std::vector<AddedToken> read_added_tokens(const JsonNode& list);
+
+/// Adds those of `others` whose contents are not there yet, with their ids in the vocabulary, or the next ones.
+void add_missing(std::vector<AddedToken>& tokens, const std::vector<AddedToken>& others, const Vocabulary& vocabulary);
 
 /// Finds tokens by their contents: from the left, and the longest where several begin at one place.
 class AddedTokenFinder {

@@ -39,14 +39,41 @@ bool ConfigFiles::is_left(std::string_view field) const {
 
 bool ConfigFiles::flag_or(std::string_view field, bool otherwise) const { return flag(field).value_or(otherwise); }
 
-std::optional<std::string> ConfigFiles::name(const std::string& role, const std::optional<std::string>& usual) const {
+std::optional<JsonNode> ConfigFiles::find_in_either(const std::string& field) const {
   for (const auto& file : {config_, map_}) {
-    if (!file || !file->value().contains(role)) continue;
-    const auto token = file->find(role);
-    if (!token) return std::nullopt;  // null: there is none
-    return token->value().is_object() ? token->at("content").text() : token->text();
+    if (file && file->value().contains(field)) return file->find(field);
   }
-  return usual;
+  return std::nullopt;
+}
+
+std::optional<std::string> ConfigFiles::name(const std::string& role, const std::optional<std::string>& usual) const {
+  const bool said = (config_ && config_->value().contains(role)) || (map_ && map_->value().contains(role));
+  if (!said) return usual;
+  const auto token = find_in_either(role);
+  if (!token) return std::nullopt;  // null: there is none
+  return token->value().is_object() ? token->at("content").text() : token->text();
+}
+
+std::vector<AddedToken> ConfigFiles::named_tokens() const {
+  std::vector<AddedToken> tokens;
+  const auto add = [&](const JsonNode& token) {
+    const bool object = token.value().is_object();
+    tokens.push_back(object ? read_added_token(token, -1, /*special=*/true)
+                            : AddedToken{.content = token.text(), .id = -1});
+  };
+  for (const char* role :
+       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (const auto token = find_in_either(role)) add(*token);
+  }
+  auto more = find_in_either("extra_special_tokens");
+  if (!more) more = find_in_either("additional_special_tokens");  // what older files call it
+  if (!more) return tokens;
+  if (!more->value().is_object()) {
+    for (const JsonNode& token : more->elements()) add(token);
+    return tokens;
+  }
+  for (const auto& [name, ignored] : more->value().get_ref<const nlohmann::json::object_t&>()) add(more->at(name));
+  return tokens;
 }
 
 SpecialNames ConfigFiles::special_names(const SpecialNames& usual) const {

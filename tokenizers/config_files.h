@@ -31,6 +31,10 @@ class ConfigFiles {
   /// `usual`: for roles that neither file names.
   SpecialNames special_names(const SpecialNames& usual) const;
 
+  /// The tokens that the files name, with what they say of each; their ids are not those of the vocabulary. Those of
+  /// roles first, as transformers adds them where they are missing, then "extra_special_tokens".
+  std::vector<AddedToken> named_tokens() const;
+
   /// "added_tokens_decoder", by which transformers saves the tokens that are not of the model.
   std::vector<AddedToken> added_tokens() const;
 
@@ -40,6 +44,8 @@ class ConfigFiles {
  private:
   /// Of tokenizer_config.json.
   std::optional<JsonNode> find(std::string_view field) const;
+  /// What the first file that has such a field says; nothing where neither has one, or says null.
+  std::optional<JsonNode> find_in_either(const std::string& field) const;
   std::optional<std::string> name(const std::string& role, const std::optional<std::string>& usual) const;
 
   std::optional<JsonNode> config_, map_;

@@ -20,8 +20,8 @@ constexpr uintmax_t kMostBytes = uintmax_t{128} << 20U;
 
 }  // namespace
 
-void refuse_file(const fs::path& file, const std::string& what) {
-  throw Error("[tokenizer] '" + file.string() + "': " + what + "; fetch the file again, or save the tokenizer again");
+void refuse_file(const fs::path& file, const std::string& what, const std::string& remedy) {
+  throw Error("[tokenizer] '" + file.string() + "': " + what + "; " + remedy);
 }
 
 std::string read_file(const fs::path& file) {

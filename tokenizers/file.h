@@ -8,7 +8,8 @@
 namespace remat::tokenizers {
 
 /// Throws Error: "[tokenizer] 'file': what; remedy".
-[[noreturn]] void refuse_file(const std::filesystem::path& file, const std::string& what);
+[[noreturn]] void refuse_file(const std::filesystem::path& file, const std::string& what,
+                              const std::string& remedy = "fetch the file again, or save the tokenizer again");
 
 /// The contents of a regular file. Throws Error for what cannot be read or has more than 128 MiB.
 std::string read_file(const std::filesystem::path& file);

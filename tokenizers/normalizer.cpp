@@ -50,6 +50,8 @@ class BertNormalizer : public Normalizer {
     if (options_.lowercase) lower(text);
   }
 
+  bool removes() const override { return options_.clean_text || options_.strip_accents.value_or(options_.lowercase); }
+
  private:
   BertNormalizerOptions options_;
 };
@@ -83,6 +85,7 @@ class Replace : public Normalizer {
  public:
   Replace(std::string from, std::string to) : from_(std::move(from)), to_(std::move(to)) {}
   void apply(std::string& text) const override { text = replace_all(text, from_, to_); }
+  bool removes() const override { return to_.empty(); }
 
  private:
   std::string from_, to_;
@@ -93,6 +96,9 @@ class Sequence : public Normalizer {
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
   void apply(std::string& text) const override {
     for (const auto& part : parts_) part->apply(text);
+  }
+  bool removes() const override {
+    return std::ranges::any_of(parts_, [](const auto& part) { return part->removes(); });
   }
 
  private:

@@ -15,6 +15,8 @@ class Normalizer {
   virtual ~Normalizer() = default;
   /// Changes a well-formed text, which stays well-formed.
   virtual void apply(std::string& text) const = 0;
+  /// Whether characters may go without others in their place.
+  virtual bool removes() const { return false; }
 };
 
 /// BERT's, in the order of the fields.

@@ -70,12 +70,29 @@ void Pipeline::check_added(const AddedToken& token) {
 
 std::vector<AddedToken> Pipeline::found_in(bool normalized) const {
   std::vector<AddedToken> tokens;
+  StringMap<std::string> others;
   for (AddedToken token : parts_.added_tokens) {
     if (token.normalized != normalized) continue;
-    if (normalized && parts_.normalizer) parts_.normalizer->apply(token.content);
+    if (normalized && parts_.normalizer) normalize_added(token, others);
     tokens.push_back(std::move(token));
   }
   return tokens;
+}
+
+/// `others`: those that are normalized already, by what they are then. transformers takes any one of two that are the
+/// same, and cuts texts between all characters where one is empty.
+void Pipeline::normalize_added(AddedToken& token, StringMap<std::string>& others) const {
+  std::string content = token.content;
+  parts_.normalizer->apply(content);
+  const auto refuse = [&](const std::string& what) {
+    refuse_file(parts_.model->vocabulary().file(), "the added token " + shown(token.content) + what,
+                "save the tokenizer without it, or with its \"normalized\" false");
+  };
+  if (content.empty()) refuse(" has \"normalized\": true, and nothing is left of it once it is normalized");
+  const auto [other, is_new] = others.emplace(content, token.content);
+  if (!is_new)
+    refuse(" is the same as " + shown(other->second) + " once it is normalized, and both are \"normalized\"");
+  token.content = std::move(content);
 }
 
 const std::string* Pipeline::token(int64_t id) const {

@@ -47,6 +47,7 @@ class Pipeline : public Tokenizer {
   void check_added(const AddedToken& token);
   const std::string* token(int64_t id) const;
   std::vector<AddedToken> found_in(bool normalized) const;
+  void normalize_added(AddedToken& token, StringMap<std::string>& others) const;
   void encode_piece(std::string_view piece, bool first, WordCache& cache, std::vector<int64_t>& ids) const;
 
   PipelineParts parts_;

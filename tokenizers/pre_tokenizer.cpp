@@ -94,6 +94,8 @@ class Metaspace : public PreTokenizer {
     }
   }
 
+  bool asks_for_first() const override { return prepend_ == Prepend::kFirst; }
+
  private:
   std::string replacement_;
   Prepend prepend_;
@@ -111,6 +113,10 @@ class Sequence : public PreTokenizer {
   explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
 
   void split(std::string_view text, bool first, const Sink& word) const override { split_from(0, text, first, word); }
+
+  bool asks_for_first() const override {
+    return std::ranges::any_of(parts_, [](const auto& part) { return part->asks_for_first(); });
+  }
 
  private:
   void split_from(size_t part, std::string_view text, bool first, const Sink& word) const {

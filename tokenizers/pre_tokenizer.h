@@ -19,6 +19,8 @@ class PreTokenizer {
   /// Gives the words of a well-formed text in their order; none is empty, each is valid during its call.
   /// `first`: the text begins where the whole text does, and not behind an added token.
   virtual void split(std::string_view text, bool first, const Sink& word) const = 0;
+  /// Whether `first` makes a difference.
+  virtual bool asks_for_first() const { return false; }
 };
 
 /// BERT's: words between white space, punctuation alone.

@@ -92,9 +92,16 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file
   }
   parts.normalizer = read_normalizer(root.find("normalizer"));
   parts.pre_tokenizer = read_pre_tokenizer(root.find("pre_tokenizer"));
+  if (parts.normalizer && parts.normalizer->removes() && parts.pre_tokenizer->asks_for_first()) {
+    root.at("normalizer")
+        .refuse(
+            "takes characters away, and a Metaspace with the \"prepend_scheme\" \"first\" behind it, "
+            "which transformers leaves out where the first of a text was taken, is not known here");
+  }
   parts.decoder = read_decoder(root.find("decoder"));
   parts.surroundings = read_post_processor(root.find("post_processor"));
   if (const auto added = root.find("added_tokens")) parts.added_tokens = read_added_tokens(*added);
+  add_missing(parts.added_tokens, config.named_tokens(), parts.model->vocabulary());
   return std::make_unique<Pipeline>(std::move(parts), config.special_names(usual_names(type, model)));
 }
 

@@ -10,17 +10,32 @@
 namespace remat::tokenizers {
 namespace {
 
+/// Which of two would hold depends on transformers' version.
+void check_agree(const Vocabulary& vocabulary, const std::vector<AddedToken>& named) {
+  for (const AddedToken& token : named) {
+    const auto other = std::ranges::find(named, token.content, &AddedToken::content);
+    if (*other == token) continue;
+    refuse_file(vocabulary.file().parent_path() / "tokenizer_config.json",
+                "or special_tokens_map.json names " + shown(token.content) +
+                    " for several roles that differ in lstrip, rstrip, single_word or normalized",
+                "write the same for each");
+  }
+}
+
 /// Those of the configuration, and the named ones, which get the next ids where the vocabulary lacks them.
 std::vector<AddedToken> added_tokens(const ConfigFiles& config, const SpecialNames& names,
                                      const Vocabulary& vocabulary) {
-  std::vector<AddedToken> tokens = config.added_tokens();
-  int64_t next = vocabulary.size();
-  for (const AddedToken& token : tokens) next = std::max(next, token.id + 1);
-  for (const auto& name : {names.unk, names.bos, names.eos, names.sep, names.pad, names.cls, names.mask}) {
-    if (!name || name->empty() || std::ranges::count(tokens, *name, &AddedToken::content) > 0) continue;
-    const auto id = vocabulary.id(*name);
-    tokens.push_back({.content = *name, .id = id ? *id : next++});
+  const std::vector<AddedToken> named = config.named_tokens();
+  std::vector<AddedToken> of_roles;  // in transformers' order, with those that the files leave out
+  for (const auto& name : {names.bos, names.eos, names.unk, names.sep, names.pad, names.cls, names.mask}) {
+    if (!name) continue;
+    const auto said = std::ranges::find(named, *name, &AddedToken::content);
+    of_roles.push_back(said != named.end() ? *said : AddedToken{.content = *name, .id = -1});
   }
+  std::vector<AddedToken> tokens = config.added_tokens();
+  if (tokens.empty()) check_agree(vocabulary, named);
+  add_missing(tokens, of_roles, vocabulary);
+  add_missing(tokens, named, vocabulary);
   return tokens;
 }
 

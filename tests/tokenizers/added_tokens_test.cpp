@@ -30,6 +30,21 @@ TEST(AddedTokens, SpacesBesideThemMayBeTaken) {
   EXPECT_EQ(split({{.content = "T", .id = 1, .lstrip = true, .rstrip = true}}, " T  T "), "<1><1>");
 }
 
+TEST(AddedTokens, WhatTheOneBeforeTookAsSpacesIsNotTakenAgain) {
+  const AddedToken t{.content = "T", .id = 1, .rstrip = true};
+  EXPECT_EQ(split({t, {.content = " ", .id = 2, .lstrip = true}}, "aT  b"), "|a<1>|b");
+  EXPECT_EQ(split({t, {.content = " ", .id = 2, .lstrip = true, .rstrip = true}}, "T  b \n "), "<1>|b<2>");
+  EXPECT_EQ(split({t, {.content = " b", .id = 2, .lstrip = true}}, "T   b"), "<1><2>");
+  // As transformers, which takes a space twice here.
+  EXPECT_EQ(split({t, {.content = " ", .id = 2}}, "T  b"), "<1><2><2>|b");
+}
+
+TEST(AddedTokens, SpacesWithoutEndTakeNoLongTime) {
+  const std::string spaces(2'000'000, ' ');
+  EXPECT_EQ(split({{.content = " ", .id = 1, .lstrip = true, .rstrip = true}}, spaces), "<1>");
+  EXPECT_EQ(split({{.content = " ", .id = 1, .rstrip = true}}, spaces).size(), 3 * spaces.size());
+}
+
 TEST(AddedTokens, InsideOfWordsTheyMayBeLeft) {
   const std::vector<AddedToken> tokens{{.content = "ab", .id = 1, .single_word = true}};
   EXPECT_EQ(split(tokens, "ab cab abé ab-"), "<1>| cab abé <1>|-");

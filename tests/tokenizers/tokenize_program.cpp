@@ -1,5 +1,6 @@
-// tests/tokenizers/tokenize_program.cpp -- `tokenize_program ids|special|decode DIRECTORY FILE`: the token ids of a
-// text on lines of their own, or the text of ids.
+// tests/tokenizers/tokenize_program.cpp -- `tokenize_program ids|special|each|decode DIRECTORY FILE`: the token ids of
+// a text on lines of their own, a line with the ids of each of the texts between which NUL bytes stand, or the text of
+// ids.
 //
 // The seconds that encoding takes go to standard error.
 #include <chrono>
@@ -21,6 +22,14 @@ int main(int argc, char** argv) {
       std::istringstream stream(text);
       const std::vector<int64_t> ids{std::istream_iterator<int64_t>(stream), {}};
       std::cout << tokenizer->decode(ids);
+      return 0;
+    }
+    if (what == "each") {
+      std::istringstream stream(text);
+      for (std::string part; std::getline(stream, part, '\0');) {
+        for (const int64_t id : tokenizer->encode(part)) std::cout << id << ' ';
+        std::cout << '\n';
+      }
       return 0;
     }
     const auto begin = std::chrono::steady_clock::now();

@@ -34,6 +34,18 @@ TEST(TokenizerJson, BertCleansLowersAndStripsAccents) {
   EXPECT_TRUE(!ids.bos && !ids.eos);
 }
 
+TEST(TokenizerJson, AddedTokensThatAreNothingOrTheSameOnceNormalizedAreRefused) {
+  const auto with_token = [](const std::string& tokens) {
+    return load_json(with(kBert, R"("added_tokens": [)", R"("added_tokens": [)" + tokens));
+  };
+  const std::string a = R"({"id": 13, "content": "Foo", "normalized": true},)";
+  EXPECT_EQ(with_token(a)->encode("a FOO"), (Ids{11, 13}));
+  EXPECT_ERROR(with_token(a + R"({"id": 14, "content": "fo\u00f3", "normalized": true},)"),
+               "the added token \"foó\" is the same as \"Foo\" once it is normalized");
+  EXPECT_EQ(with_token(a + R"({"id": 14, "content": "foo", "normalized": false},)")->encode("foo"), (Ids{14}));
+  EXPECT_ERROR(with_token(R"({"id": 13, "content": "\u0301", "normalized": true},)"), "nothing is left of it");
+}
+
 TEST(TokenizerJson, CasedBertKeepsCaseAndAccents) {
   const auto tokenizer = load_json(with(with(kBert, "\"lowercase\": true", "\"lowercase\": false"), "cafe", "Café"));
   EXPECT_EQ(tokenizer->encode("Café café"), (Ids{8, 1}));

@@ -44,6 +44,16 @@ TEST_F(VocabularyFiles, Gpt2) {
   EXPECT_EQ(load()->encode_with_special_tokens("abxxab"), (Ids{7, 4, 6, 4}));
 }
 
+TEST_F(VocabularyFiles, NamedTokensAreFoundAsTheConfigurationSays) {
+  write_gpt2();
+  directory_.write("tokenizer_config.json", R"({"pad_token": {"content": "<p>", "lstrip": true},
+    "extra_special_tokens": ["<x>", {"content": "<y>", "rstrip": true}]})");
+  EXPECT_EQ(load()->encode("a <p><x> <y> b"), (Ids{0, 6, 7, 2, 8, 1}));
+  EXPECT_EQ(load()->special_ids().pad, 6);
+  directory_.write("tokenizer_config.json", R"({"bos_token": {"content": "ab", "lstrip": true}, "eos_token": "ab"})");
+  EXPECT_ERROR(load(), "names \"ab\" for several roles that differ");
+}
+
 TEST_F(VocabularyFiles, TokenizerJsonIsPreferred) {
   write_gpt2();
   directory_.write("tokenizer.json", test::kBert);
