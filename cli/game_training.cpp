@@ -110,6 +110,7 @@ void GameTraining::load(const CheckpointReader& checkpoint) {
         if (archive.try_read("drawn", drawn)) impl_->drawn = zoo::load_transitions(drawn);
       },
       impl_->optimizer, payload_of(checkpoint));
+  check_finite(trained_parameters(impl_->agent.online()), impl_->settings.checkpoint);
 }
 
 int64_t GameTraining::steps_done() const { return impl_->steps_done; }

@@ -393,6 +393,7 @@ void Trainer::load(const StatePart& all) {
   DataParallel* const parallel = impl_->parallel.get();
   impl_->steps_done = parallel == nullptr ? load_state(*impl_->model, *impl_->optimizer, all)
                                           : parallel->load_own(*impl_->optimizer, find_parts(all, parallel->size()));
+  check_finite(impl_->leaves(), impl_->settings.checkpoint);
 }
 
 }  // namespace remat::cli

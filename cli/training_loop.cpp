@@ -45,7 +45,8 @@ void run_steps(Training& training, const TrainSettings& settings, const std::str
 void check_loss(const StepResult& result) {
   if (std::isfinite(result.loss)) return;
   throw Error("[train] the loss is " + format_number(result.loss, 0) + " in step " + std::to_string(result.step) +
-              "; lower --lr");
+              (result.step == 1 ? ", before anything was learned; look at the data and at the weights it begins from"
+                                : "; lower --lr"));
 }
 
 double median_seconds(const std::vector<StepResult>& results) {

@@ -16,7 +16,7 @@ namespace remat::cli {
 void run_steps(Training& training, const TrainSettings& settings, const std::string& label,
                std::vector<StepResult>& results, const std::function<void(const StepResult&)>& after_step = {});
 
-/// Throws Error for a loss that is not a number.
+/// Throws Error for a loss that is not a number, which --lr is not blamed for in the first step.
 void check_loss(const StepResult& result);
 
 /// The middle of the steps' times without the first step's, which is spent on warming up.

@@ -9,6 +9,7 @@
 
 #include "cli/checkpoint_file.h"
 #include "cli/fingerprint.h"
+#include "pretrained/finite.h"
 #include "zoo/model.h"
 
 namespace remat::cli {
@@ -119,6 +120,14 @@ void open(InputArchive& archive, const StatePart& part) {
 StatePart payload_of(const CheckpointReader& file) {
   return {.read = [&file](size_t offset, void* data, size_t size) { return file.read(offset, data, size); },
           .size = file.payload_size()};
+}
+
+void check_finite(const NamedTensors& parameters, const std::string& path) {
+  pretrained::FiniteCheck check;
+  for (const auto& [name, parameter] : parameters) check.look_at(name, parameter);
+  if (check.all_finite()) return;
+  throw Error("[checkpoint] '" + path + "' has parameters with NaN or infinite elements, which no loss comes of: " +
+              check.found() + "; its training has diverged: start anew with a lower --lr");
 }
 
 NamedTensors trained_parameters(const zoo::Model& model) { return parameters_of(model, /*trained=*/true); }

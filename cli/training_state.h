@@ -44,6 +44,9 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 /// The parameters that are not frozen.
 NamedTensors trained_parameters(const zoo::Model& model);
 
+/// Throws Error, with their names, where parameters that the checkpoint at `path` gave have NaN or infinite elements.
+void check_finite(const NamedTensors& parameters, const std::string& path);
+
 void save_state(const zoo::Model& model, const torch::optim::Optimizer& optimizer, int64_t steps_done,
                 const WriteBytes& write);
 

@@ -10,6 +10,7 @@
 
 #include <remat/error.h>
 
+#include "pretrained/finite.h"
 #include "pretrained/staged_files.h"
 
 namespace remat::pretrained {
@@ -189,7 +190,7 @@ void ModelDirectory::check_tied(const std::string& name, const std::string& to) 
 void ModelDirectory::check_places(const std::vector<std::string>& used) const {
   std::set<std::string> without_place;
   for (const auto& [name, entry] : weights_.entries()) {
-    if (std::ranges::binary_search(used, name)) continue;
+    if (entry.bytes == 0 || std::ranges::binary_search(used, name)) continue;  // nothing of an empty one is lost
     const auto tied = find_entry(std::string(family_.embedding));
     if (options_.task != Task::kClassify && tied && name == family_.tied) {
       check_tied(name, *tied);
@@ -230,7 +231,16 @@ std::shared_ptr<zoo::Model> ModelDirectory::load() const {
   std::ranges::sort(used);
   check_places(used);
   const torch::NoGradGuard no_grad;
-  for (const auto& [source, parameter] : copies) copy(weights_, source.entry, source.transposed, parameter);
+  FiniteCheck check;
+  for (const auto& [source, parameter] : copies) {
+    copy(weights_, source.entry, source.transposed, parameter);
+    check.look_at(source.entry, parameter);
+  }
+  if (!check.all_finite()) {
+    throw Error("[pretrained] the weights in '" + path_.string() +
+                "' have NaN or infinite elements, which no loss comes of: " + check.found() +
+                "; get the files again, or give a model whose training did not diverge");
+  }
   if (options_.lora) {
     zoo::add_lora(*model, *options_.lora, without_weights, [this](const auto& ours) { return layer_name(ours); });
   }

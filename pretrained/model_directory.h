@@ -52,7 +52,7 @@ class ModelDirectory {
   /// A new model in training mode with these weights, in float32. What is missing is drawn from the default generator.
   /// With LoRA factors are added to it, and what is missing is trained beside them. Throws Error for tensors that the
   /// model has no place for, but those that transformers ignores, for types other than float32, float16 and bfloat16,
-  /// and as zoo::add_lora() does.
+  /// for weights that are not finite, and as zoo::add_lora() does.
   std::shared_ptr<zoo::Model> load() const;
   /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, LoRA's factors
   /// merged into the weights beside them, config.json and the other small files from here (a tokenizer's). `to` is

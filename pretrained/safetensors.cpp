@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/ScalarType.h>
 #include <remat/error.h>
 #include <nlohmann/json.hpp>
@@ -37,7 +38,7 @@ struct TypeName {
   std::string_view name;
   at::ScalarType type;
 };
-constexpr std::array<TypeName, 16> kTypes = {{{"F64", at::kDouble},
+constexpr std::array<TypeName, 19> kTypes = {{{"F64", at::kDouble},
                                               {"F32", at::kFloat},
                                               {"F16", at::kHalf},
                                               {"BF16", at::kBFloat16},
@@ -52,7 +53,10 @@ constexpr std::array<TypeName, 16> kTypes = {{{"F64", at::kDouble},
                                               {"U64", at::ScalarType::UInt64},
                                               {"C64", at::kComplexFloat},
                                               {"F8_E4M3", at::ScalarType::Float8_e4m3fn},
-                                              {"F8_E5M2", at::ScalarType::Float8_e5m2}}};
+                                              {"F8_E5M2", at::ScalarType::Float8_e5m2},
+                                              {"F8_E4M3FNUZ", at::ScalarType::Float8_e4m3fnuz},
+                                              {"F8_E5M2FNUZ", at::ScalarType::Float8_e5m2fnuz},
+                                              {"F8_E8M0", at::ScalarType::Float8_e8m0fnu}}};
 
 std::optional<int64_t> product(int64_t a, int64_t b) {
   int64_t result = 0;
@@ -97,7 +101,7 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
   }
   TensorEntry entry;
   const auto* const known = std::ranges::find(kTypes, type.get<std::string>(), &TypeName::name);
-  if (known == kTypes.end()) fail("of type " + type.get<std::string>() + ", which PyTorch does not have");
+  if (known == kTypes.end()) fail("of type " + type.get<std::string>() + ", which is not known here");
   entry.type = known->type;
   std::optional<int64_t> bytes = static_cast<int64_t>(c10::elementSize(entry.type));
   for (const auto& size : shape) {
@@ -176,7 +180,10 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end()) refuse(path_, "has no tensor '" + name + "'");
   const TensorEntry& entry = found->second;
-  at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
+  const auto options = at::TensorOptions().dtype(entry.type);
+  // Strides of an empty tensor mean nothing, and those of its shape may be more than a number can say.
+  if (entry.bytes == 0) return at::empty_strided(entry.shape, std::vector<int64_t>(entry.shape.size(), 1), options);
+  at::Tensor tensor = at::empty(entry.shape, options);
   if (!read_at(file_, tensor.mutable_data_ptr(), entry.bytes, entry.begin)) {
     refuse(path_, "gave less than all of tensor '" + name + "' (" + reason() + ")");
   }

@@ -33,7 +33,7 @@ struct TensorEntry {
 class SafetensorsFile {
  public:
   /// Reads and checks the header. Throws Error where the file cannot be read, or is no whole file of this format: its
-  /// tensors must cover all bytes behind the header, each once, and have a type that PyTorch has.
+  /// tensors must cover all bytes behind the header, each once, and have a type of PyTorch's.
   explicit SafetensorsFile(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

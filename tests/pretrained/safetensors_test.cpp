@@ -60,6 +60,30 @@ TEST(Safetensors, AFileWithoutTensorsIsOne) {
   EXPECT_TRUE(SafetensorsFile(path).entries().empty());
 }
 
+TEST(Safetensors, EmptyTensorsOfEveryTypeAreRead) {
+  for (const std::string type : {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "U16", "U32",
+                                 "U64", "C64", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"}) {
+    std::string header = R"({"x": {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]})";
+    const std::map<std::string, std::vector<int64_t>> shapes = {
+        {"a", {0}}, {"b", {2, 0, 5}}, {"c", {0, INT64_MAX}}, {"d", {0, int64_t{1} << 40, int64_t{1} << 40}}};
+    for (const auto& [name, shape] : shapes) {
+      std::string sizes;
+      for (const int64_t size : shape) sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+      const std::string place = name < "c" ? "[0, 0]" : "[3, 3]";
+      header += ",\"" + name + R"(": {"dtype": ")" + type + R"(", "shape": [)" + sizes + R"(], "data_offsets": )";
+      header += place + "}";
+    }
+    const TemporaryDirectory directory;
+    const SafetensorsFile file(directory.write("a.safetensors", file_of(header + "}", 3)));
+    for (const auto& [name, shape] : shapes) {
+      const at::Tensor tensor = file.read(name);
+      EXPECT_EQ(tensor.numel(), 0) << type << name;
+      EXPECT_EQ(tensor.sizes(), at::IntArrayRef(shape)) << type << name;
+    }
+    EXPECT_EQ(file.read("x").numel(), 3);
+  }
+}
+
 TEST(Safetensors, RefusesWhatIsNoWholeFile) {
   EXPECT_ERROR(SafetensorsFile("/nowhere/a.safetensors"), "cannot read");
   EXPECT_ERROR(SafetensorsFile("/"), "is not a regular file");

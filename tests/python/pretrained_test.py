@@ -286,3 +286,46 @@ def test_licenses_and_chat_templates_are_kept_and_programs_are_not(tmp_path):
     saved = files_of(tmp_path / "saved")
     assert [saved.get(name) for name in names] == [name.encode() for name in names]
     assert not [name for name in saved if name.endswith(".py")]
+
+
+def change_weights(directory, change):
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path):
+    task, model = make("bert with masked tokens")
+    model.save_pretrained(tmp_path / "model")
+    tensors, _ = inputs("bert with masked tokens")
+    word, norm = "bert.embeddings.word_embeddings.weight", "bert.encoder.layer.0.attention.output.LayerNorm.bias"
+
+    def damage(weights):
+        weights[word][3, 5] = float("nan")
+        weights[word][3, 6] = float("-inf")
+        weights[norm].fill_(float("inf"))
+
+    change_weights(tmp_path / "model", damage)
+    done = run(tmp_path / "model", task, tensors, tmp_path)
+    assert done.returncode == 1
+    assert f"'{word}' (2 of {VOCABULARY * 32} elements)" in done.stderr and f"'{norm}' (all 32 elements)" in done.stderr
+
+
+def test_a_bias_may_hold_a_token_off(tmp_path):
+    task, model = make("bert with masked tokens")
+    model.save_pretrained(tmp_path / "model")
+    tensors, _ = inputs("bert with masked tokens")
+    change_weights(tmp_path / "model", lambda weights: weights["cls.predictions.bias"][7:9].fill_(float("-inf")))
+    done = run(tmp_path / "model", task, tensors, tmp_path)
+    assert done.returncode == 0, done.stderr
+    logits = load_file(tmp_path / "out.safetensors")["logits"]
+    assert torch.isinf(logits[..., 7:9]).all() and torch.isfinite(logits[..., 9:]).all()
+
+
+def test_an_empty_tensor_needs_no_place(tmp_path):
+    task, model = make("gpt2")
+    model.save_pretrained(tmp_path / "model")
+    tensors, _ = inputs("gpt2")
+    change_weights(tmp_path / "model", lambda weights: weights.update(unused=torch.empty(0, 3, dtype=torch.int32)))
+    done = run(tmp_path / "model", task, tensors, tmp_path)
+    assert done.returncode == 0, done.stderr
