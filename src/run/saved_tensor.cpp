@@ -1,8 +1,10 @@
 #include "run/saved_tensor.h"
 
+#include <optional>
 #include <sstream>
 
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "memory/ledger.h"
@@ -14,6 +16,25 @@
 #include "run/replay.h"
 
 namespace remat {
+namespace {
+
+/// While it lives, tensors are made as outside of c10::InferenceMode, under which somebody may call backward or ask for
+/// a saved tensor: those that were saved are no inference tensors, replays call the kernels that forward called.
+class OutsideInferenceMode {
+ public:
+  OutsideInferenceMode() {
+    if (!c10::InferenceMode::is_enabled()) return;
+    const bool grad_mode = c10::GradMode::is_enabled();
+    outside_.emplace(/*enabled=*/false);  // which switches it on
+    c10::GradMode::set_enabled(grad_mode);
+  }
+  bool was_inside() const { return outside_.has_value(); }
+
+ private:
+  std::optional<c10::InferenceMode> outside_;
+};
+
+}  // namespace
 
 SavedTensor::~SavedTensor() {
   // Before the lock: where Python holds the tensor too, releasing it may take the interpreter's lock, whose owner may
@@ -54,6 +75,7 @@ bool SavedTensor::take_apart(const at::Tensor& tensor) {
 
 void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
   const Recorder::Suspension own_calls_pass;
+  needs_gradient_ = tensor.requires_grad();
   if (take_apart(tensor)) {
     version_counter_ = tensor.unsafeGetTensorImpl()->version_counter();
     version_ = version_counter_.current_version();
@@ -144,8 +166,16 @@ void SavedTensor::check_data() const {
 }
 
 at::Tensor SavedTensor::call_unpack_hook() {
+  const OutsideInferenceMode as_forward;
   if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
+  const bool wraps = assemble_ || (alias_.defined() && alias_.unsafeGetTensorImpl()->is_python_dispatch());
+  // Autograd is going to detach it, by an operator of its class, and cannot take what that gives under the mode.
+  if (wraps && needs_gradient_ && as_forward.was_inside()) {
+    raise(
+        Error("[backward] a tensor that wraps others (such as DTensor) was saved for backward, and PyTorch cannot give "
+              "it back under inference_mode; call backward outside of it, or under no_grad"));
+  }
   return unpack();
 }
 

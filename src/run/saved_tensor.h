@@ -51,6 +51,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   TensorView view_;
   c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};
   uint32_t version_ = 0;
+  bool needs_gradient_ = false;
   bool unbound_ = false;      ///< registered with the recorder, alias_ holds the tensor until bind()
   uint32_t unpacked_in_ = 0;  ///< the value's round in which it was unpacked last
 };
