@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Iterable, Mapping
-from types import ModuleType
+from collections.abc import Mapping
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -16,10 +17,30 @@ Place = tuple[int, int]
 """Of a result in what the model returns: how many results there are, and which of them it is."""
 
 
-def _slots_of(part: Any) -> list[Any]:
-    names = [kind.__dict__.get("__slots__", ()) for kind in type(part).__mro__]
-    flat = [name for each in names for name in ((each,) if isinstance(each, str) else each)]
-    return [getattr(part, name, None) for name in flat]
+def _attributes_of(part: Any) -> list[Any]:
+    """What is stored in an object: dataclasses, caches, records with slots. Nothing of its own is asked for that, such as
+    __getattr__(), which may raise anything."""
+    found: list[Any] = []
+    with contextlib.suppress(Exception):  # there is none, or a property stands in its place
+        stored = object.__getattribute__(part, "__dict__")
+        found += stored.values() if isinstance(stored, dict) else ()
+    for kind in type(part).__mro__:
+        for slot in vars(kind).values() if "__slots__" in vars(kind) else ():
+            if isinstance(slot, MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # nothing is in it
+                    found.append(slot.__get__(part))
+    return found
+
+
+def _inside(part: Any) -> list[Any]:
+    with contextlib.suppress(Exception):  # of a collection that fails to say what is in it
+        if isinstance(part, Mapping):
+            return [child for child in part.values()]  # not list(), which asks for its length
+        if isinstance(part, (list, tuple, set, frozenset)):
+            return [child for child in part]
+        if isinstance(part, (type, nn.Module, ModuleType)):
+            return []
+    return _attributes_of(part)
 
 
 def _outside_of_jvp(tensor: torch.Tensor) -> torch.Tensor:
@@ -36,26 +57,19 @@ def _outside_of_jvp(tensor: torch.Tensor) -> torch.Tensor:
 def tensors_in(result: Any) -> list[torch.Tensor]:
     """The tensors of a model's result that backward may come to, in whatever it keeps them."""
     found: list[torch.Tensor] = []
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # held: of what is made when it is asked for, another one would get the same address
     pending = [(result, 0)]
     while pending:
         part, depth = pending.pop()
         if id(part) in seen or depth > _DEEPEST:
             continue
-        seen.add(id(part))
-        if isinstance(part, torch.Tensor):
+        seen[id(part)] = part
+        if issubclass(type(part), torch.Tensor):
             tensor = _outside_of_jvp(part)
             if tensor.requires_grad:
                 found.append(tensor)
             continue
-        inside: Iterable[Any] = ()
-        if isinstance(part, Mapping):
-            inside = part.values()
-        elif isinstance(part, (list, tuple, set, frozenset)):
-            inside = part
-        elif not isinstance(part, (type, nn.Module, ModuleType)):  # dataclasses, caches
-            inside = [*getattr(part, "__dict__", {}).values(), *_slots_of(part)]
-        pending.extend((child, depth + 1) for child in inside)
+        pending.extend((child, depth + 1) for child in _inside(part))
     return found
 
 
