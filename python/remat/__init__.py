@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch  # its libraries must be there before remat._C
 
 from remat._load import _C  # checks versions
-from remat import compiled, doors, memory
+from remat import compiled, doors, memory, scripting
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.compile_blocks import compile
@@ -67,4 +67,4 @@ __all__ = [
     "wrap",
 ]
 
-del compiled, doors, torch
+del compiled, doors, scripting, torch

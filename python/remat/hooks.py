@@ -20,6 +20,10 @@ def never_compiled(function: F) -> F:
     """Keeps torch.compile from looking into `function` and what that calls, as torch.compiler.disable() does, without
     the seconds that it takes to import the compiler."""
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = (  # type: ignore[attr-defined]
+        "it is remat's, which is no part of any graph; leave fullgraph=True, or strict=True of torch.export, out, or call "
+        "remat.unwrap(model) or remat.disable(model) before"
+    )
     compiler = torch._C._dynamo.eval_frame
     skip = compiler._FrameAction.SKIP
     compiler.set_code_exec_strategy(function.__code__, compiler._FrameExecStrategy(skip, skip))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd import Variable
+from torch.utils.hooks import unserializable_hook
 
 from remat import _C
 from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
@@ -182,7 +183,8 @@ class WrappedSteps:
                 self.guest_of.leave_forward()
                 for tensor in tensors_in(result):
                     if tensor.grad_fn is not None:
-                        tensor.register_hook(partial(self.host._reached_guest, weakref.ref(self.guest_of)))
+                        hook = partial(self.host._reached_guest, weakref.ref(self.guest_of))
+                        tensor.register_hook(unserializable_hook(hook))
                 self.host = self.guest_of = None
             if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
                 self._after(result)
@@ -214,7 +216,8 @@ class WrappedSteps:
         for index, tensor in enumerate(hooked):
             each = Result(call, tensor, (len(hooked), index))
             # Losses are held longer than steps, which would keep their records for as long.
-            tensor.register_hook(lambda _grad, each=each, step=weakref.ref(step): self._reached(step(), each))
+            hook = lambda _grad, each=each, step=weakref.ref(step): self._reached(step(), each)  # noqa: E731
+            tensor.register_hook(unserializable_hook(hook))
 
     def _waiting_calls(self) -> list[Call]:
         """Those whose graphs are still there; without a graph no backward can come."""
