@@ -14,7 +14,7 @@ from remat.blocks import check_members, find_blocks, listed_blocks
 from remat.errors import Error
 from remat.hooks import check_module
 from remat.model_session import session_options
-from remat.partition_choice import COMPILE_OPTIONS, FASTEST, Compiler, has_ranks
+from remat.partition_choice import FASTEST, Compiler, compile_options, has_ranks
 from remat.progress import call_between_steps
 from remat.wrap import wrap
 
@@ -78,7 +78,7 @@ def _blocks_of(model: nn.Module, named: Iterable[nn.Module] | None, budget: int 
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    known = [*sorted(COMPILE_OPTIONS), *session_options()]
+    known = [*sorted(compile_options()), *session_options()]
     if unknown := sorted(options.keys() - known - {"process_group"}):  # of which wrap() says more
         raise TypeError(f"[compile] there is no option {', '.join(unknown)}; there are {', '.join(known)}")
 
@@ -129,7 +129,7 @@ def compile(
         _check_choice(model, found, options.get("mode"))
     found = found or [model]
     compiler = Compiler(
-        found, {name: options.pop(name) for name in COMPILE_OPTIONS & options.keys()}, activation_memory_budget
+        found, {name: options.pop(name) for name in compile_options() & options.keys()}, activation_memory_budget
     )
     before = [block._compiled_call_impl for block in found]
     try:

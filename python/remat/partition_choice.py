@@ -27,7 +27,6 @@ from remat.partition_trial import Run, TriedGraph
 if TYPE_CHECKING:
     from remat.session import Session
 
-COMPILE_OPTIONS = frozenset(inspect.signature(torch.compile).parameters) - {"model", "name"}  # which is the session's
 FASTEST = "fastest"
 _log = logging.getLogger("remat.compile")
 _SHARES = (1.0, 0.8, 0.5, 0.3, 0.1)  # the first is the one whose bits the others must have
@@ -46,6 +45,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def compile_options() -> frozenset[str]:
+    """The names of what torch.compile takes. Not those of a session, whose `name` is another one."""
+    return frozenset(inspect.signature(torch.compile).parameters) - {"model", "name"}
+
+
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return module._call_impl(*args, **kwargs)
 
@@ -58,7 +62,7 @@ def _shape_of(parameter: nn.Parameter) -> torch.Size | None:
 def _limit(blocks: Sequence[nn.Module], options: dict[str, Any], models: int) -> dict[str, int]:
     """torch.compile keeps so many versions of a function, whatever the number of modules that share it: as many for each
     kind of block, and of so many models, where this version of torch can be told."""
-    if "recompile_limit" not in COMPILE_OPTIONS or options.get("recompile_limit") is not None:
+    if "recompile_limit" not in compile_options() or options.get("recompile_limit") is not None:
         return {}
     kinds = {(type(block), tuple(map(_shape_of, block.parameters()))) for block in blocks}
     return {"recompile_limit": torch._dynamo.config.recompile_limit * len(kinds) * models}

@@ -1,6 +1,29 @@
-# The Debian packages of `make package`, unpacked and used. Not of sanitizers' builds, which nobody packages.
+# What a release makes, made and used: the site, the wheel, the Debian packages. Not of sanitizers' builds, which nobody
+# packages.
+if(NOT PROJECT_IS_TOP_LEVEL OR NOT REMAT_INSTALL OR REMAT_SANITIZE)
+  return()
+endif()
+
+# Any warning of Doxygen's or Sphinx's is an error.
+add_test(NAME site COMMAND ${PROJECT_SOURCE_DIR}/scripts/docs)
+set_tests_properties(site PROPERTIES LABELS install TIMEOUT 600
+                     SKIP_REGULAR_EXPRESSION "doxygen is missing|pip could not install")
+
+# All of the wheel but the compiler, which takes ten minutes and has made this build's module from the same sources.
+if(TARGET remat_python)
+  execute_process(COMMAND ${Python_EXECUTABLE} -c "import scikit_build_core, wheel" RESULT_VARIABLE no_builder ERROR_QUIET)
+  if(no_builder)
+    message(WARNING "remat: ${Python_EXECUTABLE} has no scikit-build-core or no wheel; the wheel will not be tested; "
+                    "`make setup` installs them")
+  else()
+    add_test(NAME wheel COMMAND ${CMAKE_CURRENT_LIST_DIR}/wheel ${Python_EXECUTABLE} ${PROJECT_BINARY_DIR})
+    set_tests_properties(wheel PROPERTIES LABELS install TIMEOUT 600)
+  endif()
+endif()
+
+# The packages of `make package`, unpacked and used.
 find_program(REMAT_DPKG_DEB dpkg-deb)
-if(NOT PROJECT_IS_TOP_LEVEL OR NOT REMAT_INSTALL OR NOT TARGET remat_command OR NOT REMAT_DPKG_DEB OR REMAT_SANITIZE)
+if(NOT TARGET remat_command OR NOT REMAT_DPKG_DEB)
   return()
 endif()
 add_test(NAME debian_packages
