@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
@@ -87,10 +88,13 @@ class _Switch:
         activation_checkpointing_kwargs: dict[str, Any] | None = None,
         every_n_layers: int = 1,
         offload: bool = False,
-        **kwargs: Any,
+        *,
+        gradient_checkpointing_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        """As Hugging Face's. There is no second call for the first and the last arguments to be about, and nothing to
-        hold for an offload."""
+        """As Hugging Face's. What the keywords of checkpointing say of a second call has nothing to do here; of what else
+        they ask for and do not get, there is a warning."""
+        asked = {**(activation_checkpointing_kwargs or {}), **(gradient_checkpointing_kwargs or {})}
+        _warn_of_what_is_not_done(offload or asked.get("offload"), asked.get("context_fn"))
         model = self._model()
         if model is not None:
             named = self._named()
@@ -104,6 +108,20 @@ class _Switch:
         model = self._model()
         if model is not None:
             _remove_regions(model)
+
+
+def _warn_of_what_is_not_done(offload: Any, context_fn: Any) -> None:
+    if offload:
+        warnings.warn(
+            "[enable] offload=True has no effect under remat: nothing is moved to the host, and what the blocks read stays "
+            "where it is; leave it out, or call remat.disable(model) for Hugging Face's own",
+            stacklevel=3,
+        )
+    if context_fn is not None:
+        warnings.warn(
+            "[enable] context_fn has no effect under remat: say what blocks keep by remat.enable(model, policies=...)",
+            stacklevel=3,
+        )
 
 
 def find_blocks(model: nn.Module) -> list[nn.Module]:
@@ -194,7 +212,7 @@ def enable(
 
     For a Hugging Face model, also inside PEFT's, ``gradient_checkpointing_enable()`` and
     ``activation_checkpointing_enable()`` lead here from now on, so that a Trainer may call them; caches of keys and
-    values, which those forbid, may stay (``use_cache``). Copies and pickles of the model are enabled too. Enabling
+    values, which those forbid, may stay (``use_cache``). Their ``offload=True`` does nothing here, with a warning. Copies and pickles of the model are enabled too. Enabling
     twice is enabling once, on the blocks named last. Raises Error if there are no blocks, or none that can be called at a
     path, and for what is no policy; all stays as it was then.
     """

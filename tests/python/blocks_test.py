@@ -135,6 +135,33 @@ def test_the_switches_of_hugging_face_lead_here():
     assert model.is_gradient_checkpointing  # theirs again
 
 
+@pytest.mark.parametrize("switch", ["gradient_checkpointing", "activation_checkpointing"])
+def test_of_what_a_switch_asks_for_and_does_not_get_there_is_a_warning(switch):
+    model = remat.enable(tiny())
+    expected = dropped(model, train_on_ids)
+    enable = getattr(model, f"{switch}_enable")
+    for asked in ({"offload": True}, {f"{switch}_kwargs": {"offload": True}}):
+        with pytest.warns(UserWarning, match=r"\[enable\] offload=True has no effect"):
+            enable(**asked)
+    with pytest.warns(UserWarning, match=r"\[enable\] context_fn has no effect"):
+        enable(**{f"{switch}_kwargs": {"context_fn": lambda: None}})
+    with pytest.raises(TypeError, match="every_n_layer"):
+        enable(every_n_layer=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        enable(offload=False, every_n_layers=1, **{f"{switch}_kwargs": {"use_reentrant": False}})
+    assert dropped(model, train_on_ids) == expected
+
+
+def test_peft_finds_the_argument_that_it_looks_for():
+    peft = pytest.importorskip("peft")
+    model = remat.enable(tiny())
+    model.is_loaded_in_8bit = True  # it says so; the switch is all that matters here
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "not supported in this version of transformers"
+        peft.prepare_model_for_kbit_training(model, gradient_checkpointing_kwargs={"use_reentrant": True})
+
+
 @pytest.mark.parametrize("named", [lambda model: None, lambda model: model.transformer.h, lambda model: [model]])
 @pytest.mark.parametrize("copied", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
 def test_an_enabled_model_is_freed_without_the_garbage_collector(named, copied):
