@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from compare import blocks
 from wrapped import batch
 
 import remat
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +193,13 @@ def test_a_wrong_argument_is_an_error_in_pythons_terms(call):
 def test_a_budget_too_small_for_bytes_asks_whether_it_is_a_share(budget):
     with pytest.raises(remat.Error, match='did you mean "40%"'):
         remat.Session(budget=budget)
+
+
+def test_the_report_in_the_readme_looks_like_a_real_one(session):
+    """The same lines in the same order; what a line is for its first words say."""
+    label = re.compile(r"^(?:(\w[\w /]*?)  +|  (aten)::\w+ +\d+ x, )", re.MULTILINE)
+    shown = re.search(r"^```\n(step .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    real = [mine or theirs for mine, theirs in label.findall(str(session.report()))]
+    found = [mine or theirs for mine, theirs in label.findall(shown)]
+    assert len(found) > 12
+    assert [name for name in found if name != "packed"] == [name for name in real if name != "packed"][: len(found) - 1]
