@@ -93,6 +93,20 @@ int64_t Program::release_generator(OperationId id) {
   return bytes;
 }
 
+bool Program::holds_memory(OperationId id) const {
+  const Operation& operation = operations_[id];
+  if (operation.info == nullptr) return false;
+  if (operation.generator != kNone && generators_[operation.generator].state.defined()) return true;
+  bool holds = false;
+  for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
+    if (t.opaque == kNone) return;
+    const at::Tensor& whole = opaque_[t.opaque];
+    if (whole.use_count() > 1) return;
+    holds = holds || !whole.has_storage() || whole.storage().use_count() == 1;  // without one it has parts
+  });
+  return holds;
+}
+
 int64_t Program::bytes() const {
   size_t bytes = operations_.capacity() * sizeof(Operation) + arguments_.capacity() * sizeof(Argument) +
                  tensors_.capacity() * sizeof(TensorArgument) + constants_.capacity() * sizeof(c10::IValue) +

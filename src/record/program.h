@@ -164,6 +164,8 @@ class Program {
   void forget(OperationId id);
   /// Frees the state that the operation's generator had. Returns its bytes.
   int64_t release_generator(OperationId id);
+  /// Would forget() free memory: the generator's state, or tensors that nobody else holds?
+  bool holds_memory(OperationId id) const;
 
  private:
   std::vector<Operation> operations_;

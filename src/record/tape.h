@@ -194,6 +194,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<bool> made_of(ValueId leaf) const;
   /// Forgets an operation whose results nothing reads, and the leaves that it alone has read.
   void forget_unread(OperationId id);
+  /// Would release_all_but() free memory that the record alone holds?
+  bool would_free(const std::vector<bool>& needed, uint32_t stamp) const;
   void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
   /// Only the record holds the value: evicts or packs it, if its policy or plan says so.
   void apply_action(ValueId id);

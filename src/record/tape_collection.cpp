@@ -85,11 +85,20 @@ void Tape::collect_before_write(ValueId leaf) {
 bool Tape::collect_to_free(bool spare_living) {
   const uint32_t stamp = program.next_stamp();
   const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
+  if (!would_free(needed, stamp)) return false;
+  if (!spare_living) note_forgotten();
+  release_all_but(needed, stamp);
+  return true;
+}
+
+bool Tape::would_free(const std::vector<bool>& needed, uint32_t stamp) const {
   for (ValueId id = 0; id < values.size(); ++id) {
-    if (needed[id] || !values[id].kept || values[id].in_use()) continue;
-    if (!spare_living) note_forgotten();
-    release_all_but(needed, stamp);
-    return true;
+    if (needed[id]) continue;
+    if (values[id].packed || (values[id].kept && !values[id].in_use())) return true;
+  }
+  // What operations hold is little each, but where gradients are the peak it may be all that is left.
+  for (OperationId id = 0; id < program.size(); ++id) {
+    if (!program.is_stamped(id, stamp) && program.holds_memory(id)) return true;
   }
   return false;
 }
