@@ -178,10 +178,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// stay recomputable, and need not be held where they are read.
   void collect_before_write(ValueId leaf);
   /// How much must have been released or recorded since the last collection to make one worth it: it looks at all that
-  /// was there then, and at the arrays. `rebuilding`: reversible layers and hand-written checkpoints rebuild
-  /// activations inside of a backward, and free them at once.
-  size_t collection_threshold(bool rebuilding) const {
-    return rebuilding ? values.size() / 256 : 32 + reachable_ + values.size() / 64;
+  /// was there then, and at the arrays. `left`: operations that it left. `rebuilding`: reversible layers and
+  /// hand-written checkpoints rebuild activations inside of a backward, and free them at once.
+  size_t collection_threshold(bool rebuilding, size_t left) const {
+    return rebuilding ? values.size() / 256 : 32 + left + values.size() / 64;
   }
   /// collect(), if so much has been released, or all that a tape on which nothing more is recorded was asked for.
   void collect_if_due();
@@ -221,8 +221,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   uint64_t losses_ = memory::watched_ends();  ///< of leaves, when needs_lost_leaf() last looked at any
   uint32_t intact_ = 0;                       ///< stamps operators whose replays read no leaf that was lost by then
   uint32_t released_since_collect_ = 0;
-  size_t reachable_ = 0;              ///< operations that the last collection left
-  size_t collected_at_ = 0;           ///< operations that had been recorded then
+  size_t reachable_ = 0;     ///< operations that the last collection left
+  size_t collected_at_ = 0;  ///< operations that had been recorded then
+  /// The same of the last collect(). Those while operators are recorded do not count: a step that is traced has none,
+  /// and shall hold as much in its backward pass as one that is not.
+  size_t left_by_collect_ = 0;
   bool released_since_look_ = false;  ///< at the generators' states
 };
 

@@ -70,6 +70,8 @@ void Tape::forget_unread(OperationId id) {
 void Tape::collect() {
   const uint32_t stamp = program.next_stamp();
   release_all_but(reachable(/*living=*/false, stamp), stamp);
+  released_since_collect_ = 0;
+  left_by_collect_ = reachable_;
 }
 
 void Tape::collect_unreachable() {
@@ -115,7 +117,6 @@ int64_t Tape::release_unused_generators() {
 }
 
 void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
-  released_since_collect_ = 0;
   reachable_ = 0;
   collected_at_ = program.size();
   std::vector<StoragePtr> freed;  // freed after the arrays are consistent again
@@ -140,7 +141,8 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
 void Tape::collect_if_due() {
   // After the last of an ended step nothing can be asked for: whoever still holds the step holds no memory by it.
   const bool is_over = closed && live_ == 0;
-  if (is_over || released_since_collect_ > collection_threshold(/*rebuilding=*/in_nested_backward())) collect();
+  if (is_over || released_since_collect_ > collection_threshold(/*rebuilding=*/in_nested_backward(), left_by_collect_))
+    collect();
 }
 
 }  // namespace remat

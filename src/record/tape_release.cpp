@@ -44,7 +44,8 @@ void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
 void Tape::drop_idle() {
   if (trace != nullptr) trace->find_idle(values);
   const bool rebuilding = c10::GradMode::is_enabled() && in_backward_that_frees();
-  if ((trace == nullptr || rebuilding) && program.size() > collected_at_ + collection_threshold(rebuilding)) {
+  if ((trace == nullptr || rebuilding) &&
+      program.size() > collected_at_ + collection_threshold(rebuilding, reachable_)) {
     collect_unreachable();
   }
   std::erase_if(drop_queue_, [&](ValueId id) {

@@ -12,6 +12,7 @@ namespace {
 /// What EvictionChoice asks of a tape.
 struct View {
   Tape& tape;
+  const OperatorTimes* times;
 
   bool is_alive(ValueId id) const { return tape.values.alive(id) != nullptr; }
   bool is_packed(ValueId id) const { return tape.values[id].packed != nullptr; }
@@ -22,7 +23,10 @@ struct View {
                         : value.bytes / (int64_t{8} * value.element_bytes);  // a bit for each element
   }
   OperationId producer(ValueId id) const { return tape.values[id].producer; }
-  double seconds(OperationId id) const { return tape.program[id].replay_seconds(); }
+  double seconds(OperationId id) const {
+    const Operation& operation = tape.program[id];
+    return times != nullptr ? times->replay_seconds(operation, id) : operation.replay_seconds();
+  }
   uint32_t& visit(OperationId id) { return tape.program.stamp(id); }
   template <class Visit>
   void for_each_input(OperationId id, Visit visit) const {
@@ -58,9 +62,9 @@ bool may_be_evicted(const Tape& tape, ValueId id) {
 
 }  // namespace
 
-int64_t evict(Tape& tape, int64_t bytes) {
+Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
   using Kind = EvictionOption::Kind;
-  View view{tape};
+  View view{tape, times};
   EvictionChoice<View> choice(view, tape.program.next_stamp());
   std::vector<EvictionOption> options;
   std::vector<EvictionOption> last;  // values that a replay in progress reads: it would have to recompute them at once
@@ -84,7 +88,8 @@ int64_t evict(Tape& tape, int64_t bytes) {
     bytes = std::max(bytes, static_cast<int64_t>(held * static_cast<double>(tape.values.size()) / kMostLooks));
   }
   thin_out(options, static_cast<uint64_t>(tape.counts.evicted_values));
-  return choice.evict(std::move(options), bytes);
+  const int64_t freed = choice.evict(std::move(options), bytes);
+  return {.bytes = freed, .left = std::max<int64_t>(0, static_cast<int64_t>(held) - freed)};
 }
 
 }  // namespace remat

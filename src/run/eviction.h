@@ -6,10 +6,17 @@
 #include <cstdint>
 
 #include "record/tape.h"
+#include "run/operator_times.h"
 
 namespace remat {
 
-/// Gives up values of `tape` worth at least `bytes`, or all it can. Returns the bytes freed.
-int64_t evict(Tape& tape, int64_t bytes);
+struct Evicted {
+  int64_t bytes = 0;  ///< that were freed
+  int64_t left = 0;   ///< that could be freed still
+};
+
+/// Gives up values of `tape` worth at least `bytes`, or all it can. `times`: of a step that begins like this one, to
+/// choose by; null: by its own.
+Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times);
 
 }  // namespace remat

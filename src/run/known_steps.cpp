@@ -208,7 +208,19 @@ void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once) {
   if (news) plan_anew(planned, room);
 }
 
+void StepPlanner::note_refused(const std::shared_ptr<const Schedule>& followed) {
+  to_look_for_ = 0;  // a trace keeps records whole, which takes some memory until they are released
+  for (KnownStep& step : known_) {
+    if (followed == nullptr) {
+      step.refused_room = -1;
+    } else if (step.schedule == followed) {
+      step.refused_room = room_;
+    }
+  }
+}
+
 void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
+  step.refused_room = -1;
   for (KnownStep& other : known_) {
     if (other.structure == step.structure) other.room.reset();
   }

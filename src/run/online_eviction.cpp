@@ -25,6 +25,10 @@ constexpr std::chrono::milliseconds kLongestWait{200};
 /// Replays per recorded operator after which nothing more is evicted, so that the step is refused: it would crawl.
 constexpr int64_t kMostReplays = 20;
 
+/// Of a step's room: where less is left to evict, other choices might not complete.
+constexpr int64_t kPartLeft = 8;
+constexpr size_t kMostTimes = 8;  ///< kinds of steps that a session chooses in by the times of earlier ones
+
 using TapeLock = std::unique_lock<TapeMutex>;
 
 /// Another thread's tape may wait for this one's; its values are not worth a deadlock.
@@ -37,6 +41,40 @@ void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
   std::erase_if(tapes_, [](const auto& each) { return each.expired(); });
   tapes_.push_back(tape);
   current_ = tape;
+  least_left_ = INT64_MAX;
+}
+
+std::shared_ptr<const OperatorTimes> OnlineEviction::times_for(const std::shared_ptr<Tape>& tape) {
+  const MutexLock lock(mutex_);
+  if (!by_earlier_times_ || current_.lock() != tape) return nullptr;
+  for (const auto& times : earlier_times_) {
+    if (times->begins_like(tape->program)) return times;
+  }
+  return nullptr;
+}
+
+void OnlineEviction::note_left(int64_t bytes) {
+  const MutexLock lock(mutex_);
+  least_left_ = std::min(least_left_, bytes);
+}
+
+void OnlineEviction::learn_times(const Tape& tape, bool completed, int64_t room) {
+  const MutexLock lock(mutex_);
+  if (!completed) {
+    if (refusal_) by_earlier_times_ = !by_earlier_times_ && !earlier_times_.empty();
+    return;
+  }
+  if (least_left_ == INT64_MAX) return;  // it was not short of memory
+  const auto same = std::ranges::find_if(earlier_times_, [&](const auto& times) {
+    return times->size() == tape.program.size() && times->begins_like(tape.program);
+  });
+  if (same == earlier_times_.end()) {
+    if (earlier_times_.size() == kMostTimes) earlier_times_.pop_back();
+    earlier_times_.insert(earlier_times_.begin(), std::make_shared<const OperatorTimes>(tape.program));
+  } else if (!by_earlier_times_) {
+    *same = std::make_shared<const OperatorTimes>(tape.program);
+  }
+  by_earlier_times_ = by_earlier_times_ || least_left_ < room / kPartLeft;
 }
 
 /// Unchecked: the process has one thread.
@@ -144,7 +182,9 @@ bool OnlineEviction::reclaim(int64_t bytes) {
     const TapeLock lock = lock_for_a_while(*tape);
     if (!lock.owns_lock()) continue;
     if (tape->counts.replays > kMostReplays * static_cast<int64_t>(tape->program.size()) + 1000) continue;
-    freed += evict(*tape, bytes - freed);
+    const Evicted evicted = evict(*tape, bytes - freed, times_for(tape).get());
+    freed += evicted.bytes;
+    note_left(evicted.left);
     ++tape->counts.shortages;
   }
   if (freed > 0) return true;

@@ -11,6 +11,7 @@
 
 #include "memory/ledger.h"
 #include "record/tape.h"
+#include "run/operator_times.h"
 #include "run/rank_agreement.h"
 #include "util/mutex.h"
 
@@ -39,6 +40,11 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t limit_in_the_end();
   /// The last one of the step in force; empty while there was none.
   std::optional<RankAgreement::Refusal> refusal();
+
+  /// The step of `tape`, which had `room` bytes above its baseline, is over. What a session has done within a budget it
+  /// can do again: where a step completed with little left to evict, later ones that begin like it choose by its times.
+  /// So they do where one was refused that chose by its own.
+  void learn_times(const Tape& tape, bool completed, int64_t room);
 
   /// In a child of the process that the session was made in: forgets the tapes, which are those of the parent's steps.
   void after_fork();
@@ -85,6 +91,8 @@ class OnlineEviction final : public memory::Reclaimer {
   std::optional<double> percentage_of(int64_t bytes, int64_t limit) const;
   int64_t raise_to_share(int64_t missing);
   bool give_way(int64_t missing);
+  std::shared_ptr<const OperatorTimes> times_for(const std::shared_ptr<Tape>& tape);
+  void note_left(int64_t bytes);
   void raise_limit(int64_t limit) REMAT_REQUIRES(mutex_);
 
   memory::Ledger& ledger_;
@@ -93,6 +101,10 @@ class OnlineEviction final : public memory::Reclaimer {
   std::weak_ptr<Tape> current_ REMAT_GUARDED_BY(mutex_);  ///< of the step in progress
   std::string step_name_ REMAT_GUARDED_BY(mutex_);
   std::optional<RankAgreement::Refusal> refusal_ REMAT_GUARDED_BY(mutex_);
+  int64_t least_left_ REMAT_GUARDED_BY(mutex_) = INT64_MAX;  ///< bytes, of the step in force: see Evicted
+  bool by_earlier_times_ REMAT_GUARDED_BY(mutex_) = false;
+  /// Of steps that completed and were short of memory, the last first.
+  std::vector<std::shared_ptr<const OperatorTimes>> earlier_times_ REMAT_GUARDED_BY(mutex_);
   // Of a step that follows plain, all in bytes but the share.
   double share_ REMAT_GUARDED_BY(mutex_) = 0;  ///< 0: there is none
   int64_t base_ REMAT_GUARDED_BY(mutex_) = 0;  ///< alive when the step began, with what was older than the account

@@ -184,7 +184,7 @@ std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room
       step.room = room;
       step.schedule = chosen(step.graph, step.structure, step.budget_within(room), 0, {});
     }
-    if (step.schedule) result.push_back(step.schedule);
+    if (step.schedule && room > step.refused_room) result.push_back(step.schedule);
   }
   return result;
 }

@@ -42,6 +42,11 @@ class StepPlanner {
   /// that goes on.
   void note(bool followed, int64_t evictions, bool traced);
 
+  /// A step was refused that followed `followed`, as it was made for it, or did without a plan (null). Where it
+  /// followed one, the next steps within the same room do without, as those did that completed before there was a plan;
+  /// where that is refused too, plans are followed again.
+  void note_refused(const std::shared_ptr<const Schedule>& followed);
+
   /// A step has completed that is not among those observed. Told before observe(). `room`: as there.
   void learn_times(const FollowedTimes& times, int64_t room);
 
@@ -108,6 +113,7 @@ class StepPlanner {
     int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
+    int64_t refused_room = -1;    ///< bytes: within so many its plans are not followed, see note_refused()
 
     int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
   };

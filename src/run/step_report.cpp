@@ -51,6 +51,11 @@ void Step::Impl::report_plan(const Graph* traced) {
         report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
   }
   follower->resize = nullptr;
+  session->eviction.learn_times(*tape, report.completed, room());
+  if (!report.completed && session->eviction.refusal()) {
+    const bool exact = !follower->schedules.empty() && !follower->is_approximate() && !follower->found_none();
+    session->planner.note_refused(exact ? follower->schedules.front() : nullptr);
+  }
   if (!report.completed) return;
   session->planner.note(schedule != nullptr, tape->counts.shortages, traced != nullptr);
   if (schedule != nullptr && follower->has_gaps()) {  // without gaps it is among those that are observed
