@@ -1,7 +1,8 @@
 // remat/memory.h -- how many tensor bytes are alive, and how many were at the worst moment.
 //
-// CPU: exact. Accounting starts when the first Session is made, or with start_accounting(); from then on every tensor
-// allocation of the process goes through remat's allocator. Tensors that are older than that are added when a step
+// CPU: exact. Accounting starts when the first Session is made, or with start_accounting(), or when current() or
+// reset_peak() is called for the first time; from then on every tensor allocation of the process goes through remat's
+// allocator. Tensors that are older than that are added when a step
 // first reads them, parameters with their gradients; an optimizer's state is not read in a step, so start before it is
 // made. Memory that PyTorch's allocator did not give (from_blob, NumPy, mapped files) counts from the first operator of
 // a step that reads it until its storage is gone. CUDA: the caching allocator's own statistics.
@@ -22,14 +23,15 @@ namespace remat::memory {
 /// none.
 void start_accounting(c10::Device device = c10::kCPU);
 
-/// Tensor bytes alive on `device` now.
+/// Tensor bytes alive on `device` now. The first call starts accounting, if nothing has, and throws what
+/// start_accounting() does: of older tensors it does not know then, so that 0 is no surprise; differences are right.
 int64_t current(c10::Device device = c10::kCPU);
 
-/// The largest value of current() since the process began, or the last reset_peak(). Sessions have a count of their
-/// own.
+/// The largest value of current() since accounting started, or the last reset_peak(). Sessions have a count of their
+/// own. Throws Error where accounting has not started: what came before is not known.
 int64_t peak(c10::Device device = c10::kCPU);
 
-/// Makes the present current() the new peak.
+/// Makes the present current() the new peak. Starts accounting as current() does.
 void reset_peak(c10::Device device = c10::kCPU);
 
 /// The most tensor bytes that `device` may hold now: the budget of the step in progress, else the smallest of physical

@@ -1,7 +1,7 @@
 """How many tensor bytes are alive, and how many were at the worst moment.
 
-CPU: exact. Accounting starts with the first Session, or with :func:`start_accounting`; tensors that are older are added
-then. Memory that PyTorch's allocator did not give (NumPy's, mapped files) counts from the first operator of a step that
+CPU: exact. Accounting starts with the first Session, or with :func:`start_accounting`, :func:`current` or
+:func:`reset_peak`; tensors that are older are added then. Memory that PyTorch's allocator did not give (NumPy's, mapped files) counts from the first operator of a step that
 reads it. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
 ``device`` is "cpu" or "cuda"; None: CUDA where there is one.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from remat import _C
-from remat.accounting import count_older_tensors
+from remat.accounting import count_older_tensors, counts
 from remat.errors import Error
 from remat.session import device_of
 
@@ -26,19 +26,28 @@ def start_accounting(device: str | torch.device = "cpu") -> None:
         count_older_tensors()
 
 
+def _counted(device: str | torch.device | None) -> torch.device:
+    """The device, whose tensors are counted from now on if they have not been before."""
+    device = device_of(device)
+    if device.type == "cpu" and not counts():
+        start_accounting(device)
+    return device
+
+
 def current(device: str | torch.device | None = None) -> int:
     """Tensor bytes alive now."""
-    return _C.memory_current(device_of(device))
+    return _C.memory_current(_counted(device))
 
 
 def peak(device: str | torch.device | None = None) -> int:
-    """The largest value of :func:`current` since the start, or the last :func:`reset_peak`. Steps have their own."""
+    """The largest value of :func:`current` since accounting started, or the last :func:`reset_peak`. Steps have their
+    own. Raises Error where it has not started: what came before is not known."""
     return _C.memory_peak(device_of(device))
 
 
 def reset_peak(device: str | torch.device | None = None) -> None:
     """Makes the present :func:`current` the new peak."""
-    _C.memory_reset_peak(device_of(device))
+    _C.memory_reset_peak(_counted(device))
 
 
 def limit(device: str | torch.device | None = None) -> int:

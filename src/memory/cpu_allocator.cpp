@@ -96,6 +96,8 @@ void install_cpu_allocator() {
   check_cpu_allocator();
 }
 
+bool has_cpu_allocator() { return g_allocator != nullptr; }
+
 void check_cpu_allocator() {
   if (c10::GetCPUAllocator() == g_allocator) return;
   throw Error("[start_accounting] another library, or another copy of remat, has put its allocator in the place of " +

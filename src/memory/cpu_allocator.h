@@ -5,6 +5,8 @@ namespace remat::memory {
 
 /// See memory::start_accounting().
 void install_cpu_allocator();
+/// Has it been installed?
+bool has_cpu_allocator();
 /// Throws Error where another library has put its allocator in the place of remat's: nothing is counted then.
 void check_cpu_allocator();
 

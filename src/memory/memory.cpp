@@ -16,9 +16,33 @@ void start_accounting(c10::Device device) {
   if (device.is_meta()) install_meta_allocator();
 }
 
-int64_t current(c10::Device device) { return device_ledger(device).current(); }
-int64_t peak(c10::Device device) { return device_ledger(device).peak(); }
-void reset_peak(c10::Device device) { device_ledger(device).reset_peak(); }
+namespace {
+
+bool is_counted(c10::Device device) {
+  return device.is_cpu() ? has_cpu_allocator() : !device.is_meta() || has_meta_allocator();
+}
+
+}  // namespace
+
+int64_t current(c10::Device device) {
+  if (!is_counted(device)) start_accounting(device);
+  return device_ledger(device).current();
+}
+
+int64_t peak(c10::Device device) {
+  DeviceLedger& ledger = device_ledger(device);
+  if (!is_counted(device)) {
+    throw Error("[memory] the peak on " + device.str() +
+                " is not known: nothing has been counted so far; call start_accounting() or reset_peak(), or make a "
+                "session, before what you want to measure");
+  }
+  return ledger.peak();
+}
+
+void reset_peak(c10::Device device) {
+  if (!is_counted(device)) start_accounting(device);
+  device_ledger(device).reset_peak();
+}
 
 int64_t limit(c10::Device device) {
   const DeviceLedger& ledger = device_ledger(device);

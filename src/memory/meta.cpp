@@ -88,9 +88,16 @@ class MetaAllocator final : public c10::Allocator {
 
 DeviceLedger& meta_ledger() { return ledger(); }
 
+static std::atomic<bool> g_installed = false;
+
 void install_meta_allocator() {
   static std::once_flag once;
-  std::call_once(once, [] { c10::SetAllocator(c10::kMeta, new MetaAllocator, /*priority=*/128); });
+  std::call_once(once, [] {
+    c10::SetAllocator(c10::kMeta, new MetaAllocator, /*priority=*/128);
+    g_installed = true;
+  });
 }
+
+bool has_meta_allocator() { return g_installed; }
 
 }  // namespace remat::memory

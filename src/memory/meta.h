@@ -12,5 +12,7 @@ DeviceLedger& meta_ledger();
 /// Puts an allocator that counts in the place of PyTorch's for the meta device, for the rest of the process. Meta
 /// tensors that exist already are not counted. A second call does nothing.
 void install_meta_allocator();
+/// Has it been installed?
+bool has_meta_allocator();
 
 }  // namespace remat::memory

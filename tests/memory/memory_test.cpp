@@ -1,6 +1,9 @@
 #include <remat/memory.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -33,6 +36,47 @@ TEST_F(Memory, CountsTheBytesAskedForAndThePeak) {
   EXPECT_EQ(peak(), before + 1'000'004);
   reset_peak();
   EXPECT_EQ(peak(), before);
+}
+
+/// In a process of its own, where nothing has been counted.
+#define EXPECT_BEFORE_ACCOUNTING(condition)       \
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); \
+  EXPECT_EXIT(std::exit([]() -> bool { return condition; }() ? 0 : 1), testing::ExitedWithCode(0), "")
+
+int64_t allocated_after(const std::function<void()>& first) {
+  const auto older = torch::empty({1000}, torch::kByte);
+  first();
+  const int64_t before = current();
+  const auto tensor = torch::empty({500}, torch::kByte);
+  return peak() == before + 500 ? current() - before : -1;
+}
+
+TEST(BeforeAccounting, CurrentStartsIt) {
+  EXPECT_BEFORE_ACCOUNTING(allocated_after([] { current(); }) == 500);
+}
+
+TEST(BeforeAccounting, ResetPeakStartsIt) {
+  EXPECT_BEFORE_ACCOUNTING(allocated_after([] { reset_peak(); }) == 500);
+}
+
+TEST(BeforeAccounting, CurrentStartsItOnTheMetaDevice) {
+  EXPECT_BEFORE_ACCOUNTING([] {
+    const int64_t before = current(c10::kMeta);
+    const auto tensor = torch::empty({500}, torch::TensorOptions().dtype(torch::kByte).device(torch::kMeta));
+    return current(c10::kMeta) - before;
+  }() == 500);
+}
+
+TEST(BeforeAccounting, ThePeakIsNotKnown) {
+  for (const c10::DeviceType device : {c10::kCPU, c10::kMeta}) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(
+        try { peak(device); } catch (const Error& error) {
+          std::cerr << error.what();
+          std::exit(0);
+        },
+        testing::ExitedWithCode(0), "is not known: nothing has been counted so far; call start_accounting");
+  }
 }
 
 TEST_F(Memory, StartingAgainChangesNothing) {

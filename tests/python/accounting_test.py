@@ -107,3 +107,24 @@ def test_a_tensor_moved_to_shared_memory_counts_on():
     before = remat.memory.current("cpu")
     tensor.share_memory_()
     assert remat.memory.current("cpu") == before
+
+
+def alone(code):
+    """Runs it in a process where nothing has been counted."""
+    code = "import torch, remat\nolder = torch.ones(250)\n" + code
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_first_question_starts_accounting():
+    alone("assert remat.memory.current('cpu') >= 1000")
+    alone("before = remat.memory.current('cpu'); new = torch.ones(25); assert remat.memory.peak('cpu') == before + 100")
+    alone("remat.memory.reset_peak('cpu'); assert remat.memory.peak('cpu') >= 1000")
+
+
+def test_a_peak_of_what_was_not_counted_is_an_error():
+    alone(
+        "try: remat.memory.peak('cpu')\n"
+        "except remat.Error as error: assert 'nothing has been counted so far' in str(error)\n"
+        "else: assert False"
+    )
