@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
+import torch
+
 from remat import _C
+
+# Lightning's Tuner.scale_batch_size() looks for it in an error's only argument. (accelerate finds " out of memory." in
+# the message.)
+_PHRASE = "; DefaultCPUAllocator: can't allocate memory"
 
 
 class Error(RuntimeError):
@@ -12,10 +18,12 @@ class Error(RuntimeError):
     backward. Parameters, generator state and the session stay usable after it."""
 
 
-class BudgetError(Error):
+class BudgetError(Error, torch.OutOfMemoryError):
     """The step does not fit the budget, even with everything dropped that can be recomputed.
 
-    Raised where an out-of-memory error would be, in the forward or the backward pass. The step can be tried again with
+    Raised where an out-of-memory error would be, in the forward or the backward pass, and a ``torch.OutOfMemoryError``
+    itself: what mends those by a smaller batch (accelerate, the Trainer's ``auto_find_batch_size``, Lightning's
+    ``Tuner.scale_batch_size``, loops of your own) mends it too. The step can be tried again with
     less work or a larger budget::
 
         budget = 1 << 20
@@ -45,10 +53,14 @@ class BudgetError(Error):
     the gradients that were there then and are not now; None if there is none."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message)
+        message = message.removesuffix(_PHRASE)  # of a copy
+        super().__init__(message + _PHRASE)
         figures = _C.budget_figures(message) or _figures_in(message)
         self.budget_bytes, self.lower_bound_bytes, self.smallest_known_bytes, self.needed_bytes = figures[:4]
         self.needed_percent = figures[4]
+
+    def __str__(self) -> str:
+        return super().__str__().removesuffix(_PHRASE)
 
 
 def _figures_in(message: str) -> tuple[int | None, int | None, None, int | None, float | None]:
