@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import unserializable_hook
 
 _DEEPEST = 6  # of results in results, such as the layers of a cache
 
@@ -71,6 +72,11 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
             continue
         pending.extend((child, depth + 1) for child in _inside(part))
     return found
+
+
+def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+    """Of which nothing is said where the tensor is written to a file."""
+    tensor.register_hook(unserializable_hook(hook))
 
 
 class Call:

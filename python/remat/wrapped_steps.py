@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd import Variable
-from torch.utils.hooks import unserializable_hook
 
 from remat import _C
 from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
 from remat.lessons import Lessons
 from remat.model_session import ModelSession
 from remat.progress import end_interrupted, note_wrapped, step_in_progress, wrapped_in_progress
-from remat.results import Call, Place, Result, tensors_in
+from remat.results import Call, Place, Result, add_hook, tensors_in
 from remat.session import Step
 from remat.wrap_warnings import (
     warn_of_backward,
@@ -183,8 +182,7 @@ class WrappedSteps:
                 self.guest_of.leave_forward()
                 for tensor in tensors_in(result):
                     if tensor.grad_fn is not None:
-                        hook = partial(self.host._reached_guest, weakref.ref(self.guest_of))
-                        tensor.register_hook(unserializable_hook(hook))
+                        add_hook(tensor, partial(self.host._reached_guest, weakref.ref(self.guest_of)))
                 self.host = self.guest_of = None
             if self.step is not None and self.depth > 0 and self.thread == threading.get_ident():
                 self._after(result)
@@ -216,8 +214,7 @@ class WrappedSteps:
         for index, tensor in enumerate(hooked):
             each = Result(call, tensor, (len(hooked), index))
             # Losses are held longer than steps, which would keep their records for as long.
-            hook = lambda _grad, each=each, step=weakref.ref(step): self._reached(step(), each)  # noqa: E731
-            tensor.register_hook(unserializable_hook(hook))
+            add_hook(tensor, lambda _grad, each=each, step=weakref.ref(step): self._reached(step(), each))
 
     def _waiting_calls(self) -> list[Call]:
         """Those whose graphs are still there; without a graph no backward can come."""
