@@ -82,6 +82,9 @@ class CompiledRegion {
 void hand_out(const at::Tensor& tensor);
 /// Somebody is about to write to `tensor` in a way that is no operator.
 void announce_write(const at::Tensor& tensor);
+/// Somebody looks whether there are references to `tensor` that he does not know of, weak ones too, as
+/// torch.utils.swap_tensors() does: remat has none from now on, until a step reads it again.
+void let_go(const at::Tensor& tensor);
 /// Counts memory that remat's allocator did not make (a file's, another process's) until it is freed, where that is of
 /// the CPU and not counted yet. It may pass the limit: the memory exists.
 void count_memory(const at::Tensor& tensor);

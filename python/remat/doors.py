@@ -2,8 +2,8 @@
 
 ``Tensor.apply_()``, ``map_()`` and ``map2_()`` write; ``Tensor.numpy()`` and DLPack hand the memory to somebody who
 may. ``Tensor.share_memory_()`` and copies of storages (``copy.deepcopy``) take memory that the allocator does not see,
-which is counted. Each is wrapped once, when remat is imported; on a thread without a step a wrapper only asks whether
-anything is recorded.
+which is counted. ``torch.utils.swap_tensors()`` wants nobody else to have a reference to its tensors. Each is wrapped
+once, when remat is imported; on a thread without a step a wrapper only asks whether anything is recorded.
 
 ``ctx.saved_tensors`` of a custom function: autograd makes another tensor of a parameter that was saved. Functions that
 keep things on their parameters (``.grad``, ``.main_grad``) get the parameter itself, as they do without remat.
@@ -39,6 +39,19 @@ def _wrap(owner: Any, name: str, tell: Callable[[torch.Tensor], None]) -> None:
         setattr(owner, name, _telling(method, tell))
 
 
+def _letting_go(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    @functools.wraps(swap)
+    def swapped(first: Any, second: Any) -> None:
+        if _C.is_anything_recorded():
+            for tensor in (first, second):
+                if isinstance(tensor, torch.Tensor):
+                    _C.let_go(tensor)
+        swap(first, second)
+
+    swapped._remat = True  # type: ignore[attr-defined]
+    return swapped
+
+
 def _counting(method: Callable[..., Any], count: Callable[[Any], None]) -> Callable[..., Any]:
     """Of a method that returns something whose memory is not the allocator's."""
 
@@ -69,6 +82,8 @@ def _install() -> None:
     if not hasattr(torch.Tensor.share_memory_, "_remat"):
         torch.Tensor.share_memory_ = _counting(torch.Tensor.share_memory_, _C.count_memory)  # type: ignore[method-assign]
         torch.UntypedStorage.clone = _counting(torch.UntypedStorage.clone, _C.count_storage)  # type: ignore[method-assign]
+    if not hasattr(torch._C._swap_tensor_impl, "_remat"):
+        torch._C._swap_tensor_impl = _letting_go(torch._C._swap_tensor_impl)  # whoever has imported swap_tensors()
     BackwardCFunction.saved_tensors = property(_saved_tensors)  # type: ignore[misc]
 
 

@@ -40,6 +40,7 @@ void bind_doors(py::module_& m) {
   const auto without_lock = py::call_guard<py::gil_scoped_release>();
   m.def("hand_out", &extension::hand_out, without_lock);
   m.def("announce_write", &extension::announce_write, without_lock);
+  m.def("let_go", &extension::let_go, without_lock);
   m.def("is_anything_recorded", &extension::is_anything_recorded);
   m.def("leaf_of", &leaf_of, without_lock);
   m.def(

@@ -82,6 +82,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   /// That the step has read.
   ska::flat_hash_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
+  /// Of parameters that it has read and that were let_go() since.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients_of_others;
   /// In the order of execution, where the step is traced: who reads a parameter belongs to its module.
   std::vector<LeafRead> leaf_reads;
   /// From where on, for lack of memory, values in a user's hands became leaves, or an operator's results: with more
@@ -132,6 +134,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Of an activation the record does not know which contents those are: asking for one of this tensor is an error from
   /// now on. A parameter that becomes empty is about to be freed, and may be filled again (DeepSpeed's ZeRO-3).
   void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
+  /// Nobody but its user may have a reference to the parameter, not even a weak one.
+  void let_go(const c10::TensorImpl& parameter);
   /// Was the data of the tensor replaced after the moment `saved_at` of `saves`? Its address alone does not tell which
   /// tensor it is, since another one may have had it before or after; its version counter, which `counter` shares,
   /// does.

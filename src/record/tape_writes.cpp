@@ -92,6 +92,14 @@ void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const Storag
   if (frees || fills) values.follow(id, after);
 }
 
+void Tape::let_go(const c10::TensorImpl& parameter) {
+  if (parameters.erase(&parameter) == 0) return;
+  const at::Tensor& gradient = parameter.grad();
+  if (gradient.defined() && gradient.has_storage()) {
+    gradients_of_others.emplace_back(StoragePtr::reclaim_copy(storage_of(gradient)));
+  }
+}
+
 bool Tape::is_replaced(const c10::TensorImpl* tensor, const c10::VariableVersion& counter, int64_t saved_at) const {
   if (replaced_.empty()) return false;
   const auto found = replaced_.find(tensor);

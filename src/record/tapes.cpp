@@ -63,6 +63,14 @@ void Tapes::replace_data(const at::TensorBase& tensor, const at::TensorBase& oth
   }
 }
 
+void Tapes::let_go(const at::TensorBase& tensor) {
+  if (!exist() || !tensor.defined()) return;
+  for (const auto& tape : living()) {
+    const std::lock_guard lock(tape->mutex);
+    tape->let_go(*tensor.unsafeGetTensorImpl());
+  }
+}
+
 void Tapes::before_fork() {
   mutex_.lock();
   const auto deadline = std::chrono::system_clock::now() + kLongestWaitForFork;

@@ -29,6 +29,8 @@ class Tapes {
   void hand_out(const at::Tensor& tensor, const Tape* except = nullptr);
   /// `tensor.data = other` is about to happen: see Tape::replace_data().
   void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
+  /// See Tape::let_go().
+  void let_go(const at::TensorBase& tensor);
 
  private:
   void remove(Tape& tape);

@@ -79,6 +79,8 @@ void set_tensor_taker(TensorTaker taker) { tensor_taker() = taker; }
 
 void hand_out(const at::Tensor& tensor) { Tapes::all().hand_out(tensor); }
 
+void let_go(const at::Tensor& tensor) { Tapes::all().let_go(tensor); }
+
 void announce_write(const at::Tensor& tensor) {
   Recorder* const recorder = Recorder::current();
   if (recorder != nullptr) recorder->announce_write(tensor);

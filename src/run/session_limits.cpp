@@ -32,7 +32,7 @@ int64_t Session::Impl::gradients_now() const {
 
 void Session::Impl::note_gradients_of(Tape& tape) {
   gradients_at_begin = tape.counts.gradient_bytes;
-  gradients.clear();
+  gradients = std::exchange(tape.gradients_of_others, {});
   for (const auto& [impl, weak] : std::exchange(tape.parameters, {})) {
     const auto parameter = weak.lock();
     if (parameter == nullptr) continue;
