@@ -83,7 +83,7 @@ void partial_grad(Machine& m) {
   const Slot y = m.pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad() && !s.leaf; });
   const Slot x = m.pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad(); }, 1);
   if (!x || !y) return;
-  const bool create = m.random().chance(60);
+  const bool create = m.random().chance(60) && !m.inference_backward();
   m.refill();
   m.backward("grad of " + y.name() + " by " + x.name() + (create ? " with graph" : ""), [&] {
     const auto grads = torch::autograd::grad({y.t.sum()}, {x.t}, {}, true, create, true);

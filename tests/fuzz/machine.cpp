@@ -61,6 +61,9 @@ Machine::Machine(Program program, std::vector<ParameterSpec> parameters)
   }
   const int64_t choices[] = {0, 15, 40, 80};
   forget_percent_ = choices[random.below(4)];
+  inference_backward_ =
+      (program_.kind == Kind::kOrdinary || program_.kind == Kind::kStorages || program_.kind == Kind::kThreads) &&
+      Random(Random::mix(program_.seed, 4)).chance(15);
   if (draws()) torch::manual_seed(program_.seed);
 }
 
@@ -198,8 +201,10 @@ void Machine::record(const std::string& what, const Tensor& tensor) {
 }
 
 void Machine::backward(const std::string& text, const std::function<void()>& run) {
-  say(text);
+  say(text + (inference_backward_ ? " under inference_mode" : ""));
   try {
+    std::optional<c10::InferenceMode> mode;
+    if (inference_backward_) mode.emplace();
     run();
   } catch (const std::exception& e) {
     if (is_budget_error(e)) throw;
@@ -351,7 +356,7 @@ void Machine::final_losses() {
   for (size_t i = 1; i < losses.size(); ++i) loss = loss + losses[i];
   losses.clear();
   record("loss", loss);
-  if (kind == 1 && random_.chance(50)) {  // double backward
+  if (kind == 1 && random_.chance(50) && !inference_backward_) {  // double backward
     backward("double backward of" + text, [&] {
       const auto grads = torch::autograd::grad({loss}, leaves, {}, true, true, true);
       Tensor penalty = loss;

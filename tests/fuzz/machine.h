@@ -132,9 +132,10 @@ class Machine {
   void say(const std::string& text);
   void forget(int id);
   void record(const std::string& what, const Tensor& tensor);
-  /// Runs backward of some losses; an error there ends the program.
+  /// Runs backward of some losses, in some programs under inference_mode; an error there ends the program.
   void backward(const std::string& text, const std::function<void()>& run);
   bool stopped() const { return stopped_; }
+  bool inference_backward() const { return inference_backward_; }
   /// Takes `x`, and every tensor of the program that shares its storage, out of the program until refill() runs
   /// `fill`: at the latest before the next backward, or within it.
   void take_away(const Slot& x, std::function<void()> fill);
@@ -169,6 +170,7 @@ class Machine {
   int results_ = 0;
   int asked_ = 0;
   bool stopped_ = false;
+  bool inference_backward_ = false;
   int64_t forget_percent_ = 0;
 };
 
