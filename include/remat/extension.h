@@ -33,6 +33,10 @@ bool is_anything_recorded();
 /// for a name that no registered operator has.
 bool is_repeatable(const std::string& name);
 
+/// Is the operator of this name ("aten::std") and overload (maybe empty) recorded where a step calls it? Not so views,
+/// and those that are made of others, which are recorded in its place. False where no such operator is registered.
+bool is_recorded_operator(const std::string& name, const std::string& overload);
+
 /// Is `tensor` memory without contents that compiled code has allocated while this thread was recording, with no
 /// operator that has written to it since?
 bool is_unwritten(const at::Tensor& tensor);

@@ -20,7 +20,9 @@ class Policy {
   /// Drop everything that can be recomputed exactly.
   static Policy drop_all();
   /// Keep the results of the named operators ("aten::mm" names every overload, "aten::add.Tensor" one), drop the rest.
-  /// Throws Error for a name that no registered operator has.
+  /// Throws Error for a name that no registered operator has, and for views and operators that are made of others
+  /// ("aten::linear"), which are never recorded: the message names their parts, such as "aten::addmm", to be named
+  /// instead.
   static Policy keep_operators(std::vector<std::string> names);
   /// Keep the results of matrix products, convolutions and attention, drop the rest: the "selective" policy.
   static Policy keep_compute();

@@ -34,11 +34,12 @@ class policy:  # lower case: it reads as the statement that it is
         keep: the operators whose results stay in memory, as "aten::mm" (every overload), "aten::add.Tensor",
             ``torch.ops.aten.mm`` or ``torch.ops.aten.mm.default``; "compute": matrix products, convolutions and
             attention; "all": everything, as plain PyTorch does. All else that can be recomputed exactly is dropped.
-            Default: nothing is kept.
+            Default: nothing is kept. Operators that are made of others ("aten::linear" of "aten::addmm") are named by
+            their parts, views by what made the value that they look at.
 
     Scopes nest, and the innermost decides. Values that come in from outside are kept. Inside a session's step the
     step's budget holds as well: what a policy keeps may still be dropped. Works without a session too. Raises Error for
-    an operator that does not exist. One object may be entered by several threads, and again inside itself. Leave a scope
+    an operator that does not exist or is never recorded, with the names of its parts. One object may be entered by several threads, and again inside itself. Leave a scope
     on the thread that entered it: left on another (as when a suspended generator is collected there), it lasts until
     the step ends, and without a session until recording does.
     """

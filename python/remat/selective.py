@@ -45,7 +45,12 @@ def selective_policy(function: PolicyFunction) -> _C.Policy:
     return policy
 
 
-_policy_of_list = functools.lru_cache(maxsize=64)(policy_of)
+@functools.lru_cache(maxsize=64)
+def _policy_of_list(operators: tuple[torch._ops.OpOverload, ...]) -> _C.Policy:
+    """Composites among them say nothing, as in torch, whose policies are asked about their parts alone."""
+    schemas = [operator._schema for operator in operators]
+    recorded = [_C.is_recorded_operator(schema.name, schema.overload_name) for schema in schemas]
+    return policy_of([operator for operator, is_recorded in zip(operators, recorded) if is_recorded])
 
 
 def _listed(function: PolicyFunction) -> tuple[torch._ops.OpOverload, ...] | None:
@@ -81,7 +86,7 @@ def _ask(function: PolicyFunction, operators: list[torch._ops.OpOverload]) -> _C
             )
         if saves[0]:
             saved.append(operator)
-    return policy_of(saved)
+    return _policy_of_list(tuple(saved))
 
 
 def _known_operators() -> list[torch._ops.OpOverload]:

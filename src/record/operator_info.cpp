@@ -15,6 +15,7 @@
 #include <remat/operators.h>
 
 #include "record/collectives.h"
+#include "record/composites.h"
 
 #include "memory/fork.h"
 #include "util/compute_bound.h"
@@ -201,10 +202,8 @@ class Registry {
  public:
   Registry() { free_in_children(mutex_); }
 
-  const OperatorInfo* find(const at::RecordFunction& fn) {
-    const auto name = fn.operator_name();
-    if (!name) return nullptr;
-    const auto handle = c10::Dispatcher::singleton().findOp(*name);
+  const OperatorInfo* find(const c10::OperatorName& name) {
+    const auto handle = c10::Dispatcher::singleton().findOp(name);
     if (!handle || !handle->hasSchema()) return nullptr;
     const MutexLock lock(mutex_);
     return &current(*handle);
@@ -258,9 +257,11 @@ class Registry {
   }
 
   static void check(const OperatorInfo& info, Declared declared) {
-    if (info.never_recorded) {
+    const std::string parts(parts_of(info.base_view()));
+    if (info.never_recorded || !parts.empty()) {
       throw Error("[operators] " + info.name +
-                  " is a view, or made of other operators, which are recorded by themselves; declare those");
+                  " is a view, or made of other operators, which are recorded by themselves; declare those" +
+                  (parts.empty() ? "" : ": " + parts));
     }
     if (info.collective && declared == Declared::kRepeatable) {
       throw Error("[operators] " + info.name +
@@ -349,14 +350,20 @@ struct Cache {
 
 }  // namespace
 
+const OperatorInfo* operator_info(const c10::OperatorName& name) { return registry().find(name); }
+
 const OperatorInfo* operator_info(const at::RecordFunction& fn) {
-  if (t_cache_is_gone) return registry().find(fn);
+  const auto find = [&] {
+    const auto name = fn.operator_name();
+    return name ? registry().find(*name) : nullptr;
+  };
+  if (t_cache_is_gone) return find();
   // A schema keeps its name at one address for as long as it lives, so the address identifies the overload. Ranges
   // that are named by a temporary string have no operator name and are never put in the table.
   thread_local Cache cache;
   const char* const key = fn.name();
   if (const auto it = cache.infos.find(key); it != cache.infos.end() && it->second->is_current()) return it->second;
-  const OperatorInfo* const info = registry().find(fn);
+  const OperatorInfo* const info = find();
   if (info != nullptr) cache.infos[key] = info;
   return info;
 }
@@ -370,13 +377,5 @@ void declare_not_repeatable(const std::string& name, bool writes_arguments) {
 }
 
 bool is_repeatable_operator(const std::string& name) { return registry().all_repeat(name); }
-
-bool operator_exists(const std::string& name) {
-  for (const auto& registered : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (registered.name == name) return true;
-    if (!registered.overload_name.empty() && registered.name + "." + registered.overload_name == name) return true;
-  }
-  return false;
-}
 
 }  // namespace remat

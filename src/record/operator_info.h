@@ -118,12 +118,11 @@ struct OperatorInfo {
 /// The facts about the operator that `fn` observes, with the kernels that it has now; nullptr if it observes something
 /// else. Thread-safe; the result lives as long as the process.
 const OperatorInfo* operator_info(const at::RecordFunction& fn);
+/// The same of a registered operator; nullptr if there is none of that name.
+const OperatorInfo* operator_info(const c10::OperatorName& name);
 
 /// From now on a user says this of the operators that `name` names. Throws Error as remat/operators.h says.
 void declare_operator(const std::string& name, Declared declared);
-
-/// True if `name` is that of a registered operator: with an overload ("aten::add.Tensor"), or of any overload.
-bool operator_exists(const std::string& name);
 
 /// True if `name` is that of a registered operator, and calls of any overload of it, with any arguments and on any
 /// number of threads, repeat.

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "memory/ledger.h"
+#include "record/named_operators.h"
 #include "record/operator_info.h"
 #include "record/recorder.h"
 #include "record/tapes.h"
@@ -21,6 +22,11 @@ bool is_watching_operators() { return Recorder::is_watching_operators(); }
 bool is_anything_recorded() { return Tapes::all().exist(); }
 
 bool is_repeatable(const std::string& name) { return is_repeatable_operator(name); }
+
+bool is_recorded_operator(const std::string& name, const std::string& overload) {
+  const OperatorInfo* const info = operator_info(c10::OperatorName(name, overload));
+  return info != nullptr && is_recorded(*info);
+}
 
 bool is_unwritten(const at::Tensor& tensor) {
   const Recorder* const recorder = Recorder::current();

@@ -3,6 +3,7 @@
 #include <remat/error.h>
 #include <remat/memory.h>
 
+#include "record/named_operators.h"
 #include "record/policy_rules.h"
 #include "record/tapes.h"
 #include "record/variable_hooks.h"
@@ -25,10 +26,12 @@ Policy Policy::keep_compute() { return Policy(rules_of(Rules::Kind::kKeepCompute
 
 Policy Policy::keep_operators(std::vector<std::string> names) {
   for (const auto& name : names) {
-    if (!operator_exists(name)) {
+    const NamedOperators named = operators_named(name);
+    if (!named.exist) {
       throw Error("[policy] no operator is named \"" + name +
                   "\"; write names as in PyTorch's schemas, such as \"aten::mm\" or \"aten::add.Tensor\"");
     }
+    if (named.never_recorded) throw Error("[policy] \"" + name + "\" " + named.why);
   }
   return Policy(std::make_shared<const Rules>(Rules{Rules::Kind::kKeepOperators, std::move(names)}));
 }

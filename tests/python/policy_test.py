@@ -252,3 +252,53 @@ def test_policies_are_copied_with_the_models_that_have_them():
             with copied:
                 pass
     assert isinstance(copy.deepcopy(remat.policy("compute")), remat.policy)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("aten::linear", lambda x: torch.nn.functional.linear(x, x, x[0])),
+        ("aten::linear", lambda x: torch.nn.functional.linear(x, x)),
+        ("aten::matmul", lambda x: x @ x),
+        ("aten::softmax.int", lambda x: x.softmax(1)),
+        ("aten::layer_norm", lambda x: torch.nn.functional.layer_norm(x, [64])),
+        ("aten::dropout", lambda x: torch.nn.functional.dropout(x, 0.2)),
+        ("aten::einsum", lambda x: torch.einsum("ij,jk->ik", x, x)),
+        ("aten::conv1d", lambda x: torch.nn.functional.conv1d(x[None], x[..., None])),
+        ("aten::scaled_dot_product_attention", lambda x: torch.nn.functional.scaled_dot_product_attention(*3 * [x])),
+        ("aten::std.dim", lambda x: x.std(1)),
+    ],
+)
+def test_composites_are_refused_with_the_names_of_their_parts(name, call):
+    with pytest.raises(remat.Error, match=r"\[policy\] .* is made of other operators") as refused:
+        remat.policy(keep=[name])
+    parts = str(refused.value).rpartition("name these: ")[2].split(", ")
+    remat.policy(keep=parts)
+    session = remat.Session()
+    with session.step():
+        call(torch.randn(64, 64, requires_grad=True))
+    recorded = {operator["name"] for operator in session.graph()["operators"]}
+    assert recorded & {part.partition(".")[0] for part in parts}
+
+
+def test_views_are_refused():
+    for view in (ATEN.transpose, ATEN.view.default, "aten::t"):
+        with pytest.raises(remat.Error, match=r"\[policy\] .* is a view"):
+            remat.policy(keep=[view])
+    with pytest.raises(remat.Error, match=r"declare those: aten::mm, aten::addmm"):
+        remat.repeatable("aten::linear")
+    with pytest.raises(remat.Error, match="is made of other operators"):
+        remat.enable(blocks(), policies={"*": ["aten::linear"]})
+
+
+@pytest.mark.parametrize("how", ["list", "function"])
+def test_composites_in_torchs_policies_say_nothing(how):
+    """As without remat: they are asked about the parts."""
+    names = [ATEN.linear.default, ATEN.transpose.int, ATEN.mul.Tensor]
+
+    def choose(context, operator, *args, **kwargs):
+        return operator in names
+
+    contexts = functools.partial(create_selective_checkpoint_contexts, names if how == "list" else choose)
+    replayed = replays_of(lambda: remat.checkpoint(blocks(2), torch.randn(32, 64), context_fn=contexts))
+    assert "aten::addmm" in replayed and "aten::mul" not in replayed
