@@ -7,6 +7,10 @@ once, when remat is imported; on a thread without a step a wrapper only asks whe
 
 ``ctx.saved_tensors`` of a custom function: autograd makes another tensor of a parameter that was saved. Functions that
 keep things on their parameters (``.grad``, ``.main_grad``) get the parameter itself, as they do without remat.
+
+Operators of ``torch.library.custom_op()``: torch 2.14 and later call them past its dispatcher, and so past all who observe
+operators. The recorder would take down what the Python function calls, below autocast and autograd, as if it were called by
+itself, and not the operator. With remat they go through the dispatcher, as before 2.14.
 """
 
 from __future__ import annotations
@@ -72,6 +76,20 @@ def _saved_tensors(context: Any) -> Any:
     return tuple(_C.leaf_of(tensor) if isinstance(tensor, torch.Tensor) else tensor for tensor in saved)
 
 
+def _go_through_the_dispatcher() -> None:
+    switch = getattr(torch._ops.OpOverload, "_enable_pyobj_dispatch", None)
+    if switch is not None and not hasattr(switch, "_remat"):
+
+        @functools.wraps(switch)
+        def switched_off(operator: Any, enabled: bool = True) -> None:
+            switch(operator, False)
+
+        switched_off._remat = True  # type: ignore[attr-defined]
+        torch._ops.OpOverload._enable_pyobj_dispatch = switched_off  # type: ignore[method-assign]
+        for known in list(torch._library.custom_ops.OPDEFS.values()):
+            switch(known._opoverload, False)
+
+
 def _install() -> None:
     for name in ("apply_", "map_", "map2_"):
         _wrap(torch.Tensor, name, _C.announce_write)
@@ -85,6 +103,7 @@ def _install() -> None:
     if not hasattr(torch._C._swap_tensor_impl, "_remat"):
         torch._C._swap_tensor_impl = _letting_go(torch._C._swap_tensor_impl)  # whoever has imported swap_tensors()
     BackwardCFunction.saved_tensors = property(_saved_tensors)  # type: ignore[misc]
+    _go_through_the_dispatcher()
 
 
 _install()

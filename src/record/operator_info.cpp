@@ -16,6 +16,7 @@
 
 #include "record/collectives.h"
 #include "record/composites.h"
+#include "record/tensors_of.h"
 
 #include "memory/fork.h"
 #include "util/compute_bound.h"
@@ -323,6 +324,7 @@ double elements_of(const at::Tensor& tensor) {
 
 bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
   if (!repeatable()) return false;
+  if (kernels.opaque_on_cuda() && !is_declared_repeatable() && may_be_on_cuda(inputs)) return false;
   if (!races || threads == 1) return true;
   // Kernels for fewer elements than the grain run on one thread. Several index tensors are broadcast to one another.
   double elements = 0, indices = 1;

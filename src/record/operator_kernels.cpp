@@ -41,6 +41,7 @@ struct Registration {
     return std::ranges::any_of(kComputing, [&](std::string_view begin) { return key.starts_with(begin); });
   }
   bool of_autograd() const { return line_.starts_with("Autograd"); }
+  bool of_cuda() const { return line_.starts_with("CUDA:"); }
   bool of_pytorch() const {
     return line_.find("aten/src/ATen/") != std::string_view::npos ||
            line_.find("torch/csrc/") != std::string_view::npos;
@@ -68,6 +69,10 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
   for (std::string line; std::getline(lines, line);) {
     const Registration kernel(line);
     if (!kernel.computes()) continue;
+    if (kernel.of_cuda()) {
+      opaque_on_cuda_ = opaque_on_cuda_ || !kernel.has_signature();
+      continue;
+    }
     opaque_ = opaque_ || !kernel.has_signature();
     (kernel.of_autograd() ? own_autograd_ : own_) |= !kernel.of_pytorch();
   }

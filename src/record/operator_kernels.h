@@ -22,7 +22,10 @@ class OperatorKernels {
   /// function gives may depend on more than its arguments, and it must not be called a second time. (Those of the meta
   /// device compute nothing.)
   bool opaque() const { return opaque_; }
-  /// One of them, below autograd's keys, is not PyTorch's.
+  /// The kernel for CUDA is such a function, which says nothing of the CPU's: PyTorch has some itself, that of
+  /// aten::bmm from 2.14 on.
+  bool opaque_on_cuda() const { return opaque_on_cuda_; }
+  /// One of them, below autograd's keys and not for CUDA, is not PyTorch's.
   bool own() const { return own_; }
   /// One at autograd's keys is not PyTorch's.
   bool own_autograd() const { return own_autograd_; }
@@ -44,7 +47,7 @@ class OperatorKernels {
 
   std::array<Entry, 4> entries_;  ///< of the dispatch table: CPU and CUDA, with and without autograd
   std::optional<c10::KernelFunction> cpu_;
-  bool opaque_ = false, own_ = false, own_autograd_ = false;
+  bool opaque_ = false, opaque_on_cuda_ = false, own_ = false, own_autograd_ = false;
 };
 
 }  // namespace remat

@@ -22,6 +22,17 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
+/// Does an operator with these arguments compute on CUDA? True too where no tensor tells.
+inline bool may_be_on_cuda(c10::ArrayRef<const c10::IValue> arguments) {
+  bool cuda = false, elsewhere = false;
+  for (const auto& argument : arguments) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) (tensor.is_cuda() ? cuda : elsewhere) = true;
+    });
+  }
+  return cuda || !elsewhere;
+}
+
 /// Calls `visit` for every tensor among an operator's results. Their order is that of `Value::result`.
 template <class Values, class Visit>
 void for_each_result(const Values& outputs, Visit&& visit) {

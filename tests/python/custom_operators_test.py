@@ -176,6 +176,17 @@ def test_a_python_operator_under_autocast():
     assert_exact_when_dropped(blocks(3), program)
 
 
+def test_a_python_kernel_for_cuda_says_nothing_of_the_cpus():
+    """PyTorch has some itself, where Triton is there: that of aten::bmm, from 2.14 on."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("softshrink", lambda x, width=0.5: x, "CUDA")  # nothing has called it here before
+    session = remat.Session(device="cpu")
+    with session.step():
+        torch.nn.functional.softshrink(torch.randn(64, 64, requires_grad=True).exp()).exp().sum().backward()
+    assert "aten::softshrink" in [operator["name"] for operator in session.graph()["operators"]]
+    library._destroy()
+
+
 @pytest.mark.parametrize("operator", ["remat_test::none_such", 3, torch.sin])
 def test_what_is_no_operator_cannot_be_declared(operator):
     for declare in (remat.repeatable, remat.not_repeatable):

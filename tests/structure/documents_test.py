@@ -66,6 +66,18 @@ class Links(unittest.TestCase):
                     self.assertIn(path, named, "docs/README.md does not link to it")
 
 
+class VersionsOfTorch(unittest.TestCase):
+    def test_that_are_to_be_installed_are_tested(self):
+        table = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8").partition("| torch | tested |")[2]
+        tested = re.findall(r"^\| (\d+\.\d+\.\d+)", table, re.MULTILINE)
+        self.assertIn(re.search(r"^torch_version=(.*)", (ROOT / "scripts/setup").read_text(), re.MULTILINE)[1], tested)
+        for path in (ROOT / "README.md", ROOT / "docs/python.md", ROOT / "docs/install.md"):
+            named = re.findall(r"\btorch==(\d+\.\d+\.\d+)", path.read_text(encoding="utf-8"))
+            self.assertTrue(named, f"{path.name} names no version to install")
+            with self.subTest(document=path.name):
+                self.assertLessEqual(set(named), set(tested))
+
+
 class Docstrings(unittest.TestCase):
     def test_every_public_name_has_one(self):
         tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
