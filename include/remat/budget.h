@@ -17,10 +17,11 @@ namespace remat {
 ///    the step began. What plain needs is not known before one step has run. The first step keeps what is alive above
 ///    that under the same share of what plain would have taken by then, and so under the share of its peak in the end;
 ///    where not enough can be evicted, it takes what it needs and is not refused. (On CUDA it keeps everything.) From
-///    the second step on the budget is a number of bytes: at 100 % those that plain takes, the generator states (5 KB
-///    each) that replays of random operators would begin with, and, as far as the steps before took it, up to a 64th
-///    more for what replays would read though plain has freed it. Where steps differ, the largest so far counts; after
-///    one that was refused because it is larger still, or unlike all before, the next is measured as a first step is.
+///    the second step on it is a share of what the largest step so far took, and the limit of a step that takes more
+///    than that rises to the share of its own peak, as in a first step; so where not enough can be evicted, one that is
+///    larger than all before, or unlike them, takes what it needs. At 100 % the limit has on top the generator states
+///    (5 KB each) that replays of random operators would begin with, and, as far as the steps before took it, up to a
+///    64th for what replays would read though plain has freed it.
 ///    All that holds where one step runs at a time: beside other threads' steps, a step under a percentage may be
 ///    refused at any time.
 ///  - device limit (the default): the memory of the device, or the container's limit where that is smaller.

@@ -54,8 +54,7 @@ class BudgetError : public Error {
   /// sets its budget to the number of each error therefore always comes to an end. Of a planner: the smallest budget
   /// that it has a plan for.
   int64_t needed_bytes() const noexcept { return needed_bytes_; }
-  /// The same as a whole percentage, rounded up, where the budget was one; nothing where 100 % are too few, and for a
-  /// step that may be larger than those that the percentage is of: try that again.
+  /// The same as a whole percentage, rounded up, where the budget was one; nothing where 100 % are too few.
   std::optional<double> needed_percent() const noexcept { return needed_percent_; }
   /// No budget below it can pass the point where the step stopped, whatever is dropped: at least what was alive when
   /// the step began. It may be below the budget: a step can fail by the choices made before.

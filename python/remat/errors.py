@@ -44,8 +44,7 @@ class BudgetError(Error, torch.OutOfMemoryError):
     that sets its budget to the number of each error always comes to an end. Of a planner, the smallest budget that it
     has a plan for."""
     needed_percent: float | None
-    """The same as a whole percentage, rounded up, where the budget was one; None where 100 % are too few, and
-    for a step that may be larger than those that the percentage is of: try that again."""
+    """The same as a whole percentage, rounded up, where the budget was one; None where 100 % are too few."""
     lower_bound_bytes: int | None
     """No budget below it can pass the point where the step stopped, whatever is dropped."""
     smallest_known_bytes: int | None

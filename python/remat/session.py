@@ -114,8 +114,8 @@ class Session:
         budget: the most tensor bytes alive on the device at any moment of a step, parameters, gradients and optimizer
             state included: an int, or "6GiB", "1500MB". "40%" means 40 % of the plain step's activation peak, that is,
             of its peak above the bytes alive when the step began. The first step measures that, and keeps under 40 % of
-            what plain would have taken by then, wherever enough can be evicted. None: the device's or container's
-            limit.
+            what plain would have taken by then, wherever enough can be evicted; later ones under 40 % of what the largest
+            so far takes, themselves included. None: the device's or container's limit.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps
             of other sizes, and where some operators are left out or added.

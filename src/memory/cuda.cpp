@@ -5,7 +5,8 @@
 //  - The caching allocator calls back with its own lock held, so reclaim() runs under it. A thread that holds a lock
 //    that a reclaimer takes, and frees a CUDA tensor under it, can deadlock with that.
 //  - The callback does not know the size of the request. make_room() goes by the largest one seen, or an eighth of the
-//    limit, so a request that is the largest so far can be refused though more could have been given up.
+//    limit, so a request that is the largest so far can be refused though more could have been given up. The limit of a
+//    share rises by that guess.
 //  - Bytes are those of the allocator's blocks (requests rounded up to 512 bytes).
 #include "memory/cuda.h"
 
@@ -65,6 +66,10 @@ class CudaLedger final : public DeviceLedger {
     auto enforcement = std::make_unique<FractionOfDevice>(*this, enforcements_.enforce(limit, reclaimer));
     apply_fraction();
     return enforcement;
+  }
+  void set_limit(const Reclaimer& reclaimer, int64_t limit) override {
+    enforcements_.set_limit(reclaimer, limit);
+    apply_fraction();
   }
   int64_t enforced_limit() const override { return enforcements_.smallest(); }
 

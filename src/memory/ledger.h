@@ -100,7 +100,6 @@ class Ledger {
   };
   virtual std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) = 0;
   /// Every limit that is enforced through `reclaimer` becomes `limit` bytes. A reclaimer may call it from reclaim().
-  /// CPU only: elsewhere limits stay what they are.
   virtual void set_limit(const Reclaimer& /*reclaimer*/, int64_t /*limit*/) {}
   /// The smallest limit in force, or INT64_MAX.
   virtual int64_t enforced_limit() const = 0;

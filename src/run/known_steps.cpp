@@ -189,6 +189,7 @@ void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once) {
   changed = changed || !same_memory(seen.graph, graph);
   seen.graph = std::move(graph);
   seen.kept_peak = kept_peak_bytes(seen.graph) - seen.graph.baseline_bytes;
+  seen.saves = std::ranges::any_of(seen.graph.values, [](const GraphValue& value) { return value.returns(); });
   const size_t before = times_seen(seen.structure);
   if (before == 0) new_ones_ = std::max(0, new_ones_ - 1);
   const bool more = seen.samples.size() < kSamples;
@@ -265,20 +266,22 @@ std::optional<int64_t> StepPlanner::lowest_plan(const Graph& graph) const {
   return known->front->lowest_peak() - known->explored_baseline;
 }
 
-bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
-  bool any = false;
-  for (const KnownStep& step : known_) {
-    const auto compared = compare_sizes(tape, step.graph, tape.forgotten_from);
-    if (compared == Sizes::kOther) continue;
-    any = true;
-    if (compared == Sizes::kLarger) continue;
-    if (tape.program.size() >= step.graph.operators.size()) return false;
+bool StepPlanner::covers(const Tape& tape, int64_t request) const {
+  return std::ranges::any_of(known_, [&](const KnownStep& step) {
+    if (!step.saves || compare_sizes(tape, step.graph, tape.forgotten_from) != Sizes::kNotLarger) return false;
+    if (tape.program.size() >= step.graph.operators.size()) return true;
     const GraphOperator& next = step.graph.operators[tape.program.size()];
     int64_t most = next.scratch_bytes;
     for (const int32_t made : next.results) most = std::max(most, step.graph.values[static_cast<size_t>(made)].bytes);
-    if (request <= most) return false;
-  }
-  return any;
+    return request <= most;
+  });
+}
+
+bool StepPlanner::is_outgrown_by(const Tape& tape, int64_t request) const {
+  const bool any = std::ranges::any_of(known_, [&](const KnownStep& step) {
+    return compare_sizes(tape, step.graph, tape.forgotten_from) != Sizes::kOther;
+  });
+  return any && !covers(tape, request);
 }
 
 }  // namespace remat

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <new>
 #include <thread>
+#include <tuple>
 
 #include <remat/budget.h>
 
@@ -30,6 +31,13 @@ constexpr int64_t kPartLeft = 8;
 constexpr size_t kMostTimes = 8;  ///< kinds of steps that a session chooses in by the times of earlier ones
 
 using TapeLock = std::unique_lock<TapeMutex>;
+
+/// See BudgetError::needed_percent(): all in bytes above the baseline, `peak` what the share is of.
+std::optional<double> percentage_of(int64_t bytes, int64_t limit, int64_t peak) {
+  // What is predicted may be more than plain takes, of which 100 % leave room for all.
+  if (peak <= 0 || bytes <= 0 || limit >= peak) return std::nullopt;
+  return std::min(100.0, std::ceil(100 * static_cast<double>(bytes) / static_cast<double>(peak)));
+}
 
 /// Another thread's tape may wait for this one's; its values are not worth a deadlock.
 TapeLock lock_for_a_while(Tape& tape) { return {tape.mutex, std::chrono::system_clock::now() + kLongestWait}; }
@@ -93,18 +101,17 @@ std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
   return tapes;
 }
 
-int64_t OnlineEviction::follow_plain(double share, int64_t most) {
+int64_t OnlineEviction::follow_plain(const Share& share) {
   const MutexLock lock(mutex_);
   share_ = share;
+  share_.limit = std::max<int64_t>(1, std::min(share.limit, share.most));
   base_ = baseline;
-  limit_ = std::max<int64_t>(1, std::min(base_, most));
-  most_ = most;
-  return limit_;
+  return share_.limit;
 }
 
 void OnlineEviction::hold_still() {
   const MutexLock lock(mutex_);
-  share_ = 0;
+  share_ = {};
 }
 
 void OnlineEviction::name_step(const std::string& name) {
@@ -116,15 +123,16 @@ void OnlineEviction::name_step(const std::string& name) {
 int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
   const MutexLock lock(mutex_);
   step_name_ += name;
-  if (share_ == 0) return most;
-  most_ = std::min(most_, most);
-  limit_ = std::min(limit_, most_);
-  return limit_;
+  if (share_.percent == 0) return most;
+  share_.most_of_device = share_.most_of_device && share_.most <= most;
+  share_.most = std::min(share_.most, most);
+  share_.limit = std::min(share_.limit, share_.most);
+  return share_.limit;
 }
 
 int64_t OnlineEviction::limit_in_the_end() {
   const MutexLock lock(mutex_);
-  return limit_;
+  return std::max(share_.limit, std::min(share_of(measured->plain_peak()), share_.most));
 }
 
 std::optional<RankAgreement::Refusal> OnlineEviction::refusal() {
@@ -133,33 +141,65 @@ std::optional<RankAgreement::Refusal> OnlineEviction::refusal() {
 }
 
 void OnlineEviction::raise_limit(int64_t limit) {
-  limit = std::min(limit, most_);
-  if (limit <= limit_) return;
-  limit_ = limit;
+  limit = std::min(limit, share_.most);
+  if (limit <= share_.limit) return;
+  share_.limit = limit;
   ledger_.set_limit(*this, limit);
 }
 
 void OnlineEviction::meets_older(int64_t bytes) {
   const MutexLock lock(mutex_);
   base_ += bytes;
-  if (share_ > 0) raise_limit(limit_ + bytes);
+  const int64_t expected = std::min(bytes, share_.expected_older);
+  share_.expected_older -= expected;
+  if (share_.percent > 0) raise_limit(share_.limit + bytes - expected);
+}
+
+/// Of the allocation in progress, for which `missing` bytes are.
+int64_t OnlineEviction::request_of(int64_t missing) const { return missing + share_.limit - ledger_.current(); }
+
+/// The limit of a step that takes so much in plain.
+int64_t OnlineEviction::share_of(int64_t plain) const {
+  return base_ + share_.beyond + static_cast<int64_t>(static_cast<double>(plain - base_) * share_.percent / 100);
 }
 
 /// Returns the bytes that are missing still.
 int64_t OnlineEviction::raise_to_share(int64_t missing) {
   const MutexLock lock(mutex_);
-  if (share_ == 0 || ledger_.enforced_limit() < limit_) return missing;  // it is another step's limit
-  const int64_t plain = std::max(measured->plain_peak(), plain_with(missing + limit_ - ledger_.current()));
-  const int64_t before = limit_;
-  raise_limit(base_ + static_cast<int64_t>(share_ * static_cast<double>(plain - base_)));
-  return missing - (limit_ - before);
+  if (share_.percent == 0 || ledger_.enforced_limit() < share_.limit) return missing;  // it is another step's limit
+  const int64_t before = share_.limit;
+  raise_limit(share_of(std::max(measured->plain_peak(), plain_with(request_of(missing)))));
+  return missing - (share_.limit - before);
 }
 
-/// Nothing more can be evicted: lets the limit rise so that `missing` bytes fit. False if it may not rise so far.
+/// May the step take more in plain than those that its limit is a share of?
+bool OnlineEviction::may_outgrow(int64_t missing) {
+  int64_t request = 0;
+  {
+    const MutexLock lock(mutex_);
+    request = request_of(missing);
+    const int64_t plain = std::max(measured->plain_peak(), plain_with(request));
+    if (!share_.of || plain - base_ > *share_.of) return true;
+  }
+  const auto step = step_in_progress();
+  if (step == nullptr) return false;
+  const TapeLock lock = lock_for_a_while(*step);
+  return lock.owns_lock() && !is_covered(*step, request);
+}
+
+/// Nothing more can be evicted: lets the limit rise so that `missing` bytes fit. False if it may not.
 bool OnlineEviction::give_way(int64_t missing) {
+  const auto may_rise = [this]() REMAT_REQUIRES(mutex_) {
+    return share_.percent > 0 && ledger_.enforced_limit() >= share_.limit && share_.limit < share_.most;
+  };
+  {
+    const MutexLock lock(mutex_);
+    if (!may_rise()) return false;
+  }
+  if (!may_outgrow(missing)) return false;
   const MutexLock lock(mutex_);
-  if (share_ == 0 || ledger_.enforced_limit() < limit_ || limit_ >= most_) return false;
-  raise_limit(limit_ + missing);
+  if (!may_rise()) return false;
+  raise_limit(share_.limit + missing);
   return true;
 }
 
@@ -247,13 +287,6 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
   return std::max(so_far + of_step / kPartAhead, limit + 1);
 }
 
-/// See BudgetError::needed_percent().
-std::optional<double> OnlineEviction::percentage_of(int64_t bytes, int64_t limit) const {
-  // What is predicted may be more than plain takes, of which 100 % leave room for all.
-  if (!share_of || *share_of <= 0 || bytes <= baseline || limit >= baseline + *share_of) return std::nullopt;
-  return std::min(100.0, std::ceil(100 * static_cast<double>(bytes - baseline) / static_cast<double>(*share_of)));
-}
-
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const int64_t least = lower_bound(request);
   int64_t parameters = 0, gradients = 0;
@@ -272,10 +305,16 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const bool tells = !earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit;
   if (tells) earlier.predicted = *earlier.smallest + earlier.for_times;
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
-  const int64_t plain = plain_with(request) - baseline, updates = ledger_.updates();
-  const bool outgrew = share_of && (plain > *share_of || earlier.larger || earlier.unlike);
-  const std::optional<double> percentage = outgrew ? std::nullopt : percentage_of(enough, limit);
   if (tape != nullptr) lock.unlock();
+  const int64_t updates = ledger_.updates();
+  const auto [step_name, share, base] = [&] {
+    const MutexLock share_lock(mutex_);
+    return std::tuple(step_name_, share_, base_);
+  }();
+  const bool is_share = share.of && limit < share.most;  // and no number that holds too
+  const std::optional<double> percentage =
+      is_share ? percentage_of(enough - base, limit - base, *share.of) : std::nullopt;
+  const bool is_device = of_device || (share.percent > 0 && limit >= share.most && share.most_of_device);
   std::string before = format_bytes(baseline) + " of it since before the step";
   if (parameters > 0) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
@@ -285,16 +324,16 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                ? "It begins with " + format_exact_bytes(needed) + " alive, "
                                : "An allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
-  const std::string step_name = [&] {
-    const MutexLock names_lock(mutex_);
-    return step_name_;
-  }();
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
   const bool elsewhere = step != nullptr && step->thread != std::this_thread::get_id();
   std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
                         " is out of memory. " + what +
-                        (of_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
-                        format_exact_bytes(limit) + "; give " + format_exact_bytes(enough) +
+                        (is_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +
+                        format_exact_bytes(limit) +
+                        (is_share ? ", too small a share, " + Budget::percent(share.percent).to_string() + ", of the " +
+                                        format_exact_bytes(*share.of) + " that the largest step so far takes in plain"
+                                  : "") +
+                        "; give " + format_exact_bytes(enough) +
                         (percentage ? " or " + Budget::percent(*percentage).to_string() : "") + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
@@ -304,15 +343,6 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "until it has the smallest that works";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + (earlier.last ? known_need : "");
-  if (outgrew) {
-    outgrew_share = plain > *share_of || earlier.larger ? Outgrown::kYes : Outgrown::kMaybe;
-    message += "; the budget is a share of what the largest step so far would take, " + format_exact_bytes(*share_of) +
-               ", and this one " +
-               (plain > *share_of ? "would take " + format_exact_bytes(plain) + " already"
-                : earlier.larger  ? "is larger"
-                                  : "is like none of them") +
-               (updates == 0 ? ": try it again, the" : ": the") + " next step is measured anew as a first one is";
-  }
   if (updates > 0) {
     message += "; this step has updated " + std::to_string(updates) +
                " parameters in backward: load model and optimizer from a checkpoint before the next";

@@ -2,7 +2,6 @@
 // where that is a share of what is not known yet, or refuses and says what would do.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,19 +23,29 @@ class OnlineEviction final : public memory::Reclaimer {
   /// `tape` is that of the step in force. Its values are candidates from now on, for as long as the tape lives.
   void watch(const std::shared_ptr<Tape>& tape);
 
-  /// For a step whose budget is a share of what plain takes, where that is not known yet. From now on what is alive
-  /// above the baseline is kept under `share` (0 to 1) of what plain would have taken by then, so that it is under the
-  /// same share of plain's peak in the end. Where not enough can be evicted the limit rises, up to `most` bytes.
-  /// Returns the limit to begin with.
-  int64_t follow_plain(double share, int64_t most);
-  /// The limit does not rise any more.
+  /// Of a step whose budget is a share of what plain takes, all in bytes but the percentage.
+  struct Share {
+    double percent = 0;          ///< 0: the budget is none
+    std::optional<int64_t> of;   ///< the largest activation peak of the steps so far; empty before the first
+    int64_t beyond = 0;          ///< that the records may hold on top
+    int64_t limit = 0;           ///< to begin with
+    int64_t expected_older = 0;  ///< in that limit, for tensors that are older than the account
+    int64_t most = 0;            ///< that the limit may rise to: the device's, until another budget holds too
+    bool most_of_device = true;
+  };
+  /// From now on what is alive above the baseline is kept under the share of what plain would have taken by then, or of
+  /// what the largest step so far took, so that it is under the same share of plain's peak in the end. Where not enough
+  /// can be evicted, and the step may take more in plain than those before, the limit rises all the same. Returns the
+  /// limit to begin with.
+  int64_t follow_plain(const Share& share);
+  /// The limit does not rise.
   void hold_still();
   /// A step is in force from now on: what messages call it.
   void name_step(const std::string& name);
   /// The limit of the step in force may no longer rise above `most` bytes. `name` is added to what messages call it.
   /// Returns the limit from now on.
   int64_t lower_limit(int64_t most, const std::string& name);
-  /// Of the last step that followed plain: its limit in the end.
+  /// Of the step in force, which follows plain: its limit, or the share of plain's peak if that is more.
   int64_t limit_in_the_end();
   /// The last one of the step in force; empty while there was none.
   std::optional<RankAgreement::Refusal> refusal();
@@ -65,21 +74,18 @@ class OnlineEviction final : public memory::Reclaimer {
     int64_t for_times = 0;             ///< bytes that one like it may take more, by the times that it measures
     std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like one of them
     bool larger = false;               ///< it runs the same operators as they did, with more bytes
-    bool unlike = false;               ///< none of them began like it
     bool last = false;                 ///< the last of those that were recorded did
   };
   /// Asked with the bytes of the allocation that is refused, and the step, if that can be locked.
   std::function<Known(const Tape*, int64_t)> known;
+  /// Is a step known that began like the one in progress, with no smaller sizes? Asked in the same way. Else it may
+  /// take more than any that is known.
+  std::function<bool(const Tape&, int64_t)> is_covered;
   /// The limit is the device's, not a budget's.
   bool of_device = false;
   /// What a step like the last that was recorded needs, for refusals; empty where that is not known, or there is a
   /// plan.
   std::string known_need;
-  /// Of a budget that is a share: the activation peak that it is a share of, in bytes.
-  std::optional<int64_t> share_of;
-  /// The step was refused and is larger than those that the share is of; kMaybe: it is like none of them.
-  enum class Outgrown : uint8_t { kNo, kMaybe, kYes };
-  std::atomic<Outgrown> outgrew_share = Outgrown::kNo;
 
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();
@@ -88,8 +94,10 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t plain_with(int64_t request) const;
   int64_t lower_bound(int64_t request);
   int64_t needed_bytes(int64_t needed, int64_t limit, const Tape* tape, const std::optional<int64_t>& predicted) const;
-  std::optional<double> percentage_of(int64_t bytes, int64_t limit) const;
+  int64_t request_of(int64_t missing) const REMAT_REQUIRES(mutex_);
+  int64_t share_of(int64_t plain) const REMAT_REQUIRES(mutex_);
   int64_t raise_to_share(int64_t missing);
+  bool may_outgrow(int64_t missing);
   bool give_way(int64_t missing);
   std::shared_ptr<const OperatorTimes> times_for(const std::shared_ptr<Tape>& tape);
   void note_left(int64_t bytes);
@@ -105,11 +113,9 @@ class OnlineEviction final : public memory::Reclaimer {
   bool by_earlier_times_ REMAT_GUARDED_BY(mutex_) = false;
   /// Of steps that completed and were short of memory, the last first.
   std::vector<std::shared_ptr<const OperatorTimes>> earlier_times_ REMAT_GUARDED_BY(mutex_);
-  // Of a step that follows plain, all in bytes but the share.
-  double share_ REMAT_GUARDED_BY(mutex_) = 0;  ///< 0: there is none
+  /// Of a step that follows plain: `limit` is what it is now, and of `expected_older` what is still to come.
+  Share share_ REMAT_GUARDED_BY(mutex_);
   int64_t base_ REMAT_GUARDED_BY(mutex_) = 0;  ///< alive when the step began, with what was older than the account
-  int64_t limit_ REMAT_GUARDED_BY(mutex_) = 0;
-  int64_t most_ REMAT_GUARDED_BY(mutex_) = 0;  ///< that the limit may rise to
 };
 
 }  // namespace remat

@@ -69,7 +69,17 @@ bool PlanFollower::change_to_known(const Tape& tape, bool of_size) {
   return true;
 }
 
+void PlanFollower::note_results(const Tape& tape) {
+  const Operation& last = tape.program[tape.program.size() - 1];
+  int64_t bytes = result_bytes.empty() ? 0 : result_bytes.back();
+  for (ValueId made = last.first_value; made < last.first_value + last.value_count; ++made) {
+    bytes += tape.values[made].bytes;
+  }
+  result_bytes.push_back(bytes);
+}
+
 OperationId PlanFollower::advance(const Tape& tape) {
+  if (notes_results) note_results(tape);
   if (schedules.empty()) return kNone;
   const size_t index = tape.program.size() - 1;
   if (lost_ == 0 && matches(tape, index, next_)) {

@@ -50,6 +50,10 @@ class PlanFollower final : public ActionSource {
   /// short.
   Resize resize;
 
+  /// Bytes of all results up to each operation, noted where that is asked for.
+  bool notes_results = false;
+  std::vector<int64_t> result_bytes;
+
   OperationId advance(const Tape& tape) override;
   std::optional<Action> action_of(const Tape& tape, ValueId value) const override;
   /// What was followed from the first operator to the last that makes a value that may be evicted, or null.
@@ -77,6 +81,7 @@ class PlanFollower final : public ActionSource {
   Place find_place(const Tape& tape) const;
   Seen seen(const Tape& tape) const;
   void abandon();
+  void note_results(const Tape& tape);
 
   std::vector<uint32_t> planned_;       ///< by operation: the operator of the graph; kLost
   size_t next_ = 0;                     ///< operator of the graph that is expected

@@ -93,18 +93,15 @@ Step Session::step() {
   step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
   impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(baseline, limit) : "";
   impl_->eviction.watch(step->tape);
-  step->follows_plain = impl_->follows_plain(baseline);
-  impl_->eviction.outgrew_share = OnlineEviction::Outgrown::kNo;
-  impl_->eviction.share_of.reset();
-  if (impl_->options.budget.kind() == Budget::Kind::kPercent && !step->follows_plain) {
-    impl_->eviction.share_of = impl_->plain_activation_peak;
-  }
-  impl_->eviction.hold_still();
-  const double share = impl_->options.budget.share() / 100;
+  step->follows_plain = impl_->follows_plain();
+  if (step->follows_plain) step->report.budget_bytes = memory::limit(impl_->options.device);  // it may rise so far
+  impl_->eviction.is_covered = [impl = impl_.get(), follower = step->follower](const Tape& tape, int64_t request) {
+    return impl->covers(tape, request, follower->result_bytes);
+  };
   step->measured.emplace(ledger);
   impl_->eviction.measured = &*step->measured;
-  step->enforcement =
-      ledger.enforce(step->follows_plain ? impl_->eviction.follow_plain(share, limit) : limit, impl_->eviction);
+  const auto first_limit = [&] { return impl_->eviction.follow_plain(impl_->share(baseline, limit)); };
+  step->enforcement = ledger.enforce(step->follows_plain ? first_limit() : limit, impl_->eviction);
   step->measured->restart();  // what others allocated before the limit was in force is none of the step's
   impl_->check_beginning(limit, room);
   if (traces) {
@@ -114,6 +111,7 @@ Step Session::step() {
       step->tape->set_trace(step->trace.get());
     }
   }
+  step->follower->notes_results = step->follows_plain && impl_->planner.graph() == nullptr && step->trace == nullptr;
   Recorder::start(step->tape);
   return Step(std::move(step));
 }

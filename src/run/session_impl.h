@@ -50,14 +50,10 @@ struct Session::Impl {
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
   std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
+  std::vector<int64_t> largest_results;          ///< of that step, where no graphs are known: see PlanFollower
   /// What the records of a step held that plain does not, the most so far: generator states, and of leaves that plain
   /// frees earlier (scalars, mostly) up to a 64th of the activations. A budget of all of plain leaves room for it.
   int64_t room_beyond_plain = 0;
-  /// By a step that was refused since, so that a share of the largest so far says nothing about the next. kMaybe: the
-  /// step was like none that is known, and the next alone is measured anew.
-  using Outgrown = OnlineEviction::Outgrown;
-  Outgrown outgrown = Outgrown::kNo;
-  int measured_in_vain = 0;  ///< steps in a row that were to be larger and were not
   struct Smallest {
     int64_t activation_peak = 0, gradients = 0;
   };
@@ -107,6 +103,10 @@ struct Session::Impl {
   /// (Where an earlier step made gradients that are there now, they count twice.)
   OnlineEviction::Known known_of(const Tape* tape, int64_t request, int64_t baseline) const;
 
+  /// Is a step known that began like the one in progress, with no smaller sizes? Else that may take more than any
+  /// known. `request`: bytes of the allocation in progress, `results`: see PlanFollower.
+  bool covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const;
+
   /// Bytes that a step without a plan adds to those alive before it, where it drops as much as it can: as predicted on
   /// the graph of an earlier one.
   int64_t least_without_plan(const Graph& graph) const;
@@ -115,8 +115,16 @@ struct Session::Impl {
   /// known yet is for the policy to follow.)
   int64_t limit_for(int64_t baseline) const;
 
-  /// Is the budget a share of what is not known before the step has ended? (On CUDA such a step has the device.)
-  bool follows_plain(int64_t baseline) const { return options.device.is_cpu() && !wanted_for(baseline); }
+  /// Is the budget a share, whose limit rises with what plain takes? (On CUDA the first step has the device.)
+  bool follows_plain() const {
+    const bool is_share = options.budget.kind() == Budget::Kind::kPercent;
+    return is_share && (options.device.is_cpu() || plain_activation_peak.has_value());
+  }
+  /// Of a step that follows plain. `limit`: limit_for() what it will meet.
+  OnlineEviction::Share share(int64_t baseline, int64_t limit) const;
+
+  /// Above a share. With nothing evicted, the records hold that too: where all is kept, nothing else could make room.
+  int64_t beyond_share() const { return options.budget.share() == 100 ? room_beyond_plain : 0; }
 
   /// For a step that is about to begin.
   void prepare_eviction(const StepReport& begun, int64_t limit, int64_t expected_baseline);
@@ -131,7 +139,7 @@ struct Session::Impl {
   /// go lower, where values are asked for more than once.)
   std::string known_need(int64_t baseline, int64_t limit) const;
 
-  /// What the user asked for; nothing while a percentage has no base, or one that is too small.
+  /// What the user asked for; nothing while a percentage has no base.
   std::optional<int64_t> wanted_for(int64_t baseline) const;
 };
 
@@ -169,7 +177,7 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   std::atomic<bool> ended = false;
-  bool follows_plain = false;            ///< the limit is a share of what plain has taken so far
+  bool follows_plain = false;            ///< the limit may rise, as it is a share of what plain takes
   int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
   const int forks = remat::forks();
   const int64_t compilations = extension::compilations();

@@ -20,6 +20,14 @@ namespace {
 /// than a 16th, and none of 720 more than an 11th.)
 constexpr int64_t kPartForTimes = 8;
 
+/// Of `request` bytes those that a recorded operator allocates. Others say nothing of the step's sizes: what remat does
+/// for itself, such as a generator's state, what a backward pass does, or a compiled graph whose results are kept.
+int64_t of_operator(int64_t request) {
+  const Recorder* const recorder = Recorder::current();
+  const bool recorded = recorder != nullptr && recorder->runs_recorded_operator();
+  return recorded && !memory::FrozenPlain::active() ? request : 0;
+}
+
 }  // namespace
 
 int64_t Session::Impl::gradients_now() const {
@@ -45,12 +53,7 @@ void Session::Impl::note_gradients_of(Tape& tape) {
 
 OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request, int64_t baseline) const {
   OnlineEviction::Known known;
-  // What no recorded operator allocates says nothing of the step's sizes: what remat does for itself, such as a
-  // generator's state, what a backward pass does, or a compiled graph whose results are kept.
-  const Recorder* const recorder = Recorder::current();
-  const bool recorded = recorder != nullptr && recorder->runs_recorded_operator();
-  const int64_t own = recorded && !memory::FrozenPlain::active() ? request : 0;
-  known.larger = tape != nullptr && planner.is_outgrown_by(*tape, own);
+  known.larger = tape != nullptr && planner.is_outgrown_by(*tape, of_operator(request));
   const int64_t adopted = std::max(adopted_by(baseline), tape != nullptr ? tape->counts.adopted_bytes : 0);
   // Gradients that were there when the earlier step began and are not now: backward makes them. Those of parameters
   // not read yet are taken to be as those read.
@@ -65,7 +68,6 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   }
   const Graph* const graph = tape != nullptr ? planner.graph_like(*tape) : planner.graph();
   known.last = graph != nullptr && graph == planner.graph() && !known.larger;
-  known.unlike = tape != nullptr && graph == nullptr && planner.graph() != nullptr;
   if (graph != nullptr && !known.larger) {
     const std::optional<int64_t> planned = planner.lowest_plan(*graph);
     const int64_t least = planned ? *planned : least_without_plan(*graph);
@@ -74,6 +76,13 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
                       gradients_to_make(graph->gradient_bytes);
   }
   return known;
+}
+
+bool Session::Impl::covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const {
+  if (planner.graph() != nullptr) return planner.covers(tape, of_operator(request));
+  const size_t now = std::min(results.size(), static_cast<size_t>(tape.forgotten_from));
+  const size_t then = std::min(now, largest_results.size());
+  return then > 0 && results[now - 1] <= largest_results[then - 1];
 }
 
 int64_t Session::Impl::least_without_plan(const Graph& graph) const {
@@ -89,6 +98,7 @@ void Session::Impl::prepare_eviction(const StepReport& begun, int64_t limit, int
   eviction.name_step("step " + std::to_string(begun.step) + " of " +
                      (options.name.empty() ? "the session" : options.name));
   eviction.baseline = begun.baseline_bytes;
+  eviction.hold_still();
   const bool own_budget = options.budget.kind() != Budget::Kind::kDeviceLimit;
   eviction.of_device = !own_budget || wanted_for(expected_baseline).value_or(limit) > limit;
   eviction.known = [this, baseline = begun.baseline_bytes](const Tape* tape, int64_t request) {
@@ -133,6 +143,16 @@ std::string Session::Impl::known_need(int64_t baseline, int64_t limit) const {
          " at least: " + to_text(floor) + "; " + advice(floor, limit);
 }
 
+OnlineEviction::Share Session::Impl::share(int64_t baseline, int64_t limit) const {
+  const bool known = plain_activation_peak.has_value();
+  return {.percent = options.budget.share(),
+          .of = plain_activation_peak,
+          .beyond = beyond_share(),
+          .limit = known ? limit : baseline,
+          .expected_older = known ? adopted_by(baseline) : 0,
+          .most = memory::limit(options.device)};
+}
+
 std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
   switch (options.budget.kind()) {
     case Budget::Kind::kBytes:
@@ -142,10 +162,8 @@ std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
     case Budget::Kind::kPercent:
       break;
   }
-  if (!plain_activation_peak || outgrown != Outgrown::kNo) return std::nullopt;
-  // With nothing evicted, the records hold that too: where all is kept, nothing else could make room for it.
-  const int64_t beyond = options.budget.share() == 100 ? room_beyond_plain : 0;
-  return baseline + beyond +
+  if (!plain_activation_peak) return std::nullopt;
+  return baseline + beyond_share() +
          static_cast<int64_t>(static_cast<double>(*plain_activation_peak) * options.budget.share() / 100);
 }
 

@@ -72,8 +72,10 @@ class StepPlanner {
   /// The lowest peak of the plans that are known for the step of `graph`, which graph_like() or graph() has returned,
   /// in bytes above its baseline. Empty where none were searched for.
   std::optional<int64_t> lowest_plan(const Graph& graph) const;
-  /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step began with, and with more
-  /// bytes than any such step?
+  /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step that could drop values
+  /// began with, and nowhere with more bytes than it?
+  bool covers(const Tape& tape, int64_t request) const;
+  /// Has it run what known steps began with, and with more bytes than any of them?
   bool is_outgrown_by(const Tape& tape, int64_t request) const;
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
@@ -104,6 +106,7 @@ class StepPlanner {
     uint64_t structure = 0;
     bool once = false;
     int64_t kept_peak = 0;           ///< bytes above the baseline, of a step that keeps all
+    bool saves = false;              ///< values that could be dropped
     std::vector<StepTimes> samples;  ///< one for each observed step
     unsigned changes = 0;            ///< times that it did other things to memory than the time before
     Search exploration;              ///< in progress

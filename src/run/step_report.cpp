@@ -11,8 +11,6 @@ namespace {
 
 /// Of the activations: what 100 % may take more for leaves of the records.
 constexpr int64_t kPartBeyondPlain = 64;
-/// Steps measured anew after one that was larger and was refused.
-constexpr int kMostInVain = 16;
 
 /// Replays by operator name, the most expensive first.
 std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
@@ -89,29 +87,18 @@ void Step::Impl::report_measurements() {
 }
 
 void Step::Impl::learn_peaks() {
-  using Outgrown = OnlineEviction::Outgrown;
-  Outgrown& outgrown = session->outgrown;
-  // A step like none before was measured anew once. If it is no larger, a share of the largest goes on to hold.
-  if (outgrown == Outgrown::kMaybe) outgrown = Outgrown::kNo;
-  // So it does where a larger one does not come again: short batches in between say nothing, but many do.
-  const bool in_vain = report.completed && outgrown == Outgrown::kYes;
-  session->measured_in_vain = in_vain ? session->measured_in_vain + 1 : 0;
-  if (session->measured_in_vain == kMostInVain) outgrown = Outgrown::kNo;
-  if (report.completed) {
-    learn_room_beyond_plain();
-    auto& smallest = session->smallest_step;
-    const int64_t took = report.peak_bytes - report.baseline_bytes;
-    if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};
-    // A step that did nothing is no measure, and a short batch none for the long ones after it. State that updates in
-    // backward made is no activation.
-    if (const int64_t peak = plain_peak_without_state - report.baseline_bytes;
-        peak > session->plain_activation_peak.value_or(0)) {
-      session->plain_activation_peak = peak;
-      outgrown = Outgrown::kNo;
-    }
-  } else if (const Outgrown refused = session->eviction.outgrew_share; refused != Outgrown::kNo) {
-    outgrown = refused;
-  }
+  if (!report.completed) return;
+  learn_room_beyond_plain();
+  auto& smallest = session->smallest_step;
+  const int64_t took = report.peak_bytes - report.baseline_bytes;
+  if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};
+  // A step that saved nothing had nothing to drop (an evaluation, a model whose tensors are elsewhere): it is no
+  // measure, nor is a short batch for the long ones after it. State that updates in backward made is no activation.
+  if (tape->counts.saved_values == 0) return;
+  const int64_t peak = plain_peak_without_state - report.baseline_bytes;
+  if (peak <= session->plain_activation_peak.value_or(0)) return;
+  session->plain_activation_peak = peak;
+  session->largest_results = std::move(follower->result_bytes);
 }
 
 void Step::Impl::learn_room_beyond_plain() {

@@ -196,7 +196,7 @@ def other_graphs(rank):
     for step in range(6):
         with session.step():
             x = torch.randn(BATCH, WIDTH)
-            for _ in range((2 - step % 3) * rank):  # the largest first, which the percentage is of
+            for _ in range((step % 3) * rank):
                 x = x.sin()
             loss_of(model(x)).backward()
         assert session.report().completed
