@@ -216,13 +216,6 @@ struct Trainer::Impl {
     for (size_t i = 0; i < copies.size(); ++i) buffers[i].copy_(copies[i]);
   }
 
-  // After a refusal: does the session measure the next step anew, since the refused one is larger than those that its
-  // percentage is a share of? Other processes cannot know that of this one's session.
-  bool measures_next_step() const {
-    const bool percent = session && Budget::parse(settings.budget).kind() == Budget::Kind::kPercent;
-    return percent && !place && !session->budget_bytes() && !is_between_steps();
-  }
-
   bool is_between_steps() const { return updates && updates->is_between_steps(); }
 
   StepResult run_step() {
@@ -305,14 +298,7 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
-StepResult Trainer::step() {
-  try {
-    return impl_->run_step();
-  } catch (const BudgetError&) {
-    if (!impl_->measures_next_step()) throw;
-  }
-  return impl_->run_step();
-}
+StepResult Trainer::step() { return impl_->run_step(); }
 
 void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
