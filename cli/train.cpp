@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
 #include "cli/leading_rank.h"
+#include "cli/model_contents.h"
 #include "cli/options.h"
 #include "cli/output_file.h"
 #include "cli/rank_meeting.h"
@@ -83,10 +84,12 @@ int run_train(const TrainSettings& settings) {
   const auto data = read_training_data(settings);
   std::unique_ptr<TrainingData> held_out;
   if (!settings.held_out.empty()) held_out = read_held_out_data(settings, data->labels());
+  const auto& directory = settings.model.directory;
+  const std::string model = directory.empty() ? "" : model_contents(directory);  // now: it may be gone at the end
   std::optional<CheckpointReader> checkpoint;
   if (settings.resume) {
     checkpoint.emplace(settings.checkpoint);
-    check_continues(checkpoint->about(), settings, *data);
+    check_continues(checkpoint->about(), settings, *data, model);
   }
   const TrainingTask task{.settings = settings,
                           .data = *data,
@@ -128,7 +131,7 @@ int run_train(const TrainSettings& settings) {
   std::vector<StepResult> results;
   IgnoredPlan ignored_plan(settings.plan);
   const auto save_state = [&](const std::string& path) {
-    training->write(Output::kCheckpoint, path, about_checkpoint(settings, *data, training->steps_done()));
+    training->write(Output::kCheckpoint, path, about_checkpoint(settings, *data, model, training->steps_done()));
   };
   try {
     run_saved_steps(*training, settings, "train", results, save_state,

@@ -10,23 +10,34 @@ nlohmann::json about_checkpoint(const TrainSettings& settings, int64_t step) {
   return {{"settings", decisive(settings)}, {"step", step}};
 }
 
-nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, int64_t step) {
+nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, const std::string& model,
+                                int64_t step) {
   auto json = about_checkpoint(settings, step);
+  if (!model.empty()) json["hf"] = {{"xxh3", model}};
   json["text"] = {{"bytes", data.bytes()}, {"xxh3", data.fingerprint()}};
   if (!data.labels().empty()) json["labels"] = data.labels().names;
   return json;
 }
 
 void check_continues(const nlohmann::json& theirs, const TrainSettings& settings) {
-  const auto different = differences(theirs.at("settings"), decisive(settings));
+  auto their_settings = theirs.at("settings"), our_settings = decisive(settings);
+  // Where the model's directory is told by its contents, it may have another name now.
+  if (theirs.contains("hf") && our_settings.contains("hf")) our_settings["hf"] = their_settings.at("hf");
+  const auto different = differences(their_settings, our_settings);
   if (different.empty()) return;
   throw Error("[checkpoint] '" + settings.checkpoint + "' is of another training: " + different +
               "; give the same options, or start anew without --resume");
 }
 
-void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data) {
+void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data,
+                     const std::string& model) {
   check_continues(theirs, settings);
-  const auto ours = about_checkpoint(settings, data, 0);
+  const auto ours = about_checkpoint(settings, data, model, 0);
+  if (theirs.contains("hf") && theirs.at("hf") != ours.at("hf")) {
+    throw Error("[checkpoint] '" + settings.checkpoint + "' was trained from another model, that of " +
+                theirs.at("settings").at("hf").dump() + " then; the files of '" + settings.model.directory +
+                "' differ from those; give the directory as it was, or start anew without --resume");
+  }
   if (theirs.at("text") != ours.at("text")) {
     throw Error("[checkpoint] '" + settings.checkpoint + "' was trained on another text (" +
                 theirs.at("text").at("bytes").dump() + " bytes, '" + settings.data + "' has " +

@@ -13,15 +13,18 @@
 
 namespace remat::cli {
 
-/// Everything that must agree for a resumed training to give the same bits, and the step.
-nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, int64_t step);
+/// Everything that must agree for a resumed training to give the same bits, and the step. `model`: model_contents() of
+/// its directory, from when the training began; empty where it has none.
+nlohmann::json about_checkpoint(const TrainSettings& settings, const TrainingData& data, const std::string& model,
+                                int64_t step);
 
 /// The same of a training that plays a game.
 nlohmann::json about_checkpoint(const TrainSettings& settings, int64_t step);
 
 /// Throws Error where a checkpoint that says `theirs` of itself is of another training.
 void check_continues(const nlohmann::json& theirs, const TrainSettings& settings);
-void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data);
+void check_continues(const nlohmann::json& theirs, const TrainSettings& settings, const TrainingData& data,
+                     const std::string& model);
 
 /// A place for the state of a training that named none: never one where something is, or where another training is
 /// about to save; `lock` holds it.

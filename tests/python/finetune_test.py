@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
 import pytest
+import safetensors.torch
 import torch
 
 transformers = pytest.importorskip("transformers")
@@ -71,6 +73,31 @@ def test_a_checkpoint_continues_with_the_same_bits(directory):
     second, rest = train(directory, "gpt2", "--budget", "60%", "--checkpoint", "run.ckpt", "--resume", out="second")
     assert second.returncode == 0, second.stderr
     assert rest == whole[2:]
+
+
+def test_a_checkpoint_continues_where_the_models_directory_has_another_name(directory, tmp_path):
+    first, whole = train(directory, "gpt2", "--steps", 3, "--checkpoint", "moved.ckpt", out="first")
+    assert first.returncode == 0, first.stderr
+    shutil.copy(directory / "moved.ckpt", directory / "other.ckpt")
+    shutil.copytree(directory / "gpt2", tmp_path / "elsewhere")
+    second, rest = train(directory, tmp_path / "elsewhere", "--checkpoint", "moved.ckpt", "--resume", out="second")
+    assert second.returncode == 0, second.stderr
+    assert len(rest) == 1 and rest != whole[-1:]
+    config = tmp_path / "elsewhere" / "config.json"
+    config.write_text(config.read_text().replace('"layer_norm_epsilon": 1e-05', '"layer_norm_epsilon": 1e-06'))
+    other, _ = train(directory, tmp_path / "elsewhere", "--checkpoint", "other.ckpt", "--resume", out="other")
+    assert other.returncode == 1 and "was trained from another model, that of " in other.stderr, other.stderr
+
+
+def test_weights_that_are_not_finite_are_named_and_not_the_learning_rate(directory, tmp_path):
+    shutil.copytree(directory / "gpt2", tmp_path / "damaged")
+    file = tmp_path / "damaged" / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    tensors["transformer.wte.weight"][0, 0] = float("nan")
+    safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
+    done, _ = train(directory, tmp_path / "damaged", out="damaged")
+    assert done.returncode == 1 and "'transformer.wte.weight' (1 of " in done.stderr, done.stderr
+    assert "--lr" not in done.stderr
 
 
 def test_a_text_that_is_not_learnt_from_judges_the_training(directory):
