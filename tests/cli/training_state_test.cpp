@@ -89,5 +89,16 @@ TEST(FrozenState, IsNotThatOfOtherWeights) {
   EXPECT_TRUE(other.model->parameters().back().equal(before));
 }
 
+TEST(RestoredState, ParametersThatAreNotFiniteAreNamed) {
+  Learner learner(false);
+  const auto parameters = trained_parameters(*learner.model);
+  EXPECT_NO_THROW(check_finite(parameters, "a.ckpt"));
+  const torch::NoGradGuard no_grad;
+  const auto& [name, parameter] = parameters.front();
+  at::Tensor(parameter).flatten()[1] = std::numeric_limits<float>::infinity();
+  EXPECT_ERROR(check_finite(parameters, "a.ckpt"), "'a.ckpt' has parameters with NaN or infinite elements");
+  EXPECT_ERROR(check_finite(parameters, "a.ckpt"), "'" + name + "' (1 of " + std::to_string(parameter.numel()));
+}
+
 }  // namespace
 }  // namespace remat::cli
