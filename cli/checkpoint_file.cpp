@@ -110,7 +110,7 @@ void CheckpointWriter::commit() {
 }
 
 CheckpointReader::CheckpointReader(const std::string& path)
-    : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(path), file_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (file_ < 0) {
     const bool missing = errno == ENOENT;
     throw Error("[checkpoint] cannot open '" + path + "' (" + system_error() + "); " +

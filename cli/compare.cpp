@@ -10,6 +10,7 @@
 #include "cli/comparison.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
+#include "cli/printable.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/training_data.h"
@@ -182,8 +183,8 @@ int run_compare(const TrainSettings& settings) {
   check_json_path(settings.json);
   const auto data = read_training_data(settings);
   const auto asked = Budget::parse(settings.budget);
-  std::printf("%s, %lld steps of %s of %s, seed %llu, budget %s\n", model_text(settings.model).c_str(),
-              static_cast<long long>(settings.steps), batch_text(settings).c_str(), settings.data.c_str(),
+  std::printf("%s, %lld steps of %s of %s, seed %llu, budget %s\n", printable(model_text(settings.model)).c_str(),
+              static_cast<long long>(settings.steps), batch_text(settings).c_str(), printable(settings.data).c_str(),
               static_cast<unsigned long long>(settings.seed), budget_text(settings.budget).c_str());
 
   std::fflush(stdout);

@@ -15,7 +15,8 @@ struct InputKind {
 };
 
 /// The contents of a file, or what a pipe gives until it ends. Throws Error for what cannot be read, for directories
-/// and devices, and for more than `most_bytes`, after which reading ends.
+/// and devices, for a pipe to which nobody writes within 10 s, and for more than `most_bytes`, after which reading
+/// ends.
 std::string read_input(const std::string& path, const InputKind& kind);
 
 }  // namespace remat::cli

@@ -7,6 +7,7 @@
 
 #include "cli/data_parallel.h"
 #include "cli/interrupt.h"
+#include "cli/printable.h"
 #include "cli/training_order.h"
 
 namespace remat::cli {
@@ -68,7 +69,7 @@ void follow(Trainer& trainer) {
       failure = std::current_exception();
     } catch (const std::exception& error) {
       if (!goes_on_after(order, std::current_exception())) throw;
-      std::fprintf(stderr, "remat: %s\n", error.what());
+      std::fprintf(stderr, "remat: %s\n", printable(error.what()).c_str());
     }
   }
   if (failure) std::rethrow_exception(failure);

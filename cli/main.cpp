@@ -21,6 +21,7 @@
 #include "cli/lost_connection.h"
 #include "cli/options.h"
 #include "cli/plan.h"
+#include "cli/printable.h"
 #include "cli/rank_meeting.h"
 #include "cli/record.h"
 #include "cli/report.h"
@@ -46,7 +47,7 @@ void occupy_closed_streams() {
 
 int fail(int code, const std::string& message) {
   std::fflush(stdout);
-  std::fprintf(stderr, "remat: %s\n", message.c_str());
+  std::fprintf(stderr, "remat: %s\n", remat::cli::printable(message).c_str());
   return code;
 }
 

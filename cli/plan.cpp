@@ -11,6 +11,7 @@
 
 #include "cli/json_file.h"
 #include "cli/output_file.h"
+#include "cli/printable.h"
 #include "cli/table.h"
 
 namespace remat::cli {
@@ -64,11 +65,11 @@ class PlanCommand {
 
   void run() {
     std::printf("%s: %s operators, %s values to decide on; plain takes %s, %s of it above the baseline, in %s\n",
-                settings_.graph.c_str(), format_count(static_cast<int64_t>(graph_.operators.size())).c_str(),
+                printable(settings_.graph).c_str(), format_count(static_cast<int64_t>(graph_.operators.size())).c_str(),
                 format_count(count_choices(graph_)).c_str(), format_bytes(plain_.peak_bytes).c_str(),
                 format_bytes(plain_.activation_bytes()).c_str(), format_seconds(plain_.seconds).c_str());
     std::printf("no plan can do with less than %s: %s\n", format_bytes(floor_.peak_bytes).c_str(),
-                to_text(floor_).c_str());
+                printable(to_text(floor_)).c_str());
     std::fflush(stdout);  // planning may take a while
     std::exception_ptr error;
     if (wants_budget(settings_)) error = plan_budget();

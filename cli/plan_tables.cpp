@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cli/plan.h"
+#include "cli/printable.h"
 #include "cli/table.h"
 
 namespace remat::cli {
@@ -59,7 +60,7 @@ std::string planners_table(const Graph& graph, const PlainStep& plain, int64_t b
                  "-", "-", "-", "-", planning});
     } else {
       table.add({attempt.planner, "no plan", "-", "-", "-", "-", "-", "-", "-", "-", planning});
-      explained += attempt.planner + ": " + attempt.message + "\n";
+      explained += attempt.planner + ": " + printable(attempt.message) + "\n";
     }
   }
   const std::string least = std::isfinite(least_seconds)

@@ -6,6 +6,7 @@
 
 #include "cli/output_file.h"
 #include "cli/planning.h"
+#include "cli/printable.h"
 #include "cli/recording.h"
 #include "cli/table.h"
 
@@ -21,7 +22,8 @@ void run_record(const RecordSettings& settings) {
   if (!settings.save_run.empty()) write_output(settings.save_run, to_json(recording.run), "save-run");
   std::printf("%s: %lld step%s of batch %lld, budget %s; the graph is in %s\n", settings.model.c_str(),
               static_cast<long long>(settings.steps), settings.steps == 1 ? "" : "s",
-              static_cast<long long>(recording.batch), budget_text(settings.budget).c_str(), settings.out.c_str());
+              static_cast<long long>(recording.batch), budget_text(settings.budget).c_str(),
+              printable(settings.out).c_str());
   Table table;
   table.add({"operators", format_count(static_cast<int64_t>(graph.operators.size()))});
   table.add({"saved values", format_count(recording.values_saved)});

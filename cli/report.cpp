@@ -11,6 +11,7 @@
 #include "cli/different_files.h"
 #include "cli/output_file.h"
 #include "cli/planning.h"
+#include "cli/printable.h"
 #include "cli/special_file.h"
 #include "cli/table.h"
 
@@ -100,7 +101,7 @@ void run_report(const ReportSettings& settings) {
   if (!settings.trace.empty()) write_output(settings.trace, to_trace(run), "trace");
   print_summary(run);
   const auto say = [](const char* what, const std::string& path) {
-    if (!path.empty()) std::printf("the %s is in %s\n", what, path.c_str());
+    if (!path.empty()) std::printf("the %s is in %s\n", what, printable(path).c_str());
   };
   say("page", html);
   say("picture", settings.svg);

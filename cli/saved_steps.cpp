@@ -5,6 +5,7 @@
 
 #include <remat/error.h>
 
+#include "cli/printable.h"
 #include "cli/training_loop.h"
 
 namespace remat::cli {
@@ -22,7 +23,7 @@ void run_saved_steps(Training& training, const TrainSettings& settings, const st
     } catch (const Error& error) {
       if (training.is_between_steps()) throw;
       // A disk can be full for a moment; the training is worth more than this checkpoint. The last one decides.
-      std::fprintf(stderr, "\nremat: %s; training goes on\n", error.what());
+      std::fprintf(stderr, "\nremat: %s; training goes on\n", printable(error.what()).c_str());
     }
   };
   try {
@@ -34,9 +35,9 @@ void run_saved_steps(Training& training, const TrainSettings& settings, const st
       try {
         save(settings.checkpoint);
         std::printf("saved step %lld in %s\n", static_cast<long long>(training.steps_done()),
-                    settings.checkpoint.c_str());
+                    printable(settings.checkpoint).c_str());
       } catch (const Error& unsaved) {  // why the step failed is what tells more
-        std::fprintf(stderr, "remat: %s\n", unsaved.what());
+        std::fprintf(stderr, "remat: %s\n", printable(unsaved.what()).c_str());
       }
     }
     throw;

@@ -12,6 +12,7 @@
 #include "cli/comma_list.h"
 #include "cli/measuring.h"
 #include "cli/output_file.h"
+#include "cli/printable.h"
 #include "cli/sweep_results.h"
 
 namespace remat::cli {
@@ -59,7 +60,7 @@ class Sweep {
     print(depths_text(results_));
     results_.complete = true;
     write();
-    if (!settings_.out.empty()) std::printf("sweep.json and the plots are in %s\n", settings_.out.c_str());
+    if (!settings_.out.empty()) std::printf("sweep.json and the plots are in %s\n", printable(settings_.out).c_str());
     if (refusal_ && !planned_) std::rethrow_exception(refusal_);
     if (failure_ && !measured_) std::rethrow_exception(failure_);
   }

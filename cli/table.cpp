@@ -4,8 +4,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <utility>
+
+#include "cli/printable.h"
 
 namespace remat::cli {
+
+void Table::add(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = printable(cell);
+  rows_.push_back(std::move(cells));
+}
 
 std::string Table::to_string() const {
   std::vector<size_t> widths;

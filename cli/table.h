@@ -9,8 +9,8 @@ namespace remat::cli {
 
 class Table {
  public:
-  /// Rows may have different numbers of cells.
-  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  /// Rows may have different numbers of cells, which are made printable(): names in them come from files.
+  void add(std::vector<std::string> cells);
 
   /// All rows, each ending in a newline, without trailing spaces.
   std::string to_string() const;

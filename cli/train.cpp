@@ -16,6 +16,7 @@
 #include "cli/model_contents.h"
 #include "cli/options.h"
 #include "cli/output_file.h"
+#include "cli/printable.h"
 #include "cli/rank_meeting.h"
 #include "cli/rank_place.h"
 #include "cli/rank_processes.h"
@@ -184,14 +185,14 @@ int run_train(const TrainSettings& settings) {
   attempt([&] { write_json(settings.json, json); });
   if (stopped && saved) {
     std::printf("stopped after step %lld; saved in %s; continue %s:\n  %s\n",
-                static_cast<long long>(training->steps_done()), path.c_str(), how,
-                how_to_resume(settings, path).c_str());
+                static_cast<long long>(training->steps_done()), printable(path).c_str(), how,
+                printable(how_to_resume(settings, path)).c_str());
   } else {
     print_summary(settings, results);
     if (json.contains("evaluation")) print_evaluation(settings, json["evaluation"]);
     if (keep && saved) {
       std::printf("step %lld is saved in %s; continue %s:\n  %s\n", static_cast<long long>(training->steps_done()),
-                  path.c_str(), how, how_to_resume(settings, path).c_str());
+                  printable(path).c_str(), how, printable(how_to_resume(settings, path)).c_str());
     }
   }
   if (failure) std::rethrow_exception(failure);
@@ -200,7 +201,7 @@ int run_train(const TrainSettings& settings) {
     if (!settings.save_plan.empty()) training->write(Output::kPlan, settings.save_plan);
   } catch (const Error& error) {
     if (!stopped && !results.empty()) throw;
-    std::fprintf(stderr, "remat: %s\n", error.what());
+    std::fprintf(stderr, "remat: %s\n", printable(error.what()).c_str());
   }
   return stopped ? 128 + signal : 0;
 }

@@ -12,6 +12,7 @@
 #include "cli/game_training.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
+#include "cli/printable.h"
 #include "cli/saved_steps.h"
 #include "cli/table.h"
 #include "cli/training_checkpoint.h"
@@ -104,7 +105,8 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   if (unsaved) std::rethrow_exception(unsaved);
   if (!stopped) return 0;
   std::printf("stopped after step %lld; saved in %s; continue with:\n  %s\n",
-              static_cast<long long>(training.steps_done()), path.c_str(), how_to_resume(settings, path).c_str());
+              static_cast<long long>(training.steps_done()), printable(path).c_str(),
+              printable(how_to_resume(settings, path)).c_str());
   return 128 + signal;
 }
 

@@ -7,6 +7,7 @@
 
 #include <remat/budget.h>
 
+#include "cli/printable.h"
 #include "cli/table.h"
 #include "cli/training_loop.h"
 #include "data/file_error.h"
@@ -30,15 +31,16 @@ const StepResult* highest_under_budget(const std::vector<StepResult>& results) {
 void print_header(const TrainSettings& settings, const TrainingData& data, const Training& training) {
   const auto count = training.parameter_count();
   std::printf("%s, %s parameters, %s, %s\n",
-              (settings.model.directory.empty() ? settings.model.kind : settings.model.directory).c_str(),
-              format_count(count.all).c_str(), settings.data.c_str(),
+              printable(settings.model.directory.empty() ? settings.model.kind : settings.model.directory).c_str(),
+              format_count(count.all).c_str(), printable(settings.data).c_str(),
               settings.plain ? "plain" : ("budget " + budget_text(settings.budget)).c_str());
   if (const auto& lora = settings.model.lora; lora.rank > 0) {
     std::printf("LoRA of rank %lld trains %s of them\n", static_cast<long long>(lora.rank),
                 format_count(count.trained).c_str());
   }
   if (const auto& labels = data.labels(); !labels.empty()) {
-    std::printf("%lld classes: %s\n", static_cast<long long>(labels.classes()), data::list_names(labels.names).c_str());
+    std::printf("%lld classes: %s\n", static_cast<long long>(labels.classes()),
+                printable(data::list_names(labels.names)).c_str());
   }
   if (settings.ranks > 1) {
     std::printf("%lld processes, each with %s\n", static_cast<long long>(settings.ranks),
@@ -95,7 +97,7 @@ void print_evaluation(const TrainSettings& settings, const nlohmann::json& evalu
   } else {
     text += change("perplexity", std::exp(before), std::exp(after), 1);
   }
-  std::printf("%s: %s\n", settings.held_out.c_str(), text.c_str());
+  std::printf("%s: %s\n", printable(settings.held_out).c_str(), text.c_str());
 }
 
 nlohmann::json results_json(const TrainSettings& settings, const Training& training,
@@ -118,7 +120,8 @@ void IgnoredPlan::look_at(const StepResult& result) {
   std::fprintf(stderr,
                "\nremat: [plan] step %lld did not follow '%s': %s; record the step with the same options, or give a "
                "larger --budget\n",
-               static_cast<long long>(result.step), path_.c_str(), result.report->decision_reason.c_str());
+               static_cast<long long>(result.step), printable(path_).c_str(),
+               printable(result.report->decision_reason).c_str());
   told_ = true;
 }
 

@@ -21,7 +21,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& directory) {
   if (!index.has("weight_map") || !index.json().at("weight_map").is_object()) index.refuse("has no \"weight_map\"");
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.json().at("weight_map").items()) {
-    const bool names_file = file.is_string() && !file.get<std::string>().empty();
+    const bool names_file =
+        file.is_string() && !file.get<std::string>().empty() && file.get<std::string>().find('\0') == std::string::npos;
     // What the index names lies beside it, and nowhere else.
     if (!names_file || std::filesystem::path(file.get<std::string>()).filename() != file.get<std::string>()) {
       index.refuse("names " + file.dump() + " as the file of '" + tensor + "'");

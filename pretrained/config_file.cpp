@@ -19,8 +19,10 @@ constexpr size_t kMostDepth = 32;
 
 ConfigFile::ConfigFile(const std::filesystem::path& path) : path_(path) {
   std::error_code error;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || !std::filesystem::is_regular_file(path, error)) {
+  // First what it is: opening a pipe would wait for who writes to it.
+  std::ifstream file;
+  if (std::filesystem::is_regular_file(path, error)) file.open(path, std::ios::binary);
+  if (!file.is_open()) {
     throw Error("[pretrained] cannot read '" + path.string() +
                 "'; give a directory of Hugging Face's form: config.json, model.safetensors and a tokenizer's files");
   }

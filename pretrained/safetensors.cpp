@@ -140,7 +140,7 @@ void check_layout(const std::string& path, const std::map<std::string, TensorEnt
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : path_(path), file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(path), file_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   struct stat status {};
   if (file_ < 0 || fstat(file_, &status) != 0) {
     const std::string why = std::strerror(errno);

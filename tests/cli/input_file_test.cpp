@@ -1,5 +1,7 @@
 #include "cli/input_file.h"
 
+#include <chrono>
+#include <fstream>
 #include <thread>
 
 #include <sys/stat.h>
@@ -35,6 +37,24 @@ TEST_F(InputFileTest, FilesAndPipesAreReadWhole) {
   EXPECT_EQ(from_pipe(text, {"data", "mend it"}), text);
   EXPECT_EQ(read_input(directory_.write("a", ""), {"data", "mend it"}), "");
   EXPECT_FALSE(read_input("/proc/self/status", {"data", "mend it"}).empty());
+}
+
+TEST_F(InputFileTest, APipeIsWaitedForAWhile) {
+  const auto path = directory_.path("fifo");
+  mkfifo(path.c_str(), 0600);
+  EXPECT_ERROR(read_input(path, {"data", "mend it"}),
+               "[data] '" + path + "' is a pipe, and nobody has written to it in 10 s: start first what does; mend it");
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::ofstream late(path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    late << "late";
+    late.flush();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    late << "r";
+  });
+  EXPECT_EQ(read_input(path, {"data", "mend it"}), "later");
+  writer.join();
 }
 
 TEST_F(InputFileTest, WhatIsTooLargeIsRefused) {

@@ -1,0 +1,48 @@
+#include "cli/printable.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+namespace remat::cli {
+namespace {
+
+uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
+
+/// Bytes of the character that begins at `at`; 0 where none does.
+size_t character_bytes(std::string_view text, size_t at) {
+  const uint8_t lead = byte_at(text, at);
+  if (lead < 0x80) return 1;
+  const size_t bytes = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  if (at + bytes > text.size()) return 0;
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte_at(text, at + i) & 0xC0U) != 0x80U) return 0;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = character_bytes(text, at);
+    const uint8_t first = byte_at(text, at);
+    const bool control = first < 0x20 || first == 0x7F;
+    const bool c1 = bytes == 2 && first == 0xC2 && byte_at(text, at + 1) < 0xA0;
+    if (first == '\n') {
+      result += "\\n";
+    } else if (control || c1 || bytes == 0) {
+      char digits[8];
+      std::snprintf(digits, sizeof digits, "\\x%02x", c1 ? byte_at(text, at + 1) : first);
+      result += digits;
+    } else {
+      result += text.substr(at, bytes);
+    }
+    at += bytes == 0 ? 1 : bytes;
+  }
+  return result;
+}
+
+}  // namespace remat::cli
