@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,8 +16,18 @@
 
 #include "cli/comma_list.h"
 #include "cli/suggestion.h"
+#include "util/number_text.h"
 
 namespace remat::cli {
+
+template <class Number>
+std::string number_text(Number number) {
+  if constexpr (std::is_integral_v<Number>) {
+    return std::to_string(number);
+  } else {
+    return short_text(number);
+  }
+}
 
 /// From `least` to `most`, in decimal digits. Unlike CLI11's own check it refuses nan, and what does not fit the type;
 /// and the help page has no limits, which would be noise. Given to transform(): CLI11 would read 010 as eight.
@@ -32,9 +41,7 @@ CLI::Validator range(Number least, Number most) {
       if constexpr (std::is_integral_v<Number>) text = std::to_string(number);
       return std::string();
     }
-    std::ostringstream message;
-    message << "'" << text << "' is not a number from " << least << " to " << most;
-    return message.str();
+    return "'" + text + "' is not a number from " + number_text(least) + " to " + number_text(most);
   };
   return {problem, ""};
 }

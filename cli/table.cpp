@@ -8,6 +8,8 @@
 
 #include "cli/printable.h"
 
+#include "util/number_text.h"
+
 namespace remat::cli {
 
 void Table::add(std::vector<std::string> cells) {
@@ -34,11 +36,7 @@ std::string Table::to_string() const {
   return text;
 }
 
-std::string format_number(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
+std::string format_number(double value, int decimals) { return fixed_text(value, decimals); }
 
 std::string format_seconds(double seconds) {
   const bool small = seconds < 0.9995;

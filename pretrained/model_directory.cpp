@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include <torch/torch.h>
@@ -12,6 +11,7 @@
 
 #include "pretrained/finite.h"
 #include "pretrained/staged_files.h"
+#include "util/number_text.h"
 
 namespace remat::pretrained {
 namespace {
@@ -45,11 +45,9 @@ void copy(const Checkpoint& weights, const std::string& entry, bool transposed, 
   at::Tensor theirs = weights.read(entry);
   if (transposed && theirs.dim() == 2) theirs = theirs.t();
   if (theirs.sizes() != parameter.sizes()) {
-    std::ostringstream message;
-    message << "[pretrained] tensor '" << entry << "' is of type " << theirs.scalar_type() << " and shape "
-            << theirs.sizes() << ", config.json says " << parameter.sizes()
-            << "; get a directory whose files belong together";
-    throw Error(message.str());
+    throw Error("[pretrained] tensor '" + entry + "' is of type " + c10::toString(theirs.scalar_type()) +
+                " and shape " + list_text(theirs.sizes()) + ", config.json says " + list_text(parameter.sizes()) +
+                "; get a directory whose files belong together");
   }
   parameter.copy_(theirs);
 }

@@ -5,6 +5,7 @@
 #include <remat/error.h>
 
 #include "pretrained/config_file.h"
+#include "util/number_text.h"
 
 namespace remat::pretrained {
 namespace {
@@ -59,7 +60,7 @@ PictureProcessor read_picture_processor(const std::filesystem::path& directory, 
   PictureProcessor processor{.side = side};
   if (config.flag("do_rescale", true)) {
     const double factor = config.number("rescale_factor", 1.0 / 255);
-    if (!(factor > 0)) config.refuse("has " + std::to_string(factor) + " for \"rescale_factor\", which is not above 0");
+    if (!(factor > 0)) config.refuse("has " + short_text(factor) + " for \"rescale_factor\", which is not above 0");
     processor.white = 1 / factor;
   } else {
     processor.white = 1;

@@ -1,6 +1,7 @@
 #include "zoo/dqn_agent.h"
 
 #include <algorithm>
+#include <locale>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -92,6 +93,7 @@ void DqnAgent::save(torch::serialize::OutputArchive& archive) const {
   archive.write("target", target);
   archive.write("buffer", buffer);
   std::ostringstream random;
+  random.imbue(std::locale::classic());
   random << random_;
   archive.write("random", c10::IValue(random.str()));
   archive.write("draws", draws_.get_state(), /*is_buffer=*/true);
@@ -116,7 +118,9 @@ void DqnAgent::load(torch::serialize::InputArchive& archive) {
     archive.read(name, read);
     return read;
   };
-  std::istringstream(value("random").toStringRef()) >> random_;
+  std::istringstream random(value("random").toStringRef());
+  random.imbue(std::locale::classic());
+  random >> random_;
   at::Tensor draws;
   archive.read("draws", draws, /*is_buffer=*/true);
   draws_.set_state(draws);

@@ -4,6 +4,7 @@
 
 #include <remat/error.h>
 
+#include "util/number_text.h"
 #include "zoo/linear.h"
 
 namespace remat::zoo {
@@ -97,7 +98,7 @@ void check(const GptConfig& config) {
   }
   for (const double dropout : {config.dropout, config.attention_dropout}) {
     if (dropout >= 0 && dropout < 1) continue;
-    throw Error("[gpt] dropout is " + std::to_string(dropout) + "; give a number from 0 up to, not including, 1");
+    throw Error("[gpt] dropout is " + short_text(dropout) + "; give a number from 0 up to, not including, 1");
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <remat/error.h>
 
+#include "util/number_text.h"
+
 namespace remat::zoo {
 namespace {
 
@@ -61,8 +63,7 @@ std::shared_ptr<Model> make_lstm(const LstmConfig& config) {
     throw Error("[lstm] layers, width and vocab must each be 1 or more; give a larger one");
   }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw Error("[lstm] dropout is " + std::to_string(config.dropout) +
-                "; give a number from 0 up to, not including, 1");
+    throw Error("[lstm] dropout is " + short_text(config.dropout) + "; give a number from 0 up to, not including, 1");
   }
   return std::make_shared<Lstm>(config);
 }

@@ -4,6 +4,7 @@
 
 #include <remat/error.h>
 
+#include "util/number_text.h"
 #include "zoo/linear.h"
 
 namespace remat::zoo {
@@ -114,8 +115,7 @@ void check(const VitConfig& config) {
                 std::to_string(config.heads) + "; change one of them");
   }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw Error("[vit] dropout is " + std::to_string(config.dropout) +
-                "; give a number from 0 up to, not including, 1");
+    throw Error("[vit] dropout is " + short_text(config.dropout) + "; give a number from 0 up to, not including, 1");
   }
 }
 

@@ -28,8 +28,8 @@ constexpr uint8_t kPriority = 128;
                                      static_cast<size_t>(alive + cached_bytes()), c10::kCPU);
   }
   // c10's own type and words: programs look for them and retry with a smaller batch.
-  TORCH_CHECK(false, "[memory] DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes,
-              " bytes, the system refused, and ", alive,
+  TORCH_CHECK(false, "[memory] DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
+              std::to_string(bytes), " bytes, the system refused, and ", std::to_string(alive),
               " bytes of tensors are alive; use a smaller batch, or a session with a budget");
 }
 

@@ -4,8 +4,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <string>
+
+#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -45,19 +46,13 @@ double unit_bytes(std::string_view unit) {
   return 0;
 }
 
-std::string short_number(double number) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%g", number);
-  return text.data();
-}
-
 /// A number without a unit that is too small for bytes and would do as a share: whoever writes "40" or "0.4" means 40
 /// %.
 void refuse_bare_share(std::string_view text, double number) {
   if (!(number > 0 && number <= 100)) return;
   const double share = number < 1 ? 100 * number : number;
-  bad_budget(text, "would be " + short_number(number) + (number == 1 ? " byte" : " bytes") +
-                       ", too few for any step: did you mean \"" + short_number(share) + "%\"?");
+  bad_budget(text, "would be " + short_text(number) + (number == 1 ? " byte" : " bytes") +
+                       ", too few for any step: did you mean \"" + short_text(share) + "%\"?");
 }
 
 constexpr double kTooMany = 9223372036854775808.0;  // bytes: 2^63
@@ -138,7 +133,7 @@ std::string Budget::to_string() const {
     case Kind::kBytes:
       return format_bytes(bytes_);
     case Kind::kPercent:
-      return short_number(share_) + "%";
+      return short_text(share_) + "%";
     case Kind::kDeviceLimit:
       break;
   }
@@ -155,9 +150,7 @@ std::string format_bytes(int64_t bytes) {
   }
   const double magnitude = std::abs(value);
   const int decimals = unit == 0 || magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
-  std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), "%.*f %s", decimals, value, units[unit]);
-  return text.data();
+  return fixed_text(value, decimals) + " " + units[unit];
 }
 
 std::string format_exact_bytes(int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; }

@@ -14,6 +14,7 @@
 
 #include "plan/forecast.h"
 #include "plan/rounds.h"
+#include "util/number_text.h"
 
 namespace remat {
 namespace {

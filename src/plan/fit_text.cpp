@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include <remat/budget.h>
+
+#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -16,22 +17,16 @@ using nlohmann::json;
 
 constexpr double kManyPercent = 100;  ///< more than so many is told as times
 
-std::string number(double value, const char* format) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::string seconds_text(double seconds) {
-  return seconds < 0.0995 ? number(1000 * seconds, "%.3g ms") : number(seconds, "%.3g s");
+  return seconds < 0.0995 ? short_text(1000 * seconds, 3) + " ms" : short_text(seconds, 3) + " s";
 }
 
-std::string times_text(double times) { return number(times, times < 9.95 ? "%.1f" : "%.0f") + " times as large"; }
+std::string times_text(double times) { return fixed_text(times, times < 9.95 ? 1 : 0) + " times as large"; }
 
 /// "12.3 % less", "71.9 % more", "5.6 times as much".
 std::string loss_text(double percent) {
-  if (percent <= -kManyPercent) return number(1 - percent / 100, "%.1f") + " times as much";
-  return number(std::abs(percent), "%.1f") + " % " + (percent >= 0 ? "less" : "more");
+  if (percent <= -kManyPercent) return fixed_text(1 - percent / 100, 1) + " times as much";
+  return fixed_text(std::abs(percent), 1) + " % " + (percent >= 0 ? "less" : "more");
 }
 
 std::string speed_text(const Fit& fit, const FitPoint& point) {
@@ -55,7 +50,7 @@ std::string row(const std::string& name, const std::string& size, const std::str
 std::string row(const std::string& name, const std::optional<FitPoint>& point) {
   if (!point) return row(name, "none", "", "", "", "");
   return row(name, std::to_string(point->size), format_bytes(point->peak_bytes), seconds_text(point->seconds),
-             number(point->per_second(), "%.4g"), point->measured ? "" : "predicted");
+             short_text(point->per_second(), 4), point->measured ? "" : "predicted");
 }
 
 /// Why times do not tell: in seconds, plain's largest and the other.
@@ -75,7 +70,7 @@ std::string up_to_text(const Fit& fit) {
 }
 
 std::string worth_text(const Fit& fit) {
-  const std::string share = number(fit.most_loss_percent, "%g") + " %";
+  const std::string share = short_text(fit.most_loss_percent) + " %";
   switch (fit.verdict) {
     case FitVerdict::kNone:
       return "";
@@ -168,7 +163,7 @@ std::string to_text(const Fit& fit) {
   std::string text = row("", fit.what, "peak", "a step", fit.what + "/s", "");
   text += row("plain, largest", fit.plain);
   if (fit.worthwhile && fit.worthwhile->size != fit.largest.size && fit.worthwhile->size != fit.plain->size) {
-    text += row("remat, at most " + number(fit.most_loss_percent, "%g") + " %", fit.worthwhile);
+    text += row("remat, at most " + short_text(fit.most_loss_percent) + " %", fit.worthwhile);
   }
   text += row("remat, largest", fit.largest) + '\n' + verdict(fit);
   if (fit.split) text += split_text(fit);

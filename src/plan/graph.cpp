@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "util/mix.h"
+#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -143,7 +144,7 @@ struct Sums {
 
 std::string time_problem(const char* name, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) return {};
-  return std::string("has ") + name + " " + std::to_string(seconds) + "; a time is finite and not negative";
+  return std::string("has ") + name + " " + short_text(seconds) + "; a time is finite and not negative";
 }
 
 std::string operator_sizes_problem(const GraphOperator& op) {

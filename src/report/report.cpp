@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <sstream>
 #include <type_traits>
 
 #include <nlohmann/json.hpp>
@@ -11,23 +9,28 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "util/number_text.h"
+
 namespace remat {
 namespace {
 
 constexpr size_t kNameColumns = 22;
 constexpr double kLongWait = 0.01;  ///< for a plan, as a share of the step: shorter ones are not told
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f s", seconds);
-  return text;
-}
+std::string seconds_text(double seconds) { return fixed_text(seconds, 3) + " s"; }
 
 std::string percent_text(double percent) {
-  char text[32];
   const double size = std::abs(percent);
-  std::snprintf(text, sizeof text, "%.*f %%", size >= 0.05 && size < 9.95 ? 1 : 0, size < 0.05 ? 0 : percent);
-  return text;
+  return fixed_text(size < 0.05 ? 0 : percent, size >= 0.05 && size < 9.95 ? 1 : 0) + " %";
+}
+
+/// Generators' states and copies that replays begin with are there in a step that drops nothing, too.
+std::string against_plain(const StepReport& r) {
+  const double saved = r.saved_percent();
+  const std::string memory = saved > -0.05
+                                 ? "saved " + percent_text(saved) + " of the activation peak"
+                                 : "activation peak " + percent_text(-saved) + " higher, by what replays need";
+  return memory + ", costs " + percent_text(r.cost_percent()) + " of the time";
 }
 
 std::string decision_text(const StepReport& r) {
@@ -83,23 +86,25 @@ std::string quoted(const std::string& text) {
 
 class ObjectWriter {
  public:
-  explicit ObjectWriter(std::ostringstream& out) : out_(out) {}
+  explicit ObjectWriter(std::string& out) : out_(out) {}
 
   template <class Value>
   void operator()(const char* name, const Value& value) {
-    out_ << separator_ << '"' << name << "\": ";
+    out_.append(separator_).append("\"").append(name).append("\": ");
     if constexpr (std::is_same_v<Value, bool>) {
-      out_ << (value ? "true" : "false");
+      out_ += value ? "true" : "false";
     } else if constexpr (std::is_same_v<Value, std::string>) {
-      out_ << quoted(value);
+      out_ += quoted(value);
+    } else if constexpr (std::is_floating_point_v<Value>) {
+      out_ += short_text(value, 9);
     } else {
-      out_ << value;
+      out_ += std::to_string(value);
     }
     separator_ = ", ";
   }
 
  private:
-  std::ostringstream& out_;
+  std::string& out_;
   const char* separator_ = "";
 };
 
@@ -116,18 +121,17 @@ double StepReport::cost_percent() const {
 }
 
 std::string to_text(const StepReport& r) {
-  std::ostringstream out;
+  std::string out;
   const auto row = [&](std::string name, const std::string& value) {
     name.resize(std::max(kNameColumns, name.size()), ' ');
-    out << name << ' ' << value << '\n';
+    out += name + ' ' + value + '\n';
   };
   row("step", std::to_string(r.step) + (r.completed ? "" : " (did not complete)"));
   row("budget", format_bytes(r.budget_bytes));
   row("measured peak", format_bytes(r.peak_bytes));
   if (r.planned_peak_bytes > 0) row("planned peak", format_bytes(r.planned_peak_bytes));
   row("plain would peak at", format_bytes(r.plain_peak_bytes));
-  row("against plain", "saved " + percent_text(r.saved_percent()) + " of the activation peak, costs " +
-                           percent_text(r.cost_percent()) + " of the time");
+  row("against plain", against_plain(r));
   row("decided by", decision_text(r));
   row("alive before / after", format_bytes(r.baseline_bytes) + " / " + format_bytes(r.end_bytes));
   row("process resident peak", format_bytes(r.resident_peak_bytes) +
@@ -146,24 +150,21 @@ std::string to_text(const StepReport& r) {
   for (const auto& op : r.replayed) {
     row("  " + op.name, std::to_string(op.count) + " x, " + seconds_text(op.seconds) + ", " + format_bytes(op.bytes));
   }
-  return out.str();
+  return out;
 }
 
 std::string to_json(const StepReport& r) {
-  std::ostringstream out;
-  out.precision(9);
-  out << "{";
+  std::string out = "{";
   visit_fields(r, ObjectWriter(out));
-  out << ", \"replayed\": [";
+  out += ", \"replayed\": [";
   const char* separator = "";
   for (const auto& op : r.replayed) {
-    out << separator << "{";
+    out.append(separator).append("{");
     visit_replayed(op, ObjectWriter(out));
-    out << "}";
+    out += "}";
     separator = ", ";
   }
-  out << "]}";
-  return out.str();
+  return out + "]}";
 }
 
 StepReport report_from_json(std::string_view text) {

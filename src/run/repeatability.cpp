@@ -3,21 +3,21 @@
 #include "record/checksum.h"
 #include "record/raise.h"
 #include "record/read_checksum.h"
+#include "util/number_text.h"
 
 namespace remat {
 namespace {
 
 /// "a parameter of shape [4, 8]"
 std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
-  std::string text = tape.values[id].parameter ? "a parameter of shape [" : "an input of shape [";
+  std::string text = tape.values[id].parameter ? "a parameter of shape " : "an input of shape ";
   bool done = false;
   tape.program.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
     if (t.value != id || done) return;
     done = true;
-    for (const auto size : t.view.shape.sizes_arrayref())
-      text += (text.back() == '[' ? "" : ", ") + std::to_string(size);
+    text += list_text(t.view.shape.sizes_arrayref());
   });
-  return text + "]";
+  return text;
 }
 
 /// Why the contents of a leaf cannot be read, and what to do about it.

@@ -1,7 +1,7 @@
 #include "run/saved_tensor.h"
 
 #include <optional>
-#include <sstream>
+#include <string>
 
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -14,6 +14,7 @@
 #include "record/step_extent.h"
 #include "record/trace.h"
 #include "run/replay.h"
+#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -123,32 +124,28 @@ bool SavedTensor::bind_to(const at::Tensor& tensor) {
 }
 
 std::string SavedTensor::description() const {
-  std::ostringstream text;
-  text << "a tensor that was saved for backward";
+  std::string text = "a tensor that was saved for backward";
   if (value_ != kNone) {
     const auto& value = tape_->values[value_];
-    if (value.producer != kNone) text << ", a result of " << tape_->program[value.producer].info->name << ",";
+    if (value.producer != kNone) text += ", a result of " + tape_->program[value.producer].info->name + ",";
   }
-  text << " of shape ";
-  if (value_ != kNone) {
-    text << view_.shape.sizes_arrayref();
-  } else {
-    text << alias_.sym_sizes();
-  }
-  return text.str();
+  text += " of shape ";
+  if (value_ != kNone) return text + list_text(view_.shape.sizes_arrayref());
+  const auto sizes = c10::asIntArrayRefSlowOpt(alias_.sym_sizes());
+  return text + (sizes ? list_text(*sizes) : "that is not known");
 }
 
 void SavedTensor::check_version() const {
   if (!version_counter_.enabled() || version_counter_.current_version() == version_) return;
-  std::ostringstream message;
-  message << "[backward] " << description() << " has been modified by an in-place operation: it is at version "
-          << version_counter_.current_version() << ", it was saved at version " << version_
-          << "; use the operation that is not in-place, or clone the tensor before it";
+  std::string message =
+      "[backward] " + description() + " has been modified by an in-place operation: it is at version " +
+      std::to_string(version_counter_.current_version()) + ", it was saved at version " + std::to_string(version_) +
+      "; use the operation that is not in-place, or clone the tensor before it";
   const auto* const ledger = tape_->values.ledger;
   if (ledger != nullptr && ledger->updates() > 0) {
-    message << "; backward has updated parameters (optimizer_in_backward): use these without detach()";
+    message += "; backward has updated parameters (optimizer_in_backward): use these without detach()";
   }
-  raise(Error(message.str()));
+  raise(Error(message));
 }
 
 /// Plain would read what the tensor has now, where it is not a result that its own operator saved.

@@ -1,7 +1,8 @@
 #include "util/svg.h"
 
 #include <cmath>
-#include <cstdio>
+
+#include "util/number_text.h"
 
 namespace remat {
 
@@ -29,9 +30,7 @@ std::string escape_xml(const std::string& text) {
 }
 
 std::string svg_number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
-  std::string number = text;
+  std::string number = fixed_text(value, 2);
   number.erase(number.find_last_not_of('0') + 1);
   if (number.back() == '.') number.pop_back();
   return number == "-0" ? "0" : number;

@@ -119,7 +119,7 @@ TEST(Graph, SizesAndTimesThatAreNone) {
        "the graph has step_seconds nan; a time is finite and not negative"},
       {[](Graph& g) { g.operators[0].scratch_bytes = -16; }, "operator 0 has scratch_bytes -16"},
       {[](Graph& g) { g.operators[2].seconds = -0.5; },
-       "operator 2 has seconds -0.500000; a time is finite and not negative"},
+       "operator 2 has seconds -0.5; a time is finite and not negative"},
       {[](Graph& g) { g.operators[1].replay_seconds = std::numeric_limits<double>::infinity(); },
        "operator 1 has replay_seconds inf; a time is finite and not negative"},
       {[](Graph& g) { g.events[5].rise = -128; }, "event 5 has rise -128"},

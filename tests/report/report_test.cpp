@@ -45,6 +45,12 @@ TEST(Report, TextSaysWhatWasSavedAtWhichCost) {
   report.peak_bytes = report.plain_peak_bytes;
   text = to_text(report);
   EXPECT_NE(text.find("saved 0 % of the activation peak, costs 0 % of the time"), std::string::npos) << text;
+  report.peak_bytes += 64;
+  text = to_text(report);
+  EXPECT_NE(text.find("activation peak 1.8 % higher, by what replays need, costs 0 % of the time"), std::string::npos)
+      << text;
+  report.peak_bytes = report.plain_peak_bytes + 1;
+  EXPECT_NE(to_text(report).find("saved 0 % of the activation peak"), std::string::npos) << to_text(report);
   EXPECT_EQ(StepReport().saved_percent(), 0) << "a step that took nothing";
   EXPECT_EQ(StepReport().cost_percent(), 0);
 }

@@ -1,6 +1,7 @@
 // An agent that is saved and loaded plays on as the one that was saved.
 #include <torch/torch.h>
 
+#include "support/comma_locale.h"
 #include "support/compare.h"
 #include "zoo/dqn_agent.h"
 
@@ -46,6 +47,23 @@ TEST(DqnAgent, PlaysOnAsTheOneThatWasSaved) {
     expect_same_bits(next_experience(saved, 60), next_experience(other, 60), game);
     EXPECT_EQ(other.returns(), saved.returns()) << game;
   }
+}
+
+TEST(DqnAgent, IsSavedTheSameUnderALocaleThatGroupsDigits) {
+  zoo::DqnAgent saved = agent_of("cart-pole");
+  next_experience(saved, 20);
+  torch::serialize::OutputArchive written;
+  {
+    const CommaLocale locale;
+    saved.save(written);
+  }
+  std::stringstream bytes;
+  written.save_to(bytes);
+  torch::serialize::InputArchive archive;
+  archive.load_from(bytes);
+  zoo::DqnAgent other = agent_of("cart-pole");
+  other.load(archive);
+  expect_same_bits(next_experience(saved, 20), next_experience(other, 20), "after");
 }
 
 TEST(DqnAgent, GoesOnWithItsEpisodeAfterItWasJudged) {
