@@ -5,6 +5,7 @@
 #include <remat/checkpoint.h>             // checkpoint(fn, inputs...), checkpoint_sequential
 #include <remat/error.h>                  // Error, BudgetError, InternalError
 #include <remat/fit.h>                    // the largest batch that fits
+#include <remat/fit_steps.h>              // the same for a function that makes a step of a batch
 #include <remat/graph.h>                  // a recorded step as plain data
 #include <remat/memory.h>                 // current, peak, limit
 #include <remat/module_policies.h>        // policies by the paths of modules
