@@ -68,3 +68,8 @@ __all__ = [
 ]
 
 del compiled, doors, scripting, torch
+
+
+def __dir__() -> list[str]:
+    """The public names, without the modules that they come from."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,0 +1,19 @@
+"""The package as somebody looks at it who has just imported it."""
+
+from __future__ import annotations
+
+from torch import nn
+
+import remat
+
+
+def test_dir_has_the_public_names_and_no_modules_behind_them():
+    shown = {name for name in dir(remat) if not name.startswith("__")}
+    assert shown == set(remat.__all__)
+    assert {"__version__", "__doc__"} <= set(dir(remat))
+    assert all(hasattr(remat, name) for name in dir(remat))
+
+
+def test_found_blocks_are_modules_that_compile_and_policies_take():
+    model = nn.Sequential(nn.Linear(4, 4), *(nn.Sequential(nn.Linear(4, 4), nn.GELU()) for _ in range(3)))
+    assert remat.find_blocks(model) == list(model)[1:]
