@@ -10,13 +10,13 @@ void add_fit_options(CLI::App& app, FitSettings& settings) {
   OptionAdder add(app);
   add_model(add, settings.model);
   add.budget("--budget", settings.budget,
-             "The most memory for tensors, parameters and gradients included: 2GiB, 1500MB; or 40% of\nthe peak that "
+             "The most memory for tensors, parameters and gradients included: 2GiB, 1500MB; or 40% of the peak that "
              "activations have without remat at the usual size. Add an optimizer's state");
   add.choice("--along", settings.along, {"batch", "length", "depth", "width"}, "What shall be as large as can be");
   add.count("--effective-batch", settings.effective,
             "The batch that is wanted of several steps together: how to split it for the least time", kMostBatch);
   add.add("--most-loss", settings.most_loss,
-          "A larger size is worth its time where it handles at most this much less in a second, in\npercent")
+          "A larger size is worth its time where it handles at most this much less in a second, in percent")
       ->transform(range(0.0, 100.0))
       ->type_name("PERCENT");
   add.flag("--predict", settings.predict, "Run small steps alone; then nothing vouches for the answer");

@@ -1,13 +1,16 @@
 #include "cli/options.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
 
 #include <CLI/CLI.hpp>
 
 #include "cli/config_arguments.h"
 #include "cli/fit_options.h"
+#include "cli/help_text.h"
 #include "cli/plan_options.h"
+#include "cli/progress.h"
 #include "cli/rank_place.h"
 #include "cli/suggestion.h"
 #include "cli/sweep_options.h"
@@ -17,13 +20,14 @@ namespace remat::cli {
 namespace {
 
 constexpr const char* kText = R"(
-The text can be any file; `scripts/kjv FILE` writes the King James Bible (1611, public domain) from Debian's packages
-bible-kjv and bible-kjv-text.
+The text can be any file; `scripts/kjv FILE` writes the King James Bible (1611, public domain) from Debian's packages bible-kjv and bible-kjv-text.
 )";
 constexpr const char* kExitCodes = R"(
-Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the budget is too small, 128 + signal when interrupted (a training
-finishes its step and saves a checkpoint, to --checkpoint or else remat-interrupted.ckpt).
+Exit codes: 0 done, 1 failure, 2 wrong usage, 3 the budget is too small, 128 + signal when interrupted (a training finishes its step and saves a checkpoint, to --checkpoint or else remat-interrupted.ckpt).
 )";
+
+/// Of the terminal: narrower ones are rare, and lines that are longer are hard to read.
+size_t help_width() { return static_cast<size_t>(std::clamp(terminal_width(stdout), 80, 100)); }
 
 std::string with_help(const std::string& problem, const CLI::App* subcommand) {
   return problem + (problem.ends_with('?') ? "" : ";") + " see: remat " +
@@ -133,7 +137,7 @@ Command parse_options(const std::vector<std::string>& arguments) {
     command.text = std::string(version.what()) + "\n";
     return command;
   } catch (const CLI::CallForHelp&) {
-    command.text = app.help();
+    command.text = wrapped_help(app.help(), help_width());
     return command;
   } catch (const CLI::ParseError& error) {
     const auto* parsed = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();

@@ -36,7 +36,7 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
       ->transform(range(int64_t{1}, kMostBatch))
       ->type_name("N");
   add.budget("--budget", settings.budget,
-             "Run the steps within a budget, as for train; the graph is the same, its times are\ntaken under pressure");
+             "Run the steps within a budget, as for train; the graph is the same, its times are taken under pressure");
 }
 
 void add_plan_options(CLI::App& app, PlanSettings& settings) {
@@ -47,16 +47,18 @@ void add_plan_options(CLI::App& app, PlanSettings& settings) {
     names.emplace_back(info.name);
     text += "\n" + names.back() + ": " + std::string(info.description);
   }
-  add.word("GRAPH", settings.graph, "A recorded step, from `remat record`")->check(path_given())->type_name("FILE");
-  add.budget(
-      "--budget", settings.budget,
-      "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the\npeak that activations have "
-      "without remat. 50% where neither this nor --curve is given",
-      /*show_default=*/false);
+  add.word("GRAPH", settings.graph, "A recorded step, from `remat record`, or a run: --save-run, Report.save()")
+      ->check(path_given())
+      ->type_name("FILE");
+  add.budget("--budget", settings.budget,
+             "The most memory for tensors, parameters included: 2GiB, 1500MB; or 40% of the peak that activations have "
+             "without remat. 50% where neither this nor --curve is given",
+             /*show_default=*/false);
   add.choice("--planner", settings.planner, names, text);
-  app.add_flag_callback("--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
+  app.add_flag_callback(
+      "--no-pack", [&settings] { settings.pack = false; }, "Hold no values packed");
   add.flag("--refine", settings.refine,
-           "auto: search on around the budget, as sessions do once they know a step's times. Then a\nlarger budget may "
+           "auto: search on around the budget, as sessions do once they know a step's times. Then a larger budget may "
            "get a slower plan, by a little");
   add.flag("--all", settings.all, "Compare all planners; the exit code is that of --planner");
   add.group("Files");
@@ -72,7 +74,7 @@ void add_report_options(CLI::App& app, ReportSettings& settings) {
       ->check(path_given())
       ->type_name("FILE");
   add.budget("--budget", settings.budget,
-             "Show the step as auto would plan it within this budget: 2GiB, 1500MB; or 40% of the\npeak that "
+             "Show the step as auto would plan it within this budget: 2GiB, 1500MB; or 40% of the peak that "
              "activations have without remat. 50% where RUN has no plan and --plan is not given",
              /*show_default=*/false);
   add.file("--plan", settings.plan, "Show the step under this plan, from `remat plan --out` or --save-plan");

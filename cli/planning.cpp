@@ -30,12 +30,21 @@ auto read_document(const std::string& path, const InputKind& kind, const Parse& 
   }
 }
 
+/// Both name their format first; a run has a graph within it.
+bool is_run(std::string_view text) {
+  const auto begin = text.substr(0, 200);
+  return begin.find("\"remat-run\"") < begin.find("\"remat-graph\"");
+}
+
 bool is_choice(const GraphValue& value) { return value.droppable || value.packed_bytes > 0; }
 
 }  // namespace
 
 Graph read_graph(const std::string& path) {
-  return read_document(path, {"graph", "give the file that `remat record` wrote", kMostBytes}, graph_from_json);
+  const auto parse = [](std::string_view text) {
+    return is_run(text) ? run_from_json(text).graph : graph_from_json(text);
+  };
+  return read_document(path, {"graph", "give the file that `remat record` wrote, or a run", kMostBytes}, parse);
 }
 
 Plan read_plan(const std::string& path) {
@@ -45,9 +54,9 @@ Plan read_plan(const std::string& path) {
 
 Run read_run(const std::string& path) {
   const auto parse = [&](std::string_view text) {
-    // Both name their format first; a run has a graph within it. Whatever else names none is refused as a run.
-    const auto begin = text.substr(0, 200);
-    if (begin.find("\"remat-graph\"") >= begin.find("\"remat-run\"")) return run_from_json(text);
+    // What names no format is refused as a run.
+    const auto graph = text.substr(0, 200).find("\"remat-graph\"");
+    if (is_run(text) || graph == std::string_view::npos) return run_from_json(text);
     Run run;
     run.name = utf8(std::filesystem::path(path).filename());
     run.graph = graph_from_json(text);

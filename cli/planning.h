@@ -14,7 +14,7 @@
 
 namespace remat::cli {
 
-/// Reads a file with the JSON of a graph. Throws Error that names it.
+/// Reads a file with the JSON of a graph, or of a run, which has one. Throws Error that names it.
 Graph read_graph(const std::string& path);
 
 /// The same for a plan.

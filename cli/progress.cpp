@@ -27,14 +27,6 @@ bool set_in_environment(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-int terminal_width(std::FILE* out) {
-  winsize size = {};
-  if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr && std::atoi(columns) > 0)
-    return std::atoi(columns);
-  return 80;
-}
-
 std::string memory_text(const ProgressState& state) {
   auto text = "peak " + format_bytes(state.peak_bytes);
   if (state.budget_bytes) text += " of " + format_bytes(*state.budget_bytes);
@@ -61,6 +53,14 @@ std::string paint(const std::string& text, const char* code, bool color) {
 }
 
 }  // namespace
+
+int terminal_width(std::FILE* out) {
+  winsize size = {};
+  if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr && std::atoi(columns) > 0)
+    return std::atoi(columns);
+  return 80;
+}
 
 std::string progress_bar(const ProgressState& state, int width, bool color) {
   struct Part {

@@ -29,6 +29,9 @@ std::string progress_bar(const ProgressState& state, int width, bool color);
 /// The whole state as one line without newline.
 std::string progress_line(const ProgressState& state);
 
+/// Columns of the terminal that `out` is; of the variable COLUMNS, or 80, where it is none.
+int terminal_width(std::FILE* out);
+
 class Progress {
  public:
   explicit Progress(std::FILE* out);

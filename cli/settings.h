@@ -41,7 +41,8 @@ struct LoraSettings {
 
 struct ModelSettings {
   std::string task = kNextToken;  ///< or one of the others above
-  /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet50", "resnet56" or "vit"; to play "dqn".
+  /// "gpt" or "mlp"; to classify pictures "resnet18", "resnet20", "resnet50", "resnet56", "efficientnet" or "vit"; to
+  /// play "dqn".
   std::string kind = "gpt";
   std::string directory = {};  ///< of Hugging Face's form: the model, its weights and its tokenizer; empty: none
   int64_t layers = 8;
@@ -161,9 +162,10 @@ std::string budget_text(const std::string& budget);
 /// "gpt: 8 layers of width 512", or the directory that the model is read from.
 std::string model_text(const ModelSettings& settings);
 
-/// Has the model the layers and the width that are asked for? Residual networks and those that play have their own.
+/// Has the model the layers and the width that are asked for? Convolutional networks and those that play have their
+/// own.
 inline bool has_layers(const ModelSettings& settings) {
-  return !settings.kind.starts_with("resnet") && settings.kind != "dqn";
+  return !settings.kind.starts_with("resnet") && settings.kind != "efficientnet" && settings.kind != "dqn";
 }
 
 /// Pixels on each side of what a model for pictures sees, but one of a directory.

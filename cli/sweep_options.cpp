@@ -53,11 +53,11 @@ void add_sweep_options(CLI::App& app, SweepSettings& settings) {
   const auto count = range(int64_t{1}, kMostLayers);
   add_model(add, settings.model);
   list("--budgets", settings.budgets, list_or("none", list_of(graph_budget())),
-       "The budgets to plan for: 2GiB, 1500MB, parameters and gradients included; or 40% of the\npeak that activations "
+       "The budgets to plan for: 2GiB, 1500MB, parameters and gradients included; or 40% of the peak that activations "
        "have without remat. none: leave this part out");
   list("--planners", settings.planners, list_or("all", list_of(one_of(planners))), planner_text);
   list("--checkpoints", settings.checkpoints, list_or("none", list_of(count)),
-       "Numbers of checkpoints, evenly spaced (default: 1,2,4,8 and so on, as many as there are places\nfor). none: "
+       "Numbers of checkpoints, evenly spaced (default: 1,2,4,8 and so on, as many as there are places for). none: "
        "leave this part out");
   list("--depths", settings.depths, list_of(count),
        "Depths of the model: what storing all, recomputing all and checkpoints take at each");
@@ -65,7 +65,7 @@ void add_sweep_options(CLI::App& app, SweepSettings& settings) {
   add.count("--rounds", settings.rounds, "Pairs of steps for each measurement, plain and planned in turn", 1000);
   add_sizes(app, settings);
   app.add_option("--out", settings.out,
-                 "Write sweep.json and the plots here: what is there already is replaced, and kept up to date\nas the "
+                 "Write sweep.json and the plots here: what is there already is replaced, and kept up to date as the "
                  "sweep goes on")
       ->check(path_given())
       ->type_name("DIRECTORY")

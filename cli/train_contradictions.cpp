@@ -64,7 +64,7 @@ void check_task(const TrainSettings& settings, const Contradictions& contradicti
   if (model.directory.empty() && for_texts && model.task == kClassify) {
     throw UsageError(contradictions.where({"--task", "--model"}) +
                      "--task classify needs a model that classifies; name one with --hf, for texts, or --model "
-                     "(resnet18, resnet20, resnet50, resnet56, vit), for pictures");
+                     "(resnet18, resnet20, resnet50, resnet56, efficientnet, vit), for pictures");
   }
   if (model.kind == "dqn") {
     throw UsageError(contradictions.where({"--task", "--model"}) +

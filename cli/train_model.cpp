@@ -16,6 +16,7 @@
 #include "cli/special_file.h"
 #include "pretrained/adapter.h"
 #include "pretrained/model_directory.h"
+#include "zoo/efficientnet.h"
 #include "zoo/gpt.h"
 #include "zoo/lora.h"
 #include "zoo/mlp.h"
@@ -91,7 +92,7 @@ std::optional<zoo::ResNetConfig> resnet(const ModelSettings& settings, const dat
 
 [[noreturn]] void refuse(const ModelSettings& settings, const data::Labels& labels) {
   throw Error("[train] there is no model '" + settings.kind + "' for this task; use " +
-              (labels.empty() ? "gpt or mlp" : "resnet18, resnet20, resnet50, resnet56 or vit"));
+              (labels.empty() ? "gpt or mlp" : "resnet18, resnet20, resnet50, resnet56, efficientnet or vit"));
 }
 
 std::shared_ptr<zoo::Model> make_new_model(const ModelSettings& settings, const data::Labels& labels) {
@@ -100,6 +101,7 @@ std::shared_ptr<zoo::Model> make_new_model(const ModelSettings& settings, const 
     if (settings.kind == "mlp") return zoo::make_window_mlp(mlp(settings));
   } else {
     if (const auto config = resnet(settings, labels)) return zoo::make_resnet(*config);
+    if (settings.kind == "efficientnet") return zoo::make_efficientnet({.classes = labels.classes()});
     if (settings.kind == "vit") return zoo::make_vit(vit(settings, labels));
   }
   refuse(settings, labels);
@@ -153,6 +155,7 @@ int64_t parameter_count(const ModelSettings& settings, const data::Labels& label
   } else {
     // Of one size each, and small enough to be built for it.
     if (const auto config = resnet(settings, labels)) return zoo::make_resnet(*config)->parameter_count();
+    if (settings.kind == "efficientnet") return make_new_model(settings, labels)->parameter_count();
     if (settings.kind == "vit") return zoo::parameter_count(vit(settings, labels));
   }
   refuse(settings, labels);

@@ -20,45 +20,45 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   auto& model = options.settings.model;
   add.group("What to train");
   std::vector<std::string> tasks = {kNextToken, kMaskedTokens, kClassify};
-  std::vector<std::string> models = {"gpt", "mlp", "resnet18", "resnet20", "resnet50", "resnet56", "vit"};
+  std::vector<std::string> models = {"gpt",      "mlp",      "resnet18",     "resnet20",
+                                     "resnet50", "resnet56", "efficientnet", "vit"};
   if (train) {
     tasks.emplace_back(kReinforce);
     models.emplace_back("dqn");
   }
   add.choice("--task", model.task, tasks,
-             "next-token: predict every next token of a text. mlm: predict tokens of a text that are hidden\n(--hf "
-             "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model\nresnet18 "
+             "next-token: predict every next token of a text. mlm: predict tokens of a text that are hidden (--hf "
+             "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model resnet18 "
              "and the like, or --hf with a vit)" +
                  std::string(train ? ". rl: play a game, and learn from experience (--game)" : ""));
   add.file(
       "--data", options.settings.data,
-      "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify:\nlabelled texts, a .csv "
-      "file with a header or a .jsonl file, or a directory with a folder of\nPNG and JPEG files for each class, or "
+      "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify: labelled texts, a .csv "
+      "file with a header or a .jsonl file, or a directory with a folder of PNG and JPEG files for each class, or "
       "with "
       "the files of MNIST, CIFAR-10 or CIFAR-100");
   if (train) {
     add.choice("--game", options.settings.game, {"cart-pole", "catch"},
-               "What to play (rl). cart-pole: balance a pole, by 4 numbers. catch: a falling ball, by\n24 x 24 pixels");
+               "What to play (rl). cart-pole: balance a pole, by 4 numbers. catch: a falling ball, by 24 x 24 pixels");
     add.file("--eval", options.settings.held_out,
-             "A file like --data that is not learnt from: its loss before and after the training, and\nthe share of "
+             "A file like --data that is not learnt from: its loss before and after the training, and the share of "
              "labels told right");
   }
   add.add("--text-column", options.settings.columns.text, "Column of the texts (classify)")->type_name("NAME");
   add.add("--label-column", options.settings.columns.label, "Column of the labels (classify)")->type_name("NAME");
   add.file("--hf", model.directory,
-           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or\nllama; bert for "
+           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or llama; bert for "
            "mlm and classify; vit for pictures), model.safetensors, tokenizer")
       ->type_name("DIR");
   add.choice(
       "--model", model.kind, models,
-      "gpt: predict every next byte. mlp: predict the byte after a window. resnet18, resnet20,\nresnet50, resnet56 "
-      "and vit classify pictures" +
+      "gpt: predict every next byte. mlp: predict the byte after a window. resnet18, resnet20, resnet50, resnet56, "
+      "efficientnet (B0) and vit classify pictures" +
           std::string(train ? "; dqn plays (rl)" : ""));
-  add.count(
-      "--image-size", options.image_size,
-      "Pixels on each side of what these see (224; MNIST, CIFAR: 32): the shorter side is\nresized to it, and the "
-      "middle cut out",
-      kMostImageSize);
+  add.count("--image-size", options.image_size,
+            "Pixels on each side of what these see (224; MNIST, CIFAR: 32): the shorter side is resized to it, and the "
+            "middle cut out",
+            kMostImageSize);
   add.count("--layers", model.layers, "Blocks (gpt, mlp, vit)", kMostLayers);
   add.count("--width", model.width, "Numbers per position (gpt, mlp, vit)", kMostWidth);
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt, vit)", kMostWidth);
@@ -67,14 +67,14 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
       ->transform(range(0.0, 0.999))
       ->type_name("P");
   add.count("--lora", options.lora,
-            "Freeze the model's weights, and train beside them factors of this rank (LoRA), and the\nlast layer of a "
+            "Freeze the model's weights, and train beside them factors of this rank (LoRA), and the last layer of a "
             "classifier",
             kMostWidth);
   add.add("--lora-alpha", model.lora.alpha, "The factors' product counts alpha / rank times (the rank)")
       ->transform(range(1e-6, 1e6))
       ->type_name("ALPHA");
   add.add("--lora-targets", model.lora.targets,
-          "Linear layers that get factors: names, or ends of them, as transformers has them with --hf,\nwith a comma "
+          "Linear layers that get factors: names, or ends of them, as transformers has them with --hf, with a comma "
           "between; * for a part of one (queries and values of attention)")
       ->type_name("NAMES");
 }
@@ -82,7 +82,7 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
 void add_planner_option(OptionAdder& add, TrainSettings& settings) {
   std::vector<std::string> names = {"online"};
   std::string text =
-      "Who decides what to recompute. online: under pressure, step by step. The others plan all\n"
+      "Who decides what to recompute. online: under pressure, step by step. The others plan all "
       "steps after the first:";
   for (const PlannerInfo& info : list_planners()) {
     if (info.name == names.front()) continue;  // its plans are what it does anyway
@@ -121,11 +121,11 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   add.count("--steps", settings.steps, "Steps in all, those before a resume included");
   add.count("--batch", options.batch, "Examples per step (8; mlp: 1024; pictures: 64; rl: the game's)", kMostBatch);
   add.count("--accumulate", settings.accumulate,
-            "Micro-batches that the examples of a step are split into: activations of\none at a time, the gradient of "
+            "Micro-batches that the examples of a step are split into: activations of one at a time, the gradient of "
             "all",
             kMostBatch);
   add.choice("--precision", settings.precision, {"float32", "bf16"},
-             "Of forward and backward; bf16: matrix products in bfloat16 (autocast), which\nchanges losses; parameters "
+             "Of forward and backward; bf16: matrix products in bfloat16 (autocast), which changes losses; parameters "
              "stay in float32");
   add.add("--lr", settings.lr, "Learning rate of AdamW")->transform(range(1e-12, 1e3))->type_name("RATE");
   add.add("--warmup", settings.warmup, "Steps in which the learning rate rises to it")
@@ -143,27 +143,26 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
 
   add.group("Memory");
   add.budget("--budget", settings.budget,
-             "The most memory for tensors, parameters included: 2GiB, 1500MB;\n40% of the peak that activations have "
+             "The most memory for tensors, parameters included: 2GiB, 1500MB; 40% of the peak that activations have "
              "without remat; or device, all there is");
   add_planner_option(add, settings);
   if (train) {
     add.file("--plan", settings.plan,
-             "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for\nand where it fits");
+             "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for and where it fits");
     add.file("--save-plan", settings.save_plan, "Write the plan that the last step followed here, as JSON");
     add.file("--save-run", settings.save_run, "Write the last step here, for `remat report`");
   }
   if (train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
-             "Update each parameter as soon as its gradient is complete, and free the\ngradient: the same bits, and "
+             "Update each parameter as soon as its gradient is complete, and free the gradient: the same bits, and "
              "gradients are never all in memory. Not with --clip");
-    add.count(
-        "--ranks", settings.ranks,
-        "Processes that train together, each on its part of every batch (c10d, Gloo);\nunder torchrun, which says "
-        "how many, leave it out",
-        kMostRanks);
+    add.count("--ranks", settings.ranks,
+              "Processes that train together, each on its part of every batch (c10d, Gloo); under torchrun, which says "
+              "how many, leave it out",
+              kMostRanks);
     add.flag(
         "--shard", settings.shard,
-        "With --ranks or torchrun: each process holds its part of parameters, gradients\nand optimizer state, and the "
+        "With --ranks or torchrun: each process holds its part of parameters, gradients and optimizer state, and the "
         "whole of one block at a time");
   }
   if (train) add.flag("--plain", settings.plain, "Without remat: keep everything, no budget");
@@ -182,7 +181,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
         ->type_name("DIR");
     add.flag(
         "--resume", settings.resume,
-        "Continue from the checkpoint; every loss has the bits it would have had. With\nas many --ranks as saved it, "
+        "Continue from the checkpoint; every loss has the bits it would have had. With as many --ranks as saved it, "
         "all with --shard or none");
   }
   add.file("--json", settings.json, "Write settings and every step's results here");

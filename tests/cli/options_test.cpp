@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include <map>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
@@ -173,6 +174,17 @@ TEST(OptionsTest, HelpAndVersionArePrinted) {
   EXPECT_TRUE(test::holds(parse_options({"--help"}).text, "compare"));
 }
 
+TEST(OptionsTest, HelpFitsEveryTerminal) {
+  for (const auto* words : {"--help", "train --help", "compare --help", "record --help", "plan --help", "fit --help",
+                            "sweep --help", "report --help"}) {
+    std::vector<std::string> arguments;
+    std::istringstream all(words);
+    for (std::string word; std::getline(all, word, ' ');) arguments.push_back(word);
+    std::istringstream lines(parse_options(arguments).text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << words << "\n" << line;
+  }
+}
+
 TEST(OptionsTest, AConfigFileStandsForOptionsAndTheCommandLineComesFirst) {
   const test::TemporaryDirectory directory;
   const auto config = directory.write("run.json", R"({"layers": 3, "budget": "40%", "resume": true, "steps": 9,
@@ -220,9 +232,9 @@ TEST(OptionsTest, MisspeltWordsGetASuggestion) {
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--uot", "g"}), "did you mean --out?"))
       << "before the one that is missing";
   EXPECT_TRUE(holds(usage_error_of({"record", "rsnet", "--out", "g"}), "did you mean resnet?"));
-  EXPECT_TRUE(
-      holds(usage_error_of({"train", "--data", "t", "--model", "gtp"}),
-            "--model: 'gtp' is none of gpt, mlp, resnet18, resnet20, resnet50, resnet56, vit, dqn; did you mean gpt?"));
+  EXPECT_TRUE(holds(usage_error_of({"train", "--data", "t", "--model", "gtp"}),
+                    "--model: 'gtp' is none of gpt, mlp, resnet18, resnet20, resnet50, resnet56, efficientnet, vit, "
+                    "dqn; did you mean gpt?"));
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--planner", "atuo"}), "did you mean auto?"));
 }
 

@@ -39,6 +39,15 @@ TEST_F(PlanCommandTest, PlansHalfOfTheActivationsUnasked) {
   EXPECT_TRUE(holds(outcome.out, "planning time"));
 }
 
+TEST_F(PlanCommandTest, ARunHasAGraphToPlanFor) {
+  directory_.write("r.json", to_json(remat::Run{.graph = graph_}));
+  EXPECT_EQ(plan({"--out", "p.json"}).code, 0);
+  const auto of_graph = read_all(directory_.path("p.json"));
+  const auto outcome = run({"plan", "r.json", "--out", "p.json"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(read_all(directory_.path("p.json")), of_graph);
+}
+
 TEST_F(PlanCommandTest, WritesAPlanForTheGraphWithinTheBudget) {
   EXPECT_EQ(plan({"--budget", "60%", "--out", "p.json", "--json", "j.json"}).code, 0);
   const auto written = written_plan("p.json");

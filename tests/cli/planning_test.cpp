@@ -14,6 +14,12 @@ TEST(ReadGraphTest, ReadsWhatToJsonWrites) {
   EXPECT_EQ(read_graph(directory.write("g.json", to_json(sample_graph()))), sample_graph());
 }
 
+TEST(ReadGraphTest, ReadsTheGraphOfARun) {
+  const test::TemporaryDirectory directory;
+  EXPECT_EQ(read_graph(directory.write("r.json", to_json(remat::Run{.graph = sample_graph()}))), sample_graph());
+  EXPECT_ERROR(read_graph(directory.write("r.json", R"({"format": "remat-run", "version": 1})")), "[graph] '");
+}
+
 TEST(ReadGraphTest, ErrorsNameTheFile) {
   const test::TemporaryDirectory directory;
   EXPECT_ERROR(read_graph("/no/such.json"), "[graph] cannot read '/no/such.json' (No such file or directory); give");

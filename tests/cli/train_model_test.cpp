@@ -30,7 +30,7 @@ data::Labels labels(int64_t count) {
 TEST(TrainModelTest, ModelsForPicturesHaveAClassForEachLabel) {
   for (const int64_t side : {0, 32, 64}) {
     const auto image = at::zeros({2, 3, side == 0 ? 32 : side, side == 0 ? 32 : side});
-    for (const auto* kind : {"vit", "resnet18", "resnet20", "resnet50"}) {
+    for (const auto* kind : {"vit", "resnet18", "resnet20", "resnet50", "efficientnet"}) {
       const ModelSettings settings{.kind = kind, .layers = 2, .width = 24, .heads = 4, .image_size = side};
       const auto model = make_model(settings, labels(7));
       EXPECT_EQ(parameter_count(settings, labels(7)), model->parameter_count()) << kind << side;

@@ -72,7 +72,7 @@ def test_learns(directory, data):
     assert "examples per second" in done.stdout
 
 
-@pytest.mark.parametrize("model", [["--model", "resnet20"], VIT])
+@pytest.mark.parametrize("model", [["--model", "resnet20"], ["--model", "efficientnet"], VIT])
 def test_a_budget_changes_no_bit(directory, model):
     plain, _, losses = train(directory, "cifar100", *model, "--plain", out="plain")
     assert plain.returncode == 0, plain.stderr
