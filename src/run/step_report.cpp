@@ -1,5 +1,7 @@
 // A step's end: what is measured, and what the session learns of it for later steps.
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include <remat/memory.h>
@@ -12,12 +14,18 @@ namespace {
 /// Of the activations: what 100 % may take more for leaves of the records.
 constexpr int64_t kPartBeyondPlain = 64;
 
-/// Replays by operator name, the most expensive first.
+/// Replays by operator name, the most expensive first. Overloads are one operator: mul.Tensor and mul.Scalar are mul.
 std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
-  std::vector<ReplayedOperator> result;
+  std::map<std::string, ReplayedOperator> by_name;
   for (const auto& [info, cost] : tape.counts.replayed) {
-    result.push_back({info->base_name(), cost.count, cost.seconds, cost.bytes});
+    ReplayedOperator& sum =
+        by_name.try_emplace(info->base_name(), ReplayedOperator{info->base_name(), 0, 0, 0}).first->second;
+    sum.count += cost.count;
+    sum.seconds += cost.seconds;
+    sum.bytes += cost.bytes;
   }
+  std::vector<ReplayedOperator> result;
+  for (auto& [name, replayed] : by_name) result.push_back(std::move(replayed));
   std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return result;
 }

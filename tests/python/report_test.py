@@ -203,3 +203,19 @@ def test_the_report_in_the_readme_looks_like_a_real_one(session):
     found = [mine or theirs for mine, theirs in label.findall(shown)]
     assert len(found) > 12
     assert [name for name in found if name != "packed"] == [name for name in real if name != "packed"][: len(found) - 1]
+
+
+def test_overloads_of_an_operator_are_one_row():
+    weights = [torch.nn.Parameter(torch.randn(64, 64) * 0.1) for _ in range(6)]
+    session = remat.Session(budget="30%", device="cpu")
+    for _ in range(3):
+        with session.step():
+            x = torch.randn(256, 64)
+            for weight in weights:
+                x = torch.mm(x, weight)
+                x = torch.sigmoid(torch.ops.aten.mul.Scalar(torch.sigmoid(x), 0.5)) * torch.tanh(x)
+            x.square().mean().backward()
+    names = [operator.name for operator in session.report().replayed]
+    assert "aten::mul" in names
+    assert len(names) == len(set(names)), names
+    assert sum(operator.count for operator in session.report().replayed) == session.report().ops_replayed
