@@ -40,8 +40,9 @@ class BudgetError(Error, torch.OutOfMemoryError):
     needed_bytes: int | None
     """The budget to try next, more than budget_bytes, with all that is alive now counted. Where the session knows the
     step from one like it, what it is predicted to take. Where it does not (in a first step, say), what it took so far
-    and a quarter more: what comes later may take more, and then the next error says so. (fit_budget() measures.) A loop
-    that sets its budget to the number of each error always comes to an end. Of a planner, the smallest budget that it
+    and a quarter more: what comes later may take more, and then the next error says so. A loop that sets its budget to
+    the number of each error always comes to an end; from a guess that is far too small, and with a session made anew
+    each time, after eight tries or more, where :func:`remat.fit_budget` takes about six and finds the smallest. Of a planner, the smallest budget that it
     has a plan for."""
     needed_percent: float | None
     """The same as a whole percentage, rounded up, where the budget was one; None where 100 % are too few."""

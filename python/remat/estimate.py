@@ -166,13 +166,15 @@ def _with_curve(graph: dict[str, Any], **figures: Any) -> Estimate:
     text = json.dumps(graph)
     plain = _C.plain_peak_bytes(text)
     baseline = graph["baseline_bytes"]
-    *planned, lowest = _C.plan_curve(text, [baseline + (plain - baseline) * share // 100 for share in SHARES])
+    # Of 100 % nothing is dropped, though a plan may do with less in the same time.
+    *planned, lowest = _C.plan_curve(text, [baseline + (plain - baseline) * share // 100 for share in SHARES[1:]])
     # A session's first step has no plan.
     smallest = max(lowest.predicted_peak_bytes, _C.smallest_online_budget(text))
     smallest = min(smallest + (smallest - baseline) // _PART_FOR_TIMES, plain)
-    points = [
+    points = [Point(plain, plain, 0.0)] + [
         Point(budget, plan.predicted_peak_bytes, 100 * plan.predicted_seconds / graph["step_seconds"])
         for budget, plan in [(p.budget_bytes, p) for p in planned if p.budget_bytes > smallest] + [(smallest, lowest)]
+        if budget < plain
     ]
     return Estimate(
         **figures,

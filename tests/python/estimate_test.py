@@ -128,8 +128,9 @@ def test_a_curve_falls_from_plain_to_the_smallest_budget():
     assert all(point.peak_bytes <= point.budget_bytes for point in result.curve)
     extra = [point.extra_percent for point in result.curve]
     assert extra == sorted(extra)
-    assert extra[0] == 0
     assert 0 < extra[-1]
+    # What plain takes, though there are plans that take less in the same time.
+    assert (result.curve[0].peak_bytes, extra[0]) == (result.plain_peak_bytes, 0)
 
 
 def test_an_estimate_takes_no_memory():

@@ -19,14 +19,16 @@ class Figures:
             self._reports.append(report)
 
     def take(self) -> dict[str, float]:
-        """The figures since the last call; empty if there was no step: the largest peak, what it would have been, the
-        budget (bytes, parameters and all else included), and recompute time (seconds, of all steps)."""
+        """The figures since the last call; empty if there was no step: of the step with the largest peak that peak, what
+        it would have been and the budget (bytes, parameters and all else included; a percentage's first step may take
+        what plain takes, and later ones less), and recompute time (seconds, of all steps)."""
         reports, self._reports = self._reports, []
         if not reports:
             return {}
+        highest = max(reports, key=lambda report: report.peak_bytes)
         return {
-            "remat/peak_bytes": max(report.peak_bytes for report in reports),
-            "remat/plain_peak_bytes": max(report.plain_peak_bytes for report in reports),
-            "remat/budget_bytes": reports[-1].budget_bytes,
+            "remat/peak_bytes": highest.peak_bytes,
+            "remat/plain_peak_bytes": highest.plain_peak_bytes,
+            "remat/budget_bytes": highest.budget_bytes,
             "remat/recompute_seconds": sum(report.recompute_seconds for report in reports),
         }

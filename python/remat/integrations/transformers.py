@@ -103,8 +103,8 @@ class RematCallback(TrainerCallback):
             with a percentage, which every size fits; on one process and the CPU. Give the callback to the Trainer's
             constructor.
 
-    The Trainer's logs get, for the steps since the last entry, "remat/peak_bytes", "remat/plain_peak_bytes" (what the
-    peak would have been), "remat/budget_bytes" and "remat/recompute_seconds". Callbacks that come before this one, such
+    The Trainer's logs get "remat/peak_bytes", "remat/plain_peak_bytes" (what the peak would have been) and
+    "remat/budget_bytes" of the step with the largest peak since the last entry, and "remat/recompute_seconds" of all. Callbacks that come before this one, such
     as TensorBoard's, are told of an entry before the figures are in it: for them, put this one in front:
     ``trainer.callback_handler.callbacks.insert(0, callback)``.
 
