@@ -68,7 +68,8 @@ std::string usual_page(const std::string& run) {
 void print_summary(const Run& run) {
   const PlainStep plain(run.graph);
   Table table;
-  table.add({"plain's peak", format_bytes(plain.peak_bytes)});
+  const bool measured = run.report && run.report->completed;
+  table.add({"plain's peak", format_bytes(measured ? run.report->plain_peak_bytes : plain.peak_bytes)});
   if (run.plan) {
     const Prediction expected = predict(run.graph, run.plan->actions);
     table.add({"planned peak", format_bytes(expected.peak_bytes)});

@@ -57,6 +57,8 @@ const spread = step => {
   return {...step, count, times, parts, totals, peak};
 };
 const plain = spread(data.plain), planned = spread(data.step);
+// The recorded step has what replays begin with, too: then its peak is above plain's.
+const plainName = plain.totals[plain.peak] === data.plain_peak ? 'plain' : 'all kept';
 const operatorName = op => data.names[data.operators.name[op]];
 const layerOf = op => data.layers.length ? data.layers[data.operators.layer[op]] : '';
 const clock = time => data.timed ? secondsText(time * 1e-9) : `event ${Math.round(time)}`;
@@ -139,8 +141,15 @@ const outline = (columns, height) => {
   });
   return path;
 };
-const label = (x, y, text, anchor = 'start', kind = 'halo') =>
-  shape('text', {x, y, 'text-anchor': anchor, class: kind}, text);
+const label = (x, y, anchor, text, kind = 'halo') => shape('text', {x, y, 'text-anchor': anchor, class: kind}, text);
+// The first of the places, [x, y, anchor], where the text stays between the axes and touches no other; none where there is none.
+const freePlace = (taken, text, ...places) => places.find(([x, y, anchor]) => {
+  const width = 7.2 * text.length, left = anchor === 'end' ? x - width : x, right = left + width;
+  const touches = box => left < box.right && box.left < right && Math.abs(y - box.y) < 16;
+  if (left < chart.left || right > chart.right + 8 || taken.some(touches)) return false;
+  taken.push({left, right, y});
+  return true;
+});
 const line = (x1, y1, x2, y2, kind) => shape('line', {x1, y1, x2, y2, class: kind});
 
 const drawAxes = add => {
@@ -148,17 +157,17 @@ const drawAxes = add => {
   for (let i = 0; i * distance * factor <= chart.most; ++i) {
     const y = bytesY(i * distance * factor);
     add(line(chart.left, y, chart.right, y, i ? 'grid' : 'axis'));
-    add(label(chart.left - 8, y + 4.5, String(+(i * distance).toFixed(3)), 'end', 'soft'));
+    add(label(chart.left - 8, y + 4.5, 'end', String(+(i * distance).toFixed(3)), 'soft'));
   }
-  add(label(chart.left - 8, chart.top - 12, unit, 'end', 'soft'));
+  add(label(chart.left - 8, chart.top - 12, 'end', unit, 'soft'));
   const [timeUnit, timeFactor] = data.timed ? unitOf((chart.to - chart.from) * 1e-9, secondUnits) : ['event', 1e-9];
   const scale = timeFactor * 1e9, apart = ticks((chart.to - chart.from) / scale, Math.max(3, chart.right / 130));
   for (let tick = Math.ceil(chart.from / scale / apart); tick * apart * scale <= chart.to; ++tick) {
     const x = timeX(tick * apart * scale);
     add(line(x, chart.bottom, x, chart.bottom + 5, 'axis'));
-    add(label(x, chart.bottom + 20, String(+(tick * apart).toPrecision(6)), 'middle', 'soft'));
+    add(label(x, chart.bottom + 20, 'middle', String(+(tick * apart).toPrecision(6)), 'soft'));
   }
-  add(label((chart.left + chart.right) / 2, chart.bottom + 38, `time in the step, ${timeUnit}`, 'middle', 'soft'));
+  add(label((chart.left + chart.right) / 2, chart.bottom + 38, 'middle', `time in the step, ${timeUnit}`, 'soft'));
 };
 
 const draw = () => {
@@ -182,23 +191,30 @@ const draw = () => {
     add(shape('path', {d: `${outline(chart.columns, height)}V${chart.bottom}`, fill: fills[part]}));
   }
   if (other) add(shape('path', {d: otherOutline, class: 'other'}));
-  const backward = timeX(step.backward);
+  const taken = [], backward = timeX(step.backward);
   if (step.backward > chart.from && step.backward < chart.to) {
     add(line(backward, chart.top - 30, backward, chart.bottom, 'axis'));
-    add(label(backward - 8, chart.top - 20, 'forward', 'end', 'soft'));
-    add(label(backward + 8, chart.top - 20, 'backward', 'start', 'soft'));
+    for (const [text, x, anchor] of [['forward', backward - 8, 'end'], ['backward', backward + 8, 'start']]) {
+      const place = freePlace(taken, text, [x, chart.top - 20, anchor]);
+      if (place) add(label(...place, text, 'soft'));
+    }
   } else {
-    add(label(chart.left, chart.top - 20, step.backward <= chart.from ? 'backward' : 'forward', 'start', 'soft'));
+    add(label(chart.left, chart.top - 20, 'start', step.backward <= chart.from ? 'backward' : 'forward', 'soft'));
   }
   if (budget) {
-    add(line(chart.left, bytesY(budget), chart.right, bytesY(budget), 'budget'));
-    add(label(chart.right - 4, bytesY(budget) + 15, `budget ${bytesText(budget)}`, 'end'));
+    const y = bytesY(budget);
+    add(line(chart.left, y, chart.right, y, 'budget'));
+    const text = `budget ${bytesText(budget)}`, place = freePlace(taken, text, [chart.right - 4, y + 15, 'end']);
+    if (place) add(label(...place, text));
   }
-  for (const [named, text] of [[plain, 'plain'], [planned, 'under the plan']]) {
+  for (const [named, name] of [[plain, plainName], [planned, 'under the plan']]) {
     if (!named || named.times[named.peak] < chart.from || named.times[named.peak] > chart.to) continue;
-    const x = timeX(named.times[named.peak]), left = x > (chart.left + chart.right) / 2;
-    add(label(x + (left ? -8 : 8), bytesY(named.totals[named.peak]) - 5, `${text}: ${bytesText(named.totals[named.peak])}`,
-              left ? 'end' : 'start'));
+    const x = timeX(named.times[named.peak]), y = bytesY(named.totals[named.peak]) - 5, left = x > (chart.left + chart.right) / 2;
+    const before = [x - 8, 'end'], behind = [x + 8, 'start'];
+    const sides = left ? [before, behind, [chart.left + 4, 'start']] : [behind, before, [chart.right - 4, 'end']];
+    const text = `${name}: ${bytesText(named.totals[named.peak])}`;
+    const place = freePlace(taken, text, ...[0, 17, 34].flatMap(down => sides.map(([at, anchor]) => [at, y + down, anchor])));
+    if (place) add(label(...place, text));
   }
   chart.cross = line(0, chart.top, 0, chart.bottom, 'cross');
   chart.selection = shape('rect', {y: chart.top, height: chart.bottom - chart.top, class: 'selection', visibility: 'hidden'});
@@ -281,7 +297,7 @@ const listen = () => {
 };
 const choose = () => {
   if (!planned) return;
-  for (const [text, step, other] of [['under the plan', planned, plain], ['plain', plain, planned]]) {
+  for (const [text, step, other] of [['under the plan', planned, plain], [plainName, plain, planned]]) {
     const radio = element('input', {type: 'radio', name: 'step'});
     radio.checked = step === chart.step;
     radio.addEventListener('change', () => {
@@ -293,7 +309,7 @@ const choose = () => {
 };
 
 const summary = () => {
-  const plainPeak = plain.totals[plain.peak];
+  const plainPeak = data.plain_peak;
   let text = `Plain peaks at ${bytesText(plainPeak)}`;
   if (planned) {
     const peak = planned.totals[planned.peak], share = 100 * (peak - data.baseline) / (plainPeak - data.baseline);

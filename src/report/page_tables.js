@@ -11,6 +11,16 @@ const barOf = ([kept, packed, recomputed], most) => {
   }
   return bar;
 };
+// On a narrow screen a table is cut, and most of these show no bar to move it by.
+const tellWhatIsCut = place => {
+  const hint = element('p', {class: 'soft cut', 'aria-hidden': true}, 'more columns to the right \u2192');
+  place.before(hint);
+  const look = () => { hint.hidden = place.scrollLeft + place.clientWidth >= place.scrollWidth - 1; };
+  place.addEventListener('scroll', look, {passive: true});
+  new ResizeObserver(look).observe(place);
+  new ResizeObserver(look).observe(place.firstElementChild);
+  look();
+};
 const isText = kind => kind === 'text' || kind === 'bar';
 const makeTable = (place, columns, rows, sorted = -1) => {
   const head = element('tr'), body = element('tbody'), most = 100;
@@ -53,6 +63,7 @@ const makeTable = (place, columns, rows, sorted = -1) => {
   more.addEventListener('click', () => { all = true; fill(); });
   if (sorted >= 0) sort(sorted); else fill();
   place.append(element('table', {}, element('thead', {}, head), body), more);
+  tellWhatIsCut(place);
 };
 
 const column = (name, kind) => ({name, kind});
@@ -85,5 +96,6 @@ const figureTable = () => {
       text => element('td', {}, text))));
   }
   find('figures').append(table);
+  tellWhatIsCut(find('figures'));
 };
 

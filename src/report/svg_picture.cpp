@@ -19,11 +19,11 @@
 namespace remat {
 namespace {
 
-constexpr int kWidth = 800, kHeight = 360;
+constexpr int kWidth = 800, kHeight = 360, kLegendHeight = 24;
 constexpr double kLeft = 56, kRight = 664, kTop = 34, kBottom = 306;  // the plot; labels stand to its right
 constexpr size_t kColumns = 310;
 constexpr int kMostTicks = 4, kMostTimeTicks = 8;
-constexpr double kLineHeight = 17, kLetterWidth = 6.6;  // of 13 px text, generously
+constexpr double kLineHeight = 17, kTextHeight = 14, kLetterWidth = 7;  // of 13 px text, generously
 
 // As GitHub's pages, light and dark.
 constexpr const char* kStyle =
@@ -55,7 +55,7 @@ Unit time_unit(const Timeline& timeline) {
 }
 
 struct Box {
-  double left, top, right, bottom;
+  double left = 0, top = 0, right = 0, bottom = 0;
   bool meets(const Box& other) const {
     return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
   }
@@ -67,6 +67,7 @@ class Picture {
       : plain_(make_timeline(run.graph)),
         step_(run.plan ? make_timeline(run.graph, run.plan->actions) : plain_),
         baseline_bytes_(run.graph.baseline_bytes),
+        plain_peak_bytes_(run.report && run.report->completed ? run.report->plain_peak_bytes : plain_.peak_bytes()),
         budget_(run.plan     ? run.plan->budget_bytes
                 : run.report ? run.report->budget_bytes
                              : 0),
@@ -78,20 +79,23 @@ class Picture {
     most_ = std::max(most_, static_cast<double>(budget_));
     const Unit unit = byte_unit(most_);
     const double distance = tick_distance(most_ / unit.size, kMostTicks);
-    top_bytes_ = std::max(most_ * 1.04, unit.size * distance);
+    top_bytes_ = std::max(most_ * 1.08, unit.size * distance);  // a line of text has room above
     columns_ = columns_of(step_, seconds_, kColumns);
+    if (has_plan_) plain_columns_ = columns_of(plain_, seconds_, kColumns);
   }
 
   std::string draw() {
-    out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 800 360\" width=\"" + std::to_string(kWidth) +
-           "\" height=\"" + std::to_string(kHeight) + "\" role=\"img\" aria-label=\"" + summary() + "\">\n" + kStyle;
     add_axes();
     if (has_plan_) add_plain();
     for (size_t part = 0; part < kParts.size(); ++part) add_part(part);
     add_budget();
     add_passes();
     add_labels();
-    return out_ + "</svg>\n";
+    add_legend();
+    const std::string width = std::to_string(kWidth),
+                      height = std::to_string(kHeight + (legend_.empty() ? 0 : kLegendHeight));
+    return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + width + " " + height + "\" width=\"" + width +
+           "\" height=\"" + height + "\" role=\"img\" aria-label=\"" + summary() + "\">\n" + kStyle + out_ + "</svg>\n";
   }
 
  private:
@@ -100,7 +104,7 @@ class Picture {
   double column_x(size_t column) const { return kLeft + static_cast<double>(column) / kColumns * (kRight - kLeft); }
 
   std::string summary() const {
-    return "Memory over one training step: plain peaks at " + format_bytes(plain_.peak_bytes()) +
+    return "Memory over one training step: plain peaks at " + format_bytes(plain_peak_bytes_) +
            (has_plan_ ? ", remat at " + format_bytes(step_.peak_bytes()) : "");
   }
 
@@ -134,7 +138,7 @@ class Picture {
   }
 
   void add_plain() {
-    const auto columns = columns_of(plain_, seconds_, kColumns);
+    const auto& columns = plain_columns_;
     std::string path = "M" + svg_number(kLeft) + " " + svg_number(kBottom);
     append_steps(path, columns, [](const TimelineMoment& m) { return static_cast<double>(m.parts.total()); });
     out_ += "<path class=\"plain\" d=\"" + path + "V" + svg_number(kBottom) + "\"/>\n";
@@ -189,13 +193,13 @@ class Picture {
     const double at = y(static_cast<double>(budget_));
     add_line("budget", kLeft, at, kRight + 8, at);
     add_text(kRight + 14, at + 4.5, "start", "budget " + format_bytes(budget_));
-    const double base = static_cast<double>(baseline_bytes_), most = static_cast<double>(plain_.peak_bytes()) - base;
+    const double base = static_cast<double>(baseline_bytes_), most = static_cast<double>(plain_peak_bytes_) - base;
     if (has_plan_ && most > 0) {
       const auto share = std::llround(100 * (static_cast<double>(budget_) - base) / most);
       add_text(kRight + 14, at + 4.5 + kLineHeight, "start", std::to_string(share) + "% of plain's", " class=\"soft\"");
       add_text(kRight + 14, at + 4.5 + 2 * kLineHeight, "start", "activation peak", " class=\"soft\"");
     }
-    taken_.push_back({kLeft, at - 3, kRight, at + 3});
+    lines_.push_back({kLeft, at - 3, kRight, at + 3});
   }
 
   void add_passes() {
@@ -204,6 +208,8 @@ class Picture {
     add_line("grid", at, kTop - 26, at, kBottom);
     add_text(at - 10, kTop - 14, "end", "forward", " class=\"soft\"");
     add_text(at + 10, kTop - 14, "start", "backward", " class=\"soft\"");
+    taken_.push_back(
+        {at - 10 - text_width("forward"), kTop - 14 - kTextHeight, at + 10 + text_width("backward"), kTop - 10});
   }
 
   void add_labels() {
@@ -214,51 +220,100 @@ class Picture {
     }
     // The one on the right stands lowest, so that no line crosses a text.
     std::ranges::sort(outside, std::greater{}, [this](size_t part) { return thickest(part); });
-    for (const size_t part : outside) label_above(part);
+    for (const size_t part : outside) {
+      if (!label_above(part)) legend_.push_back(part);
+    }
   }
 
+  /// Above it, or where there is no room beside it. In the worst case it has no label: the budget's says what it is.
   void add_peak_of_plain() {
     const TimelineMoment& peak = plain_.moments[plain_.peak_moment()];
     const double at_x = x(peak.begin_seconds), at_y = y(static_cast<double>(peak.parts.total()));
-    const std::string text = "plain: " + format_bytes(peak.parts.total());
+    const std::string text = "plain: " + format_bytes(plain_peak_bytes_);
     const double width = text_width(text);
-    const bool to_the_right = at_x + width + 20 < kRight;
-    const double from = to_the_right ? at_x + 14 : at_x - 14 - width;
-    add_text(to_the_right ? from : at_x - 14, at_y + kLineHeight - 3, to_the_right ? "start" : "end", text);
-    taken_.push_back({from, at_y, from + width, at_y + kLineHeight});
+    for (const double up : {at_y - 5, at_y + 10}) {
+      for (const double from : {at_x - width / 2, at_x + 14, at_x - 14 - width}) {
+        if (from + width > kRight || !add_free_text(from, up, text)) continue;
+        return;
+      }
+    }
   }
 
   /// Whether there is room for it.
   bool label_within(size_t part) {
     const std::string text = kParts[part].label;
-    const auto place = room_in(part, text_width(text));
+    const double width = text_width(text);
+    const auto place = room_in(part, width);
     if (!place) return false;
     add_text(place->first, place->second + 4.5, "middle", text,
              " style=\"fill:" + std::string(kParts[part].ink) + "\"");
+    taken_.push_back(text_box(place->first - width / 2, place->second + 4.5, width));
     return true;
   }
 
-  /// Above all, with a line to where the part is thickest.
-  void label_above(size_t part) {
+  /// Above all, with a line to where the part is thickest. False where it would touch something.
+  bool label_above(size_t part) {
     const std::string text = kParts[part].label;
     const double width = text_width(text);
     const TimelineMoment& moment = *columns_[thickest(part)];
     const double from_x = column_x(thickest(part)) + 1;
     const double from_y = y((below(moment, part) + below(moment, part + 1)) / 2);
-    const bool left = from_x + width + 12 > kRight;
-    const double text_x = left ? from_x - 10 : from_x + 10;
-    Box box{left ? text_x - width : text_x, 0, left ? text_x : text_x + width, 0};
-    double text_y = y(static_cast<double>(highest_around(box))) - 12;
-    const auto is_taken = [&] {
-      box.top = text_y - kLineHeight + 3;
-      box.bottom = text_y + 4;
-      return std::ranges::any_of(taken_, [&](const Box& other) { return box.meets(other); });
-    };
-    while (is_taken() && text_y > kTop + kLineHeight) text_y -= 3;
+    for (const bool left : {false, true}) {
+      const double begin = left ? from_x - 10 - width : from_x + 10;
+      if (begin < kLeft || begin + width > kRight) continue;
+      const double lowest = y(static_cast<double>(highest_around(text_box(begin, 0, width)))) - 12;
+      for (double text_y = lowest; text_y >= kTop; text_y -= 3) {
+        const Box lead{from_x - 2, text_y - 4, from_x + 2, from_y};
+        if (meets_any(taken_, lead) || !add_free_text(begin, text_y, text, left)) continue;
+        add_line("lead", from_x, from_y, from_x, text_y - 4);
+        add_line("lead", from_x, text_y - 4, left ? begin + width + 3 : begin - 3, text_y - 4);
+        lines_.push_back(lead);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// In a row below the picture, with their colours.
+  void add_legend() {
+    double at = kLeft;
+    const double text_y = kHeight + 8;
+    for (const size_t part : legend_) {
+      out_ += "<rect x=\"" + svg_number(at) + "\" y=\"" + svg_number(text_y - 10) +
+              "\" width=\"11\" height=\"11\" fill=\"" + kParts[part].color + "\"/>\n";
+      add_text(at + 15, text_y, "start", kParts[part].label);
+      at += 15 + text_width(kParts[part].label) + 8;
+    }
+  }
+
+  /// Nothing, and false, where the text would touch another or a line.
+  bool add_free_text(double from, double text_y, const std::string& text, bool to_the_left = false) {
+    const double width = text_width(text);
+    const Box box = text_box(from, text_y, width);
+    if (meets_any(taken_, box) || meets_any(lines_, box) || is_crossed(box)) return false;
     taken_.push_back(box);
-    add_line("lead", from_x, from_y, from_x, text_y - 4);
-    add_line("lead", from_x, text_y - 4, left ? text_x + 3 : text_x - 3, text_y - 4);
-    add_text(text_x, text_y, left ? "end" : "start", text);
+    add_text(to_the_left ? from + width : from, text_y, to_the_left ? "end" : "start", text);
+    return true;
+  }
+
+  static bool meets_any(const std::vector<Box>& boxes, const Box& box) {
+    return std::ranges::any_of(boxes, [&](const Box& other) { return box.meets(other); });
+  }
+
+  /// By the outline of plain.
+  bool is_crossed(const Box& box) const {
+    double before = kBottom;
+    for (size_t c = 0; c < plain_columns_.size() && plain_columns_[c] != nullptr; ++c) {
+      const double at = y(static_cast<double>(plain_columns_[c]->parts.total()));
+      const bool beside = column_x(c + 1) >= box.left && column_x(c) <= box.right;
+      if (beside && std::min(at, before) < box.bottom && std::max(at, before) > box.top) return true;
+      before = at;
+    }
+    return false;
+  }
+
+  static Box text_box(double from, double text_y, double width) {
+    return {from, text_y - kTextHeight, from + width, text_y + 4};
   }
 
   static double text_width(const std::string& text) { return kLetterWidth * static_cast<double>(text.size()); }
@@ -311,12 +366,15 @@ class Picture {
 
   const Timeline plain_, step_;
   const int64_t baseline_bytes_;
-  int64_t budget_;  ///< 0: none to be shown
+  const int64_t plain_peak_bytes_;  ///< as measured, where it was: the recorded step has what replays begin with, too
+  int64_t budget_;                  ///< 0: none to be shown
   const bool has_plan_;
   const double seconds_;
   double most_ = 1, top_bytes_ = 1;
-  std::vector<const TimelineMoment*> columns_;
-  std::vector<Box> taken_;  ///< by labels
+  std::vector<const TimelineMoment*> columns_, plain_columns_;
+  std::vector<Box> taken_;      ///< by texts, which neither texts nor lines to labels may touch
+  std::vector<Box> lines_;      ///< that texts may not touch
+  std::vector<size_t> legend_;  ///< parts that have no room for a label
   std::string out_;
 };
 

@@ -32,6 +32,12 @@ const point = (kind, share, more = {}) => svg.dispatchEvent(new PointerEvent(kin
 seen.title = text('summary');
 seen.heading = document.querySelector('h1').textContent;
 seen.areas = document.querySelectorAll('#chart path[fill]').length;
+seen.cut = [...document.querySelectorAll('.cut')].filter(hint => !hint.hidden).map(hint => hint.nextElementSibling.id);
+seen.scrollable = [...document.querySelectorAll('.wide')].filter(place => place.scrollWidth > place.clientWidth).map(place => place.id);
+const boxes = [...svg.querySelectorAll('text')].map(made => [made.textContent, made.getBoundingClientRect()]);
+seen.texts = boxes.map(([name]) => name);
+seen.touching = boxes.flatMap(([name, a], i) => boxes.slice(0, i).filter(([, b]) => a.left < b.right && b.left < a.right &&
+  a.top + 3 < b.bottom && b.top + 3 < a.bottom).map(([other]) => `${name} / ${other}`));
 seen.overflow = document.documentElement.scrollWidth > window.innerWidth;
 point('pointermove', .05);
 seen.forward = text('tip');
@@ -79,8 +85,8 @@ def chain(operators):
     return graph
 
 
-def page_of(graph, name="a chain", layers=()):
-    plan = remat.make_plan(graph, "40%")
+def page_of(graph, name="a chain", layers=(), budget="40%"):
+    plan = remat.make_plan(graph, budget)
     return _C.Run(name, json.dumps(graph), plan._plan, None, list(layers)).to_html()
 
 
@@ -130,7 +136,20 @@ def test_what_was_measured_goes_before_what_was_planned(tmp_path):
 
 
 def test_a_phone_has_room_for_it(tmp_path):
-    assert not opened(page_of(chain(30), name="w" * 300), tmp_path, width=500)["overflow"]
+    seen = opened(page_of(chain(30), name="w" * 300), tmp_path, width=500)
+    assert not seen["overflow"]
+    assert {"operators", "values"} <= set(seen["scrollable"])
+    assert seen["cut"] == seen["scrollable"]  # it says that there is more
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("budget", ["30%", "97%", "100%"])
+@pytest.mark.parametrize("before", [8192, 1 << 20])
+def test_no_text_of_the_picture_touches_another(tmp_path, width, budget, before):
+    graph = chain(30) | {"baseline_bytes": before}
+    seen = opened(page_of(graph, budget=budget), tmp_path, width=width)
+    assert any("under the plan: " in text for text in seen["texts"]) and any("budget " in text for text in seen["texts"])
+    assert seen["touching"] == []
 
 
 def test_names_are_shown_and_do_nothing(tmp_path):

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <remat/budget.h>
 #include <remat/planner.h>
 #include <remat/run.h>
 
@@ -87,6 +88,25 @@ TEST(Page, SaysWhatTheStepCostAsMeasured) {
   EXPECT_TRUE(data_of(to_html(run)).at("cost").is_null());  // the step did not complete
   run.report->completed = true;
   EXPECT_NEAR(data_of(to_html(run)).at("cost").get<double>(), 10, 1e-9);
+}
+
+TEST(Page, WhatReplaysNeedIsToldFromPlain) {
+  auto run = planned_chain(60, 40);
+  const int64_t recorded = data_of(to_html(run)).at("plain_peak");
+  EXPECT_EQ(data_of(to_html(run)).at("figures")[1], json({"peak of plain", "bytes", recorded, nullptr}));
+  run.report.emplace();
+  run.report->completed = true;
+  run.report->plain_peak_bytes = recorded - 5056;
+  const json data = data_of(to_html(run));
+  EXPECT_EQ(data.at("plain_peak"), recorded - 5056);
+  EXPECT_EQ(data.at("figures")[1], json({"peak with all kept", "bytes", recorded, nullptr}));
+  EXPECT_EQ(data.at("figures")[2], json({"peak of plain", "bytes", nullptr, recorded - 5056}));
+  EXPECT_TRUE(holds(to_svg(run), "plain: " + format_bytes(recorded - 5056)));
+  run.report->plain_peak_bytes = recorded;
+  EXPECT_EQ(data_of(to_html(run)).at("figures")[1], json({"peak of plain", "bytes", recorded, recorded}));
+  run.report->plain_peak_bytes = 1;
+  run.report->completed = false;  // then it is what plain took until then
+  EXPECT_EQ(data_of(to_html(run)).at("plain_peak"), recorded);
 }
 
 TEST(Page, OfAStepWithoutAPlanShowsPlain) {

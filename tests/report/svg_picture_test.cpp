@@ -1,3 +1,8 @@
+#include <cmath>
+#include <regex>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include <remat/budget.h>
@@ -43,6 +48,70 @@ TEST(SvgPicture, CanBeOfAnyGraph) {
   run.graph.step_seconds = 0;
   for (GraphOperator& op : run.graph.operators) op.seconds = op.replay_seconds = 0;
   EXPECT_TRUE(holds(to_svg(run), "events of the step"));
+}
+
+struct Text {
+  double left, right, bottom;
+  std::string words;
+};
+
+/// All texts, with 6 of 13 px for a letter, which is what most fonts take.
+std::vector<Text> texts_of(const std::string& svg) {
+  const std::regex element("<text x=\"([-0-9.]+)\" y=\"([-0-9.]+)\" text-anchor=\"(\\w+)\"[^>]*>([^<]*)</text>");
+  std::vector<Text> texts;
+  for (std::sregex_iterator found(svg.begin(), svg.end(), element), end; found != end; ++found) {
+    const std::string anchor = (*found)[3], words = (*found)[4];
+    const double width = 6.0 * static_cast<double>(words.size()), x = std::stod((*found)[1]);
+    const double left = x - (anchor == "start" ? 0 : anchor == "end" ? width : width / 2);
+    texts.push_back({left, left + width, std::stod((*found)[2]), words});
+  }
+  return texts;
+}
+
+void expect_no_text_touches_another(const std::string& svg, const std::string& what) {
+  EXPECT_EQ(xml_problem(svg), "");
+  const std::vector<Text> texts = texts_of(svg);
+  EXPECT_GT(texts.size(), 5u) << what;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const Text &a = texts[i], &b = texts[j];
+      const bool touches = a.left < b.right && b.left < a.right && std::abs(a.bottom - b.bottom) < 13;
+      EXPECT_FALSE(touches) << what << ": '" << a.words << "' and '" << b.words << "'";
+    }
+  }
+}
+
+/// Small steps beside much that was alive before, steps near plain's peak, short ones and long ones.
+TEST(SvgPicture, NoTextTouchesAnother) {
+  for (const int32_t operators : {2, 3, 8, 40}) {
+    for (const int64_t before : {int64_t{0}, int64_t{1} << 12, int64_t{1} << 16, int64_t{1} << 20}) {
+      for (const int percent : {30, 97, 100}) {
+        remat::Run run;
+        run.graph = chain_graph(operators);
+        run.graph.baseline_bytes = before;
+        run.graph.parameter_bytes = before / 8;
+        run.graph.gradient_bytes = before / 8;
+        const int64_t activations = run.graph.plain_peak_bytes() - before;
+        const int64_t budget = std::max(before + activations * percent / 100, smallest_online_budget(run.graph));
+        run.plan = make_plan(run.graph, budget);
+        const std::string what = std::to_string(operators) + " operators, " + std::to_string(before) +
+                                 " bytes before, " + std::to_string(percent) + " %";
+        expect_no_text_touches_another(to_svg(run), what);
+        run.plan.reset();
+        expect_no_text_touches_another(to_svg(run), what + ", plain");
+      }
+    }
+  }
+}
+
+/// What has no room beside the curves stands below, with its colour.
+TEST(SvgPicture, EveryPartIsNamed) {
+  auto run = planned_chain(8);
+  run.graph.baseline_bytes = 1 << 20;
+  run.graph.parameter_bytes = run.graph.gradient_bytes = 1 << 16;
+  run.plan = make_plan(run.graph, run.graph.plain_peak_bytes());
+  const std::string svg = to_svg(run);
+  for (const char* part : {"parameters", "gradients", "optimizer and inputs"}) EXPECT_TRUE(holds(svg, part));
 }
 
 TEST(Columns, LoseNoPeak) {
