@@ -5,8 +5,8 @@
 
 #include <remat/error.h>
 
-#include "util/number_text.h"
 #include <remat/fit.h>
+#include "util/number_text.h"
 
 namespace remat {
 
