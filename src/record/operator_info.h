@@ -69,7 +69,8 @@ struct OperatorInfo {
   bool is_current() const { return registered.load(std::memory_order_relaxed) && kernels.are_in_force(); }
   bool is_declared_repeatable() const { return declared.load(std::memory_order_relaxed) == Declared::kRepeatable; }
   /// Has it a kernel that must not be called a second time?
-  bool runs_once() const { return kernels.opaque() && !is_declared_repeatable(); }
+  /// (PyTorch's own Python functions, prims, may.)
+  bool runs_once() const { return kernels.opaque() && !is_declared_repeatable() && !name.starts_with("prims::"); }
   /// May it draw without having said so?
   bool may_draw() const { return foreign && !collective && !meets_threads.load(std::memory_order_relaxed); }
   /// May replays run it?

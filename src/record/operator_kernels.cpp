@@ -73,7 +73,7 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
       opaque_on_cuda_ = opaque_on_cuda_ || !kernel.has_signature();
       continue;
     }
-    opaque_ = opaque_ || !kernel.has_signature();
+    opaque_ = opaque_ || (!kernel.has_signature() && !kernel.of_pytorch());
     (kernel.of_autograd() ? own_autograd_ : own_) |= !kernel.of_pytorch();
   }
   if (!own_ && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
