@@ -50,7 +50,7 @@ CASES = [
     for index, lengths in enumerate(KINDS)
     for seed in range(6)
     for share in (50, 70)
-    if ALL or (seed, share) == (0, (50, 70)[index % 2])
+    if ALL or (seed, share) == (1, (50, 70)[index % 2])  # the first batch is a short one
 ]
 
 

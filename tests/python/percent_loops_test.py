@@ -98,7 +98,8 @@ def test_a_model_without_memory_is_not_refused_for_its_scalars(budget):
 def texts(count):
     """Of other lengths: the first are the shortest."""
     generator = torch.Generator().manual_seed(1)
-    return [dict(input_ids=torch.randint(0, 50, (4 + 28 * i // count,), generator=generator)) for i in range(count)]
+    lengths = [4 if i < 8 else 16 + i % 17 for i in range(count)]
+    return [dict(input_ids=torch.randint(0, 50, (length,), generator=generator)) for length in lengths]
 
 
 def padded(rows):

@@ -179,10 +179,10 @@ def test_inherited_precision_is_inherited_again_after_a_replay(owner, within):
 
 def test_inherited_precision_is_inherited_again_where_a_replay_fails():
     model, x = blocks(2), torch.randn(64, 64)
+    torch.backends.fp32_precision = "bf16"
     with remat.policy():
-        torch.backends.fp32_precision = "bf16"
         y = loss_of(model(x))
-        torch.backends.fp32_precision = "ieee"
+    torch.backends.fp32_precision = "ieee"
     x.data.mul_(2)
     with pytest.raises(remat.Error, match="cannot be repeated"):
         y.backward()
