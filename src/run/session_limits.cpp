@@ -81,8 +81,9 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
 bool Session::Impl::covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const {
   if (planner.graph() != nullptr) return planner.covers(tape, of_operator(request));
   const size_t now = std::min(results.size(), static_cast<size_t>(tape.forgotten_from));
-  const size_t then = std::min(now, largest_results.size());
-  return then > 0 && results[now - 1] <= largest_results[then - 1];
+  const size_t then = std::min(std::max<size_t>(now, 1), largest_results.size());
+  const int64_t bytes = now > 0 ? results[now - 1] : of_operator(request);
+  return then > 0 && bytes <= largest_results[then - 1];
 }
 
 int64_t Session::Impl::least_without_plan(const Graph& graph) const {
