@@ -68,8 +68,7 @@ struct OperatorInfo {
   /// Is all of this true of the operator as it is registered now? Some nanoseconds.
   bool is_current() const { return registered.load(std::memory_order_relaxed) && kernels.are_in_force(); }
   bool is_declared_repeatable() const { return declared.load(std::memory_order_relaxed) == Declared::kRepeatable; }
-  /// Has it a kernel that must not be called a second time?
-  /// (PyTorch's own Python functions, prims, may.)
+  /// Has it a kernel that must not be called a second time? (Those of prims, PyTorch's own Python functions, may be.)
   bool runs_once() const { return kernels.opaque() && !is_declared_repeatable() && !name.starts_with("prims::"); }
   /// May it draw without having said so?
   bool may_draw() const { return foreign && !collective && !meets_threads.load(std::memory_order_relaxed); }

@@ -120,7 +120,9 @@ def test_a_replay_that_would_call_a_function_registered_since_is_refused():
             loss.backward()
 
 
-def test_an_operator_that_was_removed_within_a_step_is_kept_or_refused():
+def test_the_parts_of_an_operator_that_was_removed_within_a_step_are_repeated():
+    """Its function calls x * 2, which is recorded in its place."""
+
     def step():
         torch.manual_seed(0)
         with torch.library._scoped_library("remat_removed", "DEF") as library:
@@ -136,13 +138,11 @@ def test_an_operator_that_was_removed_within_a_step_is_kept_or_refused():
         return x.grad
 
     plain = step()
-    try:
-        with Dropping()():
-            ours = step()
-    except remat.Error as error:
-        assert "registered or removed" in str(error)  # noqa: PT017
-    else:
-        assert torch.equal(plain, ours)
+    scope = Dropping()
+    with scope():
+        ours = step()
+    assert torch.equal(plain, ours)
+    assert scope.dropped > 0
 
 
 def test_an_operator_defined_anew_is_another_operator():

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include "support/compare.h"
+#include "support/expect_error.h"
 #include "support/kernels.h"
 
 namespace remat::test {
@@ -120,6 +121,22 @@ TEST(OwnKernels, RegisteredBetweenForwardAndBackwardAreNotThoseOfReplays) {
     outcome.add("gradient", w.grad());
     return outcome;
   });
+}
+
+TEST(OwnKernels, OfAnOperatorThatWasRemovedAreNotCalled) {
+  const auto x = torch::randn({32, 32}).requires_grad_();
+  Session session;
+  auto step = session.step();
+  const PolicyScope scope(Policy::drop_all());
+  at::Tensor loss;
+  {
+    torch::Library library(torch::Library::DEF, "remat_removed", std::nullopt, __FILE__, __LINE__);
+    library.def("twice(Tensor x) -> Tensor");
+    library.impl("twice",
+                 torch::dispatch(c10::DispatchKey::CPU, [](const at::Tensor& t) -> at::Tensor { return times(t, 2); }));
+    loss = (x * call("remat_removed::twice", x.detach())).sum();
+  }
+  EXPECT_ERROR(loss.backward(), "remat_removed::twice cannot be repeated: since the forward pass ran it");
 }
 
 TEST(OwnKernels, MayDifferentiate) {
