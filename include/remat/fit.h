@@ -64,9 +64,10 @@ struct FitPoint {
   bool measured = false;   ///< false where nothing but a prediction was asked for
   /// The least in a usual round of steps: far more than `seconds` where the machine does other things beside.
   double usual_seconds = 0;
-  /// How much less of the size than plain's largest is handled in a second, in percent, as far as times vary: at least
-  /// and at most; negative where more. Of larger sizes than plain's that were measured; otherwise 0.
-  double least_loss_percent = 0, most_loss_percent = 0;
+  /// How much less of the size than plain's largest is handled in a second, in percent: the least that measured times
+  /// allow, negative where more is handled. 0 where it was not measured, and for plain's sizes.
+  double least_loss_percent = 0;
+  double most_loss_percent = 0;  ///< the most that they allow
 
   /// Of the size, handled in a second.
   double per_second() const { return seconds > 0 ? static_cast<double>(size) / seconds : 0; }

@@ -80,8 +80,8 @@ def train(stage, rank, how):
     return [*losses, *state, torch.get_rng_state()], []
 
 
-def compare(stage, rank):
-    os.environ.update(DS_ACCELERATOR="cpu", LOCAL_RANK=str(rank), LOCAL_SIZE="2")
+def compare(stage, extensions, rank):
+    os.environ.update(DS_ACCELERATOR="cpu", LOCAL_RANK=str(rank), LOCAL_SIZE="2", TORCH_EXTENSIONS_DIR=str(extensions))
     logging.disable(logging.WARNING)
     import deepspeed
 
@@ -91,6 +91,12 @@ def compare(stage, rank):
     check_forward_bytes(FORWARD_BYTES, 0.4 if stage == 3 else 0.9)
 
 
+@pytest.fixture(scope="module")
+def extensions(tmp_path_factory):
+    """Where DeepSpeed compiles what it needs. In the user's folder, the lock of a run that was killed is waited for without end."""
+    return tmp_path_factory.mktemp("extensions")
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_two_processes(tmp_path, stage):
-    run_on_processes(functools.partial(compare, stage), tmp_path)
+def test_two_processes(tmp_path, extensions, stage):
+    run_on_processes(functools.partial(compare, stage, extensions), tmp_path)
