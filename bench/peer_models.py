@@ -15,6 +15,7 @@ class Model(nn.Module):
     """What all have: `loss()` of one batch."""
 
     is_chain = True  # each block takes the result of the one before, and nothing else
+    frees_gradients = False  # between steps, as zero_grad() does: a step's peak counts them then
 
     def __init__(self):
         super().__init__()
@@ -292,6 +293,12 @@ class Bert(HuggingFace):
         self.blocks = self.model.bert.encoder.layer
 
 
+class BertWithGradients(Bert):
+    """Where little else is kept, the gradients are the peak: 438 MB at the end of the backward pass."""
+
+    frees_gradients = True
+
+
 class BertOfLengths(Bert):
     """BERT-base as a classifier, each batch as long as its longest text: 24 to 160 tokens."""
 
@@ -346,6 +353,7 @@ MODELS = {
     "mlp": MLP,
     "deep": Deep,
     "lora": LoRA,
+    "bert-gradients": BertWithGradients,
     "bert-lengths": BertOfLengths,
     "mixture": Mixture,
 }

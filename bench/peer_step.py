@@ -54,8 +54,9 @@ class Program:
         self.model = peer_models.make(name, int(batch) if batch else None)
         self.buffers = [buffer.clone() for buffer in self.model.buffers()]
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
+        if not self.model.frees_gradients:
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
         self.steps = peer_variants.Steps(self.model, variant, activation_peak_bytes)
 
     def step(self, batch=None):
@@ -64,8 +65,7 @@ class Program:
         with torch.no_grad():
             for buffer, first in zip(self.model.buffers(), self.buffers):
                 buffer.copy_(first)
-            for parameter in self.parameters:
-                parameter.grad.zero_()
+            self.model.zero_grad(set_to_none=self.model.frees_gradients)
         gc.collect()
         torch.manual_seed(7)
 

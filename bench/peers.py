@@ -17,13 +17,14 @@ import argparse
 import datetime
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 from machine import ROOT, describe
 from worker import Protocol, StepError, Worker, compare, interleave
 
-MODELS = ("gpt", "bert", "gpt2", "resnet", "unet", "lstm", "mlp", "deep")
+MODELS = ("gpt", "bert", "bert-gradients", "gpt2", "resnet", "unet", "lstm", "mlp", "deep")
 WARM_UP = 7  # cuts of compiled blocks are chosen before the third step; plans change after the first, second and fourth
 CLOSE = 1.05  # peers whose peaks are this close are compared with one run of remat, within the least of them
 
@@ -198,7 +199,7 @@ def main():
     args = arguments()
     os.environ["OMP_WAIT_POLICY"] = "passive"
     sys.path.insert(0, str(args.build / "python"))
-    results = Results(args, f"peers-{args.only}" if args.only else "peers")
+    results = Results(args, "peers-" + re.sub(r"\W+", "-", args.only) if args.only else "peers")
     for model in args.models:
         print(model, flush=True)
         before = staying(results.of(model), args.kinds)

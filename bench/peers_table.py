@@ -4,6 +4,7 @@ from table import MODELS, peak, ratio, table
 
 NAMES = MODELS | {
     "bert": "BERT-base of transformers, batch 8 x 128",
+    "bert-gradients": "BERT-base of transformers, batch 8 x 128, gradients counted",
     "gpt2": "GPT-2 small of transformers, batch 4 x 256",
 }
 BEST_KNOWN = ("checkpoint every block", "transformers' own checkpointing")
@@ -46,9 +47,8 @@ def short(result):
     return table(["Python", *HEAD], rows) + "\nMore of them: [peers.md](peers.md).\n"
 
 
-def page(result, more=None):
-    """All, a table for each model; `more`: the result of some peers that were measured by themselves."""
-    results = [result] + ([more] if more else [])
+def page(*results):
+    """All, a table for each model. After the first result: those of peers that were measured by themselves."""
     rows = in_order(*results)
     parts = [BEGINNING]
     for model in dict.fromkeys(row["model"] for row, _ in rows):

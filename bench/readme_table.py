@@ -64,6 +64,8 @@ def recording_rows(rows):
 def other_lines(results):
     for row in results.get("operator", {"rows": []})["rows"]:
         yield f"- recording one operator takes {1e6 * row['record_cost_seconds']:.2f} us"
+    for row in results.get("small-operators", {"rows": []})["rows"]:
+        yield small_operators_line(row)
     missed = [
         abs(row["report"]["peak_bytes"] - row["report"]["planned_peak_bytes"]) / row["plain_activation_peak_bytes"]
         for row in results.get("budgets", {"rows": []})["rows"]
@@ -94,6 +96,16 @@ def other_lines(results):
             f"- `auto` plans a transformer's step, by operators: {'; '.join(planned)} "
             "([plot](planning.svg); one core)"
         )
+
+
+def small_operators_line(row):
+    plain, own = row["cpu_seconds"]
+    planning = f", {row['planning_seconds']:.1f} s of planning at first" if row["planning_seconds"] > 0.1 else ""
+    return (
+        f"- {row['operators']:,} operators on 16 x 16 matrices, from Python, budget {row['budget']}, planner `{row['planner']}`: "
+        f"time x {ratio(row)}, {1e6 * (own - plain) / row['operators']:.1f} us more for each, {row['replayed']:,} replayed"
+        f"{planning}, gradients {exact(row)}"
+    )
 
 
 def step_text(row):
@@ -265,7 +277,7 @@ def pairs_of(result):
 def text(results):
     """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
     peers, sharded, ranks = (results.pop(figure, None) for figure in ("peers", "sharded", "ranks"))
-    results.pop("peers-torch_remat", None)
+    results = {figure: result for figure, result in results.items() if not figure.startswith("peers-")}
     if not results:
         return "Not measured yet.\n"
     parts = []
@@ -331,7 +343,7 @@ def text(results):
         lines += ranks_lines(ranks["rows"])
     if lines:
         parts.append("\n".join(lines) + "\n")
-    latest = max((r for r in results.values() if "torch" in r["versions"]), key=lambda result: result["date"])
+    latest = max((r for r in results.values() if "compiler" in r["versions"]), key=lambda result: result["date"])
     versions = latest["versions"]
     each = "; ".join(
         f"`{name}` {one['date']}, {one['versions']['commit']}, {pairs_of(one)}" for name, one in results.items()
@@ -359,7 +371,8 @@ def main():
     all_results = measured(folder)
     results = {figure: each[-1] for figure, each in all_results.items()}
     if "peers" in results:
-        (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"], results.get("peers-torch_remat")))
+        alone = [result for figure, result in results.items() if figure.startswith("peers-")]
+        (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"], *alone))
         put(root / "README.md", peers_table.first(results["peers"]))
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]

@@ -53,7 +53,7 @@ static_assert(EvictionChoice<View>::kNoProducer == kNone);
 /// Every call looks at all n values of a step. It evicts at least an (n / kMostLooks)-th of what may be evicted, so
 /// that a step looks at about so many values each time that it evicts all it holds: some tenths of a second, however
 /// long the step.
-constexpr double kMostLooks = 1 << 21;
+constexpr double kMostLooks = 1 << 20;
 
 bool may_be_evicted(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
@@ -71,7 +71,8 @@ Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
   double held = 0;                   // bytes that all options together would free
   for (ValueId id = 0; id < tape.values.size(); ++id) {
     const Value& value = tape.values[id];
-    if (may_be_evicted(tape, id)) {
+    const bool evictable = may_be_evicted(tape, id);
+    if (evictable) {
       (value.wanted == 0 ? options : last).push_back({Kind::kDrop, id});
       if (value.wanted == 0) held += static_cast<double>(value.bytes);
       if (value.wanted == 0 && value.element_bytes > 0 && !value.packed) options.push_back({Kind::kPack, id});
@@ -79,7 +80,9 @@ Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
       options.push_back({Kind::kDropPacked, id});
       held += static_cast<double>(value.packed->bytes());
     }
-    if (value.pending > 0 && value.producer != kNone && tape.values.alive(id) == nullptr) choice.pay(id);
+    if (value.pending == 0 || value.producer == kNone) continue;
+    const bool gone = evictable ? value.written_unseen() : tape.values.alive(id) == nullptr;
+    if (gone) choice.pay(id);
   }
   if (options.empty()) {
     options = std::move(last);

@@ -11,18 +11,20 @@
 namespace remat::test {
 namespace {
 
-/// Every planner, at three budgets: a plan or a BudgetError.
+/// Every planner, at four budgets: a plan, or a BudgetError where the budget is small.
 void plan_with_all(const Graph& graph) {
   ASSERT_EQ(graph.problem(), "");
+  constexpr int64_t kAmple = int64_t{1} << 61U;
   const int64_t floor = floor_of(graph).peak_bytes;
   for (const PlannerInfo& planner : list_planners()) {
-    for (const int64_t budget : {int64_t{0}, floor, floor + (int64_t{1} << 20)}) {
+    for (const int64_t budget : {int64_t{0}, floor, floor + (int64_t{1} << 20), kAmple}) {
       try {
         const Plan plan = make_plan(graph, budget, planner.name);
         EXPECT_EQ(plan.problem(graph), "") << planner.name;
         EXPECT_LE(plan.predicted_peak_bytes, budget) << planner.name;
         EXPECT_GE(plan.predicted_seconds, seconds_bound(graph, budget) - 1e-9) << planner.name;
-      } catch (const BudgetError&) {
+      } catch (const BudgetError& error) {
+        EXPECT_LT(budget, kAmple) << planner.name << ": " << error.what();
       }
     }
   }

@@ -38,23 +38,27 @@ TEST(Threads, EachWithASessionOfItsOwn) {
     plain.push_back(gradients(models.back()));
     models.back()->zero_grad();
   }
-  std::vector<Outcome> results(kThreads);
+  constexpr int kRepeats = 20;
+  std::vector<std::vector<Outcome>> results(kThreads);
   std::vector<std::thread> threads;
   for (size_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
-      for (int repeat = 0; repeat < 20; ++repeat) {
+      for (int repeat = 0; repeat < kRepeats; ++repeat) {
         models[i]->zero_grad();
         Session session({.budget = {}, .device = c10::kCPU, .verify = repeat % 2 == 1});
         auto step = session.step();
         std::optional<PolicyScope> scope;
         if (repeat % 3 != 0) scope.emplace(Policy::drop_all());
         models[i]->forward(inputs[i]).pow(2).sum().backward();
+        results[i].push_back(gradients(models[i]));
       }
-      results[i] = gradients(models[i]);
     });
   }
   for (auto& thread : threads) thread.join();
-  for (size_t i = 0; i < kThreads; ++i) expect_same_bits(plain[i], results[i], "thread " + std::to_string(i));
+  for (size_t i = 0; i < kThreads; ++i) {
+    ASSERT_EQ(results[i].size(), kRepeats);
+    for (const Outcome& result : results[i]) expect_same_bits(plain[i], result, "thread " + std::to_string(i));
+  }
 }
 
 /// What a replay brings back for one thread's backward pass is not given up for another thread's want of memory.

@@ -45,10 +45,11 @@ inline Outcome backward_of(const std::vector<at::Tensor>& leaves, const at::Tens
   return outcome;
 }
 
+/// Of one type and one layout, too: what follows may depend on strides.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
-  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  if (a.sizes() != b.sizes() || a.strides() != b.strides() || a.scalar_type() != b.scalar_type()) return false;
   const auto x = a.contiguous();
   const auto y = b.contiguous();
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
