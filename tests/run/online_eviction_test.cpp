@@ -210,6 +210,24 @@ TEST(Eviction, LetsGoOfGeneratorStatesThatNothingAsksFor) {
   EXPECT_NO_THROW(torch::empty({1 << 20}, at::kByte));
 }
 
+/// What a refusal lets go of at last: states of operators whose results are in the user's hands, which nothing can ask
+/// for once backward is over.
+TEST(Eviction, LetsGoOfGeneratorStatesBeforeItRefuses) {
+  memory::start_accounting();
+  const auto leaf = torch::ones({64, 64}).requires_grad_();
+  const int64_t begin = memory::current();
+  Session session({.budget = Budget::bytes(begin + (1 << 20)), .planner = "online"});
+  Step step = session.step();
+  at::Tensor y = leaf;
+  for (int i = 0; i < 20; ++i) y = torch::dropout(y, 0.5, true);
+  const at::Tensor loss = y.sum();
+  loss.backward();
+  const auto in_hands = static_cast<int64_t>(y.nbytes() + loss.nbytes() + leaf.grad().nbytes());
+  constexpr int64_t kStateBytes = 5000;
+  ASSERT_GT(memory::current() - begin, in_hands + 20 * kStateBytes) << "no states are held: the test shows nothing";
+  EXPECT_NO_THROW(torch::empty({(1 << 20) - in_hands - 1024}, at::kByte));
+}
+
 /// torch::nn::Linear reads a transposed view of its weight.
 TEST(Parameters, OfProductsAreCounted) {
   memory::start_accounting();
