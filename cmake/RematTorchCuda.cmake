@@ -24,3 +24,8 @@ set(TORCH_CUDA_LIBRARIES "-Wl,--no-as-needed,${TORCH_INSTALL_PREFIX}/lib/libtorc
                          "${TORCH_INSTALL_PREFIX}/lib/libc10_cuda.so" "${REMAT_CUDART}")
 set(remat_torch_libraries "${TORCH_INSTALL_PREFIX}/lib/libtorch.so" "${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so"
                           "${TORCH_INSTALL_PREFIX}/lib/libc10.so" ${TORCH_CUDA_LIBRARIES})
+
+# What its headers were compiled with, as the package file says: without USE_C10D_GLOO they have no groups of Gloo.
+file(STRINGS "${TORCH_INSTALL_PREFIX}/share/cmake/Caffe2/Caffe2Targets.cmake" remat_torch_definitions
+     REGEX "INTERFACE_COMPILE_DEFINITIONS \"USE_DISTRIBUTED")
+string(REGEX REPLACE ".*\"(.*)\".*" "\\1" remat_torch_definitions "${remat_torch_definitions}")

@@ -8,7 +8,8 @@ macro(remat_find_torch)
   unset(kineto_LIBRARY)
 endmacro()
 
-# An interface target for LibTorch; find_package(Torch) comes first, or a list of libraries in remat_torch_libraries.
+# An interface target for LibTorch; find_package(Torch) comes first, or a list of libraries in remat_torch_libraries and
+# of definitions in remat_torch_definitions.
 #
 # It does not define NDEBUG, which would silence the assertions of whoever links it. PyTorch's packages are built with
 # NDEBUG, and its headers differ without it: assertions of their own, and a flag of at::RecordFunction that takes up
@@ -21,6 +22,7 @@ function(remat_add_torch_target name)  # then perhaps IMPORTED
   target_link_libraries(${name} INTERFACE stdc++)
   if(remat_torch_libraries)
     target_link_libraries(${name} INTERFACE ${remat_torch_libraries})
+    target_compile_definitions(${name} INTERFACE ${remat_torch_definitions})
   else()
     target_link_libraries(${name} INTERFACE torch torch_cpu c10)
   endif()
