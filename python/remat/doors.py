@@ -3,7 +3,8 @@
 ``Tensor.apply_()``, ``map_()`` and ``map2_()`` write; ``Tensor.numpy()`` and DLPack hand the memory to somebody who
 may. ``Tensor.share_memory_()`` and copies of storages (``copy.deepcopy``) take memory that the allocator does not see,
 which is counted. ``torch.utils.swap_tensors()`` wants nobody else to have a reference to its tensors. Each is wrapped
-once, when remat is imported; on a thread without a step a wrapper only asks whether anything is recorded.
+once, when remat is imported, those that open memory in C, for whoever has taken hold of them before; on a thread without a
+step a wrapper only asks whether anything is recorded.
 
 ``ctx.saved_tensors`` of a custom function: autograd makes another tensor of a parameter that was saved. Functions that
 keep things on their parameters (``.grad``, ``.main_grad``) get the parameter itself, as they do without remat.
@@ -24,23 +25,6 @@ from torch.autograd.function import BackwardCFunction
 
 from remat import _C, accounting
 from remat.hooks import never_compiled
-
-
-def _telling(method: Callable[..., Any], tell: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def told(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if _C.is_anything_recorded() and isinstance(tensor, torch.Tensor):
-            tell(tensor)
-        return method(tensor, *args, **kwargs)
-
-    told._remat = True  # type: ignore[attr-defined]
-    return told
-
-
-def _wrap(owner: Any, name: str, tell: Callable[[torch.Tensor], None]) -> None:
-    method = getattr(owner, name, None)
-    if method is not None and not hasattr(method, "_remat"):
-        setattr(owner, name, _telling(method, tell))
 
 
 def _letting_go(swap: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -91,12 +75,12 @@ def _go_through_the_dispatcher() -> None:
 
 
 def _install() -> None:
+    methods = vars(torch._C.TensorBase)
     for name in ("apply_", "map_", "map2_"):
-        _wrap(torch.Tensor, name, _C.announce_write)
-    for name in ("numpy", "__dlpack__"):
-        _wrap(torch.Tensor, name, _C.hand_out)
-    for module in (torch, torch.utils.dlpack):
-        _wrap(module, "to_dlpack", _C.hand_out)
+        _C.watch_function(methods[name], _C.announce_write)
+    for function in (methods["numpy"], torch._C._to_dlpack, getattr(torch._C, "_to_dlpack_versioned", None)):
+        if function is not None:
+            _C.watch_function(function, _C.hand_out)
     if not hasattr(torch.Tensor.share_memory_, "_remat"):
         torch.Tensor.share_memory_ = _counting(torch.Tensor.share_memory_, _C.count_memory)  # type: ignore[method-assign]
         torch.UntypedStorage.clone = _counting(torch.UntypedStorage.clone, _C.count_storage)  # type: ignore[method-assign]

@@ -74,9 +74,14 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
     return found
 
 
+_register_hook = torch.Tensor.register_hook
+
+
 def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-    """Of which nothing is said where the tensor is written to a file."""
-    tensor.register_hook(unserializable_hook(hook))
+    """Of which nothing is said where the tensor is written to a file. It is no call of a method that a subclass of
+    tensors, or whoever has replaced the one of `torch.Tensor`, takes for the user's."""
+    with torch._C.DisableTorchFunctionSubclass():
+        _register_hook(tensor, unserializable_hook(hook))
 
 
 class Call:

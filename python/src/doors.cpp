@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "module.h"
+#include "watched_functions.h"
 
 namespace remat::python {
 
@@ -41,6 +42,7 @@ void bind_doors(py::module_& m) {
   m.def("hand_out", &extension::hand_out, without_lock);
   m.def("announce_write", &extension::announce_write, without_lock);
   m.def("let_go", &extension::let_go, without_lock);
+  m.def("watch_function", &watch_function);
   m.def("is_anything_recorded", &extension::is_anything_recorded);
   m.def("leaf_of", &leaf_of, without_lock);
   m.def(

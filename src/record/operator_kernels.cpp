@@ -21,12 +21,17 @@ namespace {
 
 using DispatchTable = c10::TypedOperatorHandle<OperatorKernels>;
 
-constexpr std::array<c10::DispatchKey, 4> kKeys = {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA,
-                                                   c10::DispatchKey::CPU, c10::DispatchKey::CUDA};
+/// By which a call on the CPU or on CUDA may come. Kernels at those in the middle stand before those of a device:
+/// for views and writes, for factories, for tensors with a flag.
+constexpr std::array<c10::DispatchKey, OperatorKernels::kKeys> kCalled = {
+    c10::DispatchKey::AutogradCPU,   c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView,
+    c10::DispatchKey::BackendSelect, c10::DispatchKey::Negative,     c10::DispatchKey::Conjugate,
+    c10::DispatchKey::ZeroTensor,    c10::DispatchKey::CPU,          c10::DispatchKey::CUDA};
 
 /// How the names of keys begin at which results are computed: not those of tracing, modes and the meta device.
-constexpr std::array<std::string_view, 7> kComputing = {"Autograd", "CPU",       "CUDA",  "Composite",
-                                                        "Sparse",   "Quantized", "Mkldnn"};
+constexpr std::array<std::string_view, 12> kComputing = {"Autograd",  "ADInplaceOrView", "BackendSelect", "Negative",
+                                                         "Conjugate", "ZeroTensor",      "CPU",           "CUDA",
+                                                         "Composite", "Sparse",          "Quantized",     "Mkldnn"};
 
 /// A line of OperatorHandle::dumpState(), as "CPU: registered at a/file.cpp:12 :: (Tensor _0) -> Tensor _0 [ boxed ]".
 struct Registration {
@@ -40,7 +45,8 @@ struct Registration {
     if (key.find("(inactive)") != std::string_view::npos) return false;
     return std::ranges::any_of(kComputing, [&](std::string_view begin) { return key.starts_with(begin); });
   }
-  bool of_autograd() const { return line_.starts_with("Autograd"); }
+  /// Replays are made below these.
+  bool of_autograd() const { return line_.starts_with("Autograd") || line_.starts_with("ADInplaceOrView"); }
   bool of_cuda() const { return line_.starts_with("CUDA:"); }
   bool of_pytorch() const {
     return line_.find("aten/src/ATen/") != std::string_view::npos ||
@@ -60,9 +66,9 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
   const auto index = [](c10::DispatchKey key) {
     return c10::DispatchKeySet(key).getDispatchTableIndexForDispatchKeySet();
   };
-  const c10::KernelFunction* const first = &DispatchTable::kernel(handle, kKeys[0]) - index(kKeys[0]);
-  for (size_t i = 0; i < kKeys.size(); ++i) {
-    entries_[i].place = first + index(kKeys[i]);
+  const c10::KernelFunction* const first = &DispatchTable::kernel(handle, kCalled[0]) - index(kCalled[0]);
+  for (size_t i = 0; i < kCalled.size(); ++i) {
+    entries_[i].place = first + index(kCalled[i]);
     std::memcpy(entries_[i].kernel.data(), static_cast<const void*>(entries_[i].place), kKernelBytes);
   }
   std::istringstream lines(handle.dumpState());

@@ -15,6 +15,8 @@ namespace remat {
 
 class OperatorKernels {
  public:
+  static constexpr size_t kKeys = 9;
+
   /// Those that are registered now. The table outlives this object, unless the operator is deregistered.
   explicit OperatorKernels(const c10::OperatorHandle& handle);
 
@@ -27,7 +29,7 @@ class OperatorKernels {
   bool opaque_on_cuda() const { return opaque_on_cuda_; }
   /// One of them, below autograd's keys and not for CUDA, is not PyTorch's.
   bool own() const { return own_; }
-  /// One at autograd's keys is not PyTorch's.
+  /// One at autograd's keys, that of views and writes in place among them, is not PyTorch's.
   bool own_autograd() const { return own_autograd_; }
 
   /// Does the dispatcher call the same ones now? Thread-safe. REQUIRES that the operator is registered.
@@ -45,7 +47,7 @@ class OperatorKernels {
     std::array<std::byte, kKernelBytes> kernel = {};
   };
 
-  std::array<Entry, 4> entries_;  ///< of the dispatch table: CPU and CUDA, with and without autograd
+  std::array<Entry, kKeys> entries_;  ///< of the dispatch table, which a call on the CPU or CUDA may come by
   std::optional<c10::KernelFunction> cpu_;
   bool opaque_ = false, opaque_on_cuda_ = false, own_ = false, own_autograd_ = false;
 };

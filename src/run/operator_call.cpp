@@ -43,13 +43,18 @@ at::Tensor opaque_of(const Tape& tape, const TensorArgument& argument, const Ope
   return tensor;
 }
 
-/// Does a call with these arguments go to the kernel for dense tensors on the CPU?
+/// Of tensors that stand for others, negated or conjugated, or for zeros: kernels of their own change them first.
+constexpr c10::DispatchKeySet kFlags(
+    {c10::DispatchKey::Negative, c10::DispatchKey::Conjugate, c10::DispatchKey::ZeroTensor});
+
+/// Does a call with these arguments go to the kernel for dense tensors on the CPU, and to no other before it?
 bool is_dense_on_cpu(const torch::jit::Stack& arguments) {
   bool dense = true;
   for (const c10::IValue& argument : arguments) {
     if (argument.isDevice()) dense = dense && argument.toDevice().is_cpu();
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      dense = dense && (!tensor.defined() || tensor.key_set().has(c10::DispatchKey::CPU));
+      if (!tensor.defined()) return;
+      dense = dense && tensor.key_set().has(c10::DispatchKey::CPU) && !tensor.key_set().has_any(kFlags);
     });
   }
   return dense;

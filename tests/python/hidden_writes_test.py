@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -141,6 +143,49 @@ def test_the_doors_are_what_they_were_outside_of_steps():
     assert x.map_(x.clone(), lambda a, b: a + b).tolist() == [2, 4, 6, 8]
     assert torch.from_dlpack(x).tolist() == [2, 4, 6, 8]
     assert torch.Tensor.numpy.__name__ == "numpy"
+
+
+BOUND_EARLIER = """
+import sys, torch
+from torch.utils.dlpack import to_dlpack
+apply_, map_, numpy = torch.Tensor.apply_, torch.Tensor.map_, torch.Tensor.numpy
+original = torch.Tensor.__dlpack__
+torch.Tensor.__dlpack__ = lambda self, *args, **kwargs: original(self, *args, **kwargs)  # until remat is there
+import remat
+torch.Tensor.__dlpack__ = original
+
+WRITES = {
+    "to_dlpack": lambda x: torch.from_dlpack(to_dlpack(x)).mul_(1.5),
+    "__dlpack__": lambda x: torch.from_dlpack(x).mul_(1.5),
+    "apply_": lambda x: apply_(x, lambda element: element * 1.5),
+    "map_": lambda x: map_(x, x.clone(), lambda a, b: a * 1.5),
+    "numpy": lambda x: numpy(x).__imul__(1.5),
+}
+
+def step(write):
+    torch.manual_seed(0)
+    x = torch.randn(8, 8, requires_grad=True)
+    y = x.exp()
+    for _ in range(3):
+        y = y.sin() * y
+        write(y.detach())
+    y.sum().backward()
+    return x.grad
+
+for name, write in WRITES.items():
+    plain = step(write)
+    session = remat.Session()
+    with session.step(), remat.policy():
+        ours = step(write)
+    print(name, torch.equal(plain, ours), session.report().values_dropped > 0)
+"""
+
+
+def test_doors_that_were_taken_hold_of_before_remat_was_imported():
+    done = subprocess.run([sys.executable, "-c", BOUND_EARLIER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    names = ("to_dlpack", "__dlpack__", "apply_", "map_", "numpy")
+    assert done.stdout.splitlines() == [f"{name} True True" for name in names]
 
 
 def poke(tensor, contents):

@@ -51,7 +51,7 @@ class Machine:
         self.observations: list[Callable[[], object]] = []  # after backward, of what must be as in plain
         self.closing: list[Callable[[], object]] = []  # at the end, whatever happened
         self.calls = 0  # of a user's functions
-        self.changed_late = False  # settings, between forward and backward
+        self.changed_late = False  # settings: backward has others than the step began with
         self.listing: list[str] = []
 
     def fresh(self) -> torch.Tensor:

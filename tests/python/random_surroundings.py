@@ -80,25 +80,21 @@ let_another_thread_run()
 
 class Watcher:
     """Another thread, which looks at settings all the time: in backward they are what they were before it, unless they
-    were changed after the forward pass, when what needs the others is gone already (docs/exactness.md)."""
+    are others than those that the step began with (docs/exactness.md)."""
 
     def __init__(self, m: Machine) -> None:
         self.machine = m
         self.other: set[object] = set()
         self.expected: object = None  # set while they are watched
         self.ended = False
-        ready = threading.Event()
-        self.thread = threading.Thread(target=self.look, args=(ready,))
+        self.thread = threading.Thread(target=self.look)
         self.thread.start()
-        ready.wait()
 
     @staticmethod
     def settings() -> object:
         return torch.tensor([1.0]).dtype, torch._C._get_mkldnn_enabled(), MKLDNN.matmul.fp32_precision
 
-    def look(self, ready: threading.Event) -> None:
-        self.settings()
-        ready.set()
+    def look(self) -> None:
         while not self.ended:
             expected = self.expected
             try:
@@ -131,7 +127,7 @@ def changed_setting(m: Machine) -> None:
     if settings_in_force not in m.observations:
         m.observations.append(settings_in_force)
     change(value)
-    m.changed_late = m.changed_late or fate in (1, 2)
+    m.changed_late = m.changed_late or fate != 0
     if fate == 0:  # for one operator
         wide_product(m)
         change(values[0])
@@ -222,8 +218,13 @@ def registered(m: Machine) -> None:
     library = torch.library.Library("aten", "IMPL")  # noqa: TOR901
     m.closing.append(library._destroy)
 
+    function, key = python_kernel(name, m), m.choices.choice(["CPU", "CPU", "ADInplaceOrView", "BackendSelect"])
+
     def register() -> None:
-        library.impl(name, python_kernel(name, m), "CPU", allow_override=True)
+        if key == "CPU":
+            library.impl(name, function, key, allow_override=True)
+        else:
+            library.impl(name, lambda keys, x: function(x), key, with_keyset=True, allow_override=True)
 
     if fate == 0:  # between forward and backward
         m.refills.append(register)

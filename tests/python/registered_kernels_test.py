@@ -88,6 +88,91 @@ def test_a_kernel_registered_within_a_step(when):
 
 
 @contextlib.contextmanager
+def python_sin(key):
+    def sin(keys, x):
+        calls.append("sin")
+        return torch.ops.aten.cos(x.resolve_neg().resolve_conj()) + len(calls)
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("sin", sin, key, with_keyset=True, allow_override=True)
+        yield
+
+
+KEYS_BEFORE_A_DEVICE = ["ADInplaceOrView", "BackendSelect", "Negative", "Conjugate"]
+
+
+def flagged(x, key):
+    """Of values that `x` stands for with the flag that the kernels at `key` are called for."""
+    if key == "Negative":
+        return torch.complex(x, x).conj().imag
+    return torch.complex(x, x).conj() if key == "Conjugate" else x
+
+
+@pytest.mark.parametrize("key", KEYS_BEFORE_A_DEVICE)
+def test_a_kernel_that_stands_before_those_of_a_device_runs_once(key):
+    def program(model):
+        calls.clear()
+        x = forward(model)
+        with python_sin(key):
+            x = x * flagged(x, key).detach().sin().real
+        assert len(calls) == 1
+        loss = loss_of(x)
+        loss.backward()
+        assert len(calls) == 1
+        return loss.detach()
+
+    assert_exact_when_dropped(layers(), program)
+
+
+@pytest.mark.parametrize("key", KEYS_BEFORE_A_DEVICE)
+def test_a_kernel_before_those_of_a_device_that_is_registered_before_backward_is_not_called(key):
+    """Where PyTorch's own cannot be called past it, the replay is refused."""
+    torch.manual_seed(0)
+    model = layers(1)
+
+    def step():
+        calls.clear()
+        model.zero_grad()
+        torch.manual_seed(1)
+        x = forward(model)
+        x = torch.view_as_real(flagged(x, key).sin() * 1j) if key == "Conjugate" else flagged(x, key).sin()
+        loss = loss_of(x * x)
+        del x
+        with python_sin(key):
+            loss.backward()
+        assert not calls
+        return [p.grad for p in model.parameters()]
+
+    plain = step()
+    if key in ("Negative", "Conjugate"):
+        with pytest.raises(remat.Error, match=r"aten::sin cannot be repeated"), Dropping()():
+            step()
+    else:
+        with Dropping()():
+            ours = step()
+        assert all(map(torch.equal, plain, ours))
+
+
+def test_a_factory_with_a_kernel_of_python_runs_once():
+    def rand(keys, size, **options):
+        calls.append("rand")
+        return torch.full(size, float(len(calls)))
+
+    def program(model):
+        calls.clear()
+        with torch.library._scoped_library("aten", "IMPL") as library:
+            library.impl("rand", rand, "BackendSelect", with_keyset=True, allow_override=True)
+            x = forward(model)
+            x = x * torch.rand(48, 48) * x.exp()
+        loss = loss_of(x)
+        loss.backward()
+        assert len(calls) == 1
+        return loss.detach()
+
+    assert_exact_when_dropped(layers(), program)
+
+
+@contextlib.contextmanager
 def python_elu():
     """celu() calls elu() from its kernel."""
 

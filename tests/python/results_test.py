@@ -183,3 +183,14 @@ def test_nothing_of_an_object_is_asked():
     part = Asked()
     part.x = torch.ones(1, requires_grad=True)
     assert tensors_in([part]) == [part.x] and not asked
+
+
+class Hookless(torch.Tensor):
+    def register_hook(self, hook):
+        raise RuntimeError("no hooks here")
+
+
+def test_no_method_of_a_subclass_is_called():
+    model = remat.wrap(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU()), budget="100%")
+    model(torch.randn(64, 32).as_subclass(Hookless)).square().mean().backward()
+    assert remat.session_of(model).report().completed
