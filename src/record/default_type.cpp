@@ -23,8 +23,9 @@ void Recorder::find_default_type(Pending& pending, c10::ArrayRef<const c10::IVal
     });
   }
   const bool given = info.dtype_argument >= 0 && !inputs[static_cast<size_t>(info.dtype_argument)].isNone();
-  // The code of an operator that is not PyTorch's may ask for it at any time.
-  pending.operation.reads_default_type = info.foreign || (!floating && !given);
+  // The code of an operator that is not PyTorch's may ask for it at any time, and a factory whatever its inputs are
+  // (linspace between two tensors).
+  pending.operation.reads_default_type = info.foreign || (!given && (info.takes_options || !floating));
 }
 
 void Recorder::settle_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
@@ -36,7 +37,7 @@ void Recorder::settle_default_type(Pending& pending, c10::ArrayRef<const c10::IV
     for_each_result(outputs, [&](const at::Tensor& t) {
       if (t.defined() && is_floating(t.scalar_type())) made = t.scalar_type();
     });
-    if (made && info.dtype_argument >= 0 && !pending.reads) {
+    if (made && info.dtype_argument >= 0 && (info.takes_options || !pending.reads)) {
       tape_->program.set_constant(operation, static_cast<size_t>(info.dtype_argument), static_cast<int64_t>(*made));
       made.reset();
       pending.scalar_of_default_type = false;

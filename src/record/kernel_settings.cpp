@@ -44,26 +44,47 @@ Float32Precision own_precision(Float32Op op) {
   return follows ? Float32Precision::NONE : in_force;
 }
 
+/// Functions of the libraries that PyTorch runs threads with; null where it has others.
+struct ThreadLibraries {
+  void (*set_openmp)(int) = nullptr;
+  void (*set_mkl)(int) = nullptr;
+  void (*run_on_threads)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
+
+  ThreadLibraries() {
+    Dl_info torch;
+    if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &torch) == 0) return;
+    void* const library = dlopen(torch.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) return;
+    const auto find = [&]<class Function>(Function*& function, const char* name) {
+      function = reinterpret_cast<Function*>(dlsym(library, name));
+    };
+    find(set_openmp, "omp_set_num_threads");
+    find(set_mkl, "MKL_Set_Num_Threads_Local");
+    find(run_on_threads, "GOMP_parallel");
+  }
+};
+
+const ThreadLibraries& thread_libraries() {
+  static const ThreadLibraries libraries;
+  return libraries;
+}
+
 /// Of this thread alone: at::set_num_threads() also sets what threads get that begin later.
 void set_threads(int threads) {
-  using Set = void (*)(int);
-  struct Libraries {
-    Set openmp = nullptr, mkl = nullptr;
-    Libraries() {
-      Dl_info torch;
-      if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &torch) == 0) return;
-      void* const library = dlopen(torch.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-      if (library == nullptr) return;
-      openmp = reinterpret_cast<Set>(dlsym(library, "omp_set_num_threads"));
-      mkl = reinterpret_cast<Set>(dlsym(library, "MKL_Set_Num_Threads_Local"));
-    }
-  };
-  static const Libraries libraries;
-  if (libraries.openmp != nullptr) {
-    libraries.openmp(threads);
-    if (libraries.mkl != nullptr) libraries.mkl(threads);
+  const ThreadLibraries& libraries = thread_libraries();
+  if (libraries.set_openmp != nullptr) {
+    libraries.set_openmp(threads);
+    if (libraries.set_mkl != nullptr) libraries.set_mkl(threads);
   }
   if (at::get_num_threads() != threads) at::set_num_threads(threads);
+}
+
+/// Threads of OpenMP's pool take over how their maker rounds and treats denormals when they are made, and keep it. Here
+/// those that a replay will use are made, before it changes that on this thread.
+void make_threads(int threads) {
+  const auto run = thread_libraries().run_on_threads;
+  if (run == nullptr || threads < 2 || at::in_parallel_region()) return;
+  run([](void* /*data*/) {}, nullptr, static_cast<unsigned>(threads), 0);
 }
 
 /// Changes what differs, but for precisions.
@@ -120,6 +141,9 @@ KernelSettingsScope::KernelSettingsScope(const KernelSettings& settings, Setting
   if (!read.default_type) within_.default_type = before_.default_type;
   within_.autocast = before_.autocast;
   if (before_ == within_) return;
+  if (before_.flush_denormal != within_.flush_denormal || before_.rounding != within_.rounding) {
+    make_threads(within_.threads);
+  }
   change(before_, within_);
   for (size_t i = 0; i < kProducts.size(); ++i) {
     if (within_.switches.precision[i] == before_.switches.precision[i]) continue;

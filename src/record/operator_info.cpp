@@ -164,6 +164,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
     if (alias != nullptr && alias->isWrite() && !metadata_only) info.written.push_back(static_cast<uint16_t>(i));
     if (alias != nullptr && alias->isWrite() && arguments[i].kwarg_only()) info.overwrites = true;  // out=
     if (arguments[i].name() == "dtype") info.dtype_argument = static_cast<int16_t>(i);
+    info.takes_options = info.takes_options || arguments[i].name() == "pin_memory";
     const auto& type = arguments[i].type();
     const bool generator =
         type->kind() == c10::TypeKind::GeneratorType ||

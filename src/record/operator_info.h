@@ -45,6 +45,7 @@ struct OperatorInfo {
   bool switches = false;         ///< may read PyTorch's switches for the whole process, see KernelSettings
   uint32_t argument_count = 0, result_count = 0;
   int16_t generator_argument = -1, dtype_argument = -1;
+  bool takes_options = false;     ///< type, layout, device of its result, as factories and what is like them do
   bool races = false;             ///< its threads may write to the same element: the order of the writes decides
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.

@@ -7,6 +7,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include "record/raise.h"
 #include "record/recorder.h"
@@ -30,6 +31,11 @@ StoragePtr empty_storage(const TensorView& view) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
 }
 
+/// Forward has said what there is to warn of.
+class SilentWarnings final : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 /// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it
 /// and nobody will read the old contents any more.
 StoragePtr to_write(HeldStorage& held) {
@@ -44,8 +50,8 @@ at::Tensor opaque_of(const Tape& tape, const TensorArgument& argument, const Ope
 }
 
 /// Of tensors that stand for others, negated or conjugated, or for zeros: kernels of their own change them first.
-constexpr c10::DispatchKeySet kFlags(
-    {c10::DispatchKey::Negative, c10::DispatchKey::Conjugate, c10::DispatchKey::ZeroTensor});
+constexpr c10::DispatchKeySet kFlags({c10::DispatchKey::Negative, c10::DispatchKey::Conjugate,
+                                      c10::DispatchKey::ZeroTensor});
 
 /// Does a call with these arguments go to the kernel for dense tensors on the CPU, and to no other before it?
 bool is_dense_on_cpu(const torch::jit::Stack& arguments) {
@@ -114,6 +120,8 @@ void OperatorCall::run() {
   const KernelSettingsScope settings_of_then(
       settings_, {.switches = info.switches, .products = info.products, .default_type = operation_.reads_default_type});
   const c10::AutoGradMode grad_mode(operation_.grad_mode);
+  SilentWarnings silent;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
   std::optional<GeneratorRestorer> restorer;
   if (generator_.state.defined()) restorer.emplace(generator_);
   if (!has_statistics_ || !repeat_batch_norm(stack_, statistics_[0], statistics_[1])) call_kernel();
