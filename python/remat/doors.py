@@ -75,10 +75,10 @@ def _go_through_the_dispatcher() -> None:
 
 
 def _install() -> None:
-    methods = vars(torch._C.TensorBase)
-    for name in ("apply_", "map_", "map2_"):
-        _C.watch_function(methods[name], _C.announce_write)
-    for function in (methods["numpy"], torch._C._to_dlpack, getattr(torch._C, "_to_dlpack_versioned", None)):
+    tensor = torch._C.TensorBase  # whose attributes are those in C, whatever torch.Tensor's have been replaced by
+    for function in (tensor.apply_, tensor.map_, tensor.map2_):
+        _C.watch_function(function, _C.announce_write)
+    for function in (tensor.numpy, torch._C._to_dlpack, getattr(torch._C, "_to_dlpack_versioned", None)):
         if function is not None:
             _C.watch_function(function, _C.hand_out)
     if not hasattr(torch.Tensor.share_memory_, "_remat"):
