@@ -14,11 +14,11 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/DispatchKey.h>
-#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include "memory/ledger.h"
 #include "record/recorder.h"
+#include "run/silent_warnings.h"
 
 namespace remat {
 namespace {
@@ -84,14 +84,8 @@ class Kernel final : public c10::OperatorKernel {
   c10::DispatchKey key_;
 };
 
-/// PyTorch warns of kernels that are replaced.
-class Silence final : public c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
-
 std::shared_ptr<torch::Library> replace_kernels(c10::DispatchKey key) {
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  const SilentWarnings silent;  // PyTorch warns of kernels that are replaced
   auto library = std::make_shared<torch::Library>(torch::Library::IMPL, "c10d", key, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {

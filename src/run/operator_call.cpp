@@ -7,13 +7,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/Exception.h>
 
 #include "record/raise.h"
 #include "record/recorder.h"
 #include "record/tensors_of.h"
 #include "run/batch_norm.h"
 #include "run/repeatability.h"
+#include "run/silent_warnings.h"
 
 namespace remat {
 namespace {
@@ -30,11 +30,6 @@ StoragePtr empty_storage(const TensorView& view) {
       c10::GetAllocator(view.keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
 }
-
-/// Forward has said what there is to warn of.
-class SilentWarnings final : public c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
 
 /// The storage for an in-place operator: a copy of the whole old one, or the old one itself if this replay made it
 /// and nobody will read the old contents any more.
@@ -120,8 +115,7 @@ void OperatorCall::run() {
   const KernelSettingsScope settings_of_then(
       settings_, {.switches = info.switches, .products = info.products, .default_type = operation_.reads_default_type});
   const c10::AutoGradMode grad_mode(operation_.grad_mode);
-  SilentWarnings silent;
-  const c10::WarningUtils::WarningHandlerGuard no_warnings(&silent);
+  const SilentWarnings silent;  // forward has warned
   std::optional<GeneratorRestorer> restorer;
   if (generator_.state.defined()) restorer.emplace(generator_);
   if (!has_statistics_ || !repeat_batch_norm(stack_, statistics_[0], statistics_[1])) call_kernel();

@@ -7,10 +7,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_log_softmax_backward_data_cpu_dispatch.h>
 #include <ATen/ops/_softmax_backward_data_cpu_dispatch.h>
-#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include "record/recorder.h"
+#include "run/silent_warnings.h"
 
 namespace remat {
 namespace {
@@ -38,11 +38,6 @@ bool has_pytorchs_kernel(const char* name) {
   return false;
 }
 
-/// PyTorch warns of kernels that take the place of others.
-class SilentWarnings final : public c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
-
 template <Kernel kernel, KernelOut kernel_out>
 void install(torch::Library& library, const char* name) {
   if (has_pytorchs_kernel(name)) library.impl(name, in_place<kernel, kernel_out>);
@@ -53,8 +48,7 @@ void install(torch::Library& library, const char* name) {
 void install_softmax_backward() {
   static std::once_flag once;
   std::call_once(once, [] {
-    SilentWarnings silent;
-    const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+    const SilentWarnings silent;  // PyTorch warns of kernels that are replaced
     // Never destroyed: operators may run until the process ends.
     auto* const library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
     install<at::cpu::_log_softmax_backward_data, at::cpu::_log_softmax_backward_data_out>(
