@@ -11,12 +11,9 @@ what those take is said, too.
 import argparse
 import contextlib
 import datetime
-import hashlib
 import importlib.metadata
 import json
-import resource
 import sys
-import time
 from pathlib import Path
 
 from machine import ROOT, describe
@@ -28,6 +25,7 @@ PLANNED = 6  # steps before which plans are made
 
 def make_steps(operators, budget, planner):
     """The worker: makes a step for each line, and answers with a line of JSON."""
+    import peer_step
     import torch
 
     import remat
@@ -38,20 +36,16 @@ def make_steps(operators, budget, planner):
     x, w = (torch.randn(16, 16, requires_grad=True) for _ in range(2))
     session = remat.Session(budget=budget, planner=planner) if budget else None
 
-    def step():
-        y = x
-        for _ in range(operators // 4):
-            y = ((y * w + x).sigmoid()) + w
-        y.square().mean().backward()
+    def train():
+        with session.step() if session else contextlib.nullcontext():
+            y = x
+            for _ in range(operators // 4):
+                y = ((y * w + x).sigmoid()) + w
+            y.square().mean().backward()
 
     for _ in sys.stdin:
         x.grad = w.grad = None
-        wall, cpu = time.perf_counter(), time.process_time()
-        with session.step() if session else contextlib.nullcontext():
-            step()
-        digest = hashlib.blake2b(x.grad.numpy().tobytes() + w.grad.numpy().tobytes()).hexdigest()
-        answer = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu, "gradients": digest}
-        answer["page_faults"] = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        answer = peer_step.measure(train)[0] | {"gradients": peer_step.fingerprint([x.grad, w.grad])}
         if session:
             report = session.report()
             answer |= {"planning": report.planning_seconds, "replayed": report.ops_replayed}
