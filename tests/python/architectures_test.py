@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from compare import assert_same
+from scopes import Reporting
 from torch import nn
 
 import remat
@@ -34,17 +35,9 @@ def test_an_architecture_has_the_same_bits(name):
     model, inputs = make(name)
     assert_same(train(model, inputs, contextlib.nullcontext, 1), train(model, inputs, remat.policy, 1))
 
-    session = remat.Session(budget=BUDGETS.get(name, "40%"))
-    reports = []
-
-    @contextlib.contextmanager
-    def step():
-        with session.step():
-            yield
-        reports.append(session.report())
-
-    assert_same(train(model, inputs, contextlib.nullcontext, 3), train(model, inputs, step, 3))
-    for report in reports[1:]:
+    scope = Reporting(remat.Session(budget=BUDGETS.get(name, "40%")))
+    assert_same(train(model, inputs, contextlib.nullcontext, 3), train(model, inputs, scope, 3))
+    for report in scope.reports[1:]:
         assert report.completed
         assert report.values_dropped + report.values_packed > 0
         assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 from compare import assert_exact, same_bits
+from scopes import Reporting
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -56,21 +55,14 @@ def step(model):
 
 def check(kind, options, budget, planner):
     """Three steps with plain's bits within `budget`: their reports; None where one was refused."""
-    session = remat.Session(budget=budget, planner=planner)
-    reports = []
-
-    @contextlib.contextmanager
-    def scope():
-        with session.step():
-            yield
-        reports.append(session.report())
-
+    scope = Reporting(remat.Session(budget=budget, planner=planner))
     try:
         assert_exact(nn.Sequential(Recurrent(kind, **options), nn.Tanh()), step, scope, steps=3)
     except remat.BudgetError:
         return None
-    assert len(reports) == 3 and all(0 < report.peak_bytes <= report.budget_bytes for report in reports), reports
-    return reports
+    assert len(scope.reports) == 3
+    assert all(0 < report.peak_bytes <= report.budget_bytes for report in scope.reports), scope.reports
+    return scope.reports
 
 
 @pytest.mark.parametrize("options", SHAPES, ids=str)
@@ -94,9 +86,10 @@ def test_layers_within_a_budget(kind):
     assert check(kind, {"num_layers": 3, "size": 32}, "90%", "auto")
 
 
-@pytest.mark.parametrize("budget", ["90%", "85%", "80%"])
+@pytest.mark.parametrize("budget", ["90%", "85%", "80%", "70%"])
 def test_projections(budget):
-    assert check(nn.LSTM, {"proj_size": 8}, budget, "auto")[-1].values_dropped > 0
+    reports = check(nn.LSTM, {"proj_size": 8}, budget, "auto")
+    assert budget == "70%" or reports[-1].values_dropped > 0
 
 
 @pytest.mark.parametrize("layers", [2, 3])

@@ -26,6 +26,20 @@ class Dropping:
         self.dropped += self.session.report().values_dropped
 
 
+class Reporting:
+    """Steps of `session`, whose reports are kept."""
+
+    def __init__(self, session: remat.Session) -> None:
+        self.session = session
+        self.reports: list[remat.Report] = []
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.session.step():
+            yield
+        self.reports.append(self.session.report())
+
+
 def assert_exact_when_dropped(model: nn.Module, program: Program, steps: int = 2, drops: bool = True) -> None:
     """Same bits as plain with everything dropped; `drops`: and something was."""
     scope = Dropping()
