@@ -73,6 +73,5 @@ class ModelSession:
 
 
 def _device_of(model: nn.Module) -> torch.device | None:
-    """Of the model's first parameter; None where there is none, or sessions do not know such a device."""
-    parameter = next(model.parameters(), None)
-    return parameter.device if parameter is not None and parameter.device.type in ("cpu", "cuda") else None
+    """Of the model's first parameter that has memory; None where there is none."""
+    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), None)

@@ -120,7 +120,7 @@ class Session:
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps
             of other sizes, and where some operators are left out or added.
         device: "cpu" or "cuda"; None: CUDA where there is one. On CUDA, which is untried, no limit holds after the first
-            step, and no plans are made (docs/scope.md).
+            step, of which the session warns, and no plans are made (docs/scope.md). Other devices are refused.
         plan: a :class:`Plan`, or the path of one, to follow instead of the planner's in steps like the one it was made
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.

@@ -11,6 +11,7 @@
 #include <remat/plan.h>
 #include <remat/planner.h>
 #include <remat/run.h>
+#include <torch/csrc/Exceptions.h>
 
 #include "module.h"
 
@@ -18,6 +19,18 @@ namespace remat::python {
 namespace {
 
 using WithoutLock = py::call_guard<py::gil_scoped_release>;
+
+/// Calls `function`; what it warns of through PyTorch becomes warnings of Python, or their exceptions.
+template <class Function>
+auto with_warnings(Function function) {
+  torch::PyWarningHandler handler;
+  try {
+    return function();
+  } catch (...) {
+    handler.set_in_exception();
+    throw;
+  }
+}
 
 void bind_plan(py::module_& m) {
   py::class_<Plan>(m, "Plan")
@@ -125,15 +138,17 @@ void bind_session(py::module_& m) {
                        std::optional<c10::intrusive_ptr<c10d::Backend>> connections) {
         std::optional<Ranks> ranks;
         if (connections) ranks = ranks_of(std::move(*connections));
-        const py::gil_scoped_release unlocked;
-        return std::make_unique<Session>(SessionOptions{.budget = budget,
-                                                        .device = device,
-                                                        .verify = verify,
-                                                        .pack = pack,
-                                                        .planner = std::move(planner),
-                                                        .name = std::move(name),
-                                                        .plan = std::move(plan),
-                                                        .ranks = std::move(ranks)});
+        return with_warnings([&] {
+          const py::gil_scoped_release unlocked;
+          return std::make_unique<Session>(SessionOptions{.budget = budget,
+                                                          .device = device,
+                                                          .verify = verify,
+                                                          .pack = pack,
+                                                          .planner = std::move(planner),
+                                                          .name = std::move(name),
+                                                          .plan = std::move(plan),
+                                                          .ranks = std::move(ranks)});
+        });
       }))
       .def("step",
            [](Session& session, std::optional<py::function> goes_on) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <c10/util/Exception.h>
 #include <remat/memory.h>
 
 #include "record/recorder.h"
@@ -31,6 +32,13 @@ Session::Session(SessionOptions options) {
   }
   memory::start_accounting();
   memory::start_accounting(options.device);
+  if (options.device.is_cuda()) {
+    TORCH_WARN(
+        "[session] on ", options.device.str(),
+        " no limit holds after the first step: PyTorch's allocator asks "
+        "remat only where it has no block left, and no plans are made; train on the CPU, or measure what is taken "
+        "(docs/scope.md)");
+  }
   install_saved_tensors();
   install_variable_hooks();
   check_batch_norm();

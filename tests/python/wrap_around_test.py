@@ -8,6 +8,7 @@ import pytest
 import torch
 from compare import blocks
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import checkpoint as theirs
 from wrapped import batch, both
 
@@ -219,6 +220,22 @@ def test_a_model_that_has_moved_has_a_session_for_its_new_device(monkeypatch):
     assert remat.session_of(model) is not before
     named = remat.wrap(blocks(1), device="cpu")
     assert remat.session_of(named) is remat.session_of(named)
+
+
+class OnMps(nn.Module):
+    """As a model whose parameters are on a device that sessions do not know, which no test needs to have."""
+
+    def parameters(self, recurse=True):
+        yield FakeTensor(FakeTensorMode(), torch.empty(2, device="meta"), torch.device("mps"))
+
+    def forward(self, x):
+        return x * 2
+
+
+def test_a_model_on_a_device_that_cannot_be_counted_is_refused_by_its_name():
+    model = remat.wrap(OnMps(), budget="1GiB")
+    with pytest.raises(remat.Error, match="device mps.* is not supported"):
+        model(batch())
 
 
 @pytest.mark.parametrize("library", ["transformers", "lightning"])
