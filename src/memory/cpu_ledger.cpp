@@ -30,92 +30,32 @@ CpuLedger& CpuLedger::instance() {
 CpuLedger::CpuLedger()
     : device_limit_(std::min(physical_memory(), cgroup_limit())), adopted_(&release_block, &release_older) {}
 
-int64_t CpuLedger::charge(int64_t bytes) {
-  int64_t before = current_.load(std::memory_order_relaxed);
-  for (;;) {
-    if (bytes > enforcements_.smallest() - before) {
-      if (make_room(bytes)) return current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-      before = current_.load(std::memory_order_relaxed);
-    } else if (current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed)) {
-      return before + bytes;
-    }
-  }
-}
-
-bool CpuLedger::make_room(int64_t bytes) {
-  const auto missing = [&] { return counted() - enforcements_.smallest() + bytes; };
-  if (missing() <= 0 || sweep()) return false;
-  const int64_t wanted = missing();
-  if (wanted <= 0 || enforcements_.reclaim(wanted)) return false;
-  // Another thread may have freed something since.
-  return missing() > 0 && enforcements_.refuse(counted() + bytes, bytes, [&] { return missing() <= 0; });
-}
-
-void CpuLedger::raise_peaks(int64_t alive) noexcept {
-  raise_to(peak_, alive);
-  raise_step_peak(alive);
-}
-
-void CpuLedger::confirm(int64_t bytes, int64_t alive) noexcept {
-  raise_peaks(alive);
-  if (!FrozenPlain::active()) add_plain(bytes);
-}
-
-void CpuLedger::discharge(int64_t bytes) noexcept {
-  current_.fetch_sub(bytes, std::memory_order_relaxed);
-  if (!FrozenPlain::active()) forget_plain(bytes);
-}
-
-bool CpuLedger::hold(int64_t bytes) noexcept {
-  int64_t before = current_.load(std::memory_order_relaxed);
-  do {
-    if (bytes > enforcements_.smallest() - before) return false;
-  } while (!current_.compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
-  raise_peaks(before + bytes);
-  return true;
-}
-
 void CpuLedger::before_fork() {
-  enforcements_.before_fork();
+  enforcements().before_fork();
   adopted_.mutex().lock();
 }
 
 void CpuLedger::after_fork_in_parent() {
   adopted_.mutex().unlock();
-  enforcements_.after_fork_in_parent();
+  enforcements().after_fork_in_parent();
 }
 
 void CpuLedger::after_fork_in_child() {
   adopted_.mutex().unlock();
-  enforcements_.after_fork_in_child();
+  enforcements().after_fork_in_child();
   forget_steps();
 }
 
 int64_t CpuLedger::footprint_limit() const noexcept {
-  const int64_t enforced = enforcements_.smallest();
+  const int64_t enforced = enforced_limit();
   const int64_t with_holes = enforced > INT64_MAX / 2 ? enforced : enforced + enforced / kShareOfHoles;
   return std::min(with_holes, device_limit_.load(std::memory_order_relaxed));
-}
-
-int64_t CpuLedger::current() {
-  sweep();
-  return counted();
-}
-
-void CpuLedger::reset_peak() {
-  sweep();
-  reset_to(peak_, current_);
-}
-
-void CpuLedger::reset_step() {
-  sweep();
-  reset_step_to(current_);
 }
 
 bool CpuLedger::sweep() noexcept {
   const int64_t gone = adopted_.sweep();
   // Freed by the user, not by remat: plain would have freed them too, whatever this thread is doing now.
-  current_.fetch_sub(gone, std::memory_order_relaxed);
+  cancel(gone);
   forget_plain(gone);
   return gone > 0;
 }
@@ -124,11 +64,11 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   const int64_t bytes = adopted_.adopt(storage);
   if (bytes == 0) return 0;
   sweep();
-  enforcements_.meet_older(bytes);
+  enforcements().meet_older(bytes);
   // The bytes exist, so they are counted in any case. But first the reclaimers may make room for them.
-  while (counted() - enforcements_.smallest() + bytes > 0 && enforcements_.reclaim(bytes)) {
+  while (counted() - enforced_limit() + bytes > 0 && enforcements().reclaim(bytes)) {
   }
-  raise_peaks(current_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  add(bytes);
   add_plain(bytes);  // in plain too, even if a replay is the first to meet the storage
   return bytes;
 }
@@ -164,7 +104,7 @@ void release_older(void* context) noexcept {
 }
 
 std::unique_ptr<Ledger::Enforcement> CpuLedger::enforce(int64_t limit, Reclaimer& reclaimer) {
-  auto enforcement = enforcements_.enforce(limit, reclaimer);
+  auto enforcement = CountedLedger::enforce(limit, reclaimer);
   trim_cache();
   return enforcement;
 }
@@ -176,10 +116,6 @@ int64_t CpuLedger::device_limit() const {
     asked_at_.store(now, std::memory_order_relaxed);
   }
   return device_limit_.load(std::memory_order_relaxed);
-}
-
-void CpuLedger::set_standing_limit(std::optional<int64_t> bytes) {
-  standing_limit_.store(bytes.value_or(INT64_MAX), std::memory_order_relaxed);
 }
 
 int64_t CpuLedger::cached() const { return cached_bytes(); }

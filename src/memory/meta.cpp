@@ -1,55 +1,28 @@
 #include "memory/meta.h"
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 
 #include <c10/core/Allocator.h>
 
 #include "memory/allocation_observer.h"
-#include "memory/peak.h"
+#include "memory/counted_ledger.h"
 
 namespace remat::memory {
 namespace {
 
-class MetaLedger final : public DeviceLedger {
+/// Counts, and enforces nothing.
+class MetaLedger final : public CountedLedger {
  public:
-  void allocated(int64_t bytes) noexcept {
-    raise_peaks(current_.fetch_add(bytes) + bytes);
-    if (!FrozenPlain::active()) add_plain(bytes);
-  }
-  void freed(int64_t bytes) noexcept {
-    current_.fetch_sub(bytes);
-    if (!FrozenPlain::active()) forget_plain(bytes);
-  }
-
-  int64_t current() override { return current_; }
-  int64_t peak() const override { return peak_; }
-  void reset_peak() override { peak_.store(current_); }
-  bool hold(int64_t bytes) noexcept override {
-    raise_peaks(current_.fetch_add(bytes) + bytes);
-    return true;
-  }
-  void release(int64_t bytes) noexcept override { current_.fetch_sub(bytes); }
   int64_t adopt(c10::StorageImpl& /*storage*/) override { return 0; }
   std::unique_ptr<Enforcement> enforce(int64_t /*limit*/, Reclaimer& /*reclaimer*/) override {
     return std::make_unique<Enforcement>();
   }
-  int64_t enforced_limit() const override { return INT64_MAX; }
-
   int64_t device_limit() const override { return INT64_MAX; }
   int64_t standing_limit() const override { return INT64_MAX; }
-  void set_standing_limit(std::optional<int64_t> /*bytes*/) override {}
   int64_t cached() const override { return 0; }
   void release_cached() override {}
-
- private:
-  void reset_step() override { reset_step_to(current_); }
-  void raise_peaks(int64_t alive) noexcept {
-    raise_to(peak_, alive);
-    raise_step_peak(alive);
-  }
-
-  std::atomic<int64_t> current_{0}, peak_{0};
 };
 
 MetaLedger& ledger() {
@@ -66,7 +39,7 @@ void release_block(void* context) noexcept {
   if (context == nullptr) return;
   const auto* const block = static_cast<Block*>(context);
   tell_freed(c10::kMeta, block, block->bytes);
-  ledger().freed(block->bytes);
+  ledger().discharge(block->bytes);
   delete block;
 }
 
@@ -75,7 +48,7 @@ class MetaAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_block, c10::kMeta};
     auto* const block = new Block{static_cast<int64_t>(bytes)};
-    ledger().allocated(block->bytes);
+    ledger().confirm(block->bytes, ledger().charge(block->bytes));
     tell_allocated(c10::kMeta, block, block->bytes);
     // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter's
     return {block, block, &release_block, c10::kMeta};
