@@ -9,21 +9,27 @@ namespace remat::memory {
 namespace {
 
 std::atomic<AllocationObserver*> g_observer{nullptr};
-std::atomic<c10::DeviceType> g_device{c10::kCPU};  // that it observes
-Mutex g_mutex;                                     // held while it is told, and while somebody begins to observe
+std::atomic<c10::Device> g_device{c10::Device(c10::kCPU)};  // that it observes
+Mutex g_mutex;  // held while it is told, and while somebody begins to observe
+
+/// The CPU has no indices.
+bool is_observed(c10::Device device) {
+  const c10::Device observed = g_device.load(std::memory_order_relaxed);
+  return device.type() == observed.type() &&
+         (device.is_cpu() || device.is_meta() || device.index() == observed.index());
+}
 
 template <class Tell>
-void tell(c10::DeviceType device, Tell&& tell) noexcept {
-  if (g_observer.load(std::memory_order_relaxed) == nullptr || g_device.load(std::memory_order_relaxed) != device)
-    return;
+void tell(c10::Device device, Tell&& tell) noexcept {
+  if (g_observer.load(std::memory_order_relaxed) == nullptr || !is_observed(device)) return;
   const MutexLock lock(g_mutex);
   AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed);
-  if (observer != nullptr && g_device.load(std::memory_order_relaxed) == device) tell(*observer);
+  if (observer != nullptr && is_observed(device)) tell(*observer);
 }
 
 }  // namespace
 
-bool observe_allocations(AllocationObserver& observer, c10::DeviceType device) {
+bool observe_allocations(AllocationObserver& observer, c10::Device device) {
   const MutexLock lock(g_mutex);
   if (g_observer.load(std::memory_order_relaxed) != nullptr) return false;
   g_device.store(device, std::memory_order_relaxed);
@@ -45,11 +51,11 @@ void unlock_observers(bool in_child) REMAT_UNCHECKED {
   g_mutex.unlock();
 }
 
-void tell_allocated(c10::DeviceType device, const void* data, int64_t bytes) noexcept {
+void tell_allocated(c10::Device device, const void* data, int64_t bytes) noexcept {
   tell(device, [&](AllocationObserver& o) { o.allocated(data, bytes, !FrozenPlain::active()); });
 }
 
-void tell_freed(c10::DeviceType device, const void* data, int64_t bytes) noexcept {
+void tell_freed(c10::Device device, const void* data, int64_t bytes) noexcept {
   tell(device, [&](AllocationObserver& o) { o.freed(data, bytes, !FrozenPlain::active()); });
 }
 

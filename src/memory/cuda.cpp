@@ -1,32 +1,28 @@
-// The ledger of a CUDA device, on top of PyTorch's caching allocator.
+// The ledgers of CUDA devices: an allocator that asks them stands before PyTorch's caching one.
 //
-// NOT RUN YET: this file has been compiled against the headers of torch 2.13 and CUDA 13, and never been executed.
-// Open:
-//  - The caching allocator calls back with its own lock held, so reclaim() runs under it. A thread that holds a lock
-//    that a reclaimer takes, and frees a CUDA tensor under it, can deadlock with that.
-//  - The callback does not know the size of the request. make_room() goes by the largest one seen, or an eighth of the
-//    limit, so a request that is the largest so far can be refused though more could have been given up. The limit of a
-//    share rises by that guess.
-//  - Bytes are those of the allocator's blocks (requests rounded up to 512 bytes).
+// Requests are counted and limited to the byte, before the caching allocator is asked and with none of its locks held.
+// What it reserves of the device (tensors, rounding, free blocks) is kept under the same limit by its own memory
+// fraction: where it finds no block within that, values are evicted until it does, or the step is refused.
 #include "memory/cuda.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 
-#include <c10/cuda/CUDACachingAllocator.h>
+#include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <cuda_runtime_api.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/util/Exception.h>
 
 #include <remat/error.h>
 
-#include "memory/enforcements.h"
-#include "memory/peak.h"
+#include "memory/allocation_observer.h"
+#include "memory/counted_ledger.h"
+#include "memory/delegating_cuda_allocator.h"
 
 namespace remat::memory {
 namespace {
@@ -35,81 +31,67 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 using c10::CachingDeviceAllocator::TraceEntry;
 
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-/// What the caching allocator takes from the device at once, at least, for a large request.
-constexpr int64_t kSegment = int64_t{20} << 20;
 constexpr size_t kMostDevices = 64;
+/// What the caching allocator takes from the device at once: for requests below a MiB, and for larger ones at least.
+constexpr int64_t kSmall = int64_t{1} << 20;
+constexpr int64_t kSmallSegment = int64_t{2} << 20;
+constexpr int64_t kLargeSegment = int64_t{20} << 20;
 
-class CudaLedger final : public DeviceLedger {
+class CudaLedger final : public CountedLedger {
  public:
-  explicit CudaLedger(c10::DeviceIndex index) : index_(index) {
+  CudaLedger(caching::CUDAAllocator& allocator, c10::DeviceIndex index)
+      : allocator_(allocator), index_(index), total_(static_cast<int64_t>(allocator.getMemoryInfo(index).second)) {
+    add(stats().requested_bytes[kAll].current);
     reset_step();
-    const c10::cuda::CUDAGuard guard(index);
-    size_t free = 0;
-    size_t total = 0;
-    if (const cudaError_t error = cudaMemGetInfo(&free, &total); error != cudaSuccess) {
-      throw Error("[memory] the size of cuda:" + std::to_string(index) +
-                  " cannot be read: " + cudaGetErrorString(error) + "; check the device with nvidia-smi");
-    }
-    total_ = static_cast<int64_t>(total);
   }
 
-  int64_t current() override { return stats().allocated_bytes[kAll].current; }
-  int64_t peak() const override { return stats().allocated_bytes[kAll].peak; }
-  void reset_peak() override { caching::resetPeakStats(index_); }
-  bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
-  void release(int64_t) noexcept override {}
+  c10::Device device() const { return {c10::kCUDA, index_}; }
 
-  /// The caching allocator's statistics have always counted everything.
+  /// The caching allocator has found no block within its fraction. True: it may look again, since the fraction has
+  /// risen or values were evicted. Throws BudgetError if it is a limit that leaves no room, and not the device itself.
+  bool yield(int64_t request) {
+    if (raise_fraction(enforced_limit()) || enforcements().reclaim_block(request)) return true;
+    const int64_t needed = reserved() + std::max(request, request < kSmall ? kSmallSegment : kLargeSegment);
+    if (enforcements().may_reserve_more(request) && raise_fraction(needed)) return true;
+    return enforcements().refuse(needed, request) && raise_fraction(needed);
+  }
+
+  /// Under the caching allocator's lock.
+  void note(const TraceEntry& entry, bool charged) noexcept {
+    const auto bytes = static_cast<int64_t>(entry.size_);
+    const auto* const data = reinterpret_cast<const void*>(entry.addr_);  // NOLINT(performance-no-int-to-ptr)
+    if (entry.action_ == TraceEntry::ALLOC && !charged) {                 // by a graph's pool, or while one is captured
+      add(bytes);
+      if (!FrozenPlain::active()) add_plain(bytes);
+      tell_allocated(device(), data, bytes);
+    } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
+      tell_freed(device(), data, bytes);
+      discharge(bytes);
+    }
+  }
+
+  // Ledger.
+
+  /// The caching allocator's statistics have counted older tensors.
   int64_t adopt(c10::StorageImpl&) override { return 0; }
-
+  bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
   std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) override {
-    auto enforcement = std::make_unique<FractionOfDevice>(*this, enforcements_.enforce(limit, reclaimer));
+    auto enforcement = std::make_unique<FractionOfDevice>(*this, CountedLedger::enforce(limit, reclaimer));
     apply_fraction();
+    if (reserved() > enforced_limit()) allocator_.emptyCache();
     return enforcement;
   }
-  void set_limit(const Reclaimer& reclaimer, int64_t limit) override {
-    enforcements_.set_limit(reclaimer, limit);
-    apply_fraction();
-  }
-  int64_t enforced_limit() const override { return enforcements_.smallest(); }
 
+  // DeviceLedger.
   int64_t device_limit() const override { return total_; }
-  int64_t standing_limit() const override { return standing_limit_.load(std::memory_order_relaxed); }
-  void set_standing_limit(std::optional<int64_t> bytes) override { standing_limit_ = bytes.value_or(INT64_MAX); }
   int64_t cached() const override {
     const auto now = stats();
     return now.reserved_bytes[kAll].current - now.allocated_bytes[kAll].current;
   }
-  void release_cached() override { caching::emptyCache(); }
-
-  /// The allocator found no cached block. True if something was freed, so that it looks again.
-  bool make_room() {
-    const int64_t limit = enforced_limit();
-    if (limit == INT64_MAX) return false;
-    const int64_t request = std::max({largest_.load(std::memory_order_relaxed), kSegment, limit / 8});
-    const int64_t missing = stats().reserved_bytes[kAll].current + request - limit;
-    return missing > 0 && enforcements_.reclaim(std::min(missing, request));
-  }
-
-  void refuse(int64_t request) {
-    raise_to(largest_, request);
-    enforcements_.refuse(current() + request, request);
-  }
-
-  void trace(const TraceEntry& entry) {
-    const auto bytes = static_cast<int64_t>(entry.size_);
-    if (entry.action_ == TraceEntry::ALLOC) {
-      raise_to(largest_, bytes);
-      raise_step_peak(alive_ += bytes);
-      if (!FrozenPlain::active()) add_plain(bytes);
-    } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
-      alive_ -= bytes;
-      if (!FrozenPlain::active()) forget_plain(bytes);
-    }
-  }
+  void release_cached() override { allocator_.emptyCache(); }
 
  private:
-  /// The allocator's own fraction caps tensors and cache together: the hard limit.
+  /// While a limit is enforced, the caching allocator's fraction is the limit's.
   class FractionOfDevice final : public Enforcement {
    public:
     FractionOfDevice(CudaLedger& ledger, std::unique_ptr<Enforcement> inner)
@@ -124,80 +106,144 @@ class CudaLedger final : public DeviceLedger {
     std::unique_ptr<Enforcement> inner_;
   };
 
-  void reset_step() override {
-    alive_ = current();
-    reset_step_to(alive_);
-  }
+  c10::CachingDeviceAllocator::DeviceStats stats() const { return allocator_.getDeviceStats(index_); }
+  int64_t reserved() const { return stats().reserved_bytes[kAll].current; }
 
-  c10::CachingDeviceAllocator::DeviceStats stats() const { return caching::getDeviceStats(index_); }
+  void apply_fraction() { set_fraction(enforced_limit()); }
 
-  void apply_fraction() {
+  void set_fraction(int64_t limit) {
     const MutexLock lock(fraction_mutex_);
-    const int64_t limit = std::min(enforced_limit(), total_);
-    if (!enforcing_) before_ = caching::getMemoryFraction(index_);
-    enforcing_ = limit < total_;
+    limit = std::min(limit, total_);
+    if (limit == applied_) return;
+    if (applied_ == total_) user_fraction_ = allocator_.getMemoryFraction(index_);
+    applied_ = limit;
     const double ours = static_cast<double>(limit) / static_cast<double>(total_);
-    caching::setMemoryFraction(enforcing_ ? std::min(before_, ours) : before_, index_);
+    allocator_.setMemoryFraction(limit < total_ ? std::min(user_fraction_, ours) : user_fraction_, index_);
   }
 
-  c10::DeviceIndex index_;
-  int64_t total_ = 0;
-  std::atomic<int64_t> alive_{0};  ///< as traced
-  std::atomic<int64_t> largest_{0};
-  std::atomic<int64_t> standing_limit_{INT64_MAX};
-  Enforcements enforcements_;
+  /// A share's limit rises with each allocation; the fraction, which costs a call of the driver, follows where it is
+  /// in the way. False if it is no smaller.
+  bool raise_fraction(int64_t limit) {
+    {
+      const MutexLock lock(fraction_mutex_);
+      if (applied_ >= std::min(limit, total_)) return false;
+    }
+    set_fraction(limit);
+    return true;
+  }
+
+  caching::CUDAAllocator& allocator_;
+  const c10::DeviceIndex index_;
+  const int64_t total_;
   Mutex fraction_mutex_;
-  bool enforcing_ REMAT_GUARDED_BY(fraction_mutex_) = false;
-  double before_ REMAT_GUARDED_BY(fraction_mutex_) = 1;  ///< the fraction that the user had set
+  int64_t applied_ REMAT_GUARDED_BY(fraction_mutex_) = total_;  ///< the limit that the fraction is of
+  double user_fraction_ REMAT_GUARDED_BY(fraction_mutex_) = 1;  ///< that was set before
 };
 
-/// Filled once for each device, never emptied: tensors may outlive static destruction.
-std::array<std::atomic<CudaLedger*>, kMostDevices>& ledgers() {
-  static std::array<std::atomic<CudaLedger*>, kMostDevices> ledgers{};
+/// Filled once, never emptied: tensors may outlive static destruction.
+std::array<CudaLedger*, kMostDevices>& ledgers() {
+  static std::array<CudaLedger*, kMostDevices> ledgers{};
   return ledgers;
 }
 
-CudaLedger* existing(int64_t index) {
-  return index >= 0 && index < static_cast<int64_t>(kMostDevices) ? ledgers()[static_cast<size_t>(index)].load()
-                                                                  : nullptr;
-}
+CudaLedger& ledger_of(c10::DeviceIndex index) { return *ledgers()[static_cast<size_t>(index)]; }
 
-class FreeMemory final : public c10::FreeMemoryCallback {
+const void* address_of(const c10::DataPtr& data) { return data.get(); }
+const void* address_of(const void* data) { return data; }
+
+class AskingAllocator final : public DelegatingCudaAllocator {
  public:
-  bool Execute() override {
-    CudaLedger* ledger = existing(c10::cuda::current_device());
-    return ledger != nullptr && ledger->make_room();
+  using DelegatingCudaAllocator::DelegatingCudaAllocator;
+
+  c10::DataPtr allocate(size_t bytes) override {
+    return ask(bytes, [&] { return inner().allocate(bytes); });
   }
+  void* raw_alloc(size_t bytes) override {
+    return ask(bytes, [&] { return inner().raw_alloc(bytes); });
+  }
+  void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
+    return ask(bytes, [&] { return inner().raw_alloc_with_stream(bytes, stream); });
+  }
+  c10::DataPtr allocateWithAddress(size_t bytes, void* address) override {
+    return ask(bytes, [&] { return inner().allocateWithAddress(bytes, address); });
+  }
+
+  /// Is this thread in an allocation that the ledger has counted before the caching allocator was asked?
+  static bool charged() noexcept { return charged_; }
+
+ private:
+  struct Charged {
+    Charged() noexcept { charged_ = true; }
+    ~Charged() { charged_ = false; }
+    Charged(const Charged&) = delete;
+    Charged& operator=(const Charged&) = delete;
+  };
+
+  template <class Allocate>
+  std::invoke_result_t<Allocate> ask(size_t bytes, Allocate allocate) {
+    // While a graph is captured nothing may be evicted, since replays of it would read what comes in its place.
+    if (bytes == 0 || charged_ || is_captured()) return allocate();
+    CudaLedger& ledger = ledger_of(c10::cuda::current_device());
+    const auto size = static_cast<int64_t>(bytes);
+    const int64_t alive = ledger.charge(size);
+    try {
+      for (;;) {
+        try {
+          auto made = [&] {
+            const Charged charged;
+            return allocate();
+          }();
+          ledger.confirm(size, alive);
+          tell_allocated(ledger.device(), address_of(made), size);
+          return made;
+        } catch (const c10::OutOfMemoryError&) {
+          if (!ledger.yield(size)) throw;
+        }
+      }
+    } catch (...) {
+      ledger.cancel(size);
+      throw;
+    }
+  }
+
+  static bool is_captured() {
+    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  }
+
+  static thread_local bool charged_;
 };
 
-void attach() {
-  caching::attachOutOfMemoryObserver([](int64_t device, size_t request, size_t, size_t) {
-    if (CudaLedger* ledger = existing(device)) ledger->refuse(static_cast<int64_t>(request));
+thread_local bool AskingAllocator::charged_ = false;
+
+/// Never undone: tensors have deleters of PyTorch's allocator, and may be freed at any time.
+void install() {
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  caching::CUDAAllocator& inner = *caching::get();
+  const c10::DeviceIndex devices = c10::cuda::device_count();
+  for (c10::DeviceIndex i = 0; i < devices && static_cast<size_t>(i) < kMostDevices; ++i) {
+    ledgers()[static_cast<size_t>(i)] = new CudaLedger(inner, i);
+  }
+  inner.attachAllocatorTraceTracker([](const TraceEntry& entry) {
+    if (ledgers()[static_cast<size_t>(entry.device_)] == nullptr) return;
+    ledger_of(entry.device_).note(entry, AskingAllocator::charged());
   });
-  caching::attachAllocatorTraceTracker([](const TraceEntry& entry) {
-    if (CudaLedger* ledger = existing(entry.device_)) ledger->trace(entry);
-  });
+  auto* const asking = new AskingAllocator(inner);
+  caching::allocator.store(asking);
+  c10::SetAllocator(c10::kCUDA, asking, /*priority=*/128);
 }
 
 }  // namespace
 
 DeviceLedger& cuda_ledger(c10::Device device) {
-  const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
   const c10::DeviceIndex count = c10::cuda::device_count();
+  if (count == 0) throw Error("[memory] there is no CUDA device; use cpu");
+  static const bool installed = (install(), true);
+  static_cast<void>(installed);
+  const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
   if (index < 0 || index >= count || static_cast<size_t>(index) >= kMostDevices) {
     throw Error("[memory] there is no device cuda:" + std::to_string(index) + "; devices are " + std::to_string(count));
   }
-  static Mutex mutex;
-  const MutexLock lock(mutex);
-  static const bool attached = (attach(), true);
-  static_cast<void>(attached);
-  std::atomic<CudaLedger*>& ledger = ledgers()[static_cast<size_t>(index)];
-  if (ledger == nullptr) ledger = new CudaLedger(index);
-  return *ledger;
+  return ledger_of(index);
 }
 
 }  // namespace remat::memory
-
-namespace c10 {
-REGISTER_FREE_MEMORY_CALLBACK("remat", remat::memory::FreeMemory);
-}  // namespace c10

@@ -110,12 +110,26 @@ std::pair<Enforcements::Key, std::shared_ptr<Enforcements::Entry>> Enforcements:
   return *next;
 }
 
-bool Enforcements::reclaim(int64_t bytes) {
-  // One at a time, so that the end of one enforcement never waits for the reclaimer of another.
+/// Asks the reclaimers until one says yes. One at a time, so that the end of one enforcement never waits for the
+/// reclaimer of another.
+template <class Ask>
+bool Enforcements::any(Ask ask) {
   for (auto [key, entry] = next_after({0, 0}); entry != nullptr; std::tie(key, entry) = next_after(key)) {
-    if (Call(*this, entry).reclaimer().reclaim(bytes)) return true;
+    if (ask(Call(*this, entry).reclaimer())) return true;
   }
   return false;
+}
+
+bool Enforcements::reclaim(int64_t bytes) {
+  return any([=](Reclaimer& reclaimer) { return reclaimer.reclaim(bytes); });
+}
+
+bool Enforcements::reclaim_block(int64_t bytes) {
+  return any([=](Reclaimer& reclaimer) { return reclaimer.reclaim_block(bytes); });
+}
+
+bool Enforcements::may_reserve_more(int64_t bytes) {
+  return any([=](Reclaimer& reclaimer) { return reclaimer.may_reserve_more(bytes); });
 }
 
 void Enforcements::meet_older(int64_t bytes) {

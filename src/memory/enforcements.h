@@ -33,6 +33,10 @@ class Enforcements {
 
   /// Asks the reclaimers, that of the smallest limit first, until one frees something. False if none did.
   bool reclaim(int64_t bytes);
+  /// The same by Reclaimer::reclaim_block().
+  bool reclaim_block(int64_t bytes);
+  /// Does any reclaimer let the allocator reserve more?
+  bool may_reserve_more(int64_t bytes);
 
   /// Tells every reclaimer; see Reclaimer::meets_older().
   void meet_older(int64_t bytes);
@@ -60,6 +64,8 @@ class Enforcements {
   class Handle;
 
   std::pair<Key, std::shared_ptr<Entry>> next_after(Key key);
+  template <class Ask>
+  bool any(Ask ask);
   void remove(const std::shared_ptr<Entry>& entry);
   void update_smallest() REMAT_REQUIRES(mutex_);
 

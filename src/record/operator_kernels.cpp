@@ -33,6 +33,9 @@ constexpr std::array<std::string_view, 12> kComputing = {"Autograd",  "ADInplace
                                                          "Conjugate", "ZeroTensor",      "CPU",           "CUDA",
                                                          "Composite", "Sparse",          "Quantized",     "Mkldnn"};
 
+/// Between a file's name and the line in it.
+constexpr std::array<std::string_view, 5> kCppFiles = {".cpp:", ".cc:", ".cxx:", ".cu:", ".mm:"};
+
 /// A line of OperatorHandle::dumpState(), as "CPU: registered at a/file.cpp:12 :: (Tensor _0) -> Tensor _0 [ boxed ]".
 struct Registration {
   explicit Registration(std::string_view line) : line_(line) {}
@@ -52,9 +55,14 @@ struct Registration {
     return line_.find("aten/src/ATen/") != std::string_view::npos ||
            line_.find("torch/csrc/") != std::string_view::npos;
   }
-  bool has_signature() const { return !line_.ends_with(":: (none) [ boxed ]"); }
+  /// May it be a function of Python's? Those are boxed, and registered in files of Python or none.
+  bool may_be_python() const { return line_.ends_with(":: (none) [ boxed ]") && !is_in_cpp_file(); }
 
  private:
+  bool is_in_cpp_file() const {
+    return std::ranges::any_of(kCppFiles, [&](std::string_view suffix) { return line_.find(suffix) != line_.npos; });
+  }
+
   std::string_view line_;
 };
 
@@ -76,10 +84,10 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
     const Registration kernel(line);
     if (!kernel.computes()) continue;
     if (kernel.of_cuda()) {
-      opaque_on_cuda_ = opaque_on_cuda_ || !kernel.has_signature();
+      opaque_on_cuda_ = opaque_on_cuda_ || kernel.may_be_python();
       continue;
     }
-    opaque_ = opaque_ || (!kernel.has_signature() && !kernel.of_pytorch());
+    opaque_ = opaque_ || (kernel.may_be_python() && !kernel.of_pytorch());
     (kernel.of_autograd() ? own_autograd_ : own_) |= !kernel.of_pytorch();
   }
   if (!own_ && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "memory/ledger.h"
+#include "record/storage_copy.h"
 #include "record/tape.h"
 
 namespace remat {

@@ -1,7 +1,5 @@
 #include "record/tensor_view.h"
 
-#include <cstring>
-
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/core/TensorBody.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -23,9 +21,6 @@ const DispatchKeySet kPlainMetaKeys =
                     DispatchKey::Negative});
 
 thread_local bool t_meta = false;
-
-/// Bytes behind the last address that allocators align to.
-size_t alignment_of(const void* address) { return reinterpret_cast<uintptr_t>(address) % 64; }
 
 bool has_plain_storage(const at::TensorBase& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
@@ -94,22 +89,6 @@ at::Tensor history_free(const at::Tensor& tensor) {
   }
   detached->set_allow_tensor_metadata_change(false);
   return at::Tensor(detached);
-}
-
-StoragePtr copy_of(const c10::StorageImpl& storage) {
-  c10::Allocator* const allocator = c10::GetAllocator(storage.device_type());
-  const size_t bytes = storage.nbytes();
-  // Kernels for vectors choose by the address: mv and dot sum in another order where it has another alignment.
-  const size_t offset = storage.device_type() == c10::kCPU ? alignment_of(storage.data()) : 0;
-  at::DataPtr data = offset == 0 ? allocator->clone(storage.data(), bytes) : allocator->allocate(offset + bytes);
-  if (offset > 0) {
-    auto* const begin = static_cast<std::byte*>(data.get()) + offset - alignment_of(data.get());
-    std::memcpy(begin, storage.data(), bytes);
-    const auto deleter = data.get_deleter();
-    data = at::DataPtr(begin, data.release_context(), deleter, c10::kCPU);
-  }
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator,
-                                               /*resizable=*/true);
 }
 
 }  // namespace remat

@@ -61,7 +61,4 @@ bool is_blank(const at::TensorBase& tensor);
 /// The same contents and version counter without autograd history; holding it holds no graph.
 at::Tensor history_free(const at::Tensor& tensor);
 
-/// A new storage of the same device with the same contents, and on the CPU with the same alignment to 64 bytes.
-StoragePtr copy_of(const c10::StorageImpl& storage);
-
 }  // namespace remat

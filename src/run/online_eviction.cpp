@@ -172,12 +172,16 @@ int64_t OnlineEviction::raise_to_share(int64_t missing) {
   return missing - (share_.limit - before);
 }
 
-/// May the step take more in plain than those that its limit is a share of?
-bool OnlineEviction::may_outgrow(int64_t missing) {
-  int64_t request = 0;
+/// May the limit rise for the step in force?
+bool OnlineEviction::may_rise() {
+  const MutexLock lock(mutex_);
+  return share_.percent > 0 && ledger_.enforced_limit() >= share_.limit && share_.limit < share_.most;
+}
+
+/// May the step, with `request` more, take more in plain than those that its limit is a share of?
+bool OnlineEviction::may_outgrow(int64_t request) {
   {
     const MutexLock lock(mutex_);
-    request = request_of(missing);
     const int64_t plain = std::max(measured->plain_peak(), plain_with(request));
     if (!share_.of || plain - base_ > *share_.of) return true;
   }
@@ -187,18 +191,16 @@ bool OnlineEviction::may_outgrow(int64_t missing) {
   return lock.owns_lock() && !is_covered(*step, request);
 }
 
+bool OnlineEviction::may_reserve_more(int64_t bytes) { return may_rise() && may_outgrow(bytes); }
+
 /// Nothing more can be evicted: lets the limit rise so that `missing` bytes fit. False if it may not.
 bool OnlineEviction::give_way(int64_t missing) {
-  const auto may_rise = [this]() REMAT_REQUIRES(mutex_) {
-    return share_.percent > 0 && ledger_.enforced_limit() >= share_.limit && share_.limit < share_.most;
-  };
-  {
+  const int64_t request = [&] {
     const MutexLock lock(mutex_);
-    if (!may_rise()) return false;
-  }
-  if (!may_outgrow(missing)) return false;
+    return request_of(missing);
+  }();
+  if (!may_rise() || !may_outgrow(request)) return false;
   const MutexLock lock(mutex_);
-  if (!may_rise()) return false;
   raise_limit(share_.limit + missing);
   return true;
 }
@@ -210,7 +212,15 @@ std::shared_ptr<Tape> OnlineEviction::step_in_progress() {
 
 bool OnlineEviction::reclaim(int64_t bytes) {
   bytes = raise_to_share(bytes);
-  if (bytes <= 0) return true;
+  return bytes <= 0 || evict_any(bytes, [=, this] { return give_way(bytes); });
+}
+
+bool OnlineEviction::reclaim_block(int64_t bytes) {
+  return evict_any(bytes, [] { return false; });
+}
+
+/// `gives_way()`: asked before values in a user's hands become leaves.
+bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives_way) {
   const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
@@ -236,7 +246,7 @@ bool OnlineEviction::reclaim(int64_t bytes) {
       return lock.owns_lock() && tape->collect_to_free(spare_living);
     });
   };
-  return collect(/*spare_living=*/true) || give_way(bytes) || collect(/*spare_living=*/false);
+  return collect(/*spare_living=*/true) || gives_way() || collect(/*spare_living=*/false);
 }
 
 bool OnlineEviction::refuses() {

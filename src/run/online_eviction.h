@@ -59,6 +59,8 @@ class OnlineEviction final : public memory::Reclaimer {
   void after_fork();
 
   bool reclaim(int64_t bytes) override;
+  bool reclaim_block(int64_t bytes) override;
+  bool may_reserve_more(int64_t bytes) override;
   bool refuses() override;
   void meets_older(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
@@ -97,8 +99,10 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t request_of(int64_t missing) const REMAT_REQUIRES(mutex_);
   int64_t share_of(int64_t plain) const REMAT_REQUIRES(mutex_);
   int64_t raise_to_share(int64_t missing);
-  bool may_outgrow(int64_t missing);
+  bool may_rise();
+  bool may_outgrow(int64_t request);
   bool give_way(int64_t missing);
+  bool evict_any(int64_t bytes, const std::function<bool()>& gives_way);
   std::shared_ptr<const OperatorTimes> times_for(const std::shared_ptr<Tape>& tape);
   void note_left(int64_t bytes);
   void raise_limit(int64_t limit) REMAT_REQUIRES(mutex_);

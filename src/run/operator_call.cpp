@@ -10,6 +10,7 @@
 
 #include "record/raise.h"
 #include "record/recorder.h"
+#include "record/storage_copy.h"
 #include "record/tensors_of.h"
 #include "run/batch_norm.h"
 #include "run/repeatability.h"
@@ -146,7 +147,7 @@ bool OperatorCall::find_statistics(Tape& tape) {
   for (uint32_t i = 0; i < 2; ++i) {
     const ValueId id = operation_.first_value + 1 + i;
     const StoragePtr storage = tape.values.readable(id);
-    if (!storage || tape.values[id].result != i + 1) return false;
+    if (!storage || !storage->device().is_cpu() || tape.values[id].result != i + 1) return false;
     const int64_t channels = tape.values[id].bytes / static_cast<int64_t>(sizeof(float));
     statistics_[i] = at::from_blob(
         storage->mutable_data(), {channels}, [storage](void*) {}, at::kFloat);

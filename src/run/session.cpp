@@ -90,7 +90,7 @@ Step Session::step() {
   if (impl_->ranks != nullptr) {
     step->tape->before_collective = [ranks = impl_->ranks](std::string_view name) { ranks->before_collective(name); };
   }
-  bool traces = impl_->planner.wants_trace() && !impl_->options.device.is_cuda();
+  bool traces = impl_->planner.wants_trace();
   const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
   const auto planning = std::chrono::steady_clock::now();
   step->follower->schedules = impl_->planner.schedules(room);
@@ -114,7 +114,7 @@ Step Session::step() {
   impl_->check_beginning(limit, room);
   if (traces) {
     auto trace = std::make_unique<Trace>();
-    if (memory::observe_allocations(*trace, impl_->options.device.type())) {
+    if (memory::observe_allocations(*trace, impl_->options.device)) {
       step->trace = std::move(trace);
       step->tape->set_trace(step->trace.get());
     }
@@ -132,10 +132,8 @@ const StepReport& Session::report() const {
 Graph Session::graph() const {
   if (impl().planner.graph() == nullptr) {
     const bool online = impl_->options.planner == "online";
-    const bool cuda = impl_->options.device.is_cuda();
     throw Error("[session] there is no graph: " +
                 std::string(online ? "the planner \"online\" needs none, and none is written down; use another"
-                            : cuda ? "steps on CUDA are not written down; run one on the CPU, or on meta"
                             : impl_->steps == 0
                                 ? "no step has begun yet; run one first"
                                 : "no step has completed yet, or another session's was in progress each "

@@ -115,11 +115,8 @@ struct Session::Impl {
   /// known yet is for the policy to follow.)
   int64_t limit_for(int64_t baseline) const;
 
-  /// Is the budget a share, whose limit rises with what plain takes? (On CUDA the first step has the device.)
-  bool follows_plain() const {
-    const bool is_share = options.budget.kind() == Budget::Kind::kPercent;
-    return is_share && (options.device.is_cpu() || plain_activation_peak.has_value());
-  }
+  /// Is the budget a share, whose limit rises with what plain takes?
+  bool follows_plain() const { return options.budget.kind() == Budget::Kind::kPercent; }
   /// Of a step that follows plain. `limit`: limit_for() what it will meet.
   OnlineEviction::Share share(int64_t baseline, int64_t limit) const;
 
