@@ -50,10 +50,11 @@ class CudaLedger final : public CountedLedger {
   /// The caching allocator has found no block within its fraction. True: it may look again, since the fraction has
   /// risen or values were evicted. Throws BudgetError if it is a limit that leaves no room, and not the device itself.
   bool yield(int64_t request) {
-    if (raise_fraction(enforced_limit()) || enforcements().reclaim_block(request)) return true;
     const int64_t needed = reserved() + std::max(request, request < kSmall ? kSmallSegment : kLargeSegment);
-    if (enforcements().may_reserve_more(request) && raise_fraction(needed)) return true;
-    return enforcements().refuse(needed, request) && raise_fraction(needed);
+    const bool is_soft = enforcements().may_reserve_more();
+    const int64_t most = enforced_limit() + (is_soft ? kLargeSegment : 0);
+    if (raise_fraction(std::min(needed, most)) || enforcements().reclaim_block(request)) return true;
+    return (is_soft || enforcements().refuse(needed, request)) && raise_fraction(needed);
   }
 
   /// Under the caching allocator's lock.
@@ -185,7 +186,7 @@ class AskingAllocator final : public DelegatingCudaAllocator {
     if (bytes == 0 || charged_ || is_captured()) return allocate();
     CudaLedger& ledger = ledger_of(c10::cuda::current_device());
     const auto size = static_cast<int64_t>(bytes);
-    const int64_t alive = ledger.charge(size);
+    int64_t alive = ledger.charge(size);
     try {
       for (;;) {
         try {
@@ -198,6 +199,7 @@ class AskingAllocator final : public DelegatingCudaAllocator {
           return made;
         } catch (const c10::OutOfMemoryError&) {
           if (!ledger.yield(size)) throw;
+          alive = ledger.counted();
         }
       }
     } catch (...) {

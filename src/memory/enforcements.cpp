@@ -128,8 +128,8 @@ bool Enforcements::reclaim_block(int64_t bytes) {
   return any([=](Reclaimer& reclaimer) { return reclaimer.reclaim_block(bytes); });
 }
 
-bool Enforcements::may_reserve_more(int64_t bytes) {
-  return any([=](Reclaimer& reclaimer) { return reclaimer.may_reserve_more(bytes); });
+bool Enforcements::may_reserve_more() {
+  return any([](Reclaimer& reclaimer) { return reclaimer.may_reserve_more(); });
 }
 
 void Enforcements::meet_older(int64_t bytes) {

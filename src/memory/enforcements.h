@@ -36,7 +36,7 @@ class Enforcements {
   /// The same by Reclaimer::reclaim_block().
   bool reclaim_block(int64_t bytes);
   /// Does any reclaimer let the allocator reserve more?
-  bool may_reserve_more(int64_t bytes);
+  bool may_reserve_more();
 
   /// Tells every reclaimer; see Reclaimer::meets_older().
   void meet_older(int64_t bytes);

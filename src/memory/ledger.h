@@ -26,9 +26,8 @@ class Reclaimer {
   /// As reclaim(), for a request of `bytes` that is within the limit, where the device's allocator has no block for it
   /// in what it may reserve: no limit rises.
   virtual bool reclaim_block(int64_t bytes) { return reclaim(bytes); }
-  /// After reclaim_block() has freed nothing: may the allocator reserve more than the limit for such a request, since
-  /// that is a share of what is not known yet?
-  virtual bool may_reserve_more(int64_t /*bytes*/) { return false; }
+  /// After reclaim_block() has freed nothing: may the allocator reserve more than the limit?
+  virtual bool may_reserve_more() { return false; }
   /// Called before `bytes` of tensors that are older than the account are counted: they were there all along.
   virtual void meets_older(int64_t /*bytes*/) {}
   /// Whether an allocation of this thread that passes the limit is to be refused. Where it is not, because the work is

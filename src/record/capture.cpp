@@ -144,6 +144,7 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   Residency& values = tape.values;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const auto storage = StoragePtr::reclaim_copy(storage_of(impl));
+  values.streams.used(*storage);
   if (const ValueId id = values.find(storage.get()); id != kNone) {
     if (values[id].unheld && is_parameter(tensor)) {  // its layer's replays may read what a collective has gathered
       values.detach(id);

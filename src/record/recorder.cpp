@@ -145,8 +145,22 @@ bool Recorder::reuses(const at::Tensor& gradient) {
   return true;
 }
 
+bool Recorder::begins_to_write() {
+  Recorder* writer = nullptr;
+  return tape_->writer.load(std::memory_order_relaxed) == this || tape_->writer.compare_exchange_strong(writer, this);
+}
+
+void Recorder::end_writing() noexcept {
+  Recorder* writer = this;
+  if (pending_.empty()) tape_->writer.compare_exchange_strong(writer, nullptr);
+}
+
 std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction& fn) {
-  Recorder* const recorder = current();
+  Recorder* recorder = current();
+  if (recorder == nullptr) {
+    join_backward();
+    recorder = current();
+  }
   // Backward has put the callback of a step back that ended in it (Python's calls do not come by left_backward()).
   if (recorder == nullptr && torch::autograd::get_current_graph_task_id() == -1) left_backward();
   if (recorder == nullptr) return nullptr;
@@ -165,7 +179,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const bool evaluates = extent != nullptr && extent->is_between_calls() && !c10::GradMode::is_enabled();
   // With create_graph backward is a forward pass for another one.
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1 && !c10::GradMode::is_enabled();
-  const bool unrecorded = in_backward || evaluates || recorder->opaque_ > 0;
+  const bool unrecorded = in_backward || evaluates || recorder->opaque_ > 0 || !recorder->begins_to_write();
   if (info->never_recorded || unrecorded) recorder->count(inputs);
   if (info->never_recorded) return nullptr;
   if (unrecorded) {
@@ -205,6 +219,7 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
   const Suspension own_calls_pass(recorder);
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
+  const WritingEnds at_last(*recorder);
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
   recorder->end(pending, pending.info->results(fn));
 }

@@ -46,6 +46,9 @@ class Recorder {
   /// A backward call of this thread has returned, and has put the thread's callbacks back as they were when it began:
   /// recording may have stopped (or started) in it.
   static void left_backward();
+  /// Called by autograd on a thread of its own, as for devices other than the CPU: where the thread that called
+  /// backward records, so does this one until its part of the pass is over.
+  static void join_backward();
   /// Are operators of this thread looked at? That costs each some time.
   static bool is_watching_operators() { return own_callback().has_value(); }
 
@@ -106,8 +109,21 @@ class Recorder {
   void forget(UnboundSave& saved);
 
   explicit Recorder(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
+  ~Recorder() {
+    pending_.clear();
+    end_writing();
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
  private:
+  struct WritingEnds {
+    explicit WritingEnds(Recorder& ended) : recorder(ended) {}
+    ~WritingEnds() { recorder.end_writing(); }
+    WritingEnds(const WritingEnds&) = delete;
+    WritingEnds& operator=(const WritingEnds&) = delete;
+    Recorder& recorder;
+  };
   struct Write {
     StoragePtr storage;
     ValueId before = kNone;
@@ -159,6 +175,12 @@ class Recorder {
   };
 
   static void watch_operators(bool watch);
+  static Recorder* joined();
+  /// One thread at a time writes operators on a tape. False while another one's are running: then this one's results
+  /// are leaves.
+  bool begins_to_write();
+  /// If none of its operators is running.
+  void end_writing() noexcept;
   /// Of on_start(), if it is among the thread's.
   static std::optional<at::CallbackHandle> own_callback();
   static std::unique_ptr<at::ObserverContext> on_meta_kernel_start(const at::RecordFunction& fn);

@@ -1,9 +1,13 @@
 // Which recorder a thread has, from when to when.
+#include <map>
 #include <memory>
 #include <utility>
 
+#include <torch/csrc/autograd/graph_task.h>
+
 #include "record/raise.h"
 #include "record/recorder.h"
+#include "util/mutex.h"
 
 namespace remat {
 namespace {
@@ -13,6 +17,9 @@ thread_local bool t_thread_has_ended = false;
 
 struct Slot {
   std::unique_ptr<Recorder> recorder;
+  /// Of a backward pass that another thread has called, and the pass's number.
+  std::unique_ptr<Recorder> joined;
+  int joined_task = -1;
   /// PyTorch's list of callbacks is made first, so that it is there when they are taken away.
   Slot() { at::get_record_function_tls_(); }
   ~Slot() {
@@ -21,6 +28,31 @@ struct Slot {
   }
 };
 thread_local Slot t_slot;
+
+/// The tapes of threads that record, by their callback. Autograd's threads of other devices have the callbacks of the
+/// thread that called backward.
+class TapesByCallback {
+ public:
+  void add(at::CallbackHandle callback, const std::shared_ptr<Tape>& tape) {
+    const MutexLock lock(mutex_);
+    std::erase_if(tapes_, [](const auto& entry) { return entry.second.expired(); });
+    tapes_[callback] = tape;
+  }
+  std::shared_ptr<Tape> find(at::CallbackHandle callback) {
+    const MutexLock lock(mutex_);
+    const auto entry = tapes_.find(callback);
+    return entry == tapes_.end() ? nullptr : entry->second.lock();
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<at::CallbackHandle, std::weak_ptr<Tape>> tapes_ REMAT_GUARDED_BY(mutex_);
+};
+
+TapesByCallback& tapes_by_callback() {
+  static auto* const tapes = new TapesByCallback;  // threads may outlive static destruction
+  return *tapes;
+}
 
 }  // namespace
 
@@ -32,12 +64,32 @@ Recorder* Recorder::current_of(const std::shared_ptr<Tape>& tape) {
 Recorder* Recorder::current() {
   if (t_thread_has_ended) return nullptr;
   Recorder* const recorder = t_slot.recorder.get();
-  if (recorder != nullptr && recorder->tape_->closed.load(std::memory_order_relaxed)) {
+  if (recorder == nullptr) return t_slot.joined == nullptr ? nullptr : joined();
+  if (recorder->tape_->closed.load(std::memory_order_relaxed)) {
     // Another thread has ended the step. An operator that is still running goes first.
     if (recorder->is_idle()) stop();
     return nullptr;
   }
   return recorder;
+}
+
+Recorder* Recorder::joined() {
+  Recorder* const recorder = t_slot.joined.get();
+  const bool over = torch::autograd::get_current_graph_task_id() != t_slot.joined_task;
+  if (!over && !recorder->tape_->closed.load(std::memory_order_relaxed)) return recorder;
+  if (recorder->is_idle()) t_slot.joined.reset();
+  return nullptr;
+}
+
+void Recorder::join_backward() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (t_thread_has_ended || task == -1 || current() != nullptr || t_slot.joined != nullptr) return;
+  const auto callback = own_callback();
+  const auto tape = callback ? tapes_by_callback().find(*callback) : nullptr;
+  if (tape == nullptr || tape->closed.load(std::memory_order_relaxed) || tape->thread == std::this_thread::get_id())
+    return;
+  t_slot.joined = std::make_unique<Recorder>(tape);
+  t_slot.joined_task = task;
 }
 
 void Recorder::start(std::shared_ptr<Tape> tape) {
@@ -78,10 +130,11 @@ void Recorder::watch_operators(bool watch) {
   const auto mine = own_callback();
   if (watch == mine.has_value()) return;
   if (watch) {
-    at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
-                                   .needsInputs(true)
-                                   .needsOutputs(true)
-                                   .scopes({at::RecordScope::FUNCTION}));
+    const at::CallbackHandle callback = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                                                       .needsInputs(true)
+                                                                       .needsOutputs(true)
+                                                                       .scopes({at::RecordScope::FUNCTION}));
+    tapes_by_callback().add(callback, t_slot.recorder->tape_);
   } else {
     at::removeCallback(*mine);
   }
@@ -98,6 +151,7 @@ StepExtent::Activity Recorder::activity() {
   StepExtent::Activity activity;
   const Recorder* const recorder = current();
   if (recorder == nullptr) return activity;
+  activity.watched = true;
   activity.records = !recorder->is_suspended();
   for (const Pending& pending : recorder->pending_) {
     if (pending.history != nullptr) activity.histories.push_back(pending.history);

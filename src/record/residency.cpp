@@ -98,6 +98,7 @@ ValueId Residency::add(const StoragePtr& storage, const c10::TensorImpl& seen_th
   value.extent = reach_of(seen_through).end;
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
+  value.pinned = device && storage->device() != *device;
   set_home(id, storage);
   return id;
 }
@@ -106,12 +107,13 @@ ValueId Residency::add_result(const at::Tensor& tensor, OperationId producer, ui
                               bool watch) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const ValueId id = add(StoragePtr::reclaim_copy(storage_of(impl)), impl);
+  streams.made(*storage_of(impl));
   Value& value = values_[id];
   value.producer = producer;
   value.result = result;
   value.workspace = static_cast<int>(result) == info.workspace_result;
   value.watched = watch && !tensor.requires_grad() && !info.random && !value.workspace;
-  value.pinned = info.batch_norm && result > 0;  // some bytes that spare a replay two passes
+  value.pinned = value.pinned || (info.batch_norm && result > 0);  // some bytes that spare a replay two passes
   return id;
 }
 
@@ -130,6 +132,7 @@ ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
   value.bytes = value.extent = static_cast<int64_t>(storage->nbytes());
   if (before != kNone) {
     value.extent = values_[before].extent;
+    value.pinned = device && storage->device() != *device;
     values_[before].kept.reset();
     detach(before);
     if (values_[before].saved > 0) move_saved(before, after);
@@ -208,7 +211,10 @@ void Residency::stop_watching() {
 void Residency::reset(ValueId id, std::vector<StoragePtr>& freed) {
   Value& value = values_[id];
   if (value.account == PlainAccount::kReplaysOnly) release(id, /*for_replays=*/true);
-  if (value.kept) freed.push_back(std::move(value.kept));
+  if (value.kept) {
+    streams.freed(*value.kept);
+    freed.push_back(std::move(value.kept));
+  }
   detach(id);
   const ValueId successor = value.successor;  // saved tensors may still come by
   value = Value();
@@ -316,6 +322,7 @@ void Residency::evict(ValueId id) {
   counts_.evicted_bytes += value.bytes;
   detach(id);
   const memory::FrozenPlain frozen;
+  streams.freed(*value.kept);
   value.kept.reset();
   if (value.saved == 0) {
     if (value.account != PlainAccount::kReplaysOnly) leave_plain(id);
@@ -353,6 +360,7 @@ int64_t Residency::evict_packed(ValueId id) {
 
 void Residency::restore(ValueId id, const StoragePtr& storage) {
   attach(id, storage);
+  streams.made(*storage, /*by_replay=*/true);
   Value& value = values_[id];
   if (value.saved == 0) return;
   // Where it is not in plain's account, it was overwritten since: there its bytes are those of the value after it.
@@ -379,6 +387,7 @@ void Residency::release_kept(Value& value) {
   std::optional<memory::FrozenPlain> frozen;
   if (value.account != PlainAccount::kSame) frozen.emplace();
   if (value.account == PlainAccount::kReplaysOnly) value.account = PlainAccount::kSame;
+  if (value.kept) streams.freed(*value.kept);
   value.kept.reset();
 }
 

@@ -26,6 +26,7 @@
 #include <c10/util/flat_hash_map.h>
 
 #include "record/step_counts.h"
+#include "record/stream_uses.h"
 #include "record/value.h"
 
 namespace remat {
@@ -57,9 +58,11 @@ class Residency {
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
 
-  memory::Ledger* ledger = nullptr;  ///< that counts the device's memory, if any
+  memory::Ledger* ledger = nullptr;   ///< that counts the device's memory, if any
+  std::optional<c10::Device> device;  ///< that it is of: values on others are never evicted
   ResidencyObserver* observer = nullptr;
   bool verify = false;  ///< evicted contents leave a checksum
+  StreamUses streams;
 
   // Reading.
 
@@ -219,7 +222,7 @@ class Residency {
   void attach(ValueId id, const StoragePtr& storage);
   void move_saved(ValueId from, ValueId to);
   /// Lets go of the storage without telling plain's account what it does not have.
-  static void release_kept(Value& value);
+  void release_kept(Value& value);
   void forget_plain(const Value& value) const;
 
   StepCounts& counts_;

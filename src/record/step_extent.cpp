@@ -140,7 +140,7 @@ bool StepExtent::covers_backward(int task) {
 bool StepExtent::covers(const Activity& activity) {
   if (!is_between_calls() && is_forward_going_on(activity)) return true;
   if (backwards_ > 0) return true;
-  if (at::RecordFunction::currentThreadId() != thread_) return false;
+  if (!activity.watched && at::RecordFunction::currentThreadId() != thread_) return false;
   const int task = torch::autograd::get_current_graph_task_id();
   if (task != -1) {
     if (!covers_backward(task)) return false;

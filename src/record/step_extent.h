@@ -49,6 +49,7 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
 
   /// What a thread is doing: see Recorder::activity().
   struct Activity {
+    bool watched = false;  ///< the thread has a recorder
     bool records = false;  ///< the operators of the thread are recorded, and what runs is none of remat's own
     std::vector<std::shared_ptr<const History>> histories;  ///< of the inputs of operators that are running
   };

@@ -31,6 +31,7 @@
 
 namespace remat {
 
+class Recorder;
 class StepExtent;
 class Trace;
 
@@ -75,8 +76,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool pack_values = true;
   bool meta = false;  ///< its values are tensors of the meta device, others are opaque
 
-  std::atomic<bool> closed{false};    ///< nothing more is recorded
-  bool inherited = false;             ///< written by the process that this one was forked from
+  std::atomic<bool> closed{false};         ///< nothing more is recorded
+  std::atomic<Recorder*> writer{nullptr};  ///< of which operators are running that are written down
+  bool inherited = false;                  ///< written by the process that this one was forked from
   std::atomic<int> policy_scopes{0};  ///< open ones that are recorded on it; without a step, recording ends with them
   /// Places from here on belong to operators that are running.
   size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;

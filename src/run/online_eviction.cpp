@@ -191,7 +191,11 @@ bool OnlineEviction::may_outgrow(int64_t request) {
   return lock.owns_lock() && !is_covered(*step, request);
 }
 
-bool OnlineEviction::may_reserve_more(int64_t bytes) { return may_rise() && may_outgrow(bytes); }
+/// A share is one of what plain allocates. Small ones are less than the allocator reserves for a single tensor.
+bool OnlineEviction::may_reserve_more() {
+  const MutexLock lock(mutex_);
+  return share_.percent > 0;
+}
 
 /// Nothing more can be evicted: lets the limit rise so that `missing` bytes fit. False if it may not.
 bool OnlineEviction::give_way(int64_t missing) {
@@ -335,7 +339,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                : "An allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
                                      " at once with everything dropped that can be, " + before + ", ";
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
-  const bool elsewhere = step != nullptr && step->thread != std::this_thread::get_id();
+  const bool elsewhere = step != nullptr && Recorder::current_of(step) == nullptr;
   std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
                         " is out of memory. " + what +
                         (is_device ? "the device's limit, which set_limit() may have lowered, is " : "the budget is ") +

@@ -60,7 +60,7 @@ class OnlineEviction final : public memory::Reclaimer {
 
   bool reclaim(int64_t bytes) override;
   bool reclaim_block(int64_t bytes) override;
-  bool may_reserve_more(int64_t bytes) override;
+  bool may_reserve_more() override;
   bool refuses() override;
   void meets_older(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;

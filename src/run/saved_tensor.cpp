@@ -164,6 +164,7 @@ void SavedTensor::check_data() const {
 
 at::Tensor SavedTensor::call_unpack_hook() {
   const OutsideInferenceMode as_forward;
+  Recorder::join_backward();
   if (tape_->extent != nullptr) tape_->extent->on_unpack();
   check_version();
   const bool wraps = assemble_ || (alias_.defined() && alias_.unsafeGetTensorImpl()->is_python_dispatch());
@@ -212,6 +213,7 @@ at::Tensor SavedTensor::unpack() {
   at::Tensor tensor = view_.over(storage);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
+  tape_->values.streams.used(*storage);
   const uint32_t round = tape_->values[id].round;
   if (unpacked_in_ == round) return tensor;
   unpacked_in_ = round;

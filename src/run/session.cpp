@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <remat/memory.h>
 
@@ -21,11 +22,21 @@
 #include "util/replacement_file.h"
 
 namespace remat {
+namespace {
+
+/// The device as tensors name theirs: the CPU and meta have no index, and a device without one is the current one.
+c10::Device indexed(c10::Device device) {
+  if (device.is_cpu() || device.is_meta()) return c10::Device(device.type());
+  return device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
+}  // namespace
 
 Session::Session(SessionOptions options) {
   if (!options.device.is_cpu() && !options.device.is_cuda() && !options.device.is_meta()) {
     throw Error("[session] device " + options.device.str() + " is not supported; use cpu, cuda or meta");
   }
+  options.device = indexed(options.device);
   if (options.device.is_meta() && options.budget.kind() != Budget::Kind::kDeviceLimit) {
     throw Error("[session] a budget of " + options.budget.to_string() +
                 " cannot be kept on the meta device, which has no memory; plan for it from graph()");
@@ -76,6 +87,7 @@ Step Session::step() {
   static std::atomic<uint64_t> steps = 0;
   step->tape->step = ++steps;
   step->tape->values.ledger = &ledger;
+  step->tape->values.device = impl_->options.device;
   step->tape->values.verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
   step->tape->meta = impl_->options.device.is_meta();

@@ -69,8 +69,8 @@ RankAgreement::OwnStep Step::Impl::tell_ranks(Graph* graph) {
 }
 
 void Step::Impl::stop_recording() {
-  const auto* const recorder = Recorder::current();
-  if (recorder != nullptr && recorder->tape() == tape && recorder->is_idle()) {
+  const auto* const recorder = Recorder::current_of(tape);
+  if (recorder != nullptr && tape->thread == std::this_thread::get_id() && recorder->is_idle()) {
     Recorder::stop();
   } else {  // ended by another thread, or when an operator released a saved tensor
     tape->collect();
