@@ -37,6 +37,8 @@ struct StepReport {
   int64_t end_bytes = 0;            ///< alive when the step ended
   int64_t record_bytes = 0;         ///< memory of remat's own records at their largest, generator states included
   int64_t held_replaced_bytes = 0;  ///< bytes of saved values that those records stand for
+  int64_t reserved_peak_bytes = 0;  ///< the most that the device's caching allocator had taken from it in the step,
+                                    ///< free blocks included; 0 on the CPU
   int64_t resident_peak_bytes = 0;  ///< the process's largest resident set, from the operating system
 
   int64_t operators_recorded = 0;          ///< of the forward pass, and of backward passes that make a graph

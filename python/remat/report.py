@@ -73,6 +73,8 @@ class Report:
         plain_peak_bytes: bytes that the peak would have been with every saved value kept.
         end_bytes: bytes alive when the step ended.
         record_bytes: bytes of remat's own records at their largest.
+        reserved_peak_bytes: the most bytes that the device's caching allocator had taken from it in the step, free blocks
+            included; 0 on the CPU.
         resident_peak_bytes: the largest resident set of the process so far, in bytes, as the system counts it.
         values_saved: values that autograd saved, each counted once.
         values_dropped: times that a saved value was evicted, to be recomputed or packed.
@@ -100,6 +102,7 @@ class Report:
     plain_peak_bytes: int
     end_bytes: int
     record_bytes: int
+    reserved_peak_bytes: int
     resident_peak_bytes: int
     values_saved: int
     values_dropped: int

@@ -41,7 +41,9 @@ class CudaLedger final : public CountedLedger {
  public:
   CudaLedger(caching::CUDAAllocator& allocator, c10::DeviceIndex index)
       : allocator_(allocator), index_(index), total_(static_cast<int64_t>(allocator.getMemoryInfo(index).second)) {
-    add(stats().requested_bytes[kAll].current);
+    const auto now = stats();
+    add(now.requested_bytes[kAll].current);
+    reserved_ = now.reserved_bytes[kAll].current;
     reset_step();
   }
 
@@ -68,11 +70,16 @@ class CudaLedger final : public CountedLedger {
     } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
       tell_freed(device(), data, bytes);
       discharge(bytes);
+    } else if (entry.action_ == TraceEntry::SEGMENT_ALLOC || entry.action_ == TraceEntry::SEGMENT_MAP) {
+      raise_step_reserved(reserved_ += bytes);
+    } else if (entry.action_ == TraceEntry::SEGMENT_FREE || entry.action_ == TraceEntry::SEGMENT_UNMAP) {
+      reserved_ -= bytes;
     }
   }
 
   // Ledger.
 
+  int64_t reserved() const override { return reserved_.load(std::memory_order_relaxed); }
   /// The caching allocator's statistics have counted older tensors.
   int64_t adopt(c10::StorageImpl&) override { return 0; }
   bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
@@ -108,7 +115,6 @@ class CudaLedger final : public CountedLedger {
   };
 
   c10::CachingDeviceAllocator::DeviceStats stats() const { return allocator_.getDeviceStats(index_); }
-  int64_t reserved() const { return stats().reserved_bytes[kAll].current; }
 
   void apply_fraction() { set_fraction(enforced_limit()); }
 
@@ -136,6 +142,7 @@ class CudaLedger final : public CountedLedger {
   caching::CUDAAllocator& allocator_;
   const c10::DeviceIndex index_;
   const int64_t total_;
+  std::atomic<int64_t> reserved_{0};
   Mutex fraction_mutex_;
   int64_t applied_ REMAT_GUARDED_BY(fraction_mutex_) = total_;  ///< the limit that the fraction is of
   double user_fraction_ REMAT_GUARDED_BY(fraction_mutex_) = 1;  ///< that was set before

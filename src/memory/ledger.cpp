@@ -18,9 +18,10 @@ int Ledger::begin_step() {
 void Ledger::restart_step(int step) {
   if (step == 0) return;
   Peaks& peaks = peaks_[step];
-  peaks.alive = peaks.plain = peaks.without_state = 0;
+  peaks.alive = peaks.reserved = peaks.plain = peaks.without_state = 0;
   // What is allocated from here on counts, and so does what is there.
   raise_to(peaks.alive, current());
+  raise_to(peaks.reserved, reserved());
   raise_to(peaks.plain, plain_current_.load());
   raise_to(peaks.without_state, plain_current_ - state_);
 }

@@ -50,8 +50,12 @@ class Ledger {
   /// The user's: nobody else resets it. (On CUDA it is PyTorch's own.)
   virtual int64_t peak() const = 0;
   virtual void reset_peak() = 0;
+  /// What the device's allocator has taken from it; 0 where that is not known.
+  virtual int64_t reserved() const { return 0; }
   /// The largest that `current` has been since begin_step() returned `step`, and so for the others.
   int64_t step_peak(int step = 0) const { return peaks_[step].alive.load(std::memory_order_relaxed); }
+  /// The most that the device's allocator has taken from it since then; 0 where that is not known.
+  int64_t reserved_peak(int step = 0) const { return peaks_[step].reserved.load(std::memory_order_relaxed); }
   int64_t plain_current() const { return plain_current_.load(std::memory_order_relaxed); }
   int64_t plain_peak(int step = 0) const { return peaks_[step].plain.load(std::memory_order_relaxed); }
   /// The largest that plain_current has been without the optimizer's state that updates in backward have made: later
@@ -114,6 +118,9 @@ class Ledger {
   void raise_step_peak(int64_t alive) noexcept {
     for_each_step([alive](Peaks& peaks) { raise_to(peaks.alive, alive); });
   }
+  void raise_step_reserved(int64_t reserved) noexcept {
+    for_each_step([reserved](Peaks& peaks) { raise_to(peaks.reserved, reserved); });
+  }
   /// Plain would have `bytes` more from now on.
   void add_plain(int64_t bytes) noexcept {
     const int64_t plain = plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
@@ -128,6 +135,7 @@ class Ledger {
   /// For reset_step(): all that is alive is plain's.
   void reset_step_to(const std::atomic<int64_t>& current) noexcept {
     reset_to(peaks_[0].alive, current);
+    peaks_[0].reserved = reserved();
     plain_current_.store(current.load());
     reset_to(peaks_[0].plain, plain_current_);
     updating_ = false;
@@ -140,7 +148,7 @@ class Ledger {
 
  private:
   struct Peaks {
-    std::atomic<int64_t> alive{0}, plain{0}, without_state{0};
+    std::atomic<int64_t> alive{0}, reserved{0}, plain{0}, without_state{0};
   };
   static constexpr int kMostSteps = 8;
 
@@ -177,6 +185,7 @@ class MeasuredStep {
   /// Begins anew.
   void restart() { ledger_.restart_step(number_); }
   int64_t peak() const { return ledger_.step_peak(number_); }
+  int64_t reserved_peak() const { return ledger_.reserved_peak(number_); }
   int64_t plain_peak() const { return ledger_.plain_peak(number_); }
   int64_t plain_peak_without_state() const { return ledger_.plain_peak_without_state(number_); }
 

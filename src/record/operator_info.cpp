@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include <ATen/Context.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/flat_hash_map.h>
@@ -106,6 +107,12 @@ constexpr std::array<std::string_view, 9> kRacing = {"aten::index_put",
                                                      "aten::index_copy",
                                                      "aten::index_copy_"};
 
+/// Those that add atomically on CUDA, where the order decides, and not on the CPU. Not tagged either.
+constexpr std::array<std::string_view, 14> kRacingOnCuda = {
+    "aten::index_add",       "aten::index_add_",   "aten::scatter_add",   "aten::scatter_add_", "aten::scatter_reduce",
+    "aten::scatter_reduce_", "aten::index_reduce", "aten::index_reduce_", "aten::cumsum",       "aten::cumsum_",
+    "aten::bincount",        "aten::histc",        "aten::kthvalue",      "aten::median"};
+
 /// Draws of zeros and ones, and what is made of them in masks: their results have two different elements.
 constexpr std::array<std::string_view, 2> kTwoValued = {"aten::bernoulli", "aten::bernoulli_"};
 constexpr std::array<std::string_view, 12> kElementwise = {
@@ -173,6 +180,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   }
   info.random = info.random || info.generator_argument >= 0;
   info.races = contains(kRacing, base);
+  info.races_on_cuda = info.races || contains(kRacingOnCuda, base);
   if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
   if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
   if (base == "aten::_ctc_loss") info.workspace_result = 1;  // behind the lengths of shorter targets
@@ -326,6 +334,7 @@ double elements_of(const at::Tensor& tensor) {
 bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
   if (!repeatable()) return false;
   if (kernels.opaque_on_cuda() && !is_declared_repeatable() && may_be_on_cuda(inputs)) return false;
+  if (races_on_cuda && may_be_on_cuda(inputs)) return at::globalContext().deterministicAlgorithms();
   if (!races || threads == 1) return true;
   // Kernels for fewer elements than the grain run on one thread. Several index tensors are broadcast to one another.
   double elements = 0, indices = 1;

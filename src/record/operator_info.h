@@ -47,6 +47,7 @@ struct OperatorInfo {
   int16_t generator_argument = -1, dtype_argument = -1;
   bool takes_options = false;     ///< type, layout, device of its result, as factories and what is like them do
   bool races = false;             ///< its threads may write to the same element: the order of the writes decides
+  bool races_on_cuda = false;     ///< the same on CUDA, where more kernels add atomically
   int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
   c10::SmallVector<uint16_t, 2> written;

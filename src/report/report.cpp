@@ -52,6 +52,7 @@ void visit_fields(Report& r, Visit&& visit) {
   visit("end_bytes", r.end_bytes);
   visit("record_bytes", r.record_bytes);
   visit("held_replaced_bytes", r.held_replaced_bytes);
+  visit("reserved_peak_bytes", r.reserved_peak_bytes);
   visit("resident_peak_bytes", r.resident_peak_bytes);
   visit("operators_recorded", r.operators_recorded);
   visit("values_saved", r.values_saved);
@@ -134,6 +135,7 @@ std::string to_text(const StepReport& r) {
   row("against plain", against_plain(r));
   row("decided by", decision_text(r));
   row("alive before / after", format_bytes(r.baseline_bytes) + " / " + format_bytes(r.end_bytes));
+  if (r.reserved_peak_bytes > 0) row("reserved of the device", format_bytes(r.reserved_peak_bytes));
   row("process resident peak", format_bytes(r.resident_peak_bytes) +
                                    "  (with code, stacks, libraries' scratch space and memory kept for reuse)");
   row("saved values", std::to_string(r.values_saved) + ", " + format_bytes(r.held_replaced_bytes));
@@ -171,7 +173,10 @@ StepReport report_from_json(std::string_view text) {
   StepReport report;
   try {
     const auto json = nlohmann::json::parse(text);
-    visit_fields(report, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+    visit_fields(report, [&](const char* name, auto& field) {
+      const bool is_new = &field == static_cast<void*>(&report.reserved_peak_bytes) && !json.contains(name);
+      if (!is_new) json.at(name).get_to(field);  // files of earlier versions have none
+    });
     for (const auto& element : json.at("replayed")) {
       visit_replayed(report.replayed.emplace_back(),
                      [&](const char* name, auto& field) { element.at(name).get_to(field); });

@@ -334,10 +334,14 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
               " of their gradients)";
   }
+  const bool is_reserved = ledger_.reserved() > 0 && needed > ledger_.current() + request;
+  const std::string around = is_reserved ? ", what PyTorch's allocator reserves around " +
+                                               format_bytes(ledger_.current()) + " of tensors included"
+                                         : "";
   const std::string what = request == 0
                                ? "It begins with " + format_exact_bytes(needed) + " alive, "
                                : "An allocation of " + format_bytes(request) + " needs " + format_exact_bytes(needed) +
-                                     " at once with everything dropped that can be, " + before + ", ";
+                                     " at once with everything dropped that can be" + around + ", " + before + ", ";
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
   const bool elsewhere = step != nullptr && Recorder::current_of(step) == nullptr;
   std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +

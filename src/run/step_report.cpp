@@ -74,6 +74,7 @@ void Step::Impl::report_measurements() {
   if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
   report.peak_bytes = std::max(measured->peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(measured->plain_peak(), report.baseline_bytes);
+  report.reserved_peak_bytes = measured->reserved_peak();
   plain_peak_without_state = measured->plain_peak_without_state();
   enforcement.reset();  // now a step of another thread may begin to count anew
   measured.reset();
