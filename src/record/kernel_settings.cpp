@@ -1,13 +1,6 @@
 #include "record/kernel_settings.h"
 
-#include <cfenv>
-
-#include <ATen/Parallel.h>
 #include <c10/core/DefaultDtype.h>
-#include <dlfcn.h>
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
 
 namespace remat {
 namespace {
@@ -17,16 +10,6 @@ using at::Float32Op;
 using at::Float32Precision;
 
 constexpr std::array<Float32Op, 3> kProducts = {Float32Op::CONV, Float32Op::RNN, Float32Op::MATMUL};
-
-/// PyTorch has no question for it. Of this thread.
-bool flushes_denormal() {
-#if defined(__SSE__)
-  constexpr unsigned kFlushToZero = 0x8000;
-  return (_mm_getcsr() & kFlushToZero) != 0;
-#else
-  return false;
-#endif
-}
 
 /// What is set for `op` of oneDNN itself: NONE where it takes the precision that is set above it. PyTorch tells only
 /// which precision is in force, so where both are the same, the one above is another for a moment.
@@ -44,50 +27,22 @@ Float32Precision own_precision(Float32Op op) {
   return follows ? Float32Precision::NONE : in_force;
 }
 
-/// Functions of the libraries that PyTorch runs threads with; null where it has others.
-struct ThreadLibraries {
-  void (*set_openmp)(int) = nullptr;
-  void (*set_mkl)(int) = nullptr;
-  void (*run_on_threads)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
-
-  ThreadLibraries() {
-    Dl_info torch;
-    if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &torch) == 0) return;
-    void* const library = dlopen(torch.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (library == nullptr) return;
-    const auto find = [&]<class Function>(Function*& function, const char* name) {
-      function = reinterpret_cast<Function*>(dlsym(library, name));
-    };
-    find(set_openmp, "omp_set_num_threads");
-    find(set_mkl, "MKL_Set_Num_Threads_Local");
-    find(run_on_threads, "GOMP_parallel");
-  }
-};
-
-const ThreadLibraries& thread_libraries() {
-  static const ThreadLibraries libraries;
-  return libraries;
+KernelSettings::Attention attention_of(const at::Context& context) {
+  return {.flash = context.userEnabledFlashSDP(),
+          .memory_efficient = context.userEnabledMemEfficientSDP(),
+          .math = context.userEnabledMathSDP(),
+          .cudnn = context.userEnabledCuDNNSDP()};
 }
 
-/// Of this thread alone: at::set_num_threads() also sets what threads get that begin later.
-void set_threads(int threads) {
-  const ThreadLibraries& libraries = thread_libraries();
-  if (libraries.set_openmp != nullptr) {
-    libraries.set_openmp(threads);
-    if (libraries.set_mkl != nullptr) libraries.set_mkl(threads);
-  }
-  if (at::get_num_threads() != threads) at::set_num_threads(threads);
+void set_attention(const KernelSettings::Attention& attention) {
+  at::Context& context = at::globalContext();
+  context.setSDPUseFlash(attention.flash);
+  context.setSDPUseMemEfficient(attention.memory_efficient);
+  context.setSDPUseMath(attention.math);
+  context.setSDPUseCuDNN(attention.cudnn);
 }
 
-/// Threads of OpenMP's pool take over how their maker rounds and treats denormals when they are made, and keep it. Here
-/// those that a replay will use are made, before it changes that on this thread.
-void make_threads(int threads) {
-  const auto run = thread_libraries().run_on_threads;
-  if (run == nullptr || threads < 2 || at::in_parallel_region()) return;
-  run([](void* /*data*/) {}, nullptr, static_cast<unsigned>(threads), 0);
-}
-
-/// Changes what differs, but for precisions.
+/// Changes what differs, but for precisions and threads.
 void change(const KernelSettings& from, const KernelSettings& to) {
   at::Context& context = at::globalContext();
   const KernelSettings::Switches& before = from.switches;
@@ -105,9 +60,8 @@ void change(const KernelSettings& from, const KernelSettings& to) {
     context.setDeterministicFillUninitializedMemory(after.fill_uninitialized);
   }
   if (from.default_type != to.default_type) c10::set_default_dtype(c10::scalarTypeToTypeMeta(to.default_type));
-  if (from.threads != to.threads) set_threads(to.threads);
-  if (from.flush_denormal != to.flush_denormal) at::Context::setFlushDenormal(to.flush_denormal);
-  if (from.rounding != to.rounding) std::fesetround(to.rounding);
+  if (before.attention != after.attention) set_attention(after.attention);
+  if (from.mode != to.mode) to.mode.set();
 }
 
 }  // namespace
@@ -128,22 +82,23 @@ KernelSettings KernelSettings::current(bool products) {
     }
   }
   now.default_type = c10::typeMetaToScalarType(c10::get_default_dtype());
-  now.threads = at::get_num_threads();
-  now.flush_denormal = flushes_denormal();
-  now.rounding = std::fegetround();
+  now.switches.attention = attention_of(context);
+  now.threads = ThreadCounts::current(products);
+  now.mode = FloatingPointMode::current();
   return now;
 }
 
 KernelSettingsScope::KernelSettingsScope(const KernelSettings& settings, SettingsRead read)
     : before_(KernelSettings::current(read.products)), within_(settings) {
   if (!read.switches) within_.switches = before_.switches;
+  if (!read.attention) within_.switches.attention = before_.switches.attention;
   if (!read.products) within_.switches.precision = before_.switches.precision;
   if (!read.default_type) within_.default_type = before_.default_type;
+  if (!read.products) within_.threads.products = 0;
   within_.autocast = before_.autocast;
   if (before_ == within_) return;
-  if (before_.flush_denormal != within_.flush_denormal || before_.rounding != within_.rounding) {
-    make_threads(within_.threads);
-  }
+  if (before_.threads != within_.threads) threads_.emplace(before_.threads, within_.threads);
+  if (before_.mode != within_.mode) make_threads(within_.threads.kernels);
   change(before_, within_);
   for (size_t i = 0; i < kProducts.size(); ++i) {
     if (within_.switches.precision[i] == before_.switches.precision[i]) continue;
@@ -158,6 +113,7 @@ KernelSettingsScope::KernelSettingsScope(const KernelSettings& settings, Setting
 KernelSettingsScope::~KernelSettingsScope() {
   if (before_ == within_) return;
   change(within_, before_);
+  threads_.reset();
   for (size_t i = 0; i < kProducts.size(); ++i) {
     if (!own_precision_[i]) continue;
     at::globalContext().setFloat32Precision(Float32Backend::MKLDNN, kProducts[i], *own_precision_[i]);

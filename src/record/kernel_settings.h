@@ -10,6 +10,8 @@
 #include <c10/core/ScalarType.h>
 
 #include "record/autocast_state.h"
+#include "record/floating_point_mode.h"
+#include "record/kernel_threads.h"
 
 namespace remat {
 
@@ -17,10 +19,17 @@ namespace remat {
 struct SettingsRead {
   bool switches = true;
   bool products = true;      ///< the precision of products, too
+  bool attention = true;     ///< the kernels of attention that may be chosen
   bool default_type = true;  ///< the type of what factories make, and of quotients of integers
 };
 
 struct KernelSettings {
+  /// Kernels that scaled_dot_product_attention() may choose.
+  struct Attention {
+    bool flash = true, memory_efficient = true, math = true, cudnn = true;
+
+    bool operator==(const Attention&) const = default;
+  };
   /// Of the whole process: other threads see them too.
   struct Switches {
     bool mkldnn = true, mkldnn_deterministic = false, nnpack = true, fp16_reduction = false;
@@ -28,6 +37,7 @@ struct KernelSettings {
     /// oneDNN's for convolutions, recurrent layers and products; read only where `products` is asked for. It may be
     /// that of a setting above it (torch.backends.mkldnn.fp32_precision, torch.backends.fp32_precision).
     std::array<at::Float32Precision, 3> precision = {};
+    Attention attention;  ///< of operators that are not PyTorch's: PyTorch's own calls of its kernels are recorded
 
     bool operator==(const Switches&) const = default;
   };
@@ -35,9 +45,8 @@ struct KernelSettings {
   c10::ScalarType default_type = c10::ScalarType::Float;
 
   // Of one thread.
-  int threads = 0;  ///< that kernels may use
-  bool flush_denormal = false;
-  int rounding = 0;        ///< of floating-point results, as fegetround() says
+  ThreadCounts threads;
+  FloatingPointMode mode;
   AutocastState autocast;  ///< of operators that are not PyTorch's; an AutocastScope puts it in force
 
   bool operator==(const KernelSettings&) const = default;
@@ -58,6 +67,7 @@ class KernelSettingsScope {
 
  private:
   KernelSettings before_, within_;
+  std::optional<ThreadCountsScope> threads_;
   std::array<std::optional<at::Float32Precision>, 3> own_precision_;  ///< before, of those that were changed
 };
 

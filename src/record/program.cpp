@@ -36,7 +36,11 @@ uint32_t Program::add_generator(GeneratorRecord record) {
 
 uint32_t Program::add_settings(const OperatorInfo& info) {
   KernelSettings now = KernelSettings::current(info.products);
-  if (!info.products) now.switches.precision = settings_.back().switches.precision;
+  if (!info.products) {
+    now.switches.precision = settings_.back().switches.precision;
+    now.threads.products = settings_.back().threads.products;
+  }
+  if (!info.foreign) now.switches.attention = settings_.back().switches.attention;
   if (info.foreign) now.autocast = AutocastState::current();
   if (settings_.back() != now) settings_.push_back(now);
   return static_cast<uint32_t>(settings_.size() - 1);
@@ -46,6 +50,7 @@ bool Program::reads_changed_switches(const Operation& operation) const {
   if (!operation.info->switches) return false;
   KernelSettings::Switches now = settings(operation).switches;
   if (!operation.info->products) now.precision = first_settings().switches.precision;
+  if (!operation.info->foreign) now.attention = first_settings().switches.attention;
   return now != first_settings().switches;
 }
 

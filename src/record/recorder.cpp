@@ -274,7 +274,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.operation.first_argument = static_cast<uint32_t>(pending.before.arguments);
   pending.operation.grad_mode = c10::GradMode::is_enabled();
   pending.operation.settings = tape.program.add_settings(info);
-  const int threads = tape.program.settings(pending.operation).threads;
+  const int threads = tape.program.settings(pending.operation).threads.kernels;
   pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
   // Other threads would see what a replay sets.
   if (several_threads_run_operators() && tape.program.reads_changed_switches(pending.operation)) {

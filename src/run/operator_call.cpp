@@ -113,8 +113,10 @@ void OperatorCall::run() {
   const AutocastScope autocast(settings_.autocast);
   const c10::impl::ExcludeDispatchKeyGuard no_modes(settings_.autocast.any() ? kModeKeys - kAutocastKeys : kModeKeys);
   const OperatorInfo& info = *operation_.info;
-  const KernelSettingsScope settings_of_then(
-      settings_, {.switches = info.switches, .products = info.products, .default_type = operation_.reads_default_type});
+  const KernelSettingsScope settings_of_then(settings_, {.switches = info.switches,
+                                                         .products = info.products,
+                                                         .attention = info.foreign,
+                                                         .default_type = operation_.reads_default_type});
   const c10::AutoGradMode grad_mode(operation_.grad_mode);
   const SilentWarnings silent;  // forward has warned
   std::optional<GeneratorRestorer> restorer;

@@ -84,10 +84,10 @@ void check_opaque(const at::Tensor& tensor, const TensorArgument& argument, cons
 }
 
 void check_threads(const Tape& tape, const Operation& operation, const KernelSettings& settings) {
-  const int threads = KernelSettings::current(/*products=*/false).threads;
-  if (!tape.inherited || settings.threads <= threads) return;
+  const int threads = ThreadCounts::current(/*products=*/false).kernels;
+  if (!tape.inherited || settings.threads.kernels <= threads) return;
   raise(Error("[replay] " + operation.info->name + " cannot be repeated: it ran on " +
-              std::to_string(settings.threads) +
+              std::to_string(settings.threads.kernels) +
               " threads in the process that this one was forked from, and there may be " + std::to_string(threads) +
               " here; call backward before the fork, or run the forward pass on as few threads"));
 }
