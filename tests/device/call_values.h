@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,8 @@ class Replacements {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 
-/// A value with each defined tensor in it replaced by what `replace` returns. Undefined ones stay.
+/// A value with each defined tensor in it replaced by what `replace` returns. Undefined ones stay; lists of numbers and
+/// strings are copied, so that the result shares nothing and another thread can have it.
 template <class Replace>
 c10::IValue with_tensors(const c10::IValue& value, Replace replace) {
   if (value.isTensor()) {
@@ -60,7 +62,8 @@ c10::IValue with_tensors(const c10::IValue& value, Replace replace) {
     }
     return list;
   }
-  return value;
+  if (value.isString()) return std::string(value.toStringView());
+  return value.isList() ? value.deepcopy() : value;
 }
 
 /// The arguments for the CPU's kernel: tensors are replaced by replace(tensor, whether the operator says it writes to

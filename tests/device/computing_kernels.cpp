@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -42,7 +43,7 @@ struct Call {
   c10::ArrayRef<c10::IValue> arguments;
   c10::Device device;
   WorkQueue& queue;
-  c10::IValue generator = {};  // for the kernel, of the CPU; none: the CPU's default one, or no argument at all
+  std::optional<uint64_t> seed = {};  // of the kernel's random numbers; none: the CPU's default generator, if any
   bool draws_on_cpu = false;
 };
 
@@ -58,8 +59,12 @@ void draw(Call& call) {
         call.arguments[i].isNone() ? default_generator(call.device.index()) : call.arguments[i].toGenerator();
     auto* ours = at::check_generator<Generator>(generator);
     const std::lock_guard lock(generator.mutex());
-    call.generator = ours->next_kernel();
+    call.seed = ours->seed_of_next_kernel();
   }
+}
+
+c10::IValue generator_of(const Call& call) {
+  return call.seed ? c10::IValue(at::make_generator<at::CPUGeneratorImpl>(*call.seed)) : c10::IValue();
 }
 
 bool foretellable(const Call& call) {
@@ -92,9 +97,7 @@ at::Tensor empty_on_device(const at::Tensor& like, c10::Device device) {
 /// The results on zeros, and the zeros; false where the kernel refuses them.
 bool try_on_zeros(const Call& call, Replacements& zeros, Stack& results) {
   const InsideKernel inside;
-  const c10::IValue generator =
-      call.generator.isNone() ? c10::IValue() : c10::IValue(at::make_generator<at::CPUGeneratorImpl>());
-  results = for_cpu(call.op, call.arguments, generator, [&](const at::Tensor& tensor, bool /*written*/) {
+  results = for_cpu(call.op, call.arguments, generator_of(call), [&](const at::Tensor& tensor, bool /*written*/) {
     return zeros.replace(tensor, [](const at::Tensor& original) {
       return original.is_cpu() ? copy_now(original) : zeros_in_shape_of(original);
     });
@@ -125,6 +128,16 @@ void write_results(const Stack& results, const Targets& targets) {
   }
 }
 
+/// The arguments as the stream will see them, which nobody else refers to.
+Stack on_addresses(const Call& call) {
+  Replacements views;
+  return for_cpu(call.op, call.arguments, generator_of(call), [&](const at::Tensor& tensor, bool /*written*/) {
+    return views.replace(tensor, [](const at::Tensor& original) {
+      return original.is_cpu() ? copy_now(original) : kernel_view(original);
+    });
+  });
+}
+
 bool queue(const Call& call, Stack& results) {
   Replacements zeros;
   if (!try_on_zeros(call, zeros, results)) return false;
@@ -132,12 +145,7 @@ bool queue(const Call& call, Stack& results) {
     if (!tensor.is_cpu() && tensor.sizes() != zero.sizes()) tensor.resize_(zero.sizes());
   }
   const InsideKernel inside;
-  Replacements views;
-  Stack arguments = for_cpu(call.op, call.arguments, call.generator, [&](const at::Tensor& tensor, bool /*written*/) {
-    return views.replace(tensor, [](const at::Tensor& original) {
-      return original.is_cpu() ? copy_now(original) : kernel_view(original);
-    });
-  });
+  Stack arguments = on_addresses(call);
   Targets targets;
   for (c10::IValue& value : results) {
     value = with_tensors(value, [&](const at::Tensor& result) {
@@ -167,7 +175,7 @@ Stack wait_and_compute(const Call& call) {
   const InsideKernel inside;
   Replacements images;
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
-  Stack results = for_cpu(call.op, call.arguments, call.generator, [&](const at::Tensor& tensor, bool writes) {
+  Stack results = for_cpu(call.op, call.arguments, generator_of(call), [&](const at::Tensor& tensor, bool writes) {
     return images.replace(tensor, [&](const at::Tensor& original) {
       at::Tensor image = original.is_cpu() ? copy_now(original) : kernel_view(original);
       if (!writes) return image;
@@ -176,22 +184,20 @@ Stack wait_and_compute(const Call& call) {
     });
   });
   call_cpu(call.op, results);
-  const auto write = [&](const at::Tensor& target, const at::Tensor& result) {
-    call.queue.submit([to = kernel_view(target), result] { to.copy_(result); });
-  };
-  for (const auto& [target, image] : written) {
-    if (target.sizes() != image.sizes()) target.resize_(image.sizes());
-    write(target, image);
-  }
+  std::vector<std::pair<at::Tensor, at::Tensor>> computed = written;
   for (c10::IValue& value : results) {
     value = with_tensors(value, [&](const at::Tensor& result) {
       at::Tensor original = images.original_of(result);
       if (original.defined()) return original;
-      at::Tensor made = empty_on_device(result, call.device);
-      write(made, result);
-      return made;
+      computed.emplace_back(empty_on_device(result, call.device), result);
+      return computed.back().first;
     });
   }
+  for (const auto& [target, image] : written) {
+    if (target.sizes() != image.sizes()) target.resize_(image.sizes());
+  }
+  call.queue.synchronize();  // memory that was given out is filled by the stream first
+  for (const auto& [target, result] : computed) kernel_view(target).copy_(result);
   ++waited_calls;
   return results;
 }

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstring>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Utils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -64,10 +63,10 @@ Generator* Generator::clone_impl() const {
   return clone;
 }
 
-at::Generator Generator::next_kernel() {
+uint64_t Generator::seed_of_next_kernel() {
   const uint64_t seed = mixed(mixed(seed_) ^ offset_);
   offset_ += 4;
-  return at::make_generator<at::CPUGeneratorImpl>(seed);
+  return seed;
 }
 
 const at::Generator& default_generator(c10::DeviceIndex device) {

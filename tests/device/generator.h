@@ -22,8 +22,8 @@ class Generator final : public c10::GeneratorImpl {
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
 
-  /// A generator of the CPU for the kernel that comes next. The mutex is held.
-  at::Generator next_kernel();
+  /// The seed of a generator of the CPU for the kernel that comes next. The mutex is held.
+  uint64_t seed_of_next_kernel();
 
  private:
   Generator* clone_impl() const override;
