@@ -143,7 +143,7 @@ TEST_F(DeviceAllocation, IsAskedOfTheAllocatorInFront) {
   EXPECT_EQ(front.recorded, 1);
 }
 
-TEST_F(DeviceAllocation, CopiesOfBlocksAreMadeByTheDefaultStream) {
+TEST_F(DeviceAllocation, BlocksAreCopied) {
   const auto tensor = torch::ones({4}, device());
   const c10::DataPtr copy = caching_allocator().clone(tensor.data_ptr(), 16);
   EXPECT_EQ(static_cast<const float*>(DeviceMemory::for_kernels(copy.get()))[3], 1.0F);

@@ -3,7 +3,10 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 
+#include <chrono>
 #include <future>
+#include <memory>
+#include <thread>
 
 #include "device/computing_kernels.h"
 #include "device/device_fixture.h"
@@ -79,6 +82,8 @@ TEST_F(DeviceStream, EventsOrderStreams) {
     written.block(side);
     const c10::StreamGuard guard(side);
     read = values.mul(2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // as long as the kernel would take
+    EXPECT_FALSE(side.query());
   }
   side.synchronize();
   EXPECT_TRUE(torch::equal(read.cpu(), torch::full({8}, 2.0F)));
@@ -145,17 +150,17 @@ TEST_F(DeviceStream, MemoryOfARecordedStreamIsNotReusedTooEarly) {
 }
 
 TEST_F(DeviceStream, BlocksServeTheirOwnStream) {
-  void* address = nullptr;
-  {
-    const auto freed = torch::empty({64}, device());
-    address = freed.data_ptr();
-  }
+  constexpr int64_t kFloats = 1 << 20;  // 4 MiB, one block of a segment
   const c10::Stream side = pool_stream(0);
-  {
-    const c10::StreamGuard guard(side);
-    EXPECT_NE(torch::empty({64}, device()).data_ptr(), address);
-  }
-  EXPECT_EQ(torch::empty({64}, device()).data_ptr(), address);
+  const auto address_on = [](const c10::Stream& stream) {
+    const c10::StreamGuard guard(stream);
+    return torch::empty({kFloats}, device()).data_ptr();
+  };
+  void* of_side = address_on(side);
+  void* of_default = address_on(default_stream(0));
+  EXPECT_NE(of_side, of_default);
+  EXPECT_EQ(address_on(side), of_side);
+  EXPECT_EQ(address_on(default_stream(0)), of_default);
 }
 
 TEST_F(DeviceStream, CopiesBetweenDevicesWaitForBothStreams) {

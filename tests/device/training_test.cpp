@@ -31,13 +31,13 @@ struct Model {
   bool adam = false;
 };
 
-Model mlp() {
+Model mlp(double dropout = 0) {
   return {"mlp",
           {{32, 16}, {32}, {32, 32}, {32}, {4, 32}, {4}},
           {},
-          [](const Values& p, const Values& /*buffers*/, c10::Device on, int step) {
+          [dropout](const Values& p, const Values& /*buffers*/, c10::Device on, int step) {
             auto x = torch::gelu(torch::linear(numbers({8, 16}, step).to(on), p[0], p[1]));
-            x = torch::dropout(x, 0.0, true);
+            x = torch::dropout(x, dropout, true);
             x = torch::linear(torch::tanh(torch::linear(x, p[2], p[3])), p[4], p[5]);
             return torch::mse_loss(x, numbers({8, 4}, step + 1).to(on));
           },
@@ -148,6 +148,18 @@ TEST_P(DeviceTraining, HasTheBitsOfTheCpu) {
     SCOPED_TRACE(model.name);
     expect_same(train(model, device(1)), train(model, torch::kCPU));
   }
+}
+
+TEST_P(DeviceTraining, WithDropoutDependsOnTheSeedAlone) {
+  const auto train_from = [](uint64_t seed) {
+    torch::manual_seed(seed);
+    return train(mlp(0.4), device());
+  };
+  const Values values = train_from(3);
+  expect_same(train_from(3), values);
+  EXPECT_FALSE(torch::equal(train_from(4)[0], values[0]));
+  set_synchronous(!GetParam());
+  expect_same(train_from(3), values);
 }
 
 TEST_P(DeviceTraining, RecurrentLayersRepeatAndAreCloseToTheCpus) {
