@@ -7,6 +7,7 @@
 namespace remat::simulated {
 
 void register_autocast() {
+  at::autocast::set_autocast_dtype(c10::kPrivateUse1, at::kBFloat16);
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
   torch::Library& m = *library;  // the name that PyTorch's macro takes for granted
