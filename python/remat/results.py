@@ -18,6 +18,11 @@ Place = tuple[int, int]
 """Of a result in what the model returns: how many results there are, and which of them it is."""
 
 
+unseen_by_torch_functions = torch._C.DisableTorchFunction
+"""While it is entered, what remat asks tensors is seen by no ``__torch_function__`` of theirs, and no mode of a user's,
+which might take it for the model's."""
+
+
 def _attributes_of(part: Any) -> list[Any]:
     """What is stored in an object: dataclasses, caches, records with slots. Nothing of its own is asked for that, such as
     __getattr__(), which may raise anything."""
@@ -80,7 +85,7 @@ _register_hook = torch.Tensor.register_hook
 def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
     """Of which nothing is said where the tensor is written to a file. It is no call of a method that a subclass of
     tensors, or whoever has replaced the one of `torch.Tensor`, takes for the user's."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with unseen_by_torch_functions():
         _register_hook(tensor, unserializable_hook(hook))
 
 
@@ -117,7 +122,9 @@ class Result:
         """At the end of a backward: whether it has been through a part of this result's graph, which no other backward
         can come by then."""
         tensor = self._tensor()
-        pending = [] if tensor is None or tensor.grad_fn is None else [tensor.grad_fn]
+        with unseen_by_torch_functions():
+            node = None if tensor is None else tensor.grad_fn
+        pending = [] if node is None else [node]
         seen = set()
         while pending:
             node = pending.pop()

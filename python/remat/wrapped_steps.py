@@ -19,7 +19,7 @@ from remat.hooks import calls_around, is_in_call, never_compiled, remove_hooks
 from remat.lessons import Lessons
 from remat.model_session import ModelSession
 from remat.progress import end_interrupted, note_wrapped, step_in_progress, wrapped_in_progress
-from remat.results import Call, Place, Result, add_hook, tensors_in
+from remat.results import Call, Place, Result, add_hook, tensors_in, unseen_by_torch_functions
 from remat.session import Step
 from remat.wrap_warnings import (
     warn_of_backward,
@@ -108,6 +108,10 @@ class WrappedSteps:
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
+        with unseen_by_torch_functions():
+            self._before_any(module)
+
+    def _before_any(self, module: nn.Module) -> None:
         if _in_backward():
             if torch.is_grad_enabled() and self.step is None and not (_C.is_recording() or step_in_progress()):
                 self._warn_once(warn_of_backward, module)
@@ -177,7 +181,7 @@ class WrappedSteps:
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
         if _in_backward() or not torch.is_grad_enabled():
             return
-        with self.lock:
+        with self.lock, unseen_by_torch_functions():
             if self.guest_of is not None and calls_around(module) == 0:
                 self.guest_of.leave_forward()
                 for tensor in tensors_in(result):

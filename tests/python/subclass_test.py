@@ -8,6 +8,8 @@ from scopes import assert_exact_when_dropped, loss_of
 from torch import nn
 from torch.utils._pytree import tree_map
 
+import remat
+
 
 class Named(torch.Tensor):
     """Overrides functions: its data are in itself."""
@@ -247,3 +249,43 @@ def test_nested_tensors_of_several_lengths():
         return loss.detach()
 
     assert_exact_when_dropped(blocks(3), program, drops=False)  # they are kept whole
+
+
+class Handled(torch.Tensor):
+    """As PyTorch's page "Extending torch" has it: functions that are not in a table are refused."""
+
+    functions = (torch.nn.functional.linear, torch.nn.functional.gelu, torch.sum)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function not in cls.functions:
+            return NotImplemented
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_wrap_asks_subclasses_nothing_that_the_model_does_not():
+    model = remat.wrap(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)), budget="1GiB")
+    loss = torch.sum(model(torch.randn(4, 8).as_subclass(Handled)))
+    with torch._C.DisableTorchFunctionSubclass():
+        loss.backward()
+    assert remat.session_of(model).report().completed
+
+
+def test_wrap_is_not_seen_by_function_modes():
+    """One that draws would leave another generator state."""
+    from torch.overrides import TorchFunctionMode
+
+    class Draws(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            torch.rand(())
+            return function(*args, **(kwargs or {}))
+
+    def next_draw(wrap):
+        torch.manual_seed(0)
+        model = wrap(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)))
+        with Draws():
+            for _ in range(2):
+                model(torch.ones(4, 8)).sum().backward()
+        return torch.rand(1)
+
+    assert torch.equal(next_draw(lambda model: model), next_draw(lambda model: remat.wrap(model, budget="1GiB")))

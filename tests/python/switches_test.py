@@ -9,6 +9,8 @@ import pytest
 import torch
 from scopes import Dropping
 
+import remat
+
 
 def dropping(step):
     """What `step()` returns with everything dropped."""
@@ -88,6 +90,49 @@ def test_threads_that_a_replay_would_make_flush_no_denormals_afterwards(elsewher
 
     plain, ours = step(), dropping(step)
     assert torch.equal(plain, ours) and (plain != 0).all()
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_threads_that_a_replay_with_fewer_ends_are_there_again_with_their_modes():
+    """In plain the pool's threads, made before the mode was changed on this one, live on."""
+    w, g = torch.nn.Parameter(torch.rand(400, 400)), torch.ones(400, 400)
+
+    def step():
+        torch.set_num_threads(2)
+        w.grad = None
+        y = (w * g).sigmoid().sin()
+        torch.set_num_threads(5)
+        z = (y * 1.5).sin()
+        torch.set_flush_denormal(True)
+        z.backward(g)
+        torch.set_flush_denormal(False)
+        return (g * 1e-39).mul(1.0)
+
+    plain, ours = step(), dropping(step)
+    assert torch.equal(plain, ours) and (plain != 0).all()
+
+
+def test_attention_of_operators_of_ones_own_chooses_the_kernel_of_forward():
+    @torch.library.custom_op("switches::attention", mutates_args=())
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    @attention.register_kernel("cpu")
+    def _(x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    remat.repeatable(attention)
+    x = torch.randn(2, 4, 64, 32)
+    w = torch.randn(32, requires_grad=True)
+
+    def step():
+        w.grad = None
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            y = (attention(x).sin() * w).sin()
+        y.sum().backward()
+        return w.grad.clone()
+
+    assert torch.equal(step(), dropping(step))
 
 
 def test_what_forward_warned_of_is_not_warned_of_again():

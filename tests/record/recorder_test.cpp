@@ -146,8 +146,8 @@ TEST(Recorder, NotesSettingsWhenTheyChange) {
   const Tape& tape = recording.tape();
   EXPECT_EQ(tape.program[1].settings, 0U);
   EXPECT_EQ(tape.program[2].settings, 1U);
-  EXPECT_EQ(tape.program.settings(tape.program[1]).threads, before);
-  EXPECT_EQ(tape.program.settings(tape.program[2]).threads, before + 1);
+  EXPECT_EQ(tape.program.settings(tape.program[1]).threads.kernels, before);
+  EXPECT_EQ(tape.program.settings(tape.program[2]).threads.kernels, before + 1);
 }
 
 TEST(Recorder, ResultsOfOperatorsThatThrowLeaveNoTrace) {

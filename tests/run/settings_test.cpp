@@ -3,6 +3,10 @@
 #include <cfenv>
 
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
 
 #include "support/compare.h"
 
@@ -57,6 +61,53 @@ TEST(Settings, Rounding) {
                  [] { std::fesetround(FE_TONEAREST); });
   });
   EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+}
+
+#if defined(__SSE__)
+/// As C code does it by _MM_SET_ROUNDING_MODE and its like: one bit, and in the unit for vectors alone.
+TEST(Settings, ModesOfTheVectorUnit) {
+  constexpr unsigned kUsual = 0x1f80;
+  for (const unsigned mode : {0x8000U, 0x0040U, 0x4000U}) {  // flush to zero, denormals are zero, upwards
+    for (const bool in_forward : {true, false}) {
+      expect_exact([&] {
+        auto outcome = train([](const at::Tensor& x) { return ((x.sin() * 1e-39).mul(0.7) * 1e38).div(3).sin().exp(); },
+                             [&] { _mm_setcsr(in_forward ? kUsual | mode : kUsual); },
+                             [&] { _mm_setcsr(in_forward ? kUsual : kUsual | mode); });
+        const auto after = static_cast<int64_t>(_mm_getcsr() & 0xffc0);
+        _mm_setcsr(kUsual);
+        outcome.add("mode after backward", torch::tensor(after));
+        return outcome;
+      });
+    }
+  }
+}
+#endif
+
+/// MKL has a number of threads of its own, which other libraries change without PyTorch's, or the other way round.
+TEST(Settings, ThreadsOfOpenMpAlone) {
+  Dl_info torch_library;
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&at::get_num_threads), &torch_library), 0);
+  void* const library = dlopen(torch_library.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  const auto set_openmp = reinterpret_cast<void (*)(int)>(dlsym(library, "omp_set_num_threads"));
+  const auto mkl_threads = reinterpret_cast<int (*)()>(dlsym(library, "MKL_Get_Max_Threads"));
+  if (set_openmp == nullptr || mkl_threads == nullptr) GTEST_SKIP() << "this LibTorch has no OpenMP or no MKL";
+  const int before = at::get_num_threads();
+  const auto a = torch::randn({3, 4096}), b = torch::randn({4096, 130});
+  for (const auto& [forward, backward] : {std::pair{5, 2}, {2, 5}}) {
+    expect_exact([&, forward = forward, backward = backward] {
+      at::set_num_threads(2);
+      Outcome outcome;
+      const auto x = a.clone().requires_grad_(), y = b.clone().requires_grad_();
+      set_openmp(forward);
+      auto loss = (x.sigmoid().mm(y.sin()).sin() * 1.5).sum();
+      set_openmp(backward);
+      loss.backward();
+      outcome.add("gradients", torch::cat({x.grad().flatten(), y.grad().flatten()}));
+      outcome.add("threads", torch::tensor(mkl_threads()));
+      return outcome;
+    });
+  }
+  at::set_num_threads(before);
 }
 
 TEST(Settings, ProductPrecision) {
