@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Mapping
-from types import MemberDescriptorType, ModuleType
+from types import MemberDescriptorType, MethodDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -40,10 +40,12 @@ def _attributes_of(part: Any) -> list[Any]:
 
 def _inside(part: Any) -> list[Any]:
     with contextlib.suppress(Exception):  # of a collection that fails to say what is in it
-        if isinstance(part, Mapping):
-            return [child for child in part.values()]  # not list(), which asks for its length
-        if isinstance(part, (list, tuple, set, frozenset)):
-            return [child for child in part]
+        for kind in (dict, list, tuple, set, frozenset):  # whose own methods are called, not those of a subclass
+            if issubclass(type(part), kind):
+                children = dict.values(part) if kind is dict else kind.__iter__(part)
+                return [child for child in children] + _attributes_of(part)  # not list(), which asks for its length
+        if issubclass(type(part), Mapping) and isinstance(getattr(type(part), "values", None), MethodDescriptorType):
+            return [child for child in part.values()]  # a class in C, of which nothing else can be asked
         if isinstance(part, (type, nn.Module, ModuleType)):
             return []
     return _attributes_of(part)

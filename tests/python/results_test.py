@@ -185,6 +185,32 @@ def test_nothing_of_an_object_is_asked():
     assert tensors_in([part]) == [part.x] and not asked
 
 
+def test_no_method_of_a_collection_is_called():
+    """It may draw random numbers."""
+
+    class Values(dict):
+        def values(self):
+            raise AssertionError("called")
+
+    class Iterates(list):
+        def __iter__(self):
+            raise AssertionError("called")
+
+    class Table(collections.UserDict):
+        def values(self):
+            raise AssertionError("called")
+
+        def __iter__(self):
+            raise AssertionError("called")
+
+    logits = torch.ones(1, requires_grad=True)
+    for part in (Values(a=logits), Iterates([logits]), Table()):
+        if isinstance(part, Table):
+            part["a"] = logits
+        assert tensors_in(part) == [logits]
+    assert tensors_in(types.MappingProxyType({"a": logits})) == [logits]
+
+
 class Hookless(torch.Tensor):
     def register_hook(self, hook):
         raise RuntimeError("no hooks here")
