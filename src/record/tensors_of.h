@@ -8,17 +8,29 @@
 
 namespace remat {
 
-/// Calls `visit` for the tensor that `value` is, or for every tensor in the list (of lists) that it is.
+/// Calls `visit` for the tensor that `value` is, or for every tensor in the collection (of collections) that it is, or
+/// in the attributes of TorchScript's object. Objects of C++ classes are not looked into. Objects may hold themselves:
+/// what is deeper than `levels` is left out.
 template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+void for_each_tensor(const c10::IValue& value, Visit&& visit, int levels = 8) {
   if (value.isTensor()) {
     visit(value.toTensor());
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isNone()) continue;
-      if (!element.isTensor() && !element.isList()) return;  // of numbers
-      for_each_tensor(element, visit);
+    return;
+  }
+  if (!value.isPtrType() || levels == 0) return;
+  const auto enter = [&](const c10::IValue& part) { for_each_tensor(part, visit, levels - 1); };
+  if (value.isIntList() || value.isDoubleList() || value.isBoolList()) return;
+  if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) enter(element);
+  } else if (value.isTuple()) {
+    for (const c10::IValue& element : value.toTupleRef().elements()) enter(element);
+  } else if (value.isGenericDict()) {
+    for (const auto& entry : value.toGenericDict()) {
+      enter(entry.key());
+      enter(entry.value());
     }
+  } else if (value.isObject()) {
+    for (const c10::IValue& attribute : value.toObjectRef().slots()) enter(attribute);
   }
 }
 
