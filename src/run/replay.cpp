@@ -186,7 +186,8 @@ class Replay {
                                     "through a pointer"));
       }
       raise(Error(found + "its result was written to through a pointer (such as .numpy() gives) or .data after the "
-                          "forward pass made it; modify it after backward, or mark it with keep()"));
+                          "forward pass made it, or it does not repeat; modify it after backward, mark it with keep(), "
+                          "or say so of the operator: declare_not_repeatable(), remat.not_repeatable()"));
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();
