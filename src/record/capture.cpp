@@ -240,6 +240,14 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
   }
 }
 
+at::Generator Recorder::second_generator(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  if (!info.foreign || info.generator_argument < 0) return {};
+  const c10::IValue& given = inputs[static_cast<size_t>(info.generator_argument)];
+  if (!given.isGenerator()) return {};
+  at::Generator generator = default_generator(device_of(inputs));
+  return generator == given.toGenerator() ? at::Generator() : generator;
+}
+
 void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   pending.suspect_random = !pending.info->random;
   pending.generator = generator.generator;

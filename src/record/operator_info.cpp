@@ -176,7 +176,9 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
     const bool generator =
         type->kind() == c10::TypeKind::GeneratorType ||
         (type->kind() == c10::TypeKind::OptionalType && type->containedType(0)->kind() == c10::TypeKind::GeneratorType);
-    if (generator) info.generator_argument = static_cast<int16_t>(i);
+    if (!generator) continue;
+    info.several_generators = info.generator_argument >= 0;
+    info.generator_argument = static_cast<int16_t>(i);
   }
   info.random = info.random || info.generator_argument >= 0;
   info.races = contains(kRacing, base);

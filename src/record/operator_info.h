@@ -45,10 +45,11 @@ struct OperatorInfo {
   bool switches = false;         ///< may read PyTorch's switches for the whole process, see KernelSettings
   uint32_t argument_count = 0, result_count = 0;
   int16_t generator_argument = -1, dtype_argument = -1;
-  bool takes_options = false;     ///< type, layout, device of its result, as factories and what is like them do
-  bool races = false;             ///< its threads may write to the same element: the order of the writes decides
-  bool races_on_cuda = false;     ///< the same on CUDA, where more kernels add atomically
-  int16_t workspace_result = -1;  ///< scratch for backward with padding that nobody reads: its bits may differ
+  bool several_generators = false;  ///< among its arguments, of which one's state is kept
+  bool takes_options = false;       ///< type, layout, device of its result, as factories and what is like them do
+  bool races = false;               ///< its threads may write to the same element: the order of the writes decides
+  bool races_on_cuda = false;       ///< the same on CUDA, where more kernels add atomically
+  int16_t workspace_result = -1;    ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
   c10::SmallVector<uint16_t, 2> written;
   /// Running statistics that the operator updates in training without reading them (batch normalization). A replay
@@ -77,7 +78,7 @@ struct OperatorInfo {
   /// May replays run it?
   bool repeatable() const {
     const Declared said = declared.load(std::memory_order_relaxed);
-    if (collective || contradicted.load(std::memory_order_relaxed)) return false;
+    if (collective || several_generators || contradicted.load(std::memory_order_relaxed)) return false;
     if (meets_threads.load(std::memory_order_relaxed)) return false;
     return said == Declared::kNothing ? deterministic : said == Declared::kRepeatable;
   }

@@ -239,6 +239,9 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   }
   bool no_room = false;
   auto generator = generator_before(info, inputs, no_room);
+  at::Generator second = second_generator(info, inputs);
+  if (second.defined() && !is_free(second)) generator.reset();
+  const uint64_t second_state = generator && second.defined() ? state_checksum(second) : 0;
   const std::lock_guard lock(tape.mutex);
   if (no_room) tape.note_forgotten();
   tape.drop_idle();
@@ -262,6 +265,8 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.info = &info;
   pending.updates_statistics = info.updates_statistics(inputs);
   pending.draws = std::move(draws);
+  if (second_state != 0) pending.default_generator = std::move(second);
+  pending.default_drawn = second_state;
   pending.inside_wrapper = below_autograd() && compiled_ == 0;
   pending.exceptions = std::uncaught_exceptions();
   pending.before = tape.program.mark();

@@ -148,7 +148,9 @@ class Recorder {
     bool updates_statistics = false;
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
-    at::Generator generator;  // that it may draw from, if its state was captured
+    at::Generator generator;          // that it may draw from, if its state was captured
+    at::Generator default_generator;  // beside the one that a user's operator was given
+    uint64_t default_drawn = 0;       // its state before the operator ran
     std::unique_ptr<DrawSection> draws;
     bool reads = false;                   // has an input with contents
     bool scalar_of_default_type = false;  // has a floating-point number, and no floating-point tensor
@@ -208,6 +210,8 @@ class Recorder {
   static std::optional<GeneratorRecord> generator_before(const OperatorInfo& info,
                                                          c10::ArrayRef<const c10::IValue> inputs, bool& no_room);
   void keep_generator(Pending& pending, GeneratorRecord generator);
+  /// The default generator, beside which a user's operator with `inputs` is given another: it may draw from both.
+  static at::Generator second_generator(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   ValueId read(const at::Tensor& tensor, bool overwritten);
   ValueId read_new(const at::Tensor& tensor, const StoragePtr& storage);
   void note_leaf_read(c10::StorageImpl& storage);

@@ -21,8 +21,10 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   Tape& tape = *tape_;
   // As in begin(): before the tape is locked.
   const uint64_t drawn = pending.generator.defined() ? state_checksum(pending.generator) : 0;
-  const bool alone =
-      (pending.draws == nullptr || pending.draws->is_alone()) && (!pending.generator.defined() || drawn != 0);
+  const at::Generator& second = pending.default_generator;  // whose state is not kept
+  const bool alone = (pending.draws == nullptr || pending.draws->is_alone()) &&
+                     (!pending.generator.defined() || drawn != 0) &&
+                     (!second.defined() || state_checksum(second) == pending.default_drawn);
   pending.draws.reset();
   const std::lock_guard lock(tape.mutex);
   const bool failed = std::uncaught_exceptions() > pending.exceptions;
