@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
-#include <ATen/Context.h>
-#include <ATen/TensorIterator.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/flat_hash_map.h>
 #include <remat/error.h>
@@ -17,7 +14,6 @@
 
 #include "record/collectives.h"
 #include "record/composites.h"
-#include "record/tensors_of.h"
 
 #include "memory/fork.h"
 #include "util/compute_bound.h"
@@ -146,7 +142,8 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.blank = base == "compiled::empty_strided";
   const bool compiled = info.blank || base.starts_with("compiled::kernel_");
   const bool of_pytorch = base.starts_with("aten::") || base.starts_with("prims::") || compiled;
-  info.foreign = !of_pytorch || (info.kernels.own() && base.starts_with("aten::"));
+  const bool own_kernel = info.kernels.own() || info.kernels.own_autocast();
+  info.foreign = !of_pytorch || (own_kernel && base.starts_with("aten::"));
   info.own_autograd = !of_pytorch || info.kernels.own_autograd();
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
   info.deterministic =
@@ -322,35 +319,6 @@ Registry& registry() {
 }
 
 }  // namespace
-
-namespace {
-
-/// Infinite where that is a symbol, as in what torch.compile traces.
-double elements_of(const at::Tensor& tensor) {
-  const auto known = tensor.sym_numel().maybe_as_int();
-  return known ? static_cast<double>(*known) : std::numeric_limits<double>::infinity();
-}
-
-}  // namespace
-
-bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
-  if (!repeatable()) return false;
-  if (kernels.opaque_on_cuda() && !is_declared_repeatable() && may_be_on_cuda(inputs)) return false;
-  if (races_on_cuda && may_be_on_cuda(inputs)) return at::globalContext().deterministicAlgorithms();
-  if (!races || threads == 1) return true;
-  // Kernels for fewer elements than the grain run on one thread. Several index tensors are broadcast to one another.
-  double elements = 0, indices = 1;
-  for (const auto& input : inputs) {
-    if (input.isTensor() && input.toTensor().defined()) {
-      elements = std::max(elements, elements_of(input.toTensor()));
-    } else if (input.isTensorList() || input.isOptionalTensorList()) {
-      for (const c10::IValue& element : input.toListRef()) {
-        if (element.isTensor()) indices *= std::max(1.0, elements_of(element.toTensor()));
-      }
-    }
-  }
-  return elements * indices < static_cast<double>(at::internal::GRAIN_SIZE);
-}
 
 namespace {
 

@@ -71,8 +71,9 @@ struct OperatorInfo {
   /// Is all of this true of the operator as it is registered now? Some nanoseconds.
   bool is_current() const { return registered.load(std::memory_order_relaxed) && kernels.are_in_force(); }
   bool is_declared_repeatable() const { return declared.load(std::memory_order_relaxed) == Declared::kRepeatable; }
-  /// Has it a kernel that must not be called a second time? (Those of prims, PyTorch's own Python functions, may be.)
-  bool runs_once() const { return kernels.opaque() && !is_declared_repeatable() && !name.starts_with("prims::"); }
+  /// Must a call with these arguments not be repeated, where the kernel of another operator makes it either? (Those of
+  /// prims, PyTorch's own Python functions, may be.)
+  bool runs_once(c10::ArrayRef<const c10::IValue> inputs) const;
   /// May it draw without having said so?
   bool may_draw() const { return foreign && !collective && !meets_threads.load(std::memory_order_relaxed); }
   /// May replays run it?
@@ -113,6 +114,9 @@ struct OperatorInfo {
   }
 
  private:
+  bool may_race(c10::ArrayRef<const c10::IValue> inputs, int threads) const;
+  /// Is a kernel that these arguments are given a function of a user's whose results may depend on more?
+  bool calls_opaque(c10::ArrayRef<const c10::IValue> inputs) const;
   static c10::ArrayRef<const c10::IValue> last(c10::ArrayRef<const c10::IValue> values, size_t count) {
     return values.slice(values.size() - std::min(values.size(), count));
   }

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 /// Reads an operator's dispatch table, which has no public way in: typed handles are the dispatcher's friends.
 template <>
@@ -22,27 +23,72 @@ namespace {
 using DispatchTable = c10::TypedOperatorHandle<OperatorKernels>;
 
 /// By which a call on the CPU or on CUDA may come. Kernels at those in the middle stand before those of a device:
-/// for views and writes, for factories, for tensors with a flag.
-constexpr std::array<c10::DispatchKey, OperatorKernels::kKeys> kCalled = {
-    c10::DispatchKey::AutogradCPU,   c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView,
-    c10::DispatchKey::BackendSelect, c10::DispatchKey::Negative,     c10::DispatchKey::Conjugate,
-    c10::DispatchKey::ZeroTensor,    c10::DispatchKey::CPU,          c10::DispatchKey::CUDA};
+/// for autocast, for views and writes, for factories, for tensors with a flag.
+constexpr std::array<c10::DispatchKey, OperatorKernels::kKeys> kCalled = {c10::DispatchKey::AutogradCPU,
+                                                                          c10::DispatchKey::AutogradCUDA,
+                                                                          c10::DispatchKey::AutocastCPU,
+                                                                          c10::DispatchKey::AutocastCUDA,
+                                                                          c10::DispatchKey::ADInplaceOrView,
+                                                                          c10::DispatchKey::BackendSelect,
+                                                                          c10::DispatchKey::Negative,
+                                                                          c10::DispatchKey::Conjugate,
+                                                                          c10::DispatchKey::ZeroTensor,
+                                                                          c10::DispatchKey::CPU,
+                                                                          c10::DispatchKey::CUDA};
 
 /// How the names of keys begin at which results are computed: not those of tracing, modes and the meta device.
-constexpr std::array<std::string_view, 12> kComputing = {"Autograd",  "ADInplaceOrView", "BackendSelect", "Negative",
-                                                         "Conjugate", "ZeroTensor",      "CPU",           "CUDA",
-                                                         "Composite", "Sparse",          "Quantized",     "Mkldnn"};
+constexpr std::array<std::string_view, 14> kComputing = {
+    "AutocastCPU", "AutocastCUDA", "Autograd", "ADInplaceOrView", "BackendSelect", "Negative",  "Conjugate",
+    "ZeroTensor",  "CPU",          "CUDA",     "Composite",       "Sparse",        "Quantized", "Mkldnn"};
 
-/// Between a file's name and the line in it.
-constexpr std::array<std::string_view, 5> kCppFiles = {".cpp:", ".cc:", ".cxx:", ".cu:", ".mm:"};
+/// Kernels at these stand in for one at a device's key that is not there.
+constexpr std::array<c10::DispatchKey, 3> kComposite = {c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
+                                                        c10::DispatchKey::CompositeExplicitAutograd,
+                                                        c10::DispatchKey::CompositeImplicitAutograd};
+
+constexpr std::array<std::string_view, 5> kCppFiles = {".cpp", ".cc", ".cxx", ".cu", ".mm"};
+
+/// A file of PyTorch's at the end of each folder of its sources, or the beginning of the file's name.
+constexpr std::array<std::array<std::string_view, 2>, 3> kFilesOfPyTorch = {{
+    {"aten/src/ATen/", "RegisterSchema.cpp:"},
+    {"aten/src/ATen/", "ConjugateFallback.cpp:"},
+    {"torch/csrc/", "autograd/generated/VariableType_"},
+}};
+
+constexpr std::string_view kRegisteredAt = " registered at ";
+
+/// The folders of PyTorch's sources as they were named when it was built, such as "/pytorch/aten/src/ATen/". A library
+/// may have folders that are called the same, elsewhere.
+const std::vector<std::string>& folders_of_pytorch() {
+  static const auto* const folders = [] {
+    auto* const found = new std::vector<std::string>;
+    const std::string state = c10::Dispatcher::singleton().findSchemaOrThrow("aten::mm", "").dumpState();
+    for (const auto& [folder, file] : kFilesOfPyTorch) {
+      const size_t at = state.find(std::string(folder) + std::string(file));
+      if (at == std::string::npos) continue;
+      const size_t begin = state.rfind(kRegisteredAt, at);
+      if (begin == std::string::npos) continue;
+      const size_t path = begin + kRegisteredAt.size();
+      found->push_back(state.substr(path, at + folder.size() - path));
+    }
+    return found;
+  }();
+  return *folders;
+}
 
 /// A line of OperatorHandle::dumpState(), as "CPU: registered at a/file.cpp:12 :: (Tensor _0) -> Tensor _0 [ boxed ]".
-struct Registration {
-  explicit Registration(std::string_view line) : line_(line) {}
+class Registration {
+ public:
+  explicit Registration(std::string_view line) : line_(line) {
+    const size_t at = line.find(kRegisteredAt), end = line.find(" :: ");
+    if (at == std::string_view::npos || end == std::string_view::npos || end < at) return;
+    file_ = line.substr(at + kRegisteredAt.size(), end - at - kRegisteredAt.size());
+    file_ = file_.substr(0, file_.rfind(':'));
+  }
 
   /// Is it of a kernel that is called, and computes what the caller is given?
   bool computes() const {
-    const size_t end = line_.find(": registered at ");
+    const size_t end = line_.find(": registered ");
     if (end == std::string_view::npos || line_.find(" [ boxed") == std::string_view::npos) return false;
     const std::string_view key = line_.substr(0, end);
     if (key.find("(inactive)") != std::string_view::npos) return false;
@@ -50,21 +96,31 @@ struct Registration {
   }
   /// Replays are made below these.
   bool of_autograd() const { return line_.starts_with("Autograd") || line_.starts_with("ADInplaceOrView"); }
+  bool of_autocast() const { return line_.starts_with("Autocast"); }
   bool of_cuda() const { return line_.starts_with("CUDA:"); }
   bool of_pytorch() const {
-    return line_.find("aten/src/ATen/") != std::string_view::npos ||
-           line_.find("torch/csrc/") != std::string_view::npos;
+    return std::ranges::any_of(folders_of_pytorch(),
+                               [&](const std::string& folder) { return file_.starts_with(folder); });
   }
+  /// By the Python that comes with PyTorch, which registers kernels for CUDA alone.
+  bool of_pytorch_in_python() const { return file_.ends_with("/torch/_native/registry.py"); }
   /// May it be a function of Python's? Those are boxed, and registered in files of Python or none.
   bool may_be_python() const { return line_.ends_with(":: (none) [ boxed ]") && !is_in_cpp_file(); }
 
  private:
   bool is_in_cpp_file() const {
-    return std::ranges::any_of(kCppFiles, [&](std::string_view suffix) { return line_.find(suffix) != line_.npos; });
+    return std::ranges::any_of(kCppFiles, [&](std::string_view suffix) { return file_.ends_with(suffix); });
   }
 
-  std::string_view line_;
+  std::string_view line_, file_;
 };
+
+/// Does the dispatcher call the fallback for all operators on `device`, since this one has no kernel there? PyTorch has
+/// none for these devices.
+bool is_called_by_fallback(const c10::OperatorHandle& handle, c10::DispatchKey device) {
+  return handle.hasComputedKernelForDispatchKey(device) && !handle.hasKernelForDispatchKey(device) &&
+         std::ranges::none_of(kComposite, [&](c10::DispatchKey key) { return handle.hasKernelForDispatchKey(key); });
+}
 
 }  // namespace
 
@@ -85,11 +141,21 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
     if (!kernel.computes()) continue;
     if (kernel.of_cuda()) {
       opaque_on_cuda_ = opaque_on_cuda_ || kernel.may_be_python();
+      pytorch_python_on_cuda_ = opaque_on_cuda_ && kernel.of_pytorch_in_python();
       continue;
     }
-    opaque_ = opaque_ || (kernel.may_be_python() && !kernel.of_pytorch());
+    if (kernel.of_autocast()) {
+      own_autocast_ |= !kernel.of_pytorch();
+      opaque_under_autocast_ |= kernel.may_be_python();
+      continue;
+    }
+    opaque_ |= kernel.may_be_python();
     (kernel.of_autograd() ? own_autograd_ : own_) |= !kernel.of_pytorch();
   }
+  const bool by_fallback = is_called_by_fallback(handle, c10::DispatchKey::CPU);
+  opaque_ |= by_fallback;
+  own_ |= by_fallback;
+  opaque_on_cuda_ |= is_called_by_fallback(handle, c10::DispatchKey::CUDA);
   if (!own_ && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
     cpu_ = DispatchTable::kernel(handle, c10::DispatchKey::CPU);
   }

@@ -15,20 +15,25 @@ namespace remat {
 
 class OperatorKernels {
  public:
-  static constexpr size_t kKeys = 9;
+  static constexpr size_t kKeys = 11;
 
   /// Those that are registered now. The table outlives this object, unless the operator is deregistered.
   explicit OperatorKernels(const c10::OperatorHandle& handle);
 
-  /// One of them is a function without a C++ signature, as all that come from Python are (torch.library): what a user's
-  /// function gives may depend on more than its arguments, and it must not be called a second time. (Those of the meta
-  /// device compute nothing.)
+  /// One of them is a function without a C++ signature, as all that come from Python are (torch.library), or the
+  /// fallback that somebody has registered for a device: what a user's function gives may depend on more than its
+  /// arguments, and it must not be called a second time. (Those of the meta device compute nothing.)
   bool opaque() const { return opaque_; }
-  /// The kernel for CUDA is such a function, which says nothing of the CPU's: PyTorch has some itself, that of
-  /// aten::bmm from 2.14 on.
+  /// The kernel for CUDA is such a function, which says nothing of the CPU's.
   bool opaque_on_cuda() const { return opaque_on_cuda_; }
+  /// It is one, and PyTorch's own: that of aten::bmm from 2.14 on.
+  bool pytorch_python_on_cuda() const { return pytorch_python_on_cuda_; }
+  /// The kernel that autocast calls, where it is on, is such a function.
+  bool opaque_under_autocast() const { return opaque_under_autocast_; }
   /// One of them, below autograd's keys and not for CUDA, is not PyTorch's.
   bool own() const { return own_; }
+  /// The one that autocast calls is not PyTorch's: a replay calls it there.
+  bool own_autocast() const { return own_autocast_; }
   /// One at autograd's keys, that of views and writes in place among them, is not PyTorch's.
   bool own_autograd() const { return own_autograd_; }
 
@@ -49,7 +54,8 @@ class OperatorKernels {
 
   std::array<Entry, kKeys> entries_;  ///< of the dispatch table, which a call on the CPU or CUDA may come by
   std::optional<c10::KernelFunction> cpu_;
-  bool opaque_ = false, opaque_on_cuda_ = false, own_ = false, own_autograd_ = false;
+  bool opaque_ = false, opaque_on_cuda_ = false, pytorch_python_on_cuda_ = false, opaque_under_autocast_ = false;
+  bool own_ = false, own_autograd_ = false, own_autocast_ = false;
 };
 
 }  // namespace remat

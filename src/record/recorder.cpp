@@ -317,7 +317,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
 
 void Recorder::note_inner_call(const at::RecordFunction& fn) {
   const OperatorInfo* const info = operator_info(fn);
-  if (info == nullptr || !info->runs_once()) return;
+  if (info == nullptr || !info->runs_once(info->arguments(fn))) return;
   ++inner_calls_that_run_once_;
   if (suspended_ > 0) return;
   for (Pending& outer : pending_) outer.repeatable = outer.repeatable && outer.info->is_declared_repeatable();
