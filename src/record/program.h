@@ -49,6 +49,8 @@ struct Operation {
   uint32_t value_count = 0;
   bool grad_mode = true;            ///< some kernels choose by it
   bool reads_default_type = false;  ///< computes in the type that factories make tensors of
+  bool below_autograd = false;      ///< autograd's kernels were left out
+  bool below_views = false;         ///< those for views and writes in place were
   float seconds = 0;                ///< measured when it was recorded
   uint32_t generator = kNone;       ///< place of the state that its generator had
   uint32_t settings = 0;            ///< place of the settings that were in force

@@ -278,6 +278,9 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.operation.info = &info;
   pending.operation.first_argument = static_cast<uint32_t>(pending.before.arguments);
   pending.operation.grad_mode = c10::GradMode::is_enabled();
+  const auto left_out = c10::impl::tls_local_dispatch_key_set().excluded_;
+  pending.operation.below_autograd = left_out.has(c10::DispatchKey::AutogradFunctionality);
+  pending.operation.below_views = left_out.has(c10::DispatchKey::ADInplaceOrView);
   pending.operation.settings = tape.program.add_settings(info);
   const int threads = tape.program.settings(pending.operation).threads.kernels;
   pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();

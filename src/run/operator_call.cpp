@@ -4,9 +4,9 @@
 #include <utility>
 
 #include <ATen/autocast_mode.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "record/raise.h"
 #include "record/recorder.h"
@@ -25,6 +25,18 @@ const c10::DispatchKeySet kModeKeys = c10::DispatchKeySet(
     {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::Python,
      c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
      c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
+
+/// Keys that a replay of `operation` passes by, where `excluded` are passed by now. A user's kernel at autograd's keys
+/// may do more than call the one below, so it is called if it was. (No graph is made: nothing that a recompute passes
+/// needs a gradient.)
+c10::DispatchKeySet passed_by(const Operation& operation, const AutocastState& autocast, c10::DispatchKeySet excluded) {
+  constexpr c10::DispatchKeySet kViews(c10::DispatchKey::ADInplaceOrView);
+  const bool own = operation.info->own_autograd;
+  excluded = excluded - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  if (!own || operation.below_autograd) excluded = excluded | c10::autograd_dispatch_keyset;
+  if (!own || operation.below_views) excluded = excluded | kViews;
+  return excluded | (autocast.any() ? kModeKeys - kAutocastKeys : kModeKeys);
+}
 
 StoragePtr empty_storage(const TensorView& view) {
   c10::Allocator* const allocator =
@@ -106,12 +118,10 @@ OperatorCall::OperatorCall(Tape& tape, OperationId id, HeldStorages& held)
 }
 
 void OperatorCall::run() {
-  // A user's kernel at autograd's keys may do more than call the one below. (No graph is made: nothing that a recompute
-  // passes needs a gradient.)
-  std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
-  if (!operation_.info->own_autograd) below_autograd.emplace();
   const AutocastScope autocast(settings_.autocast);
-  const c10::impl::ExcludeDispatchKeyGuard no_modes(settings_.autocast.any() ? kModeKeys - kAutocastKeys : kModeKeys);
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard as_forward(keys.included_,
+                                                    passed_by(operation_, settings_.autocast, keys.excluded_));
   const OperatorInfo& info = *operation_.info;
   const KernelSettingsScope settings_of_then(settings_, {.switches = info.switches,
                                                          .products = info.products,

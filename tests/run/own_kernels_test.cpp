@@ -1,6 +1,8 @@
 // Kernels of users: at autograd's keys, of PyTorch's own operators, behind modes, and with locks.
 #include <mutex>
+#include <optional>
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -93,6 +95,73 @@ TEST(OwnKernels, OfAnOperatorOfPyTorch) {
   torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
   library.impl("hardsigmoid", [](const at::Tensor& x) -> at::Tensor { return Relu::apply(x); });
   expect_dropped_and_exact(layers([](const at::Tensor& x) { return at::hardsigmoid(x); }));
+}
+
+/// Has the result of `Call` saved by autograd alone, and reads it below autograd where `Guarded`.
+template <at::Tensor Call(const at::Tensor&), bool Guarded>
+struct Saves : Function<Saves<Call, Guarded>> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    const auto y = Call(x.detach());
+    context->save_for_backward({y});
+    return y.clone();
+  }
+  static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+    if (Guarded) below.emplace();
+    const auto y = context->get_saved_variables()[0];
+    below.reset();
+    return {gradients[0] * y};
+  }
+};
+at::Tensor apart(const at::Tensor& x) { return call_own("apart", x); }
+at::Tensor apart_below_autograd(const at::Tensor& x) {
+  const at::AutoDispatchBelowAutograd below;
+  return call_own("apart", x);
+}
+
+TEST(OwnKernels, AreCalledWhereTheyWereCalled) {
+  expect_dropped_and_exact(layers([](const at::Tensor& x) { return Saves<apart_below_autograd, false>::apply(x); }));
+  expect_dropped_and_exact(layers([](const at::Tensor& x) { return Saves<apart_below_autograd, true>::apply(x); }));
+  expect_dropped_and_exact(layers([](const at::Tensor& x) { return Saves<apart, true>::apply(x); }));
+}
+
+at::Tensor hardsigmoid(const at::Tensor& x) { return at::hardsigmoid(x); }
+
+TEST(OwnKernels, ForAutocast) {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCPU, __FILE__, __LINE__);
+  library.impl("hardsigmoid", [](const at::Tensor& x) -> at::Tensor {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    return at::relu(x);
+  });
+  const auto program = layers([](const at::Tensor& x) { return Saves<hardsigmoid, false>::apply(x); });
+  expect_dropped_and_exact(program);
+  expect_dropped_and_exact([&] {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    auto outcome = program();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+    return outcome;
+  });
+}
+
+TEST(OwnKernels, ThatWriteToWhatADictHolds) {
+  torch::Library library(torch::Library::DEF, "remat_dict", std::nullopt, __FILE__, __LINE__);
+  library.def("halve(Dict(str, Tensor) x) -> ()");
+  library.impl("halve",
+               torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, [](c10::Dict<std::string, at::Tensor> x) {
+                 auto* const data = x.at("a").data_ptr<float>();
+                 for (int64_t i = 0; i < x.at("a").numel(); ++i) data[i] /= 2;
+               }));
+  const auto halve = c10::Dispatcher::singleton().findSchemaOrThrow("remat_dict::halve", "");
+  expect_dropped_and_exact(layers([&](const at::Tensor& x) {
+    const auto y = x.exp();
+    c10::Dict<std::string, at::Tensor> named;
+    named.insert("a", y.detach());
+    torch::jit::Stack stack{named};
+    halve.callBoxed(stack);
+    return y.sin();
+  }));
 }
 
 TEST(OwnKernels, RegisteredAfterTheOperatorWasSeen) {
