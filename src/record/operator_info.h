@@ -104,6 +104,11 @@ struct OperatorInfo {
   }
   /// Does a call with these arguments, on so many threads, give the same bits each time?
   bool repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const;
+  /// May such a call give other bits the next time, or must it run once, so that an operator that makes it does not
+  /// repeat either?
+  bool spoils_outer(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
+    return runs_once(inputs) || !repeatable() || may_race(inputs, threads);
+  }
   std::string_view base_view() const { return std::string_view(name).substr(0, base_length); }
   std::string base_name() const { return std::string(base_view()); }
   bool writes(size_t argument) const {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -173,6 +174,8 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
   const auto inputs = info->arguments(fn);
+  const bool inside = !recorder->pending_.empty();
+  if (inside && info->spoils_outer(inputs, at::get_num_threads())) recorder->keep_outer();
   if (info->reshapes) return recorder->begin_reshape(inputs[0].toTensor());
   const StepExtent* const extent = recorder->tape_->extent.get();
   // An evaluation while a result waits for its backward pass: nothing of it is worth a record.
@@ -322,7 +325,10 @@ void Recorder::note_inner_call(const at::RecordFunction& fn) {
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || !info->runs_once(info->arguments(fn))) return;
   ++inner_calls_that_run_once_;
-  if (suspended_ > 0) return;
+  if (suspended_ == 0) keep_outer();
+}
+
+void Recorder::keep_outer() {
   for (Pending& outer : pending_) outer.repeatable = outer.repeatable && outer.info->is_declared_repeatable();
 }
 

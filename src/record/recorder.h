@@ -219,8 +219,10 @@ class Recorder {
   /// Of an operator that is not recorded.
   void before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
-  /// A kernel calls the operator that `fn` observes. Where that runs once, so do those that wait for it.
+  /// A kernel calls the operator that `fn` observes, which is not recorded.
   void note_inner_call(const at::RecordFunction& fn);
+  /// The operators that are running wait for one that must run once, or does not repeat: no more do they.
+  void keep_outer();
   /// Whether the default type decides what type an operator computes in: before it runs, and what its results tell.
   static void find_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> inputs);
   void settle_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> outputs);

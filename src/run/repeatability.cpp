@@ -117,7 +117,7 @@ void refuse_replaced(const OperatorInfo& info) {
   raise(
       Error("[replay] " + info.name +
             " cannot be repeated: since the forward pass ran it, a kernel of it, or of an operator that it calls, was "
-            "registered or removed; do that between two steps"));
+            "registered or removed, or that operator was declared not repeatable; do that between two steps"));
 }
 
 }  // namespace remat
