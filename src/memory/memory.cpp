@@ -5,6 +5,7 @@
 
 #include <remat/error.h>
 
+#include "memory/accelerator.h"
 #include "memory/cpu_allocator.h"
 #include "memory/device_ledger.h"
 #include "memory/meta.h"
@@ -14,11 +15,13 @@ namespace remat::memory {
 void start_accounting(c10::Device device) {
   if (device.is_cpu()) install_cpu_allocator();
   if (device.is_meta()) install_meta_allocator();
+  if (device.is_privateuseone()) install_accelerator_allocator();
 }
 
 namespace {
 
 bool is_counted(c10::Device device) {
+  if (device.is_privateuseone()) return has_accelerator_allocator();
   return device.is_cpu() ? has_cpu_allocator() : !device.is_meta() || has_meta_allocator();
 }
 

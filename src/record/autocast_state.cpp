@@ -6,8 +6,9 @@
 namespace remat {
 namespace {
 
-constexpr std::array<at::DeviceType, 2> kDevices = {at::kCPU, at::kCUDA};
-constexpr std::array<c10::DispatchKey, 2> kKeys = {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA};
+constexpr std::array<at::DeviceType, 3> kDevices = {at::kCPU, at::kCUDA, at::kPrivateUse1};
+constexpr std::array<c10::DispatchKey, 3> kKeys = {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA,
+                                                   c10::DispatchKey::AutocastPrivateUse1};
 
 void apply(const AutocastState& state) {
   for (size_t d = 0; d < kDevices.size(); ++d) {

@@ -12,17 +12,18 @@
 namespace remat {
 
 struct AutocastState {
-  std::array<bool, 2> enabled = {};           ///< on the CPU, on CUDA devices
-  std::array<c10::ScalarType, 2> types = {};  ///< that they cast to; meaningful where enabled
+  std::array<bool, 3> enabled = {};           ///< on the CPU, on CUDA devices, on PrivateUse1's
+  std::array<c10::ScalarType, 3> types = {};  ///< that they cast to; meaningful where enabled
 
   bool operator==(const AutocastState&) const = default;
-  bool any() const { return enabled[0] || enabled[1]; }
+  bool any() const { return enabled[0] || enabled[1] || enabled[2]; }
   /// On this thread, for operators that are called now.
   static AutocastState current();
 };
 
 /// The dispatch keys of autocast.
-inline constexpr c10::DispatchKeySet kAutocastKeys({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA});
+inline constexpr c10::DispatchKeySet kAutocastKeys({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA,
+                                                    c10::DispatchKey::AutocastPrivateUse1});
 
 /// While it lives, operators that this thread calls find autocast in `state`. Does nothing where that is off.
 class AutocastScope {

@@ -232,7 +232,8 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
   const memory::FrozenPlain frozen;  // plain keeps no generator states
   try {
     GeneratorRecord record = capture_generator(generator);
-    if (!info.random) record.drawn = state_checksum(generator);  // to be told by it whether anything was drawn
+    // To be told by it whether anything was drawn. Kernels of devices may draw from elsewhere.
+    if (!info.random || !generator.device().is_cpu()) record.drawn = state_checksum(generator);
     return record;
   } catch (...) {  // do without
     no_room = true;
@@ -241,15 +242,18 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
 }
 
 at::Generator Recorder::second_generator(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  const c10::Device device = device_of(inputs);
+  // A device without a kernel for an operator has the CPU's compute it, which draws there.
+  if (!device.is_cpu() && !device.is_meta() && (info.random || info.foreign)) return default_generator(c10::kCPU);
   if (!info.foreign || info.generator_argument < 0) return {};
   const c10::IValue& given = inputs[static_cast<size_t>(info.generator_argument)];
   if (!given.isGenerator()) return {};
-  at::Generator generator = default_generator(device_of(inputs));
+  at::Generator generator = default_generator(device);
   return generator == given.toGenerator() ? at::Generator() : generator;
 }
 
 void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
-  pending.suspect_random = !pending.info->random;
+  pending.suspect_random = !pending.info->random || !generator.generator.device().is_cpu();
   pending.generator = generator.generator;
   const auto bytes = static_cast<int64_t>(generator.state.nbytes());
   pending.operation.generator = tape_->program.add_generator(std::move(generator));

@@ -8,6 +8,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <c10/util/Exception.h>
 
 #include "memory/allocation.h"
 #include "memory/ledger.h"
@@ -55,8 +56,11 @@ bool is_free(at::Generator generator) {
 at::Generator default_generator(c10::Device device) {
   // What a meta tensor stands for would draw from it.
   if (device.is_cpu() || device.is_meta()) return at::detail::getDefaultCPUGenerator();
-  if (device.is_cuda()) return at::globalContext().defaultGenerator(device);
-  return {};
+  try {
+    return at::globalContext().defaultGenerator(device);
+  } catch (const c10::Error&) {  // it has none
+    return {};
+  }
 }
 
 uint64_t state_checksum(at::Generator generator) noexcept {

@@ -104,7 +104,7 @@ constexpr std::array<std::string_view, 9> kRacing = {"aten::index_put",
                                                      "aten::index_copy_"};
 
 /// Those that add atomically on CUDA, where the order decides, and not on the CPU. Not tagged either.
-constexpr std::array<std::string_view, 14> kRacingOnCuda = {
+constexpr std::array<std::string_view, 14> kRacingOnDevices = {
     "aten::index_add",       "aten::index_add_",   "aten::scatter_add",   "aten::scatter_add_", "aten::scatter_reduce",
     "aten::scatter_reduce_", "aten::index_reduce", "aten::index_reduce_", "aten::cumsum",       "aten::cumsum_",
     "aten::bincount",        "aten::histc",        "aten::kthvalue",      "aten::median"};
@@ -179,7 +179,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   }
   info.random = info.random || info.generator_argument >= 0;
   info.races = contains(kRacing, base);
-  info.races_on_cuda = info.races || contains(kRacingOnCuda, base);
+  info.races_on_device = info.races || contains(kRacingOnDevices, base);
   if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
   if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
   if (base == "aten::_ctc_loss") info.workspace_result = 1;  // behind the lengths of shorter targets

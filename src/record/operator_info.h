@@ -48,7 +48,7 @@ struct OperatorInfo {
   bool several_generators = false;  ///< among its arguments, of which one's state is kept
   bool takes_options = false;       ///< type, layout, device of its result, as factories and what is like them do
   bool races = false;               ///< its threads may write to the same element: the order of the writes decides
-  bool races_on_cuda = false;       ///< the same on CUDA, where more kernels add atomically
+  bool races_on_device = false;     ///< the same on other devices, as on CUDA, where more kernels add atomically
   int16_t workspace_result = -1;    ///< scratch for backward with padding that nobody reads: its bits may differ
   /// Arguments that the operator writes to, by position (a tensor or a list of tensors), statistics apart.
   c10::SmallVector<uint16_t, 2> written;

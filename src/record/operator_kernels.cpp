@@ -25,6 +25,9 @@ using DispatchTable = c10::TypedOperatorHandle<OperatorKernels>;
 /// By which a call on the CPU or on CUDA may come. Kernels at those in the middle stand before those of a device:
 /// for autocast, for views and writes, for factories, for tensors with a flag.
 constexpr std::array<c10::DispatchKey, OperatorKernels::kKeys> kCalled = {c10::DispatchKey::AutogradCPU,
+                                                                          c10::DispatchKey::AutogradPrivateUse1,
+                                                                          c10::DispatchKey::AutocastPrivateUse1,
+                                                                          c10::DispatchKey::PrivateUse1,
                                                                           c10::DispatchKey::AutogradCUDA,
                                                                           c10::DispatchKey::AutocastCPU,
                                                                           c10::DispatchKey::AutocastCUDA,
@@ -37,9 +40,10 @@ constexpr std::array<c10::DispatchKey, OperatorKernels::kKeys> kCalled = {c10::D
                                                                           c10::DispatchKey::CUDA};
 
 /// How the names of keys begin at which results are computed: not those of tracing, modes and the meta device.
-constexpr std::array<std::string_view, 14> kComputing = {
-    "AutocastCPU", "AutocastCUDA", "Autograd", "ADInplaceOrView", "BackendSelect", "Negative",  "Conjugate",
-    "ZeroTensor",  "CPU",          "CUDA",     "Composite",       "Sparse",        "Quantized", "Mkldnn"};
+constexpr std::array<std::string_view, 16> kComputing = {
+    "AutocastCPU",   "AutocastCUDA", "AutocastPrivateUse1", "PrivateUse1", "Autograd", "ADInplaceOrView",
+    "BackendSelect", "Negative",     "Conjugate",           "ZeroTensor",  "CPU",      "CUDA",
+    "Composite",     "Sparse",       "Quantized",           "Mkldnn"};
 
 /// Kernels at these stand in for one at a device's key that is not there.
 constexpr std::array<c10::DispatchKey, 3> kComposite = {c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
@@ -97,7 +101,7 @@ class Registration {
   /// Replays are made below these.
   bool of_autograd() const { return line_.starts_with("Autograd") || line_.starts_with("ADInplaceOrView"); }
   bool of_autocast() const { return line_.starts_with("Autocast"); }
-  bool of_cuda() const { return line_.starts_with("CUDA:"); }
+  bool of_device() const { return line_.starts_with("CUDA:") || line_.starts_with("PrivateUse1:"); }
   bool of_pytorch() const {
     return std::ranges::any_of(folders_of_pytorch(),
                                [&](const std::string& folder) { return file_.starts_with(folder); });
@@ -139,9 +143,9 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
   for (std::string line; std::getline(lines, line);) {
     const Registration kernel(line);
     if (!kernel.computes()) continue;
-    if (kernel.of_cuda()) {
-      opaque_on_cuda_ = opaque_on_cuda_ || kernel.may_be_python();
-      pytorch_python_on_cuda_ = opaque_on_cuda_ && kernel.of_pytorch_in_python();
+    if (kernel.of_device()) {
+      opaque_on_device_ = opaque_on_device_ || kernel.may_be_python();
+      pytorch_python_on_device_ = opaque_on_device_ && kernel.of_pytorch_in_python();
       continue;
     }
     if (kernel.of_autocast()) {
@@ -155,7 +159,7 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
   const bool by_fallback = is_called_by_fallback(handle, c10::DispatchKey::CPU);
   opaque_ |= by_fallback;
   own_ |= by_fallback;
-  opaque_on_cuda_ |= is_called_by_fallback(handle, c10::DispatchKey::CUDA);
+  opaque_on_device_ |= is_called_by_fallback(handle, c10::DispatchKey::CUDA);
   if (!own_ && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
     cpu_ = DispatchTable::kernel(handle, c10::DispatchKey::CPU);
   }

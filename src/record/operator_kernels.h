@@ -15,7 +15,7 @@ namespace remat {
 
 class OperatorKernels {
  public:
-  static constexpr size_t kKeys = 11;
+  static constexpr size_t kKeys = 14;
 
   /// Those that are registered now. The table outlives this object, unless the operator is deregistered.
   explicit OperatorKernels(const c10::OperatorHandle& handle);
@@ -25,9 +25,9 @@ class OperatorKernels {
   /// arguments, and it must not be called a second time. (Those of the meta device compute nothing.)
   bool opaque() const { return opaque_; }
   /// The kernel for CUDA is such a function, which says nothing of the CPU's.
-  bool opaque_on_cuda() const { return opaque_on_cuda_; }
+  bool opaque_on_device() const { return opaque_on_device_; }
   /// It is one, and PyTorch's own: that of aten::bmm from 2.14 on.
-  bool pytorch_python_on_cuda() const { return pytorch_python_on_cuda_; }
+  bool pytorch_python_on_device() const { return pytorch_python_on_device_; }
   /// The kernel that autocast calls, where it is on, is such a function.
   bool opaque_under_autocast() const { return opaque_under_autocast_; }
   /// One of them, below autograd's keys and not for CUDA, is not PyTorch's.
@@ -54,7 +54,7 @@ class OperatorKernels {
 
   std::array<Entry, kKeys> entries_;  ///< of the dispatch table, which a call on the CPU or CUDA may come by
   std::optional<c10::KernelFunction> cpu_;
-  bool opaque_ = false, opaque_on_cuda_ = false, pytorch_python_on_cuda_ = false, opaque_under_autocast_ = false;
+  bool opaque_ = false, opaque_on_device_ = false, pytorch_python_on_device_ = false, opaque_under_autocast_ = false;
   bool own_ = false, own_autograd_ = false, own_autocast_ = false;
 };
 

@@ -22,7 +22,7 @@ double elements_of(const at::Tensor& tensor) {
 
 bool OperatorInfo::calls_opaque(c10::ArrayRef<const c10::IValue> inputs) const {
   return kernels.opaque() || (kernels.opaque_under_autocast() && AutocastState::current().any()) ||
-         (kernels.opaque_on_cuda() && !kernels.pytorch_python_on_cuda() && may_be_on_cuda(inputs));
+         (kernels.opaque_on_device() && !kernels.pytorch_python_on_device() && may_be_on_device(inputs));
 }
 
 bool OperatorInfo::runs_once(c10::ArrayRef<const c10::IValue> inputs) const {
@@ -35,11 +35,11 @@ bool OperatorInfo::runs_once(c10::ArrayRef<const c10::IValue> inputs) const {
 bool OperatorInfo::repeats(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
   if (!repeatable() || may_race(inputs, threads)) return false;
   if (is_declared_repeatable()) return true;
-  return !calls_opaque(inputs) && !(kernels.pytorch_python_on_cuda() && may_be_on_cuda(inputs));
+  return !calls_opaque(inputs) && !(kernels.pytorch_python_on_device() && may_be_on_device(inputs));
 }
 
 bool OperatorInfo::may_race(c10::ArrayRef<const c10::IValue> inputs, int threads) const {
-  if (races_on_cuda && may_be_on_cuda(inputs)) return !at::globalContext().deterministicAlgorithms();
+  if (races_on_device && may_be_on_device(inputs)) return !at::globalContext().deterministicAlgorithms();
   if (!races || threads == 1) return false;
   // Kernels for fewer elements than the grain run on one thread. Several index tensors are broadcast to one another.
   double elements = 0, indices = 1;

@@ -149,7 +149,7 @@ class Recorder {
     bool repeatable = true;  // false: its results are leaves
     bool suspect_random = false;
     at::Generator generator;          // that it may draw from, if its state was captured
-    at::Generator default_generator;  // beside the one that a user's operator was given
+    at::Generator default_generator;  // beside the one whose state is kept
     uint64_t default_drawn = 0;       // its state before the operator ran
     std::unique_ptr<DrawSection> draws;
     bool reads = false;                   // has an input with contents

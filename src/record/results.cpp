@@ -26,6 +26,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
                      (!pending.generator.defined() || drawn != 0) &&
                      (!second.defined() || state_checksum(second) == pending.default_drawn);
   pending.draws.reset();
+  bool draws_unseen = false;
   const std::lock_guard lock(tape.mutex);
   const bool failed = std::uncaught_exceptions() > pending.exceptions;
   if (pending.generator.defined()) {
@@ -42,6 +43,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
       if (tape.trace != nullptr) tape.trace->held(-bytes);
       record = GeneratorRecord();
       pending.operation.generator = kNone;
+      draws_unseen = pending.info->random;
     }
   }
   count(outputs);  // of memory that is not the allocator's: files
@@ -50,7 +52,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   const auto id = static_cast<OperationId>(tape.program.size());
   const auto first_value = static_cast<ValueId>(tape.values.size());
   settle_default_type(pending, outputs);
-  bool recorded = pending.repeatable && alone && !failed;
+  bool recorded = pending.repeatable && alone && !draws_unseen && !failed;
   if (recorded) {
     // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
     for_each_result(outputs, [&](const at::Tensor& t) {

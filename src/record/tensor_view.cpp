@@ -14,6 +14,7 @@ using c10::DispatchKeySet;
 const DispatchKeySet kPlainKeys =
     DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
                     DispatchKey::ADInplaceOrView, DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
+                    DispatchKey::PrivateUse1, DispatchKey::AutogradPrivateUse1, DispatchKey::AutocastPrivateUse1,
                     DispatchKey::Conjugate, DispatchKey::Negative});
 
 const DispatchKeySet kPlainMetaKeys =

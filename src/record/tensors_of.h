@@ -34,15 +34,15 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit, int levels = 8) {
   }
 }
 
-/// Does an operator with these arguments compute on CUDA? True too where no tensor tells.
-inline bool may_be_on_cuda(c10::ArrayRef<const c10::IValue> arguments) {
-  bool cuda = false, elsewhere = false;
+/// Does an operator with these arguments compute on another device than the CPU? True too where no tensor tells.
+inline bool may_be_on_device(c10::ArrayRef<const c10::IValue> arguments) {
+  bool device = false, elsewhere = false;
   for (const auto& argument : arguments) {
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      if (tensor.defined()) (tensor.is_cuda() ? cuda : elsewhere) = true;
+      if (tensor.defined()) (tensor.is_cpu() || tensor.is_meta() ? elsewhere : device) = true;
     });
   }
-  return cuda || !elsewhere;
+  return device || !elsewhere;
 }
 
 /// Calls `visit` for every tensor among an operator's results. Their order is that of `Value::result`.

@@ -17,8 +17,8 @@
 #include <torch/library.h>
 
 #include "memory/ledger.h"
+#include "memory/silent_warnings.h"
 #include "record/recorder.h"
-#include "run/silent_warnings.h"
 
 namespace remat {
 namespace {

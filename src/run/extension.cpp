@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "memory/accelerator.h"
 #include "memory/ledger.h"
 #include "record/named_operators.h"
 #include "record/operator_info.h"
@@ -99,7 +100,9 @@ void count_memory(const at::Tensor& tensor) {
 }
 
 void count_memory(c10::StorageImpl& storage) {
-  if (storage.device().is_cpu()) memory::Ledger::of(c10::kCPU).adopt(storage);
+  const c10::Device device = storage.device();
+  const bool counts = device.is_cpu() || (device.is_privateuseone() && memory::has_accelerator_allocator());
+  if (counts) memory::Ledger::of(device).adopt(storage);
 }
 
 }  // namespace remat::extension

@@ -8,13 +8,13 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "memory/silent_warnings.h"
 #include "record/raise.h"
 #include "record/recorder.h"
 #include "record/storage_copy.h"
 #include "record/tensors_of.h"
 #include "run/batch_norm.h"
 #include "run/repeatability.h"
-#include "run/silent_warnings.h"
 
 namespace remat {
 namespace {
@@ -22,8 +22,8 @@ namespace {
 /// What may be between the caller and the kernel while backward runs, and was not when the operator was recorded, or
 /// has done its part then: autocast, the user's dispatch modes, levels of torch.func.
 const c10::DispatchKeySet kModeKeys = c10::DispatchKeySet(
-    {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::Python,
-     c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+    {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::AutocastPrivateUse1,
+     c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
      c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
 
 /// Keys that a replay of `operation` passes by, where `excluded` are passed by now. A user's kernel at autograd's keys
@@ -39,8 +39,9 @@ c10::DispatchKeySet passed_by(const Operation& operation, const AutocastState& a
 }
 
 StoragePtr empty_storage(const TensorView& view) {
-  c10::Allocator* const allocator =
-      c10::GetAllocator(view.keys.has_backend(c10::BackendComponent::CUDABit) ? c10::kCUDA : c10::kCPU);
+  const bool cuda = view.keys.has_backend(c10::BackendComponent::CUDABit);
+  const bool other = view.keys.has_backend(c10::BackendComponent::PrivateUse1Bit);
+  c10::Allocator* const allocator = c10::GetAllocator(cuda ? c10::kCUDA : other ? c10::kPrivateUse1 : c10::kCPU);
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
 }
 

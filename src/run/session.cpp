@@ -33,7 +33,8 @@ c10::Device indexed(c10::Device device) {
 }  // namespace
 
 Session::Session(SessionOptions options) {
-  if (!options.device.is_cpu() && !options.device.is_cuda() && !options.device.is_meta()) {
+  const c10::Device device = options.device;
+  if (!device.is_cpu() && !device.is_cuda() && !device.is_meta() && !device.is_privateuseone()) {
     throw Error("[session] device " + options.device.str() + " is not supported; use cpu, cuda or meta");
   }
   options.device = indexed(options.device);

@@ -9,8 +9,8 @@
 #include <ATen/ops/_softmax_backward_data_cpu_dispatch.h>
 #include <torch/library.h>
 
+#include "memory/silent_warnings.h"
 #include "record/recorder.h"
-#include "run/silent_warnings.h"
 
 namespace remat {
 namespace {

@@ -1,0 +1,195 @@
+#include "memory/accelerator.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <remat/error.h>
+#include <torch/library.h>
+
+#include "memory/allocation.h"
+#include "memory/allocation_observer.h"
+#include "memory/counted_ledger.h"
+#include "memory/silent_warnings.h"
+#include "util/mutex.h"
+
+namespace remat::memory {
+namespace {
+
+constexpr c10::DeviceType kType = c10::kPrivateUse1;
+constexpr size_t kMostDevices = 64;
+constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+class AcceleratorLedger final : public CountedLedger {
+ public:
+  AcceleratorLedger(c10::DeviceAllocator& allocator, c10::DeviceIndex index) : allocator_(allocator), index_(index) {}
+
+  c10::Device device() const { return {kType, index_}; }
+
+  /// The device has no memory for `request`, or none in one piece. True: it is worth another try.
+  bool yield(int64_t request) { return enforcements().reclaim_block(request); }
+  void note_reserved() noexcept { raise_step_reserved(reserved()); }
+
+  int64_t adopt(c10::StorageImpl& storage) override;
+  bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
+  int64_t reserved() const override { return allocator_.getDeviceStats(index_).reserved_bytes[kAll].current; }
+
+  int64_t device_limit() const override { return static_cast<int64_t>(allocator_.getMemoryInfo(index_).second); }
+  int64_t cached() const override {
+    const auto now = allocator_.getDeviceStats(index_);
+    return now.reserved_bytes[kAll].current - now.allocated_bytes[kAll].current;
+  }
+  void release_cached() override { allocator_.emptyCache(); }
+
+ private:
+  c10::DeviceAllocator& allocator_;
+  const c10::DeviceIndex index_;
+};
+
+std::array<AcceleratorLedger*, kMostDevices> g_ledgers{};  // filled once: tensors may outlive static destruction
+std::atomic<bool> g_installed = false;
+
+AcceleratorLedger& ledger_of(c10::DeviceIndex index) { return *g_ledgers[static_cast<size_t>(index)]; }
+
+/// What a tensor has as the context of its memory.
+struct Block {
+  c10::DataPtr data;  ///< the device's own
+  int64_t bytes = 0;
+  uint64_t serial = 0;
+};
+
+void release_block(void* context) noexcept {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  if (block == nullptr) return;
+  AcceleratorLedger& ledger = ledger_of(block->data.device().index());
+  tell_freed(ledger.device(), block->data.get(), block->bytes);
+  block->data.clear();  // first: the ledger must never show headroom that is not there yet
+  ledger.discharge(block->bytes);
+}
+
+const Block* block_of(const c10::DataPtr& data) {
+  return data.get_deleter() == &release_block ? static_cast<const Block*>(data.get_context()) : nullptr;
+}
+
+/// Memory that the device's allocator gave before ours stood in front of it gets a context of ours.
+int64_t AcceleratorLedger::adopt(c10::StorageImpl& storage) {
+  if (storage.device() != device() || block_of(storage.data_ptr()) != nullptr || storage.data() == nullptr) return 0;
+  static Mutex mutex;  // two threads may meet the same storage at once
+  const MutexLock lock(mutex);
+  if (block_of(storage.data_ptr()) != nullptr) return 0;
+  const auto bytes = static_cast<int64_t>(storage.nbytes());
+  auto* const block = new Block{{}, bytes, next_serial()};
+  block->data = storage.set_data_ptr({storage.mutable_data(), block, &release_block, device()});
+  enforcements().meet_older(bytes);
+  while (counted() - enforced_limit() + bytes > 0 && enforcements().reclaim(bytes)) {
+  }
+  add(bytes);
+  add_plain(bytes);
+  return bytes;
+}
+
+class AskingAllocator final : public c10::DeviceAllocator {
+ public:
+  explicit AskingAllocator(c10::DeviceAllocator& inner) : inner_(inner) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return inner_.allocate(bytes);
+    const auto size = static_cast<int64_t>(bytes);
+    AcceleratorLedger& ledger = ledger_of(c10::impl::VirtualGuardImpl(kType).getDevice().index());
+    int64_t alive = ledger.charge(size);
+    try {
+      for (;;) {
+        try {
+          auto block = std::make_unique<Block>(Block{inner_.allocate(bytes), size, next_serial()});
+          ledger.confirm(size, alive);
+          ledger.note_reserved();
+          void* const data = block->data.get();
+          tell_allocated(ledger.device(), data, size);
+          return {data, block.release(), &release_block, ledger.device()};
+        } catch (const c10::OutOfMemoryError&) {
+          if (!ledger.yield(size)) throw;
+          alive = ledger.counted();
+        }
+      }
+    } catch (...) {
+      ledger.cancel(size);
+      throw;
+    }
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // a context is no address
+  void copy_data(void* to, const void* from, size_t bytes) const override { inner_.copy_data(to, from, bytes); }
+  bool initialized() override { return inner_.initialized(); }
+  void emptyCache(c10::MempoolId_t pool) override { inner_.emptyCache(pool); }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    const Block* const block = block_of(data);
+    inner_.recordStream(block == nullptr ? data : block->data, stream);
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    return inner_.getDeviceStats(index);
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override { inner_.resetAccumulatedStats(index); }
+  void resetPeakStats(c10::DeviceIndex index) override { inner_.resetPeakStats(index); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override { return inner_.getMemoryInfo(index); }
+
+ private:
+  c10::DeviceAllocator& inner_;
+};
+
+/// The device's own record_stream() looks for memory of its allocator's.
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  c10::getDeviceAllocator(kType)->recordStream(self.storage().data_ptr(), stream);
+}
+
+void install() {
+  at::globalContext().lazyInitDevice(kType);
+  auto* const inner = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(kType));
+  if (inner == nullptr) {
+    throw Error("[memory] the allocator of " + c10::DeviceTypeName(kType, /*lower_case=*/true) +
+                " is no c10::DeviceAllocator, so that memory there cannot be counted; use cpu");
+  }
+  const c10::DeviceIndex devices = c10::impl::VirtualGuardImpl(kType).deviceCount();
+  for (c10::DeviceIndex i = 0; i < devices && static_cast<size_t>(i) < kMostDevices; ++i) {
+    g_ledgers[static_cast<size_t>(i)] = new AcceleratorLedger(*inner, i);
+  }
+  c10::SetAllocator(kType, new AskingAllocator(*inner), /*priority=*/128);
+  static auto* const kernels =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  const SilentWarnings silent;  // that the device has one
+  kernels->impl("record_stream", &record_stream);
+  g_installed = true;
+}
+
+}  // namespace
+
+void install_accelerator_allocator() {
+  static std::once_flag once;
+  std::call_once(once, install);
+}
+
+bool has_accelerator_allocator() { return g_installed; }
+
+DeviceLedger& accelerator_ledger(c10::Device device) {
+  install_accelerator_allocator();
+  const c10::DeviceIndex index =
+      device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(kType).getDevice().index();
+  if (index < 0 || static_cast<size_t>(index) >= kMostDevices || g_ledgers[static_cast<size_t>(index)] == nullptr) {
+    throw Error("[memory] there is no device " + device.str() + "; devices are " +
+                std::to_string(c10::impl::VirtualGuardImpl(kType).deviceCount()));
+  }
+  return ledger_of(index);
+}
+
+uint64_t accelerator_serial(const c10::DataPtr& data) noexcept {
+  const Block* const block = block_of(data);
+  return block == nullptr ? 0 : block->serial;
+}
+
+}  // namespace remat::memory
