@@ -108,8 +108,10 @@ class Registration {
   }
   /// By the Python that comes with PyTorch, which registers kernels for CUDA alone.
   bool of_pytorch_in_python() const { return file_.ends_with("/torch/_native/registry.py"); }
-  /// May it be a function of Python's? Those are boxed, and registered in files of Python or none.
-  bool may_be_python() const { return line_.ends_with(":: (none) [ boxed ]") && !is_in_cpp_file(); }
+  /// May it be a function of Python's? Those are boxed. So are compiled kernels, and few others.
+  bool may_be_python() const { return line_.ends_with(":: (none) [ boxed ]") && !of_pytorch(); }
+  /// On other devices all kernels may be boxed: of Python's are those that are registered in its files, or in none.
+  bool may_be_python_on_device() const { return may_be_python() && !is_in_cpp_file(); }
 
  private:
   bool is_in_cpp_file() const {
@@ -144,7 +146,7 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
     const Registration kernel(line);
     if (!kernel.computes()) continue;
     if (kernel.of_device()) {
-      opaque_on_device_ = opaque_on_device_ || kernel.may_be_python();
+      opaque_on_device_ = opaque_on_device_ || kernel.may_be_python_on_device();
       pytorch_python_on_device_ = opaque_on_device_ && kernel.of_pytorch_in_python();
       continue;
     }
