@@ -16,7 +16,7 @@ namespace remat {
 ///  - percent: a share of the plain step's *activation peak*, that is, of its peak above the bytes that were alive when
 ///    the step began. What plain needs is not known before one step has run. The first step keeps what is alive above
 ///    that under the same share of what plain would have taken by then, and so under the share of its peak in the end;
-///    where not enough can be evicted, it takes what it needs and is not refused. (On CUDA it keeps everything.) From
+///    where not enough can be evicted, it takes what it needs and is not refused. From
 ///    the second step on it is a share of what the largest step so far took, and the limit of a step that takes more
 ///    than that rises to the share of its own peak, as in a first step; so where not enough can be evicted, one that is
 ///    larger than all before, or unlike them, takes what it needs. At 100 % the limit has on top the generator states

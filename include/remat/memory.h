@@ -5,7 +5,8 @@
 // allocator. Tensors that are older than that are added when a step
 // first reads them, parameters with their gradients; an optimizer's state is not read in a step, so start before it is
 // made. Memory that PyTorch's allocator did not give (from_blob, NumPy, mapped files) counts from the first operator of
-// a step that reads it until its storage is gone. CUDA: the caching allocator's own statistics.
+// a step that reads it until its storage is gone. CUDA, PrivateUse1: what was asked of the device's allocator, to the byte,
+// from the first call on that names the device; on CUDA what is older, too.
 //
 // All functions may be called from any thread at any time.
 #pragma once
@@ -19,8 +20,8 @@ namespace remat::memory {
 
 /// Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors that
 /// exist already stay valid. A second call does nothing. Throws Error where another library holds that place firmly.
-/// `device`: meta has an allocator of its own, to be called before the tensors that shall count are made; CUDA needs
-/// none.
+/// `device`: meta has an allocator of its own, to be called before the tensors that shall count are made; for
+/// CUDA and PrivateUse1 an allocator that asks remat comes to stand before the device's own.
 void start_accounting(c10::Device device = c10::kCPU);
 
 /// Tensor bytes alive on `device` now. The first call starts accounting, if nothing has, and throws what

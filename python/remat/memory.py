@@ -2,8 +2,9 @@
 
 CPU: exact. Accounting starts with the first Session, or with :func:`start_accounting`, :func:`current` or
 :func:`reset_peak`; tensors that are older are added then. Memory that PyTorch's allocator did not give (NumPy's, mapped files) counts from the first operator of a step that
-reads it. CUDA: the caching allocator's own statistics. All functions may be called from any thread.
-``device`` is "cpu" or "cuda"; None: CUDA where there is one.
+reads it. CUDA and other accelerators: what was asked of the device's allocator, to the byte, from the first call on that
+names the device; on CUDA what is older, too. All functions may be called from any thread.
+``device`` is "cpu", "cuda" or another accelerator's name; None: CUDA where there is one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from remat.session import device_of
 def start_accounting(device: str | torch.device = "cpu") -> None:
     """Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors
     that exist already stay valid, and count from now on. A second call does nothing. "meta" has an allocator of its
-    own; CUDA needs none."""
+    own; for accelerators one that asks remat comes to stand before the device's."""
     device = device_of(device)
     _C.memory_start_accounting(device)
     if device.type == "cpu":

@@ -119,8 +119,9 @@ class Session:
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps
             of other sizes, and where some operators are left out or added.
-        device: "cpu" or "cuda"; None: CUDA where there is one. On CUDA, which is untried, no limit holds after the first
-            step, of which the session warns, and no plans are made (docs/scope.md). Other devices are refused.
+        device: "cpu", "cuda", or an accelerator that comes to PyTorch as PrivateUse1; None: CUDA where there is one.
+            Accelerators were tried on simulated devices alone, of which the session warns (docs/devices.md). Other
+            devices are refused.
         plan: a :class:`Plan`, or the path of one, to follow instead of the planner's in steps like the one it was made
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.

@@ -44,12 +44,9 @@ Session::Session(SessionOptions options) {
   }
   memory::start_accounting();
   memory::start_accounting(options.device);
-  if (options.device.is_cuda()) {
-    TORCH_WARN(
-        "[session] on ", options.device.str(),
-        " no limit holds after the first step: PyTorch's allocator asks "
-        "remat only where it has no block left, and no plans are made; train on the CPU, or measure what is taken "
-        "(docs/scope.md)");
+  if (options.device.is_cuda() || options.device.is_privateuseone()) {
+    TORCH_WARN("[session] remat has kept budgets and bits on simulated devices, and run on no real one: on ",
+               options.device.str(), " compare a few steps with plain ones, and measure their peaks (docs/devices.md)");
   }
   install_saved_tensors();
   install_variable_hooks();
