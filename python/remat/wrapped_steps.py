@@ -108,15 +108,11 @@ class WrappedSteps:
 
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
-        with unseen_by_torch_functions():
-            self._before_any(module)
-
-    def _before_any(self, module: nn.Module) -> None:
         if _in_backward():
             if torch.is_grad_enabled() and self.step is None and not (_C.is_recording() or step_in_progress()):
                 self._warn_once(warn_of_backward, module)
             return
-        with self.lock:
+        with self.lock, unseen_by_torch_functions():
             self._end_earlier(module)
             if torch.is_grad_enabled():
                 self._before(module)

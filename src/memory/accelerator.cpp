@@ -15,9 +15,9 @@
 #include <remat/error.h>
 #include <torch/library.h>
 
-#include "memory/allocation.h"
 #include "memory/allocation_observer.h"
 #include "memory/counted_ledger.h"
+#include "memory/serial_number.h"
 #include "memory/silent_warnings.h"
 #include "util/mutex.h"
 

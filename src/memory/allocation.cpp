@@ -22,11 +22,6 @@ bool is_own_memory(const c10::StorageImpl& storage) noexcept {
   return storage.data_ptr().get_deleter() == &release_block;
 }
 
-uint64_t next_serial() noexcept {
-  static std::atomic<uint64_t> next{0};
-  return next.fetch_add(1, std::memory_order_relaxed) + 1;
-}
-
 std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage) {
   const at::DataPtr& data = storage.data_ptr();
   const bool ours = is_own_memory(storage);

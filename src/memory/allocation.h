@@ -34,9 +34,6 @@ Allocation allocation_of(const c10::StorageImpl& storage) noexcept;
 /// Did remat's allocator make the memory behind a CPU storage?
 bool is_own_memory(const c10::StorageImpl& storage) noexcept;
 
-/// A number that no allocation had before.
-uint64_t next_serial() noexcept;
-
 /// Watches the block behind `storage` for as long as the result lives. Null where its end is not seen: empty storages,
 /// other devices, memory that neither remat's allocator nor PyTorch's own made. Thread-safe.
 std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage);

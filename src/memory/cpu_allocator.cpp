@@ -10,10 +10,10 @@
 
 #include <remat/error.h>
 
-#include "memory/allocation.h"
 #include "memory/allocation_observer.h"
 #include "memory/cpu_blocks.h"
 #include "memory/cpu_ledger.h"
+#include "memory/serial_number.h"
 
 namespace remat::memory {
 namespace {
