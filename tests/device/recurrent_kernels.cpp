@@ -82,9 +82,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
 
 }  // namespace
 
-void register_recurrent_kernels() {
-  static auto* const library =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+void register_recurrent_kernels(c10::DispatchKey key) {
+  static auto* const library = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
   library->impl("_thnn_fused_lstm_cell", &lstm_cell);
   library->impl("_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
   library->impl("_thnn_fused_gru_cell", &gru_cell);

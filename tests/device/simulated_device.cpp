@@ -22,7 +22,7 @@ void register_devices() {
     register_hooks();
     register_memory_kernels();
     register_random_kernels();
-    register_recurrent_kernels();
+    register_recurrent_kernels(c10::DispatchKey::PrivateUse1);
     register_computing_kernels();
     register_autocast();
   });
