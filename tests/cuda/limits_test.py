@@ -1,6 +1,7 @@
 """Budgets on CUDA devices: what is allocated and what PyTorch's caching allocator reserves stay under them."""
 
 import gc
+import os
 import subprocess
 import sys
 
@@ -135,21 +136,49 @@ def test_a_full_device_is_made_room_on(device):
     del others
 
 
+def run_in_a_process(program, **environment):
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300, env={**os.environ, **environment})
+
+
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_sessions_can_be_made_before_cuda_is_initialized(device):
-    program = f"""
+    run_in_a_process(f"""
 import remat, torch
 session = remat.Session(device="{device}", budget="50%")
 import simulated_cuda
 simulated_cuda.load()
-from training import blocks, inputs, Step, same_bits
+from training import Step, blocks, inputs, same_bits
 x = inputs("{device}")
 step = Step(blocks().to("{device}"), lambda model: model(x).square().mean())
 plain = step()
 assert all(same_bits(step(session), plain) for _ in range(3))
 assert session.report().ops_replayed > 0
+""")
+
+
+@pytest.mark.xfail(
+    reason="in some runs the second step is refused at 30 MiB, with 8 MiB of tensors in what is reserved", strict=False
+)
+def test_expandable_segments_keep_to_the_budget(device):
+    program = f"""
+import gc, torch, simulated_cuda
+device = simulated_cuda.load()
+import remat
+from training import block_step, same_bits
+step = block_step(device)
+plain = step()
+step.model.zero_grad()
+gc.collect()
+torch.cuda.empty_cache()
+session = remat.Session(device=device, budget={BUDGET})
+for _ in range(4):
+    torch.cuda.reset_peak_memory_stats()
+    assert same_bits(step(session), plain)
+    assert session.report().peak_bytes <= {BUDGET}
+    assert torch.cuda.max_memory_reserved() <= {BUDGET}
+assert session.report().decided_by == "auto"
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    run_in_a_process(program, PYTORCH_ALLOC_CONF="expandable_segments:True")
 
 
 def test_large_batches_of_few_tensors(device):
