@@ -5,8 +5,8 @@
 // allocator. Tensors that are older than that are added when a step
 // first reads them, parameters with their gradients; an optimizer's state is not read in a step, so start before it is
 // made. Memory that PyTorch's allocator did not give (from_blob, NumPy, mapped files) counts from the first operator of
-// a step that reads it until its storage is gone. CUDA, PrivateUse1: what was asked of the device's allocator, to the byte,
-// from the first call on that names the device; on CUDA what is older, too.
+// a step that reads it until its storage is gone. CUDA, PrivateUse1: what was asked of the device's allocator, to the
+// byte, from the first call on that names the device; on CUDA what is older, too.
 //
 // All functions may be called from any thread at any time.
 #pragma once

@@ -31,9 +31,9 @@ namespace remat {
 struct SessionOptions {
   /// The most tensor bytes alive on the device at any moment of a step. Default: the device's limit.
   Budget budget = {};
-  /// The device that the budget is for: the CPU; CUDA, or another that comes to PyTorch as PrivateUse1, which were tried
-  /// on simulated devices alone, of which the session warns (TORCH_WARN, docs/devices.md); or meta, whose tensors have
-  /// no memory: then there is no budget to keep, and graph() tells what the step would take. Others: Error.
+  /// The device that the budget is for: the CPU; CUDA, or another that comes to PyTorch as PrivateUse1, which were
+  /// tried on simulated devices alone, of which the session warns (TORCH_WARN, docs/devices.md); or meta, whose tensors
+  /// have no memory: then there is no budget to keep, and graph() tells what the step would take. Others: Error.
   c10::Device device = c10::kCPU;
   /// Compares every recomputed value with a checksum taken when it was dropped; a difference is an InternalError that
   /// names the operator. Finds operators that do not repeat, and writes that nothing else shows (docs/exactness.md).

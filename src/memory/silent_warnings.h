@@ -1,4 +1,5 @@
-// src/memory/silent_warnings.h -- no warnings of PyTorch's on this thread, for as long as an object of this class lives.
+// src/memory/silent_warnings.h -- no warnings of PyTorch's on this thread, for as long as an object of this class
+// lives.
 #pragma once
 
 #include <c10/util/Exception.h>
