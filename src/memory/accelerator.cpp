@@ -34,8 +34,6 @@ class AcceleratorLedger final : public CountedLedger {
 
   c10::Device device() const { return {kType, index_}; }
 
-  /// The device has no memory for `request`, or none in one piece. True: it is worth another try.
-  bool yield(int64_t request) { return enforcements().reclaim_block(request); }
   void note_reserved() noexcept { raise_step_reserved(reserved()); }
 
   int64_t adopt(c10::StorageImpl& storage) override;
@@ -104,25 +102,13 @@ class AskingAllocator final : public c10::DeviceAllocator {
     if (bytes == 0) return inner_.allocate(bytes);
     const auto size = static_cast<int64_t>(bytes);
     AcceleratorLedger& ledger = ledger_of(c10::impl::VirtualGuardImpl(kType).getDevice().index());
-    int64_t alive = ledger.charge(size);
-    try {
-      for (;;) {
-        try {
-          auto block = std::make_unique<Block>(Block{inner_.allocate(bytes), size, next_serial()});
-          ledger.confirm(size, alive);
-          ledger.note_reserved();
-          void* const data = block->data.get();
-          tell_allocated(ledger.device(), data, size);
-          return {data, block.release(), &release_block, ledger.device()};
-        } catch (const c10::OutOfMemoryError&) {
-          if (!ledger.yield(size)) throw;
-          alive = ledger.counted();
-        }
-      }
-    } catch (...) {
-      ledger.cancel(size);
-      throw;
-    }
+    auto block = ledger.ask(size, [&] {
+      return std::make_unique<Block>(Block{inner_.allocate(bytes), size, next_serial()});
+    });
+    ledger.note_reserved();
+    void* const data = block->data.get();
+    tell_allocated(ledger.device(), data, size);
+    return {data, block.release(), &release_block, ledger.device()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // a context is no address
   void copy_data(void* to, const void* from, size_t bytes) const override { inner_.copy_data(to, from, bytes); }

@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
+
+#include <c10/util/Exception.h>
 
 #include "memory/device_ledger.h"
 #include "memory/enforcements.h"
@@ -16,7 +19,7 @@ namespace remat::memory {
 /// it caches is not in it.
 class CountedLedger : public DeviceLedger {
  public:
-  // For the allocator. All noexcept but charge() and squeeze().
+  // For the allocator. All noexcept but charge() and ask().
 
   /// Counts `bytes` (more than 0) that are about to be allocated and returns what is alive with them. Where that would
   /// pass the smallest enforced limit, asks the reclaimers first; throws what Reclaimer::refuse() throws, with nothing
@@ -28,6 +31,27 @@ class CountedLedger : public DeviceLedger {
   void cancel(int64_t bytes) noexcept { current_.fetch_sub(bytes, std::memory_order_relaxed); }
   /// Memory that was counted is free.
   void discharge(int64_t bytes) noexcept;
+  /// Counts `bytes`, as charge() does, around `allocate()`, whose result it returns. Where that throws OutOfMemoryError
+  /// it is tried again for as long as yield() frees something. Throws what is thrown in the end, with nothing counted.
+  template <class Allocate>
+  std::invoke_result_t<Allocate> ask(int64_t bytes, Allocate allocate) {
+    int64_t alive = charge(bytes);
+    try {
+      for (;;) {
+        try {
+          auto made = allocate();
+          confirm(bytes, alive);
+          return made;
+        } catch (const c10::OutOfMemoryError&) {
+          if (!yield(bytes)) throw;
+          alive = counted();
+        }
+      }
+    } catch (...) {
+      cancel(bytes);
+      throw;
+    }
+  }
   /// What is alive, without a look at what may have been freed unseen.
   int64_t counted() const noexcept { return current_.load(std::memory_order_relaxed); }
 
@@ -50,6 +74,9 @@ class CountedLedger : public DeviceLedger {
   }
 
  protected:
+  /// The device has no memory for `request`, or none in one piece, though it is within the limit. True: it is worth
+  /// another try.
+  virtual bool yield(int64_t request) { return enforcements_.reclaim_block(request); }
   /// Takes memory that was freed without this ledger's allocator out of the account. True if there was any.
   virtual bool sweep() noexcept { return false; }
   /// `bytes` that are there already.

@@ -49,16 +49,6 @@ class CudaLedger final : public CountedLedger {
 
   c10::Device device() const { return {c10::kCUDA, index_}; }
 
-  /// The caching allocator has found no block within its fraction. True: it may look again, since the fraction has
-  /// risen or values were evicted. Throws BudgetError if it is a limit that leaves no room, and not the device itself.
-  bool yield(int64_t request) {
-    const int64_t needed = reserved() + std::max(request, request < kSmall ? kSmallSegment : kLargeSegment);
-    const bool is_soft = enforcements().may_reserve_more();
-    const int64_t most = enforced_limit() + (is_soft ? kLargeSegment : 0);
-    if (raise_fraction(std::min(needed, most)) || enforcements().reclaim_block(request)) return true;
-    return (is_soft || enforcements().refuse(needed, request)) && raise_fraction(needed);
-  }
-
   /// Under the caching allocator's lock.
   void note(const TraceEntry& entry, bool charged) noexcept {
     const auto bytes = static_cast<int64_t>(entry.size_);
@@ -99,6 +89,16 @@ class CudaLedger final : public CountedLedger {
   void release_cached() override { allocator_.emptyCache(); }
 
  private:
+  /// The caching allocator has found no block within its fraction. True: it may look again, since the fraction has
+  /// risen or values were evicted. Throws BudgetError if it is a limit that leaves no room, and not the device itself.
+  bool yield(int64_t request) override {
+    const int64_t needed = reserved() + std::max(request, request < kSmall ? kSmallSegment : kLargeSegment);
+    const bool is_soft = enforcements().may_reserve_more();
+    const int64_t most = enforced_limit() + (is_soft ? kLargeSegment : 0);
+    if (raise_fraction(std::min(needed, most)) || CountedLedger::yield(request)) return true;
+    return (is_soft || enforcements().refuse(needed, request)) && raise_fraction(needed);
+  }
+
   /// While a limit is enforced, the caching allocator's fraction is the limit's.
   class FractionOfDevice final : public Enforcement {
    public:
@@ -193,26 +193,12 @@ class AskingAllocator final : public DelegatingCudaAllocator {
     if (bytes == 0 || charged_ || is_captured()) return allocate();
     CudaLedger& ledger = ledger_of(c10::cuda::current_device());
     const auto size = static_cast<int64_t>(bytes);
-    int64_t alive = ledger.charge(size);
-    try {
-      for (;;) {
-        try {
-          auto made = [&] {
-            const Charged charged;
-            return allocate();
-          }();
-          ledger.confirm(size, alive);
-          tell_allocated(ledger.device(), address_of(made), size);
-          return made;
-        } catch (const c10::OutOfMemoryError&) {
-          if (!ledger.yield(size)) throw;
-          alive = ledger.counted();
-        }
-      }
-    } catch (...) {
-      ledger.cancel(size);
-      throw;
-    }
+    auto made = ledger.ask(size, [&] {
+      const Charged charged;
+      return allocate();
+    });
+    tell_allocated(ledger.device(), address_of(made), size);
+    return made;
   }
 
   static bool is_captured() {

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 import torch
-from scopes import assert_exact_when_dropped, loss_of
+from scopes import assert_exact_when_dropped, loss_of, scaled_by
 from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*previously registered kernel")
@@ -25,23 +25,14 @@ def below_autograd(x):
 def around(operator, scope=contextlib.nullcontext, expected=4):
     """Layers with `operator` between them, whose result autograd alone saves."""
 
-    class Scaled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = operator(x)
-            ctx.save_for_backward(y)
-            return y.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient * ctx.saved_tensors[0]
+    scaled = scaled_by(operator)
 
     def program(model):
         calls.clear()
         x = torch.randn(48, 48)
         with scope():
             for layer in model:
-                x = torch.tanh(Scaled.apply(layer(x)).exp())
+                x = torch.tanh(scaled(layer(x)).exp())
             loss = loss_of(x)
             loss.backward()
         assert len(calls) == expected

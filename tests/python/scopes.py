@@ -97,3 +97,20 @@ def doing_in_backward(action: Callable[[], object]) -> type[torch.autograd.Funct
             return gradient
 
     return Acts
+
+
+def scaled_by(operator: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`operator`, whose result autograd alone saves: the gradient is scaled by it."""
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = operator(x)
+            ctx.save_for_backward(y)
+            return y.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * ctx.saved_tensors[0]
+
+    return Scaled.apply
