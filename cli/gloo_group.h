@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "cli/device.h"
+
 namespace remat::cli {
 
 /// `name`: groups of one store have different ones. Blocks until all `size` ranks have called it.
@@ -16,7 +18,7 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusi
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
   auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
-  group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::GLOO,
+  group->setBackend(kDevice, c10d::ProcessGroup::BackendType::GLOO,
                     c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options));
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   return group;

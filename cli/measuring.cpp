@@ -10,6 +10,7 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
+#include "cli/device.h"
 #include "plan/rounds.h"
 #include "zoo/task.h"
 
@@ -87,6 +88,8 @@ Measurement SweptModel::measure(const Plan& plan, int64_t rounds) {
   return measured;
 }
 
-Surroundings surroundings() { return {TORCH_VERSION, "cpu", at::get_num_threads()}; }
+Surroundings surroundings() {
+  return {TORCH_VERSION, c10::DeviceTypeName(kDevice, /*lower_case=*/true), at::get_num_threads()};
+}
 
 }  // namespace remat::cli

@@ -15,6 +15,7 @@
 
 #include "cli/checkpoint_file.h"
 #include "cli/data_parallel.h"
+#include "cli/device.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
 #include "cli/planning.h"
@@ -34,13 +35,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 /// While it lives, operators of this thread run in bfloat16 where autocast lets them.
 class Autocast {
  public:
-  explicit Autocast(bool on) : before_(at::autocast::is_autocast_enabled(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, on);
+  explicit Autocast(bool on) : before_(at::autocast::is_autocast_enabled(kDevice)) {
+    at::autocast::set_autocast_enabled(kDevice, on);
     at::autocast::increment_nesting();
   }
   ~Autocast() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, before_);
+    at::autocast::set_autocast_enabled(kDevice, before_);
   }
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;

@@ -28,9 +28,9 @@ using MakeFitStep = std::function<FitStep(int64_t size)>;
 
 /// fit() by steps of sessions: one for each run, with the budget of `options` (0: the device's limit, as it is now) and
 /// the other options of `session`. Everything alive counts; what the first steps leave behind, as gradients and an
-/// optimizer's state, is there before anything is measured. On the CPU, whose steps can be recorded. Throws as the
-/// other fit() does, Error for another device, for ranks, and where `make_step` gives no step; what that and its steps
-/// throw is handed on.
+/// optimizer's state, is there before anything is measured. Where the device has streams, a step's time is that until
+/// its kernels have ended. Throws as the other fit() does, Error for a device that is not there or has no memory, for
+/// ranks, and where `make_step` gives no step; what that and its steps throw is handed on.
 Fit fit(FitOptions options, const MakeFitStep& make_step, SessionOptions session = {});
 
 }  // namespace remat

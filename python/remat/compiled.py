@@ -28,6 +28,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from remat import _C
+from remat.device import HOST
 from remat.errors import BudgetError, Error
 from remat.kernel_source import Kernel, kernels_of, may_scatter
 
@@ -75,7 +76,7 @@ def _allocator(allocate: Any) -> Callable[..., torch.Tensor]:
 
 def _see_kernels(graph: Any) -> bool:
     """Makes operators of the kernels that the compiled code launches, as those of PyTorch that it calls are already."""
-    if set(graph.device_types) - {"cpu"}:
+    if set(graph.device_types) - {HOST}:
         return False
     code = graph.current_callable
     module = getattr(code, "__func__", code).__globals__

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat import _C, memory
+from remat.device import HOST, META
 from remat.errors import Error, InternalError
 from remat.session import Session
 
@@ -134,14 +135,14 @@ def estimate(
     is not known. What else the model raises is handed on.
     """
     optimizer_state_bytes(optimizer, [])  # before the work
-    with torch.device("meta"), AttentionOfTheCPU():
-        memory.start_accounting("meta")
+    with torch.device(META), AttentionOfTheCPU():
+        memory.start_accounting(META)
         model = make_model().train()
         parameters = list(model.parameters())
         for parameter in parameters:
             if parameter.requires_grad:
                 parameter.grad = torch.empty_like(parameter)
-        session = Session(device="meta", planner="keep-all")
+        session = Session(device=META, planner="keep-all")
         with _contents_are_missing():
             with session.step():
                 loss_of(model).backward()
@@ -256,7 +257,7 @@ class _Costs(TorchDispatchMode):
 def _rates() -> tuple[float, float]:
     """Floating-point operations and bytes in a second, of this machine's CPU."""
     with torch.no_grad():
-        a, memory = torch.ones(768, 768, device="cpu"), torch.ones(1 << 23, device="cpu")
+        a, memory = torch.ones(768, 768, device=HOST), torch.ones(1 << 23, device=HOST)
         return 2 * 768**3 / _seconds(lambda: a @ a), 2 * memory.nbytes / _seconds(lambda: memory * 2)
 
 

@@ -14,9 +14,10 @@ import torch
 
 from remat import _C, memory
 from remat.budget import parse_budget
+from remat.device import HOST, META, device_of, synchronize
 from remat.errors import BudgetError, Error
 from remat.plan import Plan
-from remat.session import Session, device_of
+from remat.session import Session
 
 Step = Callable[[], object]
 Trial = tuple[bool, int, list[float], "str | None"]
@@ -188,12 +189,16 @@ def fit(
         steps: of each measured size under remat until times count, at least 2: the first has no plan. More follow where
             they are short.
         predict: measure nothing but the small steps. Then nothing vouches for the answer.
-        device: "cpu", whose steps can be recorded; None: the same.
+        device: where the model is trained, as of :class:`Session`; None: the CPU. On an accelerator a step's time is that
+            until its kernels have ended.
 
     Raises BudgetError where not even the smallest size fits, Error for arguments that make no sense. What `make_step`
     and its steps raise is handed on.
     """
-    runner = _Runner(make_step, _bytes_of(budget), steps, device_of("cpu" if device is None else device))
+    on = device_of(HOST if device is None else device)
+    if on.type == META:
+        raise Error(f"[fit] steps on {on} take no time and no memory; use the device that the model is to be trained on")
+    runner = _Runner(make_step, _bytes_of(budget, on), steps, on)
     chosen = list(sizes)
     for size in chosen if effective is None else [*chosen, effective]:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
@@ -262,13 +267,13 @@ def fit_budget(train: Callable[[int | str], int]) -> int:
     return _C.fit_budget(run)
 
 
-def _bytes_of(budget: int | str | None) -> int:
+def _bytes_of(budget: int | str | None, device: torch.device) -> int:
     parsed = parse_budget(budget, "fit")
     if parsed.share:
         raise Error(
             f"[fit] a budget of {budget!r} would be of each size's own peak, which grows with it; give bytes, as in '6GiB'"
         )
-    return parsed.byte_count or memory.limit("cpu")
+    return parsed.byte_count or memory.limit(device)
 
 
 def _fit_of(text: str, table: str) -> Fit:
@@ -301,8 +306,6 @@ class _Runner:
     """Runs steps as the search asks for them."""
 
     def __init__(self, make_step: Callable[[int], Step], budget_bytes: int, steps: int, device: torch.device) -> None:
-        if device.type != "cpu":
-            raise Error(f"[fit] steps on {device.type} are not recorded; fit() is for the CPU")
         if not callable(make_step):
             raise Error(f"[fit] make_step is {make_step!r}; give a function of a size that returns a step to call")
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
@@ -343,6 +346,7 @@ class _Runner:
         def run_step() -> float:
             begin = time.perf_counter()
             step()
+            synchronize(self._device)
             return time.perf_counter() - begin
 
         seconds = _time_round(run_step)
@@ -358,7 +362,9 @@ class _Runner:
                 step()
             report = session.report()
             peak = max(peak, report.peak_bytes)
-            return report.step_seconds - report.planning_seconds
+            begin = time.perf_counter()
+            synchronize(self._device)
+            return report.step_seconds - report.planning_seconds + time.perf_counter() - begin
 
         try:
             for _ in range(count):

@@ -13,24 +13,24 @@ import torch
 
 from remat import _C
 from remat.accounting import count_older_tensors, counts
+from remat.device import HOST, device_of, is_host
 from remat.errors import Error
-from remat.session import device_of
 
 
-def start_accounting(device: str | torch.device = "cpu") -> None:
+def start_accounting(device: str | torch.device = HOST) -> None:
     """Puts remat's accounting allocator in the place of PyTorch's CPU allocator, for the rest of the process. Tensors
     that exist already stay valid, and count from now on. A second call does nothing. "meta" has an allocator of its
     own; for accelerators one that asks remat comes to stand before the device's."""
     device = device_of(device)
     _C.memory_start_accounting(device)
-    if device.type == "cpu":
+    if is_host(device):
         count_older_tensors()
 
 
 def _counted(device: str | torch.device | None) -> torch.device:
     """The device, whose tensors are counted from now on if they have not been before."""
     device = device_of(device)
-    if device.type == "cpu" and not counts():
+    if is_host(device) and not counts():
         start_accounting(device)
     return device
 

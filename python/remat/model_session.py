@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat.device import HOST, device_of_model
 from remat.errors import Error
 from remat.ranks import world
 from remat.session import Session
@@ -42,7 +43,7 @@ class ModelSession:
         if unknown := sorted(options.keys() - known):
             raise TypeError(f"[session] there is no option {', '.join(unknown)}; there are {', '.join(known)}")
         device = options.get("device")
-        Session(**{**options, "device": "cpu" if device is None else device})  # bad options are an error here
+        Session(**{**options, "device": HOST if device is None else device})  # bad options are an error here
         self.__setstate__({"options": options, "agrees": agrees})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class ModelSession:
         """The session for `model`; another one where the model has moved to another device since."""
         device = self._options.get("device")
         if device is None:
-            device = _device_of(model)
+            device = device_of_model(model)
         if self._session is None or device != self._device:
             # A model before this one is in reference cycles if it was compiled. Freed in the first step, its memory would
             # be taken off what that step takes, which a percentage is of.
@@ -70,8 +71,3 @@ class ModelSession:
     def get(self) -> Session | None:
         """The session, if one has been made."""
         return self._session
-
-
-def _device_of(model: nn.Module) -> torch.device | None:
-    """Of the model's first parameter that has memory; None where there is none."""
-    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), None)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat.device import HOST
+
 _MOST_HELD_BYTES = 64 << 20  # of integers among the inputs, whose contents are kept until the cuts are tried
 
 
@@ -28,7 +30,7 @@ class Input:
         self._value: Any = value.node.hint if isinstance(value, torch.SymInt) else value
         self.symbolic = isinstance(value, torch.SymInt)
         self.parameter = isinstance(value, nn.Parameter)
-        self.device = value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
+        self.device = value.device if isinstance(value, torch.Tensor) else torch.device(HOST)
         if isinstance(value, torch.Tensor):
             self._size, self._stride = _numbers(value.shape), _numbers(value.stride())
             self._dtype = value.dtype

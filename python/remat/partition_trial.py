@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from remat.device import HOST, fork_generators, is_host, random_state, seed_generator, synchronize
 from remat.partition_budget import Option
 from remat.partition_input import Input
 from remat.progress import session_in_progress
@@ -94,7 +95,7 @@ class TriedGraph:
         self._cuts, self._inputs = cuts, inputs
         self._first = max(cuts)  # whose bits the others must have
         self._run_by = cuts[self._first]
-        self._devices = sorted({each.device.index for each in inputs if each.device.type == "cuda"})
+        self._devices = sorted({each.device for each in inputs if not is_host(each.device)}, key=str)
         self._strides: dict[float, dict[int, tuple[int, ...]]] = {}  # see _strides_beside()
         self._restrided: dict[int, tuple[int, ...]] = {}  # those of the cut that is taken
         self.counts_calls = False
@@ -135,7 +136,7 @@ class TriedGraph:
         """Finds options(). The first cut alone where nothing can be told of others."""
         if self._options:
             return
-        with torch.random.fork_rng(self._devices):
+        with fork_generators(self._devices):
             try:
                 found = run_stoppable(self._try)
             except Exception as error:  # of the code that was compiled
@@ -207,7 +208,8 @@ class TriedGraph:
 
     def _run(self, share: float, seed: int) -> _Outcome:
         """Forward and backward of one cut."""
-        _seed(self._devices, seed)
+        for device in (torch.device(HOST), *self._devices):  # torch.manual_seed() would seed the others, too
+            seed_generator(device, seed)
         inputs = [each.make() for each in self._inputs]
         leaves = {i: each for i, each in enumerate(inputs) if isinstance(each, torch.Tensor) and each.requires_grad}
         given = [_no_leaf(each) if index in leaves else each for index, each in enumerate(inputs)]
@@ -235,7 +237,7 @@ class TriedGraph:
         gradients = torch.autograd.grad(ends, list(leaves.values()), directions, allow_unused=True) if ends else ()
         backward = _now(self._devices) - begun
         after = [each for each in given if isinstance(each, torch.Tensor)]
-        states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._devices)]
+        states = [torch.get_rng_state(), *map(random_state, self._devices)]
         return _Outcome(
             forward + backward,
             sum(saved.values()),
@@ -246,17 +248,10 @@ class TriedGraph:
         )
 
 
-def _seed(devices: Sequence[int], seed: int) -> None:
-    """Not torch.manual_seed(), which seeds devices that have nothing to do with it."""
-    torch.default_generator.manual_seed(seed)
-    for device in devices:
-        torch.cuda.default_generators[device].manual_seed(seed)
-
-
-def _now(devices: Sequence[int]) -> float:
+def _now(devices: Sequence[torch.device]) -> float:
     """Seconds, when all that was asked for is done."""
     for device in devices:
-        torch.cuda.synchronize(device)
+        synchronize(device)
     return time.perf_counter()
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
+from remat.device import HOST
 from remat.errors import Error
 
 _DEFAULT_TIMEOUT = timedelta(minutes=30)  #: c10d's
@@ -39,6 +40,6 @@ def connections_of(process_group: dist.ProcessGroup) -> dist.ProcessGroupGloo | 
 
 def _timeout(process_group: dist.ProcessGroup) -> timedelta:
     try:
-        return process_group._get_backend(torch.device("cpu")).options._timeout
+        return process_group._get_backend(torch.device(HOST)).options._timeout
     except (AttributeError, RuntimeError):  # another backend, which does not say
         return _DEFAULT_TIMEOUT

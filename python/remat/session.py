@@ -14,6 +14,7 @@ from torch import nn
 from remat import _C
 from remat.accounting import count_older_tensors
 from remat.budget import parse_budget
+from remat.device import device_of
 from remat.errors import Error
 from remat.layers import LayerNotes
 from remat.plan import Plan
@@ -251,19 +252,6 @@ class Session:
     def budget_bytes(self) -> int | None:
         """The budget that the next step will have; None while a percent budget waits for its first step."""
         return self._session.budget_bytes()
-
-
-def device_of(device: str | torch.device | None) -> torch.device:
-    """What the caller means by `device`: None is CUDA where there is one."""
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise Error(f"[device] {device!r} is no device ({error}); use 'cpu' or 'cuda'") from None
-    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
-        device = torch.device("cuda", torch.cuda.current_device())
-    return device
 
 
 def list_planners() -> dict[str, str]:

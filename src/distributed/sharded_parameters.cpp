@@ -15,6 +15,8 @@
 
 #include "distributed/finished_work.h"
 
+#include "device/device.h"
+
 namespace remat {
 namespace {
 
@@ -48,7 +50,7 @@ std::vector<at::Tensor> checked(std::vector<at::Tensor> parameters) {
     if (parameter.requires_grad() != parameters[0].requires_grad()) {
       refuse(i, parameter.requires_grad() ? "is trained, and the first is frozen" : "is frozen, and the first is not");
     }
-    if (!parameter.device().is_cpu()) refuse(i, "is on " + parameter.device().str());
+    if (!device::is_host(parameter.device())) refuse(i, "is on " + parameter.device().str());
     if (!parameter.is_floating_point()) refuse(i, "is of integers");
     if (parameter.nbytes() > 0 && parameter.storage().nbytes() == 0)
       refuse(i, "has no contents: it is in shards already");

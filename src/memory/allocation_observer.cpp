@@ -9,15 +9,10 @@ namespace remat::memory {
 namespace {
 
 std::atomic<AllocationObserver*> g_observer{nullptr};
-std::atomic<c10::Device> g_device{c10::Device(c10::kCPU)};  // that it observes
+std::atomic<c10::Device> g_device{c10::Device(c10::DeviceType())};  // that it observes
 Mutex g_mutex;  // held while it is told, and while somebody begins to observe
 
-/// The CPU has no indices.
-bool is_observed(c10::Device device) {
-  const c10::Device observed = g_device.load(std::memory_order_relaxed);
-  return device.type() == observed.type() &&
-         (device.is_cpu() || device.is_meta() || device.index() == observed.index());
-}
+bool is_observed(c10::Device device) { return device == g_device.load(std::memory_order_relaxed); }
 
 template <class Tell>
 void tell(c10::Device device, Tell&& tell) noexcept {

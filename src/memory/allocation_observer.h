@@ -17,7 +17,8 @@ class AllocationObserver {
   virtual void freed(const void* data, int64_t bytes, bool plain) noexcept = 0;
 };
 
-/// From now on `observer` is told of the blocks of `device`, if nobody else observes: returns whether it is.
+/// From now on `observer` is told of the blocks of `device`, which is named as its tensors name it, if nobody else
+/// observes: returns whether it is.
 bool observe_allocations(AllocationObserver& observer, c10::Device device);
 /// From now on it is not. Waits for a call in progress.
 void stop_observing(AllocationObserver& observer);

@@ -6,14 +6,12 @@
 namespace remat {
 namespace {
 
-constexpr std::array<at::DeviceType, 3> kDevices = {at::kCPU, at::kCUDA, at::kPrivateUse1};
-constexpr std::array<c10::DispatchKey, 3> kKeys = {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA,
-                                                   c10::DispatchKey::AutocastPrivateUse1};
+using device::kKeys;
 
 void apply(const AutocastState& state) {
-  for (size_t d = 0; d < kDevices.size(); ++d) {
-    at::autocast::set_autocast_enabled(kDevices[d], state.enabled[d]);
-    at::autocast::set_autocast_dtype(kDevices[d], state.types[d]);
+  for (size_t d = 0; d < kKeys.size(); ++d) {
+    at::autocast::set_autocast_enabled(kKeys[d].type, state.enabled[d]);
+    at::autocast::set_autocast_dtype(kKeys[d].type, state.types[d]);
   }
 }
 
@@ -21,10 +19,10 @@ void apply(const AutocastState& state) {
 
 AutocastState AutocastState::current() {
   AutocastState now;
-  for (size_t d = 0; d < kDevices.size(); ++d) {
-    const bool excluded = c10::impl::tls_is_dispatch_key_excluded(kKeys[d]);
-    now.enabled[d] = !excluded && at::autocast::is_autocast_enabled(kDevices[d]);
-    if (now.enabled[d]) now.types[d] = at::autocast::get_autocast_dtype(kDevices[d]);
+  for (size_t d = 0; d < kKeys.size(); ++d) {
+    const bool excluded = c10::impl::tls_is_dispatch_key_excluded(kKeys[d].autocast);
+    now.enabled[d] = !excluded && at::autocast::is_autocast_enabled(kKeys[d].type);
+    if (now.enabled[d]) now.types[d] = at::autocast::get_autocast_dtype(kKeys[d].type);
   }
   return now;
 }
@@ -32,12 +30,12 @@ AutocastState AutocastState::current() {
 AutocastScope::AutocastScope(const AutocastState& state) : changed_(state.any()) {
   if (!changed_) return;
   cache_ = at::autocast::is_autocast_cache_enabled();
-  for (size_t d = 0; d < kDevices.size(); ++d) {
-    before_.enabled[d] = at::autocast::is_autocast_enabled(kDevices[d]);
-    before_.types[d] = at::autocast::get_autocast_dtype(kDevices[d]);
+  for (size_t d = 0; d < kKeys.size(); ++d) {
+    before_.enabled[d] = at::autocast::is_autocast_enabled(kKeys[d].type);
+    before_.types[d] = at::autocast::get_autocast_dtype(kKeys[d].type);
   }
   AutocastState then = state;
-  for (size_t d = 0; d < kDevices.size(); ++d) {
+  for (size_t d = 0; d < kKeys.size(); ++d) {
     if (!then.enabled[d]) then.types[d] = before_.types[d];
   }
   apply(then);

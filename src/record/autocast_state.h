@@ -4,26 +4,26 @@
 // that call PyTorch's, at which autocast casts inside the kernel.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
-#include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
+
+#include "device/dispatch_keys.h"
 
 namespace remat {
 
 struct AutocastState {
-  std::array<bool, 3> enabled = {};           ///< on the CPU, on CUDA devices, on PrivateUse1's
-  std::array<c10::ScalarType, 3> types = {};  ///< that they cast to; meaningful where enabled
+  std::array<bool, device::kKeys.size()> enabled = {};           ///< by device, as in device::kKeys
+  std::array<c10::ScalarType, device::kKeys.size()> types = {};  ///< that they cast to; meaningful where enabled
 
   bool operator==(const AutocastState&) const = default;
-  bool any() const { return enabled[0] || enabled[1] || enabled[2]; }
+  bool any() const {
+    return std::ranges::any_of(enabled, [](bool on) { return on; });
+  }
   /// On this thread, for operators that are called now.
   static AutocastState current();
 };
-
-/// The dispatch keys of autocast.
-inline constexpr c10::DispatchKeySet kAutocastKeys({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA,
-                                                    c10::DispatchKey::AutocastPrivateUse1});
 
 /// While it lives, operators that this thread calls find autocast in `state`. Does nothing where that is off.
 class AutocastScope {

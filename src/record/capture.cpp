@@ -1,6 +1,7 @@
 // What an operator reads, and what it is about to write to: taken down before it runs.
 #include <ATen/record_function.h>
 
+#include "device/device.h"
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/generator_state.h"
@@ -45,7 +46,7 @@ c10::Device device_of(c10::ArrayRef<const c10::IValue> inputs) {
     });
     if (device) return *device;
   }
-  return c10::kCPU;
+  return device::kHost;
 }
 
 }  // namespace
@@ -225,7 +226,8 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
   if (position >= 0 && inputs[static_cast<size_t>(position)].isGenerator()) {
     generator = inputs[static_cast<size_t>(position)].toGenerator();
   } else {
-    generator = default_generator(device_of(inputs));
+    const c10::Device device = device_of(inputs);
+    generator = device::kind_of(device).default_generator(device);
   }
   if (!generator.defined()) return info.random ? std::nullopt : std::optional(GeneratorRecord());
   if (!info.random && !is_free(generator)) return std::nullopt;
@@ -233,7 +235,7 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
   try {
     GeneratorRecord record = capture_generator(generator);
     // To be told by it whether anything was drawn. Kernels of devices may draw from elsewhere.
-    if (!info.random || !generator.device().is_cpu()) record.drawn = state_checksum(generator);
+    if (!info.random || !device::is_host(generator.device())) record.drawn = state_checksum(generator);
     return record;
   } catch (...) {  // do without
     no_room = true;
@@ -244,16 +246,18 @@ std::optional<GeneratorRecord> Recorder::generator_before(const OperatorInfo& in
 at::Generator Recorder::second_generator(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
   const c10::Device device = device_of(inputs);
   // A device without a kernel for an operator has the CPU's compute it, which draws there.
-  if (!device.is_cpu() && !device.is_meta() && (info.random || info.foreign)) return default_generator(c10::kCPU);
+  if (device::has_streams(device) && (info.random || info.foreign)) {
+    return device::kind_of(device::kHost).default_generator(device::kHost);
+  }
   if (!info.foreign || info.generator_argument < 0) return {};
   const c10::IValue& given = inputs[static_cast<size_t>(info.generator_argument)];
   if (!given.isGenerator()) return {};
-  at::Generator generator = default_generator(device);
+  at::Generator generator = device::kind_of(device).default_generator(device);
   return generator == given.toGenerator() ? at::Generator() : generator;
 }
 
 void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
-  pending.suspect_random = !pending.info->random || !generator.generator.device().is_cpu();
+  pending.suspect_random = !pending.info->random || !device::is_host(generator.generator.device());
   pending.generator = generator.generator;
   const auto bytes = static_cast<int64_t>(generator.state.nbytes());
   pending.operation.generator = tape_->program.add_generator(std::move(generator));

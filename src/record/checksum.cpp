@@ -7,7 +7,8 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/from_blob.h>
 
-#include "memory/allocation.h"
+#include "device/allocation.h"
+#include "device/device.h"
 
 namespace remat {
 namespace {
@@ -22,7 +23,7 @@ bool is_compressed(c10::Layout layout) {
 uint64_t checksum(const c10::StorageImpl& storage, ByteRange range) {
   const auto* const data = static_cast<const std::byte*>(storage.data()) + range.begin;
   const int64_t bytes = range.end - range.begin;
-  if (storage.device_type() == c10::kCPU) return memory::checksum_of(data, static_cast<size_t>(bytes));
+  if (device::is_on_host(storage)) return memory::checksum_of(data, static_cast<size_t>(bytes));
   const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
   const at::Tensor host = at::from_blob(const_cast<std::byte*>(data), {bytes}, options).cpu();
   return memory::checksum_of(host.const_data_ptr(), static_cast<size_t>(bytes));
@@ -31,7 +32,7 @@ uint64_t checksum(const c10::StorageImpl& storage, ByteRange range) {
 uint64_t checksum(const c10::TensorImpl& tensor) { return checksum(*storage_of(tensor), reach_of(tensor)); }
 
 uint64_t checksum_of_parts(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) return 0;
+  if (!device::is_host(tensor.device())) return 0;
   std::array<at::Tensor, 3> parts;
   if (tensor.is_sparse()) {
     const auto& sparse = static_cast<const at::SparseTensorImpl&>(*tensor.unsafeGetTensorImpl());

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "device/device.h"
 #include "record/checksum.h"
 #include "record/residency.h"
 
@@ -17,10 +18,10 @@ constexpr uint8_t kMostWrites = 4;
 
 void Residency::note_filled(ValueId id, const c10::StorageImpl& storage) {
   Value& value = values_[id];
-  if (storage.device_type() == c10::kCPU) {
+  if (device::is_on_host(storage)) {
     value.checksum = checksum(storage, {0, value.extent});
-  } else if (storage.device_type() != c10::kMeta) {
-    return;  // a look at a GPU's memory would take too long
+  } else if (device::has_streams(storage.device_type())) {
+    return;  // a look at its memory would take too long
   }
   value.filled = true;
 }
@@ -31,7 +32,7 @@ bool Residency::accept_filled(ValueId id, const c10::StorageImpl& storage) {
   if (value.written_unseen() || !value.is_in_place(storage) || value.is_handed_out(storage)) return false;
   if (static_cast<int64_t>(storage.nbytes()) != value.bytes || is_overwritten(id, storage)) return false;
   value.raw = false;
-  value.watched = storage.device_type() == c10::kCPU;
+  value.watched = device::is_on_host(storage);
   return true;
 }
 
@@ -62,7 +63,7 @@ void Residency::note_written(ValueId before, ValueId after, const c10::StorageIm
   Coverage coverage = old.coverage ? *old.coverage : Coverage(old.bytes);
   if (strip) coverage.add(*strip);
   if (coverage.is_complete()) {
-    if (old.coverage) value.watched = storage.device_type() == c10::kCPU;
+    if (old.coverage) value.watched = device::is_on_host(storage);
     return;
   }
   value.coverage = std::make_shared<const Coverage>(std::move(coverage));

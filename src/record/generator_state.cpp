@@ -7,10 +7,8 @@
 #include <thread>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
-#include <c10/util/Exception.h>
 
-#include "memory/allocation.h"
+#include "device/allocation.h"
 #include "memory/ledger.h"
 #include "record/checksum.h"
 
@@ -51,16 +49,6 @@ bool is_free(at::Generator generator) {
     std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < deadline);
   return false;
-}
-
-at::Generator default_generator(c10::Device device) {
-  // What a meta tensor stands for would draw from it.
-  if (device.is_cpu() || device.is_meta()) return at::detail::getDefaultCPUGenerator();
-  try {
-    return at::globalContext().defaultGenerator(device);
-  } catch (const c10::Error&) {  // it has none
-    return {};
-  }
 }
 
 uint64_t state_checksum(at::Generator generator) noexcept {

@@ -14,8 +14,6 @@ namespace remat {
 GeneratorRecord capture_generator(at::Generator generator);
 /// Does nobody hold the generator's mutex, or not for longer than a draw takes?
 bool is_free(at::Generator generator);
-/// The generator that an operator on `device` draws from when it is given none; an undefined one if there is none.
-at::Generator default_generator(c10::Device device);
 /// The checksum of the generator's present state; 0 where there is no memory for it.
 uint64_t state_checksum(at::Generator generator) noexcept;
 

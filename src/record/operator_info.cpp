@@ -195,7 +195,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   }
   const bool composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                          !handle.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
-                         !handle.hasKernelForDispatchKey(c10::DispatchKey::AutogradCPU);
+                         !handle.hasKernelForDispatchKey(device::kHostKeys.autograd);
   const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
   info.reshapes = metadata_only && !resizes;
   info.never_recorded = (is_view(schema) || composite || metadata_only) && !resizes;

@@ -22,28 +22,32 @@ namespace {
 
 using DispatchTable = c10::TypedOperatorHandle<OperatorKernels>;
 
-/// By which a call on the CPU or on CUDA may come. Kernels at those in the middle stand before those of a device:
-/// for autocast, for views and writes, for factories, for tensors with a flag.
-constexpr std::array<c10::DispatchKey, OperatorKernels::kKeys> kCalled = {c10::DispatchKey::AutogradCPU,
-                                                                          c10::DispatchKey::AutogradPrivateUse1,
-                                                                          c10::DispatchKey::AutocastPrivateUse1,
-                                                                          c10::DispatchKey::PrivateUse1,
-                                                                          c10::DispatchKey::AutogradCUDA,
-                                                                          c10::DispatchKey::AutocastCPU,
-                                                                          c10::DispatchKey::AutocastCUDA,
-                                                                          c10::DispatchKey::ADInplaceOrView,
-                                                                          c10::DispatchKey::BackendSelect,
-                                                                          c10::DispatchKey::Negative,
-                                                                          c10::DispatchKey::Conjugate,
-                                                                          c10::DispatchKey::ZeroTensor,
-                                                                          c10::DispatchKey::CPU,
-                                                                          c10::DispatchKey::CUDA};
+/// By which a call on any device may come, before those of the device: for views and writes, for factories, for tensors
+/// with a flag.
+constexpr std::array<c10::DispatchKey, 5> kBeforeDevices = {c10::DispatchKey::ADInplaceOrView,
+                                                            c10::DispatchKey::BackendSelect, c10::DispatchKey::Negative,
+                                                            c10::DispatchKey::Conjugate, c10::DispatchKey::ZeroTensor};
+
+/// By which a call may come. The first is autograd's on the CPU.
+constexpr auto kCalled = [] {
+  std::array<c10::DispatchKey, OperatorKernels::kKeys> keys{};
+  size_t count = 0;
+  for (const device::Keys& device : device::kKeys) {
+    for (const auto key : {device.autograd, device.autocast, device.kernels}) keys[count++] = key;
+  }
+  for (const auto key : kBeforeDevices) keys[count++] = key;
+  return keys;
+}();
 
 /// How the names of keys begin at which results are computed: not those of tracing, modes and the meta device.
-constexpr std::array<std::string_view, 16> kComputing = {
-    "AutocastCPU",   "AutocastCUDA", "AutocastPrivateUse1", "PrivateUse1", "Autograd", "ADInplaceOrView",
-    "BackendSelect", "Negative",     "Conjugate",           "ZeroTensor",  "CPU",      "CUDA",
-    "Composite",     "Sparse",       "Quantized",           "Mkldnn"};
+const std::vector<std::string>& computing_keys() {
+  static const auto* const names = [] {
+    auto* const made = new std::vector<std::string>{"Autograd", "Composite", "Sparse", "Quantized", "Mkldnn"};
+    for (const auto key : kCalled) made->emplace_back(c10::toString(key));
+    return made;
+  }();
+  return *names;
+}
 
 /// Kernels at these stand in for one at a device's key that is not there.
 constexpr std::array<c10::DispatchKey, 3> kComposite = {c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
@@ -96,12 +100,17 @@ class Registration {
     if (end == std::string_view::npos || line_.find(" [ boxed") == std::string_view::npos) return false;
     const std::string_view key = line_.substr(0, end);
     if (key.find("(inactive)") != std::string_view::npos) return false;
-    return std::ranges::any_of(kComputing, [&](std::string_view begin) { return key.starts_with(begin); });
+    return std::ranges::any_of(computing_keys(), [&](const std::string& begin) { return key.starts_with(begin); });
   }
   /// Replays are made below these.
   bool of_autograd() const { return line_.starts_with("Autograd") || line_.starts_with("ADInplaceOrView"); }
   bool of_autocast() const { return line_.starts_with("Autocast"); }
-  bool of_device() const { return line_.starts_with("CUDA:") || line_.starts_with("PrivateUse1:"); }
+  /// Another than the CPU.
+  bool of_device() const {
+    return std::any_of(device::kKeys.begin() + 1, device::kKeys.end(), [&](const device::Keys& device) {
+      return line_.starts_with(std::string(c10::toString(device.kernels)) + ":");
+    });
+  }
   bool of_pytorch() const {
     return std::ranges::any_of(folders_of_pytorch(),
                                [&](const std::string& folder) { return file_.starts_with(folder); });
@@ -158,12 +167,13 @@ OperatorKernels::OperatorKernels(const c10::OperatorHandle& handle) {
     opaque_ |= kernel.may_be_python();
     (kernel.of_autograd() ? own_autograd_ : own_) |= !kernel.of_pytorch();
   }
-  const bool by_fallback = is_called_by_fallback(handle, c10::DispatchKey::CPU);
+  const bool by_fallback = is_called_by_fallback(handle, device::kHostKeys.kernels);
   opaque_ |= by_fallback;
   own_ |= by_fallback;
-  opaque_on_device_ |= is_called_by_fallback(handle, c10::DispatchKey::CUDA);
-  if (!own_ && handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU)) {
-    cpu_ = DispatchTable::kernel(handle, c10::DispatchKey::CPU);
+  // A device from outside has one for all operators that it has no kernel for.
+  opaque_on_device_ |= is_called_by_fallback(handle, device::kKeys[1].kernels);
+  if (!own_ && handle.hasComputedKernelForDispatchKey(device::kHostKeys.kernels)) {
+    host_ = DispatchTable::kernel(handle, device::kHostKeys.kernels);
   }
 }
 
@@ -174,9 +184,9 @@ bool OperatorKernels::are_in_force() const {
   return true;
 }
 
-bool OperatorKernels::call_cpu(const c10::OperatorHandle& handle, torch::jit::Stack& stack) const {
-  if (!cpu_) return false;
-  cpu_->callBoxed(handle, c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+bool OperatorKernels::call_on_host(const c10::OperatorHandle& handle, torch::jit::Stack& stack) const {
+  if (!host_) return false;
+  host_->callBoxed(handle, c10::DispatchKeySet(device::kHostKeys.kernels), &stack);
   return true;
 }
 

@@ -11,11 +11,13 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include "device/dispatch_keys.h"
+
 namespace remat {
 
 class OperatorKernels {
  public:
-  static constexpr size_t kKeys = 14;
+  static constexpr size_t kKeys = 3 * device::kKeys.size() + 5;
 
   /// Those that are registered now. The table outlives this object, unless the operator is deregistered.
   explicit OperatorKernels(const c10::OperatorHandle& handle);
@@ -24,13 +26,13 @@ class OperatorKernels {
   /// fallback that somebody has registered for a device: what a user's function gives may depend on more than its
   /// arguments, and it must not be called a second time. (Those of the meta device compute nothing.)
   bool opaque() const { return opaque_; }
-  /// The kernel for CUDA is such a function, which says nothing of the CPU's.
+  /// A kernel of another device is such a function, which says nothing of the CPU's.
   bool opaque_on_device() const { return opaque_on_device_; }
   /// It is one, and PyTorch's own: that of aten::bmm from 2.14 on.
   bool pytorch_python_on_device() const { return pytorch_python_on_device_; }
   /// The kernel that autocast calls, where it is on, is such a function.
   bool opaque_under_autocast() const { return opaque_under_autocast_; }
-  /// One of them, below autograd's keys and not for CUDA, is not PyTorch's.
+  /// One of them, below autograd's keys and not for another device, is not PyTorch's.
   bool own() const { return own_; }
   /// The one that autocast calls is not PyTorch's: a replay calls it there.
   bool own_autocast() const { return own_autocast_; }
@@ -41,7 +43,7 @@ class OperatorKernels {
   bool are_in_force() const;
   /// Calls the one for dense tensors on the CPU, also where another is in force by now. False, without a call, where it
   /// is not PyTorch's: then its library may be gone. REQUIRES that the operator is registered.
-  bool call_cpu(const c10::OperatorHandle& handle, torch::jit::Stack& stack) const;
+  bool call_on_host(const c10::OperatorHandle& handle, torch::jit::Stack& stack) const;
 
  private:
   /// A kernel's functions and the object that it binds: it is another kernel where these bytes are others. A copy of
@@ -52,8 +54,8 @@ class OperatorKernels {
     std::array<std::byte, kKernelBytes> kernel = {};
   };
 
-  std::array<Entry, kKeys> entries_;  ///< of the dispatch table, which a call on the CPU or CUDA may come by
-  std::optional<c10::KernelFunction> cpu_;
+  std::array<Entry, kKeys> entries_;  ///< of the dispatch table, which a call may come by
+  std::optional<c10::KernelFunction> host_;
   bool opaque_ = false, opaque_on_device_ = false, pytorch_python_on_device_ = false, opaque_under_autocast_ = false;
   bool own_ = false, own_autograd_ = false, own_autocast_ = false;
 };

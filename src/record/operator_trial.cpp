@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/device.h"
 #include "record/checksum.h"
 #include "record/tensors_of.h"
 
@@ -30,7 +31,7 @@ OperatorTrial::OperatorTrial(const OperatorInfo& info, c10::ArrayRef<const c10::
   }
   for (const c10::IValue& input : inputs) {
     for_each_tensor(input, [&](const at::Tensor& t) {
-      if (!t.defined() || !t.is_cpu() || !is_plain(t)) return;
+      if (!t.defined() || !device::is_host(t.device()) || !is_plain(t)) return;
       c10::StorageImpl* const storage = storage_of(t);
       if (std::ranges::find(written, storage) != written.end()) return;
       const ByteRange range = reach_of(*t.unsafeGetTensorImpl());

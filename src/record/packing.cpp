@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "device/device.h"
 #include "memory/ledger.h"
 
 namespace remat {
@@ -96,7 +97,7 @@ bool Packed::pack_narrow(const uint64_t* contents) {
 }
 
 std::shared_ptr<Packed> Packed::of(const c10::StorageImpl& storage, int64_t extent, uint8_t element_bytes) {
-  if (storage.device_type() != c10::kCPU || extent < element_bytes || extent % element_bytes != 0) return nullptr;
+  if (!device::is_on_host(storage) || extent < element_bytes || extent % element_bytes != 0) return nullptr;
   std::shared_ptr<Packed> packed(new Packed);
   packed->element_bytes_ = element_bytes;
   packed->elements_ = extent / element_bytes;

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "memory/allocation.h"
+#include "device/allocation.h"
 #include "memory/fork.h"
 #include "record/checksum.h"
 

@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "memory/allocation.h"
+#include "device/allocation.h"
 #include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/tensors_of.h"

@@ -5,6 +5,7 @@
 
 #include <remat/error.h>
 
+#include "device/device.h"
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/tensor_view.h"
@@ -204,7 +205,7 @@ void Residency::stop_watching() {
     if (value.producer == kNone && value.readers == 0) continue;  // a leaf that no replay will read
     const StoragePtr storage = alive(id);
     const bool in_hands = storage && owners(storage) > (value.kept ? 2U : 1U);
-    if (in_hands && storage->device_type() == c10::kCPU) value.checksum = checksum(*storage, {0, value.extent});
+    if (in_hands && device::is_on_host(*storage)) value.checksum = checksum(*storage, {0, value.extent});
   }
 }
 
@@ -314,7 +315,7 @@ void Residency::follow(ValueId leaf, const StoragePtr& storage) {
 void Residency::evict(ValueId id) {
   Value& value = values_[id];
   value.evicted_while_lent = value.is_handed_out(*value.kept);
-  const bool may_be_written_to = value.evicted_while_lent || (value.watched && value.kept->device().is_cpu());
+  const bool may_be_written_to = value.evicted_while_lent || (value.watched && device::is_on_host(*value.kept));
   if ((verify || may_be_written_to) && value.comparable() && value.checksum == 0) {
     value.checksum = checksum(*value.kept, {0, value.extent});
   }

@@ -6,10 +6,10 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "device/device.h"
+
 namespace remat {
 namespace {
-
-bool has_streams(c10::Device device) { return !device.is_cpu() && !device.is_meta(); }
 
 c10::Stream stream_of_thread(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -19,13 +19,13 @@ c10::Stream stream_of_thread(c10::Device device) {
 
 void StreamUses::made(const c10::StorageImpl& storage, bool by_replay) {
   const c10::Device device = storage.device();
-  if (!has_streams(device)) return;
+  if (!device::has_streams(device)) return;
   uses_[&storage] = {.streams = {stream_of_thread(device)}, .leaf = false, .by_replay = by_replay};
 }
 
 void StreamUses::used(const c10::StorageImpl& storage) {
   const c10::Device device = storage.device();
-  if (!has_streams(device)) return;
+  if (!device::has_streams(device)) return;
   const c10::Stream stream = stream_of_thread(device);
   Uses& uses = uses_[&storage];
   if (std::find(uses.streams.begin(), uses.streams.end(), stream) != uses.streams.end()) return;
@@ -39,7 +39,7 @@ void StreamUses::used(const c10::StorageImpl& storage) {
 
 void StreamUses::freed(const c10::StorageImpl& storage) noexcept {
   const c10::Device device = storage.device();
-  if (!has_streams(device)) return;
+  if (!device::has_streams(device)) return;
   const auto entry = uses_.find(&storage);
   if (entry == uses_.end()) return;
   const Uses uses = std::move(entry->second);

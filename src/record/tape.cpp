@@ -1,5 +1,6 @@
 #include "record/tape.h"
 
+#include "device/device.h"
 #include "record/trace.h"
 
 namespace remat {
@@ -10,7 +11,7 @@ void Tape::set_trace(Trace* now) {
 }
 
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
-  if (!tensor.is_cpu()) return false;
+  if (!device::is_host(tensor.device())) return false;
   const Value& value = values[id];
   if (value.producer != kNone) return value.watched && !tensor.requires_grad();
   if (!tensor.requires_grad() || value.is_handed_out(*storage_of(tensor))) return true;

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/device.h"
 #include "memory/ledger.h"
-#include "record/storage_copy.h"
 #include "record/tape.h"
 
 namespace remat {
@@ -13,7 +13,7 @@ namespace {
 StoragePtr copy_for_replays(const c10::StorageImpl& contents) {
   try {
     const memory::FrozenPlain frozen;
-    return copy_of(contents);
+    return device::copy_of(contents);
   } catch (...) {  // a replay that needs it will say so
     return {};
   }
@@ -88,7 +88,7 @@ void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const Storag
   if (id == kNone) return;
   // The record's reference, and the tensor's. Where a saved view holds the memory too, emptying the tensor frees none.
   const StoragePtr& kept = values[id].kept;
-  const bool frees = after->nbytes() == 0 && kept && owners(kept) == 2 && kept->device_type() == c10::kCPU;
+  const bool frees = after->nbytes() == 0 && kept && owners(kept) == 2 && device::is_on_host(*kept);
   const bool fills = before.nbytes() == 0;
   if (frees || fills) values.follow(id, after);
 }

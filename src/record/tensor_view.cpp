@@ -4,6 +4,8 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "device/dispatch_keys.h"
+
 namespace remat {
 namespace {
 
@@ -11,15 +13,9 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 
 /// Everything that a plain tensor's key set may hold.
-const DispatchKeySet kPlainKeys =
-    DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
-                    DispatchKey::ADInplaceOrView, DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA,
-                    DispatchKey::PrivateUse1, DispatchKey::AutogradPrivateUse1, DispatchKey::AutocastPrivateUse1,
-                    DispatchKey::Conjugate, DispatchKey::Negative});
-
-const DispatchKeySet kPlainMetaKeys =
-    DispatchKeySet({DispatchKey::Meta, DispatchKey::AutogradMeta, DispatchKey::ADInplaceOrView, DispatchKey::Conjugate,
-                    DispatchKey::Negative});
+constexpr DispatchKeySet kOfAnyDevice({DispatchKey::ADInplaceOrView, DispatchKey::Conjugate, DispatchKey::Negative});
+constexpr DispatchKeySet kPlainKeys = device::kTensorKeys | kOfAnyDevice;
+constexpr DispatchKeySet kPlainMetaKeys = device::kMetaTensorKeys | kOfAnyDevice;
 
 thread_local bool t_meta = false;
 

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include "device/device.h"
+
 namespace remat {
 
 /// Calls `visit` for the tensor that `value` is, or for every tensor in the collection (of collections) that it is, or
@@ -39,7 +41,7 @@ inline bool may_be_on_device(c10::ArrayRef<const c10::IValue> arguments) {
   bool device = false, elsewhere = false;
   for (const auto& argument : arguments) {
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
-      if (tensor.defined()) (tensor.is_cpu() || tensor.is_meta() ? elsewhere : device) = true;
+      if (tensor.defined()) (device::has_streams(tensor.device()) ? device : elsewhere) = true;
     });
   }
   return device || !elsewhere;

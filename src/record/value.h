@@ -8,7 +8,7 @@
 #include <c10/util/intrusive_ptr.h>
 #include <remat/plan.h>
 
-#include "memory/allocation.h"
+#include "device/allocation.h"
 #include "memory/storage_owners.h"
 #include "record/coverage.h"
 #include "record/packing.h"

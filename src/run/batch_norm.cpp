@@ -16,6 +16,7 @@
 #include <c10/core/InferenceMode.h>
 #include <dlfcn.h>
 
+#include "device/device.h"
 #include "record/recorder.h"
 
 namespace remat {
@@ -68,7 +69,8 @@ bool same_bits_here() {
 }
 
 bool is_supported(const at::Tensor& tensor) {
-  return !tensor.defined() || (tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous());
+  return !tensor.defined() ||
+         (device::is_host(tensor.device()) && tensor.scalar_type() == at::kFloat && tensor.is_contiguous());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <c10/core/DispatchKey.h>
 #include <torch/library.h>
 
+#include "device/dispatch_keys.h"
 #include "memory/ledger.h"
 #include "memory/silent_warnings.h"
 #include "record/recorder.h"
@@ -72,8 +73,8 @@ class Kernel final : public c10::OperatorKernel {
     auto* const recorder = Recorder::current();
     if (recorder != nullptr && !recorder->is_suspended() && recorder->tape()->before_collective) {
       const Recorder::Suspension own_calls_pass(recorder);
-      if (key_ == c10::DispatchKey::CPU || key_ == c10::DispatchKey::SparseCPU)
-        make_room_for_buffers(op, *stack, key_ == c10::DispatchKey::SparseCPU);
+      const bool sparse = key_ == device::kHostKeys.sparse;
+      if (sparse || key_ == device::kHostKeys.kernels) make_room_for_buffers(op, *stack, sparse);
       recorder->tape()->before_collective(op.schema().name());
     }
     replaced_.callBoxed(op, keys, stack);
@@ -100,14 +101,14 @@ std::shared_ptr<torch::Library> replace_kernels(c10::DispatchKey key) {
 
 }  // namespace
 
-std::shared_ptr<const void> hook_collectives(c10::DeviceType device) {
+std::shared_ptr<const void> hook_collectives(c10::DeviceType type) {
   static Mutex mutex;
   static std::map<c10::DispatchKey, std::weak_ptr<torch::Library>> libraries;
-  const bool cuda = device == c10::kCUDA;
+  const device::Keys* const keys = device::find_keys(type);
+  if (keys == nullptr) return nullptr;
   auto held = std::make_shared<std::vector<std::shared_ptr<torch::Library>>>();
   const MutexLock lock(mutex);
-  for (const auto key : {cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU,
-                         cuda ? c10::DispatchKey::SparseCUDA : c10::DispatchKey::SparseCPU}) {
+  for (const auto key : {keys->kernels, keys->sparse}) {
     auto library = libraries[key].lock();
     if (library == nullptr) libraries[key] = library = replace_kernels(key);
     held->push_back(std::move(library));

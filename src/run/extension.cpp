@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "memory/accelerator.h"
+#include "device/device.h"
 #include "memory/ledger.h"
 #include "record/named_operators.h"
 #include "record/operator_info.h"
@@ -100,9 +100,8 @@ void count_memory(const at::Tensor& tensor) {
 }
 
 void count_memory(c10::StorageImpl& storage) {
-  const c10::Device device = storage.device();
-  const bool counts = device.is_cpu() || (device.is_privateuseone() && memory::has_accelerator_allocator());
-  if (counts) memory::Ledger::of(device).adopt(storage);
+  const device::Kind& kind = device::kind_of(storage.device());
+  if (kind.adopts()) kind.ledger(storage.device()).adopt(storage);
 }
 
 }  // namespace remat::extension

@@ -3,16 +3,25 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <utility>
 
 #include <remat/error.h>
 #include <remat/memory.h>
 
+#include "device/device.h"
+
 namespace remat {
 namespace {
 
 constexpr int kSteps = 2;  ///< under remat: without a plan, with one
+
+double seconds_of(const std::function<void()>& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 class SessionSteps {
  public:
@@ -37,19 +46,22 @@ class SessionSteps {
   /// Makes gradients, an optimizer's state, and whatever else the first step leaves behind. Where `make_step` makes
   /// model and optimizer, every size has such a first step; else the first two tell that there are no more.
   FitTrial first_step(const FitStep& step) {
-    const int64_t before = memory::current();
+    const int64_t before = memory::current(options_.device);
     FitTrial trial = run_within(step, 1);
     ++runs_;
-    begins_anew_ = runs_ < 2 || memory::current() > before;
+    begins_anew_ = runs_ < 2 || memory::current(options_.device) > before;
     return trial;
   }
 
-  static FitTrial run_plain(const FitStep& step) {
-    memory::reset_peak();
-    const auto begin = std::chrono::steady_clock::now();
-    step();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    return {true, memory::peak(), seconds, {}};
+  FitTrial run_plain(const FitStep& step) const {
+    memory::reset_peak(options_.device);
+    const double seconds = seconds_of(step) + seconds_to_finish();
+    return {true, memory::peak(options_.device), seconds, {}};
+  }
+
+  /// Of the kernels on the device that have not ended.
+  double seconds_to_finish() const {
+    return seconds_of([&] { device::kind_of(options_.device).synchronize(options_.device); });
   }
 
   FitTrial run_within(const FitStep& run, int count) const {
@@ -61,7 +73,7 @@ class SessionSteps {
         run();
         const StepReport& report = step.end();
         trial.peak_bytes = std::max(trial.peak_bytes, report.peak_bytes);
-        trial.seconds = report.step_seconds - report.planning_seconds;
+        trial.seconds = report.step_seconds - report.planning_seconds + seconds_to_finish();
       }
     } catch (const BudgetError& error) {
       return {false, error.needed_bytes(), 0, {}};
@@ -79,13 +91,15 @@ class SessionSteps {
 }  // namespace
 
 Fit fit(FitOptions options, const MakeFitStep& make_step, SessionOptions session) {
-  if (!session.device.is_cpu()) {
-    throw Error("[fit] steps on " + session.device.str() + " are not recorded; fit() is for the CPU");
+  const device::Kind& kind = device::kind_of(session.device);
+  if (!kind.has_contents()) {
+    throw Error("[fit] steps on " + session.device.str() +
+                " take no time and no memory; use the device that the model is to be trained on");
   }
   if (session.ranks) throw Error("[fit] sizes are tried in one process; leave SessionOptions::ranks out");
   if (!make_step) throw Error("[fit] there is no make_step; give a function of a size that returns a step");
-  memory::start_accounting();
-  if (options.budget_bytes == 0) options.budget_bytes = memory::limit();
+  kind.start_accounting(session.device);
+  if (options.budget_bytes == 0) options.budget_bytes = memory::limit(session.device);
   options.check();
   session.budget = Budget::bytes(options.budget_bytes);
   if (session.name.empty()) session.name = "remat::fit";

@@ -8,10 +8,11 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "device/device.h"
+#include "device/dispatch_keys.h"
 #include "memory/silent_warnings.h"
 #include "record/raise.h"
 #include "record/recorder.h"
-#include "record/storage_copy.h"
 #include "record/tensors_of.h"
 #include "run/batch_norm.h"
 #include "run/repeatability.h"
@@ -21,10 +22,11 @@ namespace {
 
 /// What may be between the caller and the kernel while backward runs, and was not when the operator was recorded, or
 /// has done its part then: autocast, the user's dispatch modes, levels of torch.func.
-const c10::DispatchKeySet kModeKeys = c10::DispatchKeySet(
-    {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA, c10::DispatchKey::AutocastPrivateUse1,
-     c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-     c10::DispatchKey::FuncTorchDynamicLayerBackMode, c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
+const c10::DispatchKeySet kModeKeys =
+    device::kAutocastKeys | c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                                 c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                                 c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                                                 c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::VmapMode});
 
 /// Keys that a replay of `operation` passes by, where `excluded` are passed by now. A user's kernel at autograd's keys
 /// may do more than call the one below, so it is called if it was. (No graph is made: nothing that a recompute passes
@@ -35,13 +37,11 @@ c10::DispatchKeySet passed_by(const Operation& operation, const AutocastState& a
   excluded = excluded - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   if (!own || operation.below_autograd) excluded = excluded | c10::autograd_dispatch_keyset;
   if (!own || operation.below_views) excluded = excluded | kViews;
-  return excluded | (autocast.any() ? kModeKeys - kAutocastKeys : kModeKeys);
+  return excluded | (autocast.any() ? kModeKeys - device::kAutocastKeys : kModeKeys);
 }
 
 StoragePtr empty_storage(const TensorView& view) {
-  const bool cuda = view.keys.has_backend(c10::BackendComponent::CUDABit);
-  const bool other = view.keys.has_backend(c10::BackendComponent::PrivateUse1Bit);
-  c10::Allocator* const allocator = c10::GetAllocator(cuda ? c10::kCUDA : other ? c10::kPrivateUse1 : c10::kCPU);
+  c10::Allocator* const allocator = c10::GetAllocator(device::type_of(view.keys));
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0, allocator, /*resizable=*/true);
 }
 
@@ -49,7 +49,7 @@ StoragePtr empty_storage(const TensorView& view) {
 /// and nobody will read the old contents any more.
 StoragePtr to_write(HeldStorage& held) {
   const bool last_use = held.uses == 1 && held.storage.use_count() == 1;
-  return last_use ? std::move(held.storage) : copy_of(*held.storage);
+  return last_use ? std::move(held.storage) : device::copy_of(*held.storage);
 }
 
 at::Tensor opaque_of(const Tape& tape, const TensorArgument& argument, const OperatorInfo& reader) {
@@ -63,13 +63,13 @@ constexpr c10::DispatchKeySet kFlags({c10::DispatchKey::Negative, c10::DispatchK
                                       c10::DispatchKey::ZeroTensor});
 
 /// Does a call with these arguments go to the kernel for dense tensors on the CPU, and to no other before it?
-bool is_dense_on_cpu(const torch::jit::Stack& arguments) {
+bool is_dense_on_host(const torch::jit::Stack& arguments) {
   bool dense = true;
   for (const c10::IValue& argument : arguments) {
-    if (argument.isDevice()) dense = dense && argument.toDevice().is_cpu();
+    if (argument.isDevice()) dense = dense && device::is_host(argument.toDevice());
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
-      dense = dense && tensor.key_set().has(c10::DispatchKey::CPU) && !tensor.key_set().has_any(kFlags);
+      dense = dense && tensor.key_set().has(device::kHostKeys.kernels) && !tensor.key_set().has_any(kFlags);
     });
   }
   return dense;
@@ -102,7 +102,7 @@ c10::IValue build_argument(const Program& program, const Argument& argument, Bui
   }
   if (argument.count == 0) return {};
   const c10::TensorImpl& statistics = *program.opaque(program.tensors(argument).front()).unsafeGetTensorImpl();
-  return TensorView(statistics).over(copy_of(*storage_of(statistics)));
+  return TensorView(statistics).over(device::copy_of(*storage_of(statistics)));
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ void OperatorCall::call_kernel() {
   const uint64_t before = inner_calls();
   if (info.is_current()) {
     info.handle.callBoxed(stack_);
-  } else if (!info.registered || !is_dense_on_cpu(stack_) || !info.kernels.call_cpu(info.handle, stack_)) {
+  } else if (!info.registered || !is_dense_on_host(stack_) || !info.kernels.call_on_host(info.handle, stack_)) {
     refuse_replaced(info);
   }
   if (inner_calls() != before && !info.is_declared_repeatable()) refuse_replaced(info);
@@ -160,7 +160,7 @@ bool OperatorCall::find_statistics(Tape& tape) {
   for (uint32_t i = 0; i < 2; ++i) {
     const ValueId id = operation_.first_value + 1 + i;
     const StoragePtr storage = tape.values.readable(id);
-    if (!storage || !storage->device().is_cpu() || tape.values[id].result != i + 1) return false;
+    if (!storage || !device::is_on_host(*storage) || tape.values[id].result != i + 1) return false;
     const int64_t channels = tape.values[id].bytes / static_cast<int64_t>(sizeof(float));
     statistics_[i] = at::from_blob(
         storage->mutable_data(), {channels}, [storage](void*) {}, at::kFloat);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "device/device.h"
 #include "memory/ledger.h"
 #include "record/checksum.h"
 #include "record/raise.h"
@@ -99,7 +100,7 @@ class Replay {
     }
     const auto begin = std::chrono::steady_clock::now();
     const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                               c10::GetAllocator(c10::kCPU), /*resizable=*/true);
+                                                               c10::GetAllocator(device::kHost), /*resizable=*/true);
     packed->unpack(*storage);
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);

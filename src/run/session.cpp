@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 #include <remat/memory.h>
 
+#include "device/device.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
 #include "record/variable_hooks.h"
@@ -22,29 +23,18 @@
 #include "util/replacement_file.h"
 
 namespace remat {
-namespace {
-
-/// The device as tensors name theirs: the CPU and meta have no index, and a device without one is the current one.
-c10::Device indexed(c10::Device device) {
-  if (device.is_cpu() || device.is_meta()) return c10::Device(device.type());
-  return device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Session::Session(SessionOptions options) {
-  const c10::Device device = options.device;
-  if (!device.is_cpu() && !device.is_cuda() && !device.is_meta() && !device.is_privateuseone()) {
-    throw Error("[session] device " + options.device.str() + " is not supported; use cpu, cuda or meta");
-  }
-  options.device = indexed(options.device);
-  if (options.device.is_meta() && options.budget.kind() != Budget::Kind::kDeviceLimit) {
-    throw Error("[session] a budget of " + options.budget.to_string() +
-                " cannot be kept on the meta device, which has no memory; plan for it from graph()");
+  const device::Kind& kind = device::kind_of(options.device);
+  if (!kind.has_contents() && options.budget.kind() != Budget::Kind::kDeviceLimit) {
+    throw Error("[session] a budget of " + options.budget.to_string() + " cannot be kept on the " +
+                options.device.str() + " device, which has no memory; plan for it from graph()");
   }
   memory::start_accounting();
-  memory::start_accounting(options.device);
-  if (options.device.is_cuda() || options.device.is_privateuseone()) {
+  kind.start_accounting(options.device);
+  options.device = kind.indexed(options.device);
+  if (!kind.is_tried()) {
     TORCH_WARN("[session] remat has kept budgets and bits on simulated devices, and run on no real one: on ",
                options.device.str(), " compare a few steps with plain ones, and measure their peaks (docs/devices.md)");
   }
@@ -88,7 +78,7 @@ Step Session::step() {
   step->tape->values.device = impl_->options.device;
   step->tape->values.verify = impl_->options.verify;
   step->tape->pack_values = impl_->options.pack;
-  step->tape->meta = impl_->options.device.is_meta();
+  step->tape->meta = !device::kind_of(impl_->options.device).has_contents();
   ledger.reset_if_alone();
   const int64_t baseline = ledger.current();
   const int64_t expected = baseline + impl_->adopted_by(baseline);

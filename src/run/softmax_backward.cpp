@@ -9,6 +9,7 @@
 #include <ATen/ops/_softmax_backward_data_cpu_dispatch.h>
 #include <torch/library.h>
 
+#include "device/dispatch_keys.h"
 #include "memory/silent_warnings.h"
 #include "record/recorder.h"
 
@@ -50,7 +51,8 @@ void install_softmax_backward() {
   std::call_once(once, [] {
     const SilentWarnings silent;  // PyTorch warns of kernels that are replaced
     // Never destroyed: operators may run until the process ends.
-    auto* const library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+    auto* const library =
+        new torch::Library(torch::Library::IMPL, "aten", device::kHostKeys.kernels, __FILE__, __LINE__);
     install<at::cpu::_log_softmax_backward_data, at::cpu::_log_softmax_backward_data_out>(
         *library, "aten::_log_softmax_backward_data");
     install<at::cpu::_softmax_backward_data, at::cpu::_softmax_backward_data_out>(*library,

@@ -3,7 +3,7 @@
 
 #include <remat/memory.h>
 
-#include "memory/cpu_allocator.h"
+#include "device/device.h"
 #include "record/autograd_engine.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -94,7 +94,7 @@ const StepReport& Step::end(bool completed) {
   impl_->end(completed);
   if (was_open) impl_->session->throw_rank_failure();
   // Put in its place since the step began: what it allocated was neither counted nor limited.
-  if (was_open && impl_->session->options.device.is_cpu()) memory::check_cpu_allocator();
+  if (was_open) device::kind_of(impl_->session->options.device).check_accounting();
   return impl_->report;
 }
 

@@ -1,4 +1,4 @@
-#include "memory/adopted_storages.h"
+#include "device/adopted_storages.h"
 
 #include <array>
 #include <thread>

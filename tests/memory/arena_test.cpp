@@ -1,4 +1,4 @@
-#include "memory/arena.h"
+#include "device/arena.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "memory/cpu_allocator.h"
+#include "device/cpu_allocator.h"
 
 #include <atomic>
 #include <cstring>

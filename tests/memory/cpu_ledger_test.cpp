@@ -1,4 +1,4 @@
-#include "memory/cpu_ledger.h"
+#include "device/cpu_ledger.h"
 
 #include <atomic>
 #include <chrono>

@@ -10,11 +10,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MAY_INCLUDE = {
     "util": set(),
     "memory": {"util"},
+    "device": {"util", "memory"},
     "plan": {"util"},
-    "record": {"util", "memory"},
-    "run": {"util", "memory", "plan", "record"},
+    "record": {"util", "memory", "device"},
+    "run": {"util", "memory", "device", "plan", "record"},
     "report": {"util", "plan"},
-    "distributed": set(),
+    "distributed": {"device"},
 }
 MOST_LINES = 400
 TOO_LONG = {}
@@ -60,6 +61,34 @@ class Includes(unittest.TestCase):
         for path in sorted((ROOT / "include").rglob("*.h")):
             with self.subTest(file=str(path.relative_to(ROOT))):
                 self.assertEqual(included(path), set())
+
+
+# How code names a kind of device, in C++ and in Python.
+NAMES_A_DEVICE = re.compile(
+    r"\bk(?:CPU|CUDA|Meta|PrivateUse1|XPU|MPS)\b|\bis_(?:cpu|cuda|meta|privateuseone|xpu|mps)\(\)"
+    r"|\bDispatchKey::\w*(?:CPU|CUDA|PrivateUse1|Meta)\b|\btorch\.(?:cuda|xpu|mps)\b|\"(?:cpu|cuda|meta|privateuseone|xpu|mps)\""
+)
+MAY_NAME_A_DEVICE = {
+    "include/remat/memory.h",  # the default
+    "include/remat/session.h",  # the default
+}
+
+
+def code_of(path):
+    """Without comments and, in Python, docstrings."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return re.sub(r'""".*?"""|#[^\n]*', "", text, flags=re.DOTALL)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+class Devices(unittest.TestCase):
+    def test_their_kinds_are_named_in_their_own_files(self):
+        own = {ROOT / "python/remat/device.py", ROOT / "cli/device.h", *(ROOT / "src/device").iterdir()}
+        folders = ("include", "src", "cli", "python/src", "python/remat")
+        files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".h", ".py")]
+        naming = {path for path in files if path not in own and NAMES_A_DEVICE.search(code_of(path))}
+        self.assertEqual({str(path.relative_to(ROOT)) for path in naming}, MAY_NAME_A_DEVICE)
 
 
 class Files(unittest.TestCase):

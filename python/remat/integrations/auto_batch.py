@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import Trainer
 
+from remat.device import META, is_host
 from remat.errors import BudgetError, Error
 from remat.fit import Fit, fit
 from remat.integrations.replaced_step import ReplacedStep
@@ -42,9 +43,9 @@ class AutoBatch:
 
 def _split_batch(trainer: Trainer, make_loader: Callable[[], Any], budget: int | str | None) -> Fit:
     args = trainer.args
-    if args.world_size > 1 or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or args.device.type != "cpu":
+    if args.world_size > 1 or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or not is_host(args.device):
         raise Error(
-            "[transformers] auto_batch is for one process on the CPU, whose steps can be recorded; leave it out, and set "
+            "[transformers] auto_batch is for one process on the CPU; leave it out, and set "
             "per_device_train_batch_size"
         )
     whole = args.per_device_train_batch_size * args.gradient_accumulation_steps
@@ -154,7 +155,7 @@ def _state_bytes(trainer: Trainer) -> int:
         kind, options = Trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)
     if "fused" in options:
         options["fused"] = None  # which the meta device does not have
-    stand_ins = [torch.empty_like(p, device="meta") for p in trainer.model.parameters() if p.requires_grad]
+    stand_ins = [torch.empty_like(p, device=META) for p in trainer.model.parameters() if p.requires_grad]
     for stand_in in stand_ins:
         stand_in.requires_grad_().grad = torch.empty_like(stand_in)
     try:

@@ -1,4 +1,4 @@
-#include "memory/counted_ledger.h"
+#include "device/counted_ledger.h"
 
 namespace remat::memory {
 

@@ -1,4 +1,4 @@
-// src/memory/counted_ledger.h -- the account of a device whose allocator asks before each allocation and tells each
+// src/device/counted_ledger.h -- the account of a device whose allocator asks before each allocation and tells each
 // free.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "memory/device_ledger.h"
+#include "device/device_ledger.h"
 #include "memory/enforcements.h"
 
 namespace remat::memory {
@@ -38,12 +38,13 @@ class CountedLedger : public DeviceLedger {
     int64_t alive = charge(bytes);
     try {
       for (;;) {
+        const uint64_t rises = rises_of_device_limit();
         try {
           auto made = allocate();
           confirm(bytes, alive);
           return made;
         } catch (const c10::OutOfMemoryError&) {
-          if (!yield(bytes)) throw;
+          if (rises == rises_of_device_limit() && !yield(bytes)) throw;
           alive = counted();
         }
       }
@@ -77,6 +78,9 @@ class CountedLedger : public DeviceLedger {
   /// The device has no memory for `request`, or none in one piece, though it is within the limit. True: it is worth
   /// another try.
   virtual bool yield(int64_t request) { return enforcements_.reclaim_block(request); }
+  /// How often a limit of the device's own allocator has risen. An attempt that failed under a limit that another
+  /// thread has raised since is worth another.
+  virtual uint64_t rises_of_device_limit() { return 0; }
   /// Takes memory that was freed without this ledger's allocator out of the account. True if there was any.
   virtual bool sweep() noexcept { return false; }
   /// `bytes` that are there already.

@@ -1,10 +1,8 @@
-// The ledgers of CUDA devices: an allocator that asks them stands before PyTorch's caching one.
+// CUDA: an allocator that asks the devices' ledgers stands before PyTorch's caching one.
 //
 // Requests are counted and limited to the byte, before the caching allocator is asked and with none of its locks held.
 // What it reserves of the device (tensors, rounding, free blocks) is kept under the same limit by its own memory
 // fraction: where it finds no block within that, values are evicted until it does, or the step is refused.
-#include "memory/cuda.h"
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,9 +18,10 @@
 
 #include <remat/error.h>
 
+#include "device/counted_ledger.h"
+#include "device/delegating_cuda_allocator.h"
+#include "device/device.h"
 #include "memory/allocation_observer.h"
-#include "memory/counted_ledger.h"
-#include "memory/delegating_cuda_allocator.h"
 
 namespace remat::memory {
 namespace {
@@ -99,6 +98,11 @@ class CudaLedger final : public CountedLedger {
     return (is_soft || enforcements().refuse(needed, request)) && raise_fraction(needed);
   }
 
+  uint64_t rises_of_device_limit() override {
+    const MutexLock lock(fraction_mutex_);
+    return rises_;
+  }
+
   /// While a limit is enforced, the caching allocator's fraction is the limit's.
   class FractionOfDevice final : public Enforcement {
    public:
@@ -123,6 +127,7 @@ class CudaLedger final : public CountedLedger {
     limit = std::min(limit, total_);
     if (limit == applied_) return;
     if (applied_ == total_) user_fraction_ = allocator_.getMemoryFraction(index_);
+    if (limit > applied_) ++rises_;
     applied_ = limit;
     const double ours = static_cast<double>(limit) / static_cast<double>(total_);
     allocator_.setMemoryFraction(limit < total_ ? std::min(user_fraction_, ours) : user_fraction_, index_);
@@ -145,6 +150,7 @@ class CudaLedger final : public CountedLedger {
   std::atomic<int64_t> reserved_{0};
   Mutex fraction_mutex_;
   int64_t applied_ REMAT_GUARDED_BY(fraction_mutex_) = total_;  ///< the limit that the fraction is of
+  uint64_t rises_ REMAT_GUARDED_BY(fraction_mutex_) = 0;
   double user_fraction_ REMAT_GUARDED_BY(fraction_mutex_) = 1;  ///< that was set before
 };
 
@@ -227,18 +233,39 @@ void install() {
   c10::SetAllocator(c10::kCUDA, asking, /*priority=*/128);
 }
 
+std::atomic<bool> g_installed = false;
+
+}  // namespace
+}  // namespace remat::memory
+
+namespace remat::device {
+namespace {
+
+class Cuda final : public Kind {
+ public:
+  void start_accounting(c10::Device) const override {
+    if (c10::cuda::device_count() == 0) throw Error("[memory] there is no CUDA device; use cpu");
+    static std::once_flag once;
+    std::call_once(once, [] {
+      memory::install();
+      memory::g_installed = true;
+    });
+  }
+  bool is_counted() const override { return memory::g_installed; }
+  memory::DeviceLedger& ledger(c10::Device device) const override {
+    start_accounting(device);
+    const auto index = static_cast<size_t>(indexed(device).index());
+    if (index < memory::kMostDevices && memory::ledgers()[index] != nullptr) return *memory::ledgers()[index];
+    throw Error("[memory] there is no device " + device.str() + "; devices are " +
+                std::to_string(c10::cuda::device_count()));
+  }
+};
+
 }  // namespace
 
-DeviceLedger& cuda_ledger(c10::Device device) {
-  const c10::DeviceIndex count = c10::cuda::device_count();
-  if (count == 0) throw Error("[memory] there is no CUDA device; use cpu");
-  static const bool installed = (install(), true);
-  static_cast<void>(installed);
-  const c10::DeviceIndex index = device.has_index() ? device.index() : c10::cuda::current_device();
-  if (index < 0 || index >= count || static_cast<size_t>(index) >= kMostDevices) {
-    throw Error("[memory] there is no device cuda:" + std::to_string(index) + "; devices are " + std::to_string(count));
-  }
-  return ledger_of(index);
+const Kind& cuda() {
+  static const auto* const kind = new Cuda;
+  return *kind;
 }
 
-}  // namespace remat::memory
+}  // namespace remat::device

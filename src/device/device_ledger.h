@@ -1,4 +1,4 @@
-// src/memory/device_ledger.h -- a ledger together with what the public memory functions ask of a device.
+// src/device/device_ledger.h -- a ledger together with what the public memory functions ask of a device.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class DeviceLedger : public Ledger {
   virtual void release_cached() = 0;
 };
 
-/// The ledger of `device`. Throws Error for a device that remat does not support or this build has no library for.
+/// The ledger of `device`. Throws Error for a device that remat does not support, or this build has no library for.
 DeviceLedger& device_ledger(c10::Device device);
 
 }  // namespace remat::memory

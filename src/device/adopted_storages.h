@@ -1,4 +1,4 @@
-// src/memory/adopted_storages.h -- CPU storages that remat's allocator did not allocate, and their sizes.
+// src/device/adopted_storages.h -- CPU storages that remat's allocator did not allocate, and their sizes.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-#include "memory/accelerator.h"
-
+// Devices that come to PyTorch from outside (PrivateUse1): whatever allocator they have, one that asks stands before
+// it.
 #include <array>
 #include <atomic>
 #include <memory>
@@ -15,8 +15,9 @@
 #include <remat/error.h>
 #include <torch/library.h>
 
+#include "device/counted_ledger.h"
+#include "device/device.h"
 #include "memory/allocation_observer.h"
-#include "memory/counted_ledger.h"
 #include "memory/serial_number.h"
 #include "memory/silent_warnings.h"
 #include "util/mutex.h"
@@ -154,28 +155,37 @@ void install() {
 }
 
 }  // namespace
-
-void install_accelerator_allocator() {
-  static std::once_flag once;
-  std::call_once(once, install);
-}
-
-bool has_accelerator_allocator() { return g_installed; }
-
-DeviceLedger& accelerator_ledger(c10::Device device) {
-  install_accelerator_allocator();
-  const c10::DeviceIndex index =
-      device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(kType).getDevice().index();
-  if (index < 0 || static_cast<size_t>(index) >= kMostDevices || g_ledgers[static_cast<size_t>(index)] == nullptr) {
-    throw Error("[memory] there is no device " + device.str() + "; devices are " +
-                std::to_string(c10::impl::VirtualGuardImpl(kType).deviceCount()));
-  }
-  return ledger_of(index);
-}
-
-uint64_t accelerator_serial(const c10::DataPtr& data) noexcept {
-  const Block* const block = block_of(data);
-  return block == nullptr ? 0 : block->serial;
-}
-
 }  // namespace remat::memory
+
+namespace remat::device {
+namespace {
+
+class Accelerator final : public Kind {
+ public:
+  void start_accounting(c10::Device) const override {
+    static std::once_flag once;
+    std::call_once(once, memory::install);
+  }
+  bool is_counted() const override { return memory::g_installed; }
+  memory::DeviceLedger& ledger(c10::Device device) const override {
+    start_accounting(device);
+    const auto index = static_cast<size_t>(indexed(device).index());
+    if (index < memory::kMostDevices && memory::g_ledgers[index] != nullptr) return *memory::g_ledgers[index];
+    throw Error("[memory] there is no device " + device.str() + "; devices are " +
+                std::to_string(c10::impl::VirtualGuardImpl(device.type()).deviceCount()));
+  }
+  bool adopts() const override { return is_counted(); }
+  uint64_t serial_of(const c10::StorageImpl& storage) const noexcept override {
+    const memory::Block* const block = memory::block_of(storage.data_ptr());
+    return block == nullptr ? 0 : block->serial;
+  }
+};
+
+}  // namespace
+
+const Kind& accelerator() {
+  static const auto* const kind = new Accelerator;
+  return *kind;
+}
+
+}  // namespace remat::device

@@ -5,47 +5,33 @@
 
 #include <remat/error.h>
 
-#include "memory/accelerator.h"
-#include "memory/cpu_allocator.h"
-#include "memory/device_ledger.h"
-#include "memory/meta.h"
+#include "device/device.h"
 
 namespace remat::memory {
 
-void start_accounting(c10::Device device) {
-  if (device.is_cpu()) install_cpu_allocator();
-  if (device.is_meta()) install_meta_allocator();
-  if (device.is_privateuseone()) install_accelerator_allocator();
-}
-
 namespace {
 
-bool is_counted(c10::Device device) {
-  if (device.is_privateuseone()) return has_accelerator_allocator();
-  return device.is_cpu() ? has_cpu_allocator() : !device.is_meta() || has_meta_allocator();
+DeviceLedger& counted_ledger(c10::Device device) {
+  start_accounting(device);
+  return device_ledger(device);
 }
 
 }  // namespace
 
-int64_t current(c10::Device device) {
-  if (!is_counted(device)) start_accounting(device);
-  return device_ledger(device).current();
-}
+void start_accounting(c10::Device device) { device::kind_of(device).start_accounting(device); }
+
+int64_t current(c10::Device device) { return counted_ledger(device).current(); }
 
 int64_t peak(c10::Device device) {
-  DeviceLedger& ledger = device_ledger(device);
-  if (!is_counted(device)) {
+  if (!device::kind_of(device).is_counted()) {
     throw Error("[memory] the peak on " + device.str() +
                 " is not known: nothing has been counted so far; call start_accounting() or reset_peak(), or make a "
                 "session, before what you want to measure");
   }
-  return ledger.peak();
+  return device_ledger(device).peak();
 }
 
-void reset_peak(c10::Device device) {
-  if (!is_counted(device)) start_accounting(device);
-  device_ledger(device).reset_peak();
-}
+void reset_peak(c10::Device device) { counted_ledger(device).reset_peak(); }
 
 int64_t limit(c10::Device device) {
   const DeviceLedger& ledger = device_ledger(device);

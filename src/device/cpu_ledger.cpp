@@ -1,12 +1,12 @@
-#include "memory/cpu_ledger.h"
+#include "device/cpu_ledger.h"
 
 #include <algorithm>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "device/cpu_blocks.h"
 #include "memory/allocation_observer.h"
-#include "memory/cpu_blocks.h"
 #include "memory/last_contents.h"
 #include "memory/limits.h"
 

@@ -1,4 +1,4 @@
-// src/memory/allocation.h -- tells one allocation from another, also where the second has the address of the first.
+// src/device/allocation.h -- tells one allocation from another, also where the second has the address of the first.
 //
 // A storage can be emptied and filled again (untyped_storage().resize_(), as FSDP2 does to parameters) without any
 // operator. Its StorageImpl stays; the memory behind it is another. An address cannot show that, since allocators reuse

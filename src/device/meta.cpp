@@ -1,13 +1,15 @@
-#include "memory/meta.h"
-
+// The meta device, whose tensors have sizes and no memory: what a step would take. Meta tensors that are older than its
+// allocator are not counted.
 #include <atomic>
 #include <memory>
 #include <mutex>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/Allocator.h>
 
+#include "device/counted_ledger.h"
+#include "device/device.h"
 #include "memory/allocation_observer.h"
-#include "memory/counted_ledger.h"
 
 namespace remat::memory {
 namespace {
@@ -57,20 +59,45 @@ class MetaAllocator final : public c10::Allocator {
   void copy_data(void* /*to*/, const void* /*from*/, size_t /*bytes*/) const override {}
 };
 
+std::atomic<bool> g_installed = false;
+
+}  // namespace
+}  // namespace remat::memory
+
+namespace remat::device {
+namespace {
+
+class Meta final : public Kind {
+ public:
+  void start_accounting(c10::Device) const override {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      c10::SetAllocator(c10::kMeta, new memory::MetaAllocator, /*priority=*/128);
+      memory::g_installed = true;
+    });
+  }
+  bool is_counted() const override { return memory::g_installed; }
+  memory::DeviceLedger& ledger(c10::Device) const override { return memory::ledger(); }
+
+  bool has_contents() const override { return false; }
+  bool is_tried() const override { return true; }
+  c10::Device indexed(c10::Device) const override { return c10::kMeta; }
+  /// What a meta tensor stands for would draw from it.
+  at::Generator default_generator(c10::Device) const override { return at::detail::getDefaultCPUGenerator(); }
+  void synchronize(c10::Device) const override {}
+  c10::intrusive_ptr<c10::StorageImpl> copy(const c10::StorageImpl& storage) const override {
+    c10::Allocator& allocator = *c10::GetAllocator(c10::kMeta);
+    return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
+                                                 allocator.clone(storage.data(), storage.nbytes()), &allocator,
+                                                 /*resizable=*/true);
+  }
+};
+
 }  // namespace
 
-DeviceLedger& meta_ledger() { return ledger(); }
-
-static std::atomic<bool> g_installed = false;
-
-void install_meta_allocator() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    c10::SetAllocator(c10::kMeta, new MetaAllocator, /*priority=*/128);
-    g_installed = true;
-  });
+const Kind& meta() {
+  static const auto* const kind = new Meta;
+  return *kind;
 }
 
-bool has_meta_allocator() { return g_installed; }
-
-}  // namespace remat::memory
+}  // namespace remat::device

@@ -1,4 +1,4 @@
-// src/memory/cpu_ledger.h -- the account of CPU tensors, kept by remat's own allocator.
+// src/device/cpu_ledger.h -- the account of CPU tensors, kept by remat's own allocator.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "memory/adopted_storages.h"
-#include "memory/counted_ledger.h"
+#include "device/adopted_storages.h"
+#include "device/counted_ledger.h"
 
 namespace remat::memory {
 

@@ -1,4 +1,4 @@
-#include "memory/cpu_allocator.h"
+#include "device/cpu_allocator.h"
 
 #include <atomic>
 #include <string>
@@ -10,9 +10,9 @@
 
 #include <remat/error.h>
 
+#include "device/cpu_blocks.h"
+#include "device/cpu_ledger.h"
 #include "memory/allocation_observer.h"
-#include "memory/cpu_blocks.h"
-#include "memory/cpu_ledger.h"
 #include "memory/serial_number.h"
 
 namespace remat::memory {

@@ -1,4 +1,4 @@
-// src/memory/cpu_allocator.h -- the allocator that remat puts in the place of PyTorch's for CPU tensors.
+// src/device/cpu_allocator.h -- the allocator that remat puts in the place of PyTorch's for CPU tensors.
 #pragma once
 
 namespace remat::memory {

@@ -1,4 +1,4 @@
-#include "memory/cpu_blocks.h"
+#include "device/cpu_blocks.h"
 
 #include <cstdlib>
 

@@ -1,11 +1,11 @@
-// src/memory/cpu_blocks.h -- where the memory of CPU tensors comes from: large blocks from an arena, small ones from
+// src/device/cpu_blocks.h -- where the memory of CPU tensors comes from: large blocks from an arena, small ones from
 // malloc. Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/arena.h"
+#include "device/arena.h"
 
 namespace remat::memory {
 

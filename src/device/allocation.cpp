@@ -1,21 +1,19 @@
-#include "memory/allocation.h"
+#include "device/allocation.h"
 
 #include <atomic>
 
 #include <c10/core/impl/COW.h>
 
-#include "memory/accelerator.h"
-#include "memory/arena.h"
-#include "memory/cpu_ledger.h"
+#include "device/arena.h"
+#include "device/cpu_ledger.h"
+#include "device/device.h"
 
 namespace remat::memory {
 
 Allocation allocation_of(const c10::StorageImpl& storage) noexcept {
   const at::DataPtr& data = storage.data_ptr();
   if (c10::impl::cow::is_cow_data_ptr(data)) return {nullptr, Allocation::kCopyOnWrite};
-  if (const uint64_t serial = accelerator_serial(data); serial != 0) return {data.get(), serial};
-  const bool ours = is_own_memory(storage) && data.get_context() != nullptr;
-  return {data.get(), ours ? Block::of(data.get_context())->serial : 0};
+  return {data.get(), device::kind_of(data.device()).serial_of(storage)};
 }
 
 bool is_own_memory(const c10::StorageImpl& storage) noexcept {

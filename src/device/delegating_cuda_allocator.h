@@ -1,4 +1,4 @@
-// src/memory/delegating_cuda_allocator.h -- a CUDA allocator that hands every call to another one.
+// src/device/delegating_cuda_allocator.h -- a CUDA allocator that hands every call to another one.
 #pragma once
 
 #include <functional>

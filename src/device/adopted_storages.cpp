@@ -1,4 +1,4 @@
-#include "memory/adopted_storages.h"
+#include "device/adopted_storages.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,7 +6,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
-#include "memory/cpu_blocks.h"
+#include "device/cpu_blocks.h"
 
 namespace remat::memory {
 

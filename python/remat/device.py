@@ -1,0 +1,72 @@
+"""Which device is meant, and what the package has to know of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from remat.errors import Error
+
+HOST = "cpu"
+META = "meta"
+
+
+def device_of(device: str | torch.device | None) -> torch.device:
+    """What the caller means by `device`: None is CUDA where there is one."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else HOST
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise Error(f"[device] {device!r} is no device ({error}); use 'cpu' or 'cuda'") from None
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        device = torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def device_of_model(model: nn.Module) -> torch.device | None:
+    """Of the model's first parameter that has memory; None where there is none."""
+    return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), None)
+
+
+def is_host(device: torch.device) -> bool:
+    """Is it the one where this code runs?"""
+    return device.type == HOST
+
+
+def accelerators() -> list[torch.device]:
+    """Those that PyTorch has here, whether remat supports them or not."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return [] if found is None else [torch.device(found.type, i) for i in range(torch.accelerator.device_count())]
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for what runs there."""
+    if device.type not in (HOST, META):
+        torch.accelerator.synchronize(device)
+
+
+def random_state(device: torch.device) -> torch.Tensor:
+    """Of its default generator."""
+    return torch.get_rng_state() if is_host(device) else torch.get_device_module(device).get_rng_state(device)
+
+
+def seed_generator(device: torch.device, seed: int) -> None:
+    """Seeds its default generator, and no other."""
+    if is_host(device):
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.get_device_module(device).default_generators[device.index].manual_seed(seed)
+
+
+@contextlib.contextmanager
+def fork_generators(devices: Sequence[torch.device]) -> Iterator[None]:
+    """Inside, what is drawn by the default generators of the host and of these leaves their states as they were."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([]))
+        for device in devices:
+            stack.enter_context(torch.random.fork_rng([device.index], device_type=device.type))
+        yield

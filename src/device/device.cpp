@@ -1,0 +1,55 @@
+#include "device/device.h"
+
+#include <ATen/Context.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include "device/stream_copy.h"
+
+namespace remat {
+namespace device {
+
+c10::Device Kind::indexed(c10::Device device) const {
+  return device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
+at::Generator Kind::default_generator(c10::Device device) const {
+  try {
+    return at::globalContext().defaultGenerator(device);
+  } catch (const c10::Error&) {  // it has none
+    return {};
+  }
+}
+
+void Kind::synchronize(c10::Device device) const {
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(indexed(device).index());
+}
+
+c10::intrusive_ptr<c10::StorageImpl> Kind::copy(const c10::StorageImpl& storage) const {
+  return copy_in_stream(storage);
+}
+
+const Kind& kind_of(c10::DeviceType type) noexcept {
+  switch (type) {
+    case c10::kCPU:
+      return cpu();
+    case c10::kCUDA:
+      return cuda();
+    case c10::kMeta:
+      return meta();
+    case c10::kPrivateUse1:
+      return accelerator();
+    default:
+      return unsupported();
+  }
+}
+
+}  // namespace device
+
+namespace memory {
+
+DeviceLedger& device_ledger(c10::Device device) { return device::kind_of(device).ledger(device); }
+Ledger& Ledger::of(c10::Device device) { return device_ledger(device); }
+
+}  // namespace memory
+}  // namespace remat

@@ -1,0 +1,41 @@
+#include "device/stream_copy.h"
+
+#include <cstdint>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/copy_ops.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/TensorImpl.h>
+
+namespace remat::device {
+namespace {
+
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+
+/// All bytes of `storage`.
+at::Tensor bytes_of(StoragePtr storage, c10::DispatchKeySet keys) {
+  const auto bytes = static_cast<int64_t>(storage->nbytes());
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), keys,
+                                                         caffe2::TypeMeta::Make<uint8_t>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
+  return tensor;
+}
+
+}  // namespace
+
+/// By the device's kernel: Allocator::clone() copies on the stream 0 of the device that is current.
+StoragePtr copy_in_stream(const c10::StorageImpl& storage) {
+  c10::Allocator& allocator = *c10::GetAllocator(storage.device_type());
+  const c10::DeviceGuard guard(storage.device());
+  auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
+                                                    allocator.allocate(storage.nbytes()), &allocator,
+                                                    /*resizable=*/true);
+  const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::kByte, c10::kStrided, storage.device()));
+  const at::Tensor from = bytes_of(StoragePtr::reclaim_copy(const_cast<c10::StorageImpl*>(&storage)), keys);
+  at::Tensor to = bytes_of(copy, keys);
+  at::_ops::copy_::redispatch(keys, to, from, /*non_blocking=*/true);  // seen by no recorder, and no mode of the user's
+  return copy;
+}
+
+}  // namespace remat::device
