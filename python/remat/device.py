@@ -59,7 +59,8 @@ def seed_generator(device: torch.device, seed: int) -> None:
     if is_host(device):
         torch.default_generator.manual_seed(seed)
     else:
-        torch.get_device_module(device).default_generators[device.index].manual_seed(seed)
+        state = torch.Generator(device).manual_seed(seed).get_state()
+        torch.get_device_module(device).set_rng_state(state, device)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,14 @@
 
 namespace remat::python {
 
+bool is_interpreter_alive() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() != 0 && Py_IsFinalizing() == 0;
+#else
+  return Py_IsInitialized() != 0 && _Py_IsFinalizing() == 0;
+#endif
+}
+
 void* release_lock() {
   if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) return nullptr;
   return PyEval_SaveThread();

@@ -27,6 +27,18 @@ void bind_wrappers(py::module_& m);
 void* release_lock();
 void acquire_lock(void* released);
 
+/// Is the interpreter there, and not about to end? Then a thread that asks for its lock would be ended by it, in the
+/// middle of destructors, which ends the process.
+bool is_interpreter_alive();
+/// Deletes an object of Python's, or what holds some, on a thread that need not have the interpreter's lock. At the
+/// interpreter's end it stays.
+template <class Object>
+void delete_on_any_thread(Object* object) {
+  if (!is_interpreter_alive()) return;
+  const py::gil_scoped_acquire lock;
+  delete object;
+}
+
 /// See remat.Session's process_group: by all-reductions over `connections`, which nothing else uses.
 Ranks ranks_of(c10::intrusive_ptr<c10d::Backend> connections);
 

@@ -89,10 +89,7 @@ void bind_plan(py::module_& m) {
 
 /// For threads that need not have the interpreter's lock: they may copy and destroy it.
 std::function<bool()> called_on_any_thread(py::function goes_on) {
-  const std::shared_ptr<py::function> shared(new py::function(std::move(goes_on)), [](py::function* function) {
-    const py::gil_scoped_acquire lock;
-    delete function;
-  });
+  const std::shared_ptr<py::function> shared(new py::function(std::move(goes_on)), delete_on_any_thread<py::function>);
   return [shared] {
     const py::gil_scoped_acquire lock;
     try {

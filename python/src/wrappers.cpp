@@ -22,12 +22,6 @@ struct Recipe {
   py::object context, sizes, strides;
 };
 
-void release(Recipe* recipe) {
-  if (Py_IsInitialized() == 0) return;  // at the interpreter's end
-  const py::gil_scoped_acquire lock;
-  delete recipe;
-}
-
 at::Tensor assemble(const Recipe& recipe, const std::vector<at::Tensor>& parts) {
   const py::gil_scoped_acquire lock;
   const at::NoGradGuard no_history;
@@ -44,7 +38,7 @@ std::optional<extension::TensorParts> take_apart(const at::Tensor& tensor) {
   // Without history: what is assembled shall have none.
   const py::object object = py::cast(tensor.detach());
   if (!py::hasattr(object, "__tensor_flatten__")) return std::nullopt;
-  const std::shared_ptr<Recipe> recipe(new Recipe, release);
+  const std::shared_ptr<Recipe> recipe(new Recipe, delete_on_any_thread<Recipe>);
   const auto flattened = object.attr("__tensor_flatten__")().cast<py::tuple>();
   recipe->context = flattened[1];
   extension::TensorParts taken;

@@ -87,11 +87,12 @@ void StepExtent::leave_forward() {
     calls_.back().second = at::sequence_number::peek();
   }
   in_forward_ = false;
+  goes_on_ = nullptr;  // it may hold what ends before this step's last reference
 }
 
 /// An interrupt leaves a forward call without a word.
 bool StepExtent::is_forward_going_on(const Activity& activity) {
-  if (!goes_on_ || at::RecordFunction::currentThreadId() != thread_) return true;
+  if (at::RecordFunction::currentThreadId() != thread_ || !goes_on_) return true;
   if (!activity.records) return true;  // remat's own doings, maybe with a lock
   if (torch::autograd::get_current_graph_task_id() != -1 || goes_on_()) return true;
   leave_forward();

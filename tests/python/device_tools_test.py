@@ -1,0 +1,90 @@
+"""fit() and the doctor on an accelerator, the simulated one."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+import simulated_device
+import torch
+from compare import blocks
+
+import remat
+from remat import doctor
+
+pytestmark = [
+    pytest.mark.skipif(simulated_device.LIBRARY is None, reason="REMAT_SIMULATED_DEVICE names no library"),
+    pytest.mark.filterwarnings("ignore:.*run on no real one"),
+]
+BUDGET = 6 << 20
+PATH = {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture
+def device():
+    yield simulated_device.load()
+    gc.collect()
+
+
+def steps_of(device):
+    torch.manual_seed(0)
+    model = blocks(norm=True).to(device)
+
+    def make_step(batch):
+        x = torch.randn(batch, 64, device=device)
+
+        def step():
+            model.zero_grad()
+            model(x).square().mean().backward()
+
+        return step
+
+    return make_step
+
+
+def test_fit_finds_what_fits(device):
+    make_step = steps_of(device)
+    found = remat.fit(make_step, remat.fit_sizes(1, 4096), budget=BUDGET, device=device)
+    assert 1 < found.plain.size < found.largest.size < 4096
+    assert found.largest.peak_bytes <= BUDGET
+    step = make_step(found.plain.size)
+    remat.memory.reset_peak(device)
+    step()
+    assert remat.memory.peak(device) <= BUDGET
+
+
+def test_the_doctor_tries_it(device):
+    states = torch.get_rng_state(), torch.get_device_module(device).get_rng_state(device)
+    out = io.StringIO()
+    assert doctor.examine(out), out.getvalue()
+    assert "trial on simulated:0" in out.getvalue() and out.getvalue().count("same bits as plain") == 3, out.getvalue()
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert torch.equal(states[1], torch.get_device_module(device).get_rng_state(device))
+
+
+def test_the_doctor_sees_wrong_bits(device, monkeypatch):
+    monkeypatch.setattr(doctor.torch, "equal", lambda a, b: a.device.type != "simulated")
+    out = io.StringIO()
+    assert not doctor.examine(out)
+    assert out.getvalue().count("FAILED: gradients") == simulated_device.DEVICES, out.getvalue()
+
+
+def test_a_process_ends_though_threads_of_the_device_have_seen_its_steps(device):
+    """They are autograd's, and live as long as the process."""
+    program = """
+import simulated_device, torch, remat
+device = simulated_device.load()
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4))).to(device)
+remat.wrap(model, budget="90%")
+for _ in range(3):
+    model(torch.randn(64, 64, device=device)).square().mean().backward()
+"""
+    for _ in range(3):
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, env=os.environ | PATH
+        )
+        assert (run.returncode, run.stderr) == (0, "")
