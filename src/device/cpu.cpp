@@ -46,6 +46,7 @@ class Cpu final : public Kind {
   c10::Device indexed(c10::Device) const override { return c10::kCPU; }
   at::Generator default_generator(c10::Device) const override { return at::detail::getDefaultCPUGenerator(); }
   void synchronize(c10::Device) const override {}
+  std::optional<c10::Event> mark(c10::Device) const override { return std::nullopt; }
   c10::intrusive_ptr<c10::StorageImpl> copy(const c10::StorageImpl& storage) const override {
     c10::Allocator& allocator = *c10::GetAllocator(c10::kCPU);
     return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),

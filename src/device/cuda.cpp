@@ -185,6 +185,10 @@ class AskingAllocator final : public DelegatingCudaAllocator {
   /// Is this thread in an allocation that the ledger has counted before the caching allocator was asked?
   static bool charged() noexcept { return charged_; }
 
+  static bool is_captured() {
+    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  }
+
  private:
   struct Charged {
     Charged() noexcept { charged_ = true; }
@@ -205,10 +209,6 @@ class AskingAllocator final : public DelegatingCudaAllocator {
     });
     tell_allocated(ledger.device(), address_of(made), size);
     return made;
-  }
-
-  static bool is_captured() {
-    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
   }
 
   static thread_local bool charged_;
@@ -258,6 +258,10 @@ class Cuda final : public Kind {
     if (index < memory::kMostDevices && memory::ledgers()[index] != nullptr) return *memory::ledgers()[index];
     throw Error("[memory] there is no device " + device.str() + "; devices are " +
                 std::to_string(c10::cuda::device_count()));
+  }
+  /// Those of a graph that is captured have no time.
+  std::optional<c10::Event> mark(c10::Device device) const override {
+    return memory::AskingAllocator::is_captured() ? std::nullopt : Kind::mark(device);
   }
 };
 

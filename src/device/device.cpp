@@ -1,6 +1,7 @@
 #include "device/device.h"
 
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
@@ -25,6 +26,16 @@ void Kind::synchronize(c10::Device device) const {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(indexed(device).index());
 }
 
+std::optional<c10::Event> Kind::mark(c10::Device device) const {
+  try {
+    c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    return event;
+  } catch (const std::exception&) {  // a device without events
+    return std::nullopt;
+  }
+}
+
 c10::intrusive_ptr<c10::StorageImpl> Kind::copy(const c10::StorageImpl& storage) const {
   return copy_in_stream(storage);
 }
@@ -42,6 +53,10 @@ const Kind& kind_of(c10::DeviceType type) noexcept {
     default:
       return unsupported();
   }
+}
+
+bool may_have_streams(std::optional<c10::Device> device) {
+  return device ? has_streams(*device) : at::getAccelerator().has_value();
 }
 
 }  // namespace device

@@ -4,8 +4,11 @@
 // outside, and unsupported.cpp for the rest. The other folders name no kind of device: they ask here.
 #pragma once
 
+#include <optional>
+
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
+#include <c10/core/Event.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -42,6 +45,8 @@ class Kind {
   virtual at::Generator default_generator(c10::Device device) const;
   /// Waits for all kernels on `device`. Throws what PyTorch throws where one has failed.
   virtual void synchronize(c10::Device device) const;
+  /// An event with a clock in the stream that this thread uses on `device`; none where that cannot be.
+  virtual std::optional<c10::Event> mark(c10::Device device) const;
   /// A new storage of the same device with the same contents: on the CPU with the same alignment to 64 bytes, elsewhere
   /// in the order of the stream that this thread uses there.
   virtual c10::intrusive_ptr<c10::StorageImpl> copy(const c10::StorageImpl& storage) const;
@@ -63,6 +68,9 @@ inline bool is_on_host(const c10::StorageImpl& storage) noexcept { return is_hos
 /// Do kernels run later, in the order of streams, in memory that the host does not see?
 inline bool has_streams(c10::DeviceType type) noexcept { return type != kHost && type != c10::kMeta; }
 inline bool has_streams(c10::Device device) noexcept { return has_streams(device.type()); }
+
+/// Has `device` streams, or may work of any device have some, where none is named?
+bool may_have_streams(std::optional<c10::Device> device);
 
 // Each in its file.
 const Kind& cpu();

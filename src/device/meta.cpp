@@ -85,6 +85,7 @@ class Meta final : public Kind {
   /// What a meta tensor stands for would draw from it.
   at::Generator default_generator(c10::Device) const override { return at::detail::getDefaultCPUGenerator(); }
   void synchronize(c10::Device) const override {}
+  std::optional<c10::Event> mark(c10::Device) const override { return std::nullopt; }
   c10::intrusive_ptr<c10::StorageImpl> copy(const c10::StorageImpl& storage) const override {
     c10::Allocator& allocator = *c10::GetAllocator(c10::kMeta);
     return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),

@@ -6,26 +6,6 @@ namespace remat {
 namespace {
 
 using at::Float32Backend;
-using at::Float32Op;
-using at::Float32Precision;
-
-constexpr std::array<Float32Op, 3> kProducts = {Float32Op::CONV, Float32Op::RNN, Float32Op::MATMUL};
-
-/// What is set for `op` of oneDNN itself: NONE where it takes the precision that is set above it. PyTorch tells only
-/// which precision is in force, so where both are the same, the one above is another for a moment.
-Float32Precision own_precision(Float32Op op) {
-  at::Context& context = at::globalContext();
-  const Float32Backend above = op == Float32Op::ALL ? Float32Backend::GENERIC : Float32Backend::MKLDNN;
-  const Float32Precision in_force = context.float32Precision(Float32Backend::MKLDNN, op);
-  if (in_force != context.float32Precision(above, Float32Op::ALL)) return in_force;
-  const Float32Precision own_above =
-      op == Float32Op::ALL ? context.float32Precision(above, Float32Op::ALL) : own_precision(Float32Op::ALL);
-  const Float32Precision other = in_force == Float32Precision::IEEE ? Float32Precision::BF16 : Float32Precision::IEEE;
-  context.setFloat32Precision(above, Float32Op::ALL, other);
-  const bool follows = context.float32Precision(Float32Backend::MKLDNN, op) == other;
-  context.setFloat32Precision(above, Float32Op::ALL, own_above);
-  return follows ? Float32Precision::NONE : in_force;
-}
 
 KernelSettings::Attention attention_of(const at::Context& context) {
   return {.flash = context.userEnabledFlashSDP(),
@@ -76,11 +56,7 @@ KernelSettings KernelSettings::current(bool products) {
   now.switches.deterministic = context.deterministicAlgorithms();
   now.switches.warn_only = context.deterministicAlgorithmsWarnOnly();
   now.switches.fill_uninitialized = context.deterministicFillUninitializedMemory();
-  if (products) {
-    for (size_t i = 0; i < kProducts.size(); ++i) {
-      now.switches.precision[i] = context.float32Precision(Float32Backend::MKLDNN, kProducts[i]);
-    }
-  }
+  if (products) now.switches.precision = device::float32_precisions(Float32Backend::MKLDNN);
   now.default_type = c10::typeMetaToScalarType(c10::get_default_dtype());
   now.switches.attention = attention_of(context);
   now.threads = ThreadCounts::current(products);
@@ -96,17 +72,14 @@ KernelSettingsScope::KernelSettingsScope(const KernelSettings& settings, Setting
   if (!read.default_type) within_.default_type = before_.default_type;
   if (!read.products) within_.threads.products = 0;
   within_.autocast = before_.autocast;
+  within_.accelerator.reset();
+  if (read.switches && settings.accelerator) accelerator_.emplace(*settings.accelerator);
   if (before_ == within_) return;
   if (before_.threads != within_.threads) threads_.emplace(before_.threads, within_.threads);
   if (before_.mode != within_.mode) make_threads(within_.threads.kernels);
   change(before_, within_);
-  for (size_t i = 0; i < kProducts.size(); ++i) {
-    if (within_.switches.precision[i] == before_.switches.precision[i]) continue;
-    own_precision_[i] = own_precision(kProducts[i]);
-    // Where none was set anywhere, kernels computed as under IEEE. To set none would be to take another's.
-    const Float32Precision within = within_.switches.precision[i];
-    at::globalContext().setFloat32Precision(Float32Backend::MKLDNN, kProducts[i],
-                                            within == Float32Precision::NONE ? Float32Precision::IEEE : within);
+  if (within_.switches.precision != before_.switches.precision) {
+    precision_.emplace(Float32Backend::MKLDNN, within_.switches.precision);
   }
 }
 
@@ -114,10 +87,6 @@ KernelSettingsScope::~KernelSettingsScope() {
   if (before_ == within_) return;
   change(within_, before_);
   threads_.reset();
-  for (size_t i = 0; i < kProducts.size(); ++i) {
-    if (!own_precision_[i]) continue;
-    at::globalContext().setFloat32Precision(Float32Backend::MKLDNN, kProducts[i], *own_precision_[i]);
-  }
 }
 
 }  // namespace remat

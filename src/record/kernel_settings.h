@@ -9,6 +9,8 @@
 #include <ATen/Context.h>
 #include <c10/core/ScalarType.h>
 
+#include "device/float32_precision.h"
+#include "device/kernel_switches.h"
 #include "record/autocast_state.h"
 #include "record/floating_point_mode.h"
 #include "record/kernel_threads.h"
@@ -36,13 +38,15 @@ struct KernelSettings {
     bool deterministic = false, warn_only = false, fill_uninitialized = false;
     /// oneDNN's for convolutions, recurrent layers and products; read only where `products` is asked for. It may be
     /// that of a setting above it (torch.backends.mkldnn.fp32_precision, torch.backends.fp32_precision).
-    std::array<at::Float32Precision, 3> precision = {};
+    device::Float32Precisions precision = {};
     Attention attention;  ///< of operators that are not PyTorch's: PyTorch's own calls of its kernels are recorded
 
     bool operator==(const Switches&) const = default;
   };
   Switches switches;
   c10::ScalarType default_type = c10::ScalarType::Float;
+
+  std::optional<device::KernelSwitches> accelerator;  ///< of steps on devices that have streams
 
   // Of one thread.
   ThreadCounts threads;
@@ -51,7 +55,7 @@ struct KernelSettings {
 
   bool operator==(const KernelSettings&) const = default;
 
-  /// Those in force. `products`: with `precision`, which takes longer to look up.
+  /// Those in force, without `accelerator`. `products`: with `precision`, which takes longer to look up.
   static KernelSettings current(bool products);
 };
 
@@ -68,7 +72,8 @@ class KernelSettingsScope {
  private:
   KernelSettings before_, within_;
   std::optional<ThreadCountsScope> threads_;
-  std::array<std::optional<at::Float32Precision>, 3> own_precision_;  ///< before, of those that were changed
+  std::optional<device::KernelSwitchesScope> accelerator_;
+  std::optional<device::Float32PrecisionScope> precision_;
 };
 
 }  // namespace remat

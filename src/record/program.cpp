@@ -34,6 +34,11 @@ uint32_t Program::add_generator(GeneratorRecord record) {
   return static_cast<uint32_t>(generators_.size() - 1);
 }
 
+void Program::begin_settings(bool has_streams) {
+  settings_ = {KernelSettings::current(/*products=*/true)};
+  if (has_streams) settings_.front().accelerator = device::KernelSwitches::current();
+}
+
 uint32_t Program::add_settings(const OperatorInfo& info) {
   KernelSettings now = KernelSettings::current(info.products);
   if (!info.products) {
@@ -42,12 +47,15 @@ uint32_t Program::add_settings(const OperatorInfo& info) {
   }
   if (!info.foreign) now.switches.attention = settings_.back().switches.attention;
   if (info.foreign) now.autocast = AutocastState::current();
+  const auto& accelerator = settings_.back().accelerator;
+  if (accelerator) now.accelerator = info.switches ? device::KernelSwitches::current() : accelerator;
   if (settings_.back() != now) settings_.push_back(now);
   return static_cast<uint32_t>(settings_.size() - 1);
 }
 
 bool Program::reads_changed_switches(const Operation& operation) const {
   if (!operation.info->switches) return false;
+  if (settings(operation).accelerator != first_settings().accelerator) return true;
   KernelSettings::Switches now = settings(operation).switches;
   if (!operation.info->products) now.precision = first_settings().switches.precision;
   if (!operation.info->foreign) now.attention = first_settings().switches.attention;

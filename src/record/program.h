@@ -82,6 +82,7 @@ class Program {
 
   size_t size() const { return operations_.size(); }
   const Operation& operator[](OperationId id) const { return operations_[id]; }
+  void set_seconds(OperationId id, float seconds) { operations_[id].seconds = seconds; }
   auto begin() const { return operations_.begin(); }
   auto end() const { return operations_.end(); }
   c10::ArrayRef<Argument> arguments(const Operation& operation) const {
@@ -145,8 +146,8 @@ class Program {
   uint32_t add_opaque(at::Tensor tensor);
   uint32_t add_generator(GeneratorRecord record);
   GeneratorRecord& generator(uint32_t place) { return generators_[place]; }
-  /// Recording begins under the settings that are in force now.
-  void begin_settings() { settings_ = {KernelSettings::current(/*products=*/true)}; }
+  /// Recording begins under the settings that are in force now, of a step on a device with streams or without.
+  void begin_settings(bool has_streams);
   const KernelSettings& first_settings() const { return settings_.front(); }
   /// Does it read switches of the process that have changed since recording began?
   bool reads_changed_switches(const Operation& operation) const;

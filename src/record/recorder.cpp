@@ -223,6 +223,7 @@ void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context
   Pending pending = std::move(recorder->pending_.back());
   recorder->pending_.pop_back();
   const WritingEnds at_last(*recorder);
+  if (pending.began) pending.ended = recorder->tape_->times->mark();
   pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
   recorder->end(pending, pending.info->results(fn));
 }
@@ -318,6 +319,7 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.after = tape.program.mark();
   pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);
   if (tape.trace != nullptr) tape.trace->operator_begins();
+  if (tape.times) pending.began = tape.times->mark();
   pending.begin = std::chrono::steady_clock::now();
 }
 

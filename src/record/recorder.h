@@ -157,6 +157,7 @@ class Recorder {
     bool inside_wrapper = false;  // below autograd, for a tensor that wraps others: nothing says who needs a gradient
     int exceptions = 0;
     std::chrono::steady_clock::time_point begin;
+    std::optional<c10::Event> began, ended;  // on the device, where its operators are timed
 
     /// A factory, or a fill of all of given memory: kernels and users write to its result through pointers. Not a
     /// random fill: dropout's mask.

@@ -5,6 +5,7 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "device/device.h"
 #include "record/raise.h"
 #include "record/recorder.h"
 #include "util/mutex.h"
@@ -99,7 +100,7 @@ void Recorder::start(std::shared_ptr<Tape> tape) {
   choose_plain_tensors(tape->meta);
   tape->draws_watch = watch_draws();
   tape->thread = std::this_thread::get_id();
-  tape->program.begin_settings();
+  tape->program.begin_settings(device::may_have_streams(tape->values.device));
   t_slot.recorder = std::make_unique<Recorder>(std::move(tape));
   // First, so that a kernel has ended before its operator is written down.
   if (t_slot.recorder->tape_->meta) {

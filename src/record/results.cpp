@@ -120,6 +120,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   mark_packable(operation, outputs);
   tape.program.add(operation);
   tape.follow_plan();
+  if (tape.times) tape.times->add(id, std::move(pending.began), std::move(pending.ended));
   if (tape.trace != nullptr) tape.trace->operator_ended(tape.program, tape.values, id);
   for (ValueId value = first_value; value < tape.values.size(); ++value) {
     if (tape.values[value].saved > 0)

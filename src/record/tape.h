@@ -24,6 +24,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "record/action_source.h"
+#include "record/kernel_times.h"
 #include "record/program.h"
 #include "record/residency.h"
 #include "record/step_counts.h"
@@ -60,6 +61,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   Program program;
   Residency values{counts};
   Trace* trace = nullptr;                 ///< writes the graph of the step; null: nobody does
+  std::optional<KernelTimes> times;     ///< of a step that is traced on a device with streams
   std::shared_ptr<ActionSource> actions;  ///< the plan that the step follows; null: none
 
   /// From now on `now` is told what happens on the tape; null: nobody is.

@@ -9,6 +9,7 @@
 
 #include <remat/budget.h>
 
+#include "device/device.h"
 #include "record/raise.h"
 #include "record/recorder.h"
 #include "record/step_extent.h"
@@ -73,6 +74,7 @@ void OnlineEviction::learn_times(const Tape& tape, bool completed, int64_t room)
     return;
   }
   if (least_left_ == INT64_MAX) return;  // it was not short of memory
+  if (!tape.times && device::may_have_streams(tape.values.device)) return;  // it knows those of the launches
   const auto same = std::ranges::find_if(earlier_times_, [&](const auto& times) {
     return times->size() == tape.program.size() && times->begins_like(tape.program);
   });
@@ -82,7 +84,7 @@ void OnlineEviction::learn_times(const Tape& tape, bool completed, int64_t room)
   } else if (!by_earlier_times_) {
     *same = std::make_shared<const OperatorTimes>(tape.program);
   }
-  by_earlier_times_ = by_earlier_times_ || least_left_ < room / kPartLeft;
+  by_earlier_times_ = by_earlier_times_ || tape.times || least_left_ < room / kPartLeft;
 }
 
 /// Unchecked: the process has one thread.

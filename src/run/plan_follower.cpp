@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 
+#include "device/device.h"
 #include "record/tape.h"
 #include "run/graph_match.h"
 
@@ -225,6 +226,8 @@ std::optional<Action> PlanFollower::action_of(const Tape& tape, ValueId value) c
 
 std::vector<double> PlanFollower::seconds(const Tape& tape) const {
   std::vector<double> result(schedules.front()->graph.operators.size(), -1);
+  // On a device with streams it is known only how long they took to be launched.
+  if (!tape.times && device::may_have_streams(tape.values.device)) return result;
   for (size_t index = 0; index < planned_.size(); ++index) {
     if (planned_[index] != kLost) result[planned_[index]] = tape.program[index].seconds;
   }

@@ -59,7 +59,7 @@ Step Session::step() {
     throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
   }
   memory::start_accounting(impl_->options.device);  // throws where another allocator has taken the place of ours
-  impl_->throw_rank_failure();
+  impl_->throw_failure();
   auto step = std::make_shared<Step::Impl>();
   step->session = impl_;
   step->tape->extent = std::make_shared<StepExtent>(
@@ -117,6 +117,7 @@ Step Session::step() {
     if (memory::observe_allocations(*trace, impl_->options.device)) {
       step->trace = std::move(trace);
       step->tape->set_trace(step->trace.get());
+      if (device::has_streams(impl_->options.device)) step->tape->times.emplace(impl_->options.device);
     }
   }
   step->follower->notes_results = step->follows_plain && impl_->planner.graph() == nullptr && step->trace == nullptr;

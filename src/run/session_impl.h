@@ -45,7 +45,7 @@ struct Session::Impl {
   StepPlanner planner;
   std::shared_ptr<RankAgreement> ranks;  ///< null: the session is for itself
   std::shared_ptr<const void> collective_hook;
-  std::exception_ptr rank_failure;  ///< another rank's, met as a step ended: to be thrown
+  std::exception_ptr failure;  ///< another rank's or the device's, met as a step ended: to be thrown
   StepReport report;
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
   int64_t steps = 0;
@@ -63,8 +63,8 @@ struct Session::Impl {
   std::shared_ptr<const void> draws_watch = watch_draws();
   int forks = remat::forks();
 
-  void throw_rank_failure() {
-    if (auto failure = std::exchange(rank_failure, nullptr)) std::rethrow_exception(failure);
+  void throw_failure() {
+    if (auto met = std::exchange(failure, nullptr)) std::rethrow_exception(met);
   }
 
   /// In a child of the process that used it last.

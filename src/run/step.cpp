@@ -42,6 +42,11 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
   report.baseline_bytes += tape->counts.adopted_bytes;  // they were alive when the step began, but not counted
   report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
+  try {
+    if (tape->times) tape->times->resolve(tape->program);
+  } catch (...) {  // of a kernel: devices tell of it to whoever waits, and some but once
+    session->failure = std::current_exception();
+  }
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::optional<Graph> graph = take_graph();
   report_plan(graph ? &*graph : nullptr);
@@ -62,7 +67,7 @@ RankAgreement::OwnStep Step::Impl::tell_ranks(Graph* graph) {
   try {
     return session->ranks->end(own);
   } catch (...) {
-    if (report.completed) session->rank_failure = std::current_exception();
+    if (report.completed) session->failure = std::current_exception();
     report.completed = false;
   }
   return own;
@@ -92,7 +97,7 @@ Step::Impl& Step::impl() const {
 const StepReport& Step::end(bool completed) {
   const bool was_open = !impl().ended && !impl_->is_parents();
   impl_->end(completed);
-  if (was_open) impl_->session->throw_rank_failure();
+  if (was_open) impl_->session->throw_failure();
   // Put in its place since the step began: what it allocated was neither counted nor limited.
   if (was_open) device::kind_of(impl_->session->options.device).check_accounting();
   return impl_->report;

@@ -37,6 +37,12 @@ std::optional<Graph> Step::Impl::take_graph() {
   tape->set_trace(nullptr);
   const double seconds = report.step_seconds - report.planning_seconds - tape->counts.replay_seconds;
   Graph graph = trace->take(report.baseline_bytes, seconds);
+  for (size_t i = 0; tape->times && i < graph.operators.size(); ++i) {
+    GraphOperator& op = graph.operators[i];
+    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
+    op.seconds = tape->program[static_cast<OperationId>(i)].seconds;
+    op.replay_seconds = share * op.seconds;
+  }
   // Views of one storage count once, and gradients may have come since: never more than there was.
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
   graph.gradient_bytes = std::min(tape->counts.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
