@@ -1,7 +1,13 @@
 #include "record/kernel_threads.h"
 
+#include <string>
+
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+
+#include <remat/error.h>
+
+#include "record/raise.h"
 
 namespace remat {
 namespace {
@@ -10,6 +16,7 @@ namespace {
 struct ThreadLibraries {
   void (*set_openmp)(int) = nullptr;
   int (*number_in_pool)() = nullptr;
+  int (*is_dynamic)() = nullptr;
   void (*run_on_threads)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
   int (*set_mkl)(int) = nullptr;  ///< returns the number before
   int (*mkl_threads)() = nullptr;
@@ -24,6 +31,7 @@ struct ThreadLibraries {
     };
     find(set_openmp, "omp_set_num_threads");
     find(number_in_pool, "omp_get_thread_num");
+    find(is_dynamic, "omp_get_dynamic");
     find(run_on_threads, "GOMP_parallel");
     find(set_mkl, "MKL_Set_Num_Threads_Local");
     find(mkl_threads, "MKL_Get_Max_Threads");
@@ -84,6 +92,13 @@ ThreadCountsScope::~ThreadCountsScope() {
   if (!changes_kernels_) return;
   set_threads(before_.kernels);
   visit_pool(modes_, [](const FloatingPointMode& mode) { mode.set(); });
+}
+
+void check_threads_are_fixed() {
+  if (libraries().is_dynamic == nullptr || libraries().is_dynamic() == 0) return;
+  raise(Error("[session] OpenMP takes fewer threads than PyTorch asks for while the machine is busy (OMP_DYNAMIC is " +
+              std::to_string(libraries().is_dynamic()) +
+              "), so that neither a replay nor plain PyTorch gives the same bits twice; unset OMP_DYNAMIC"));
 }
 
 void make_threads(int threads) {

@@ -36,6 +36,10 @@ class ThreadCountsScope {
   std::vector<FloatingPointMode> modes_;  ///< of the pool's threads, where some of them end
 };
 
+/// Throws Error where OpenMP takes fewer threads than it is asked for while the machine is busy (OMP_DYNAMIC): then no
+/// number of them says how a sum was rounded.
+void check_threads_are_fixed();
+
 /// Makes the threads that a kernel with so many will use, under this thread's present mode.
 void make_threads(int threads);
 

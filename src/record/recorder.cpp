@@ -39,6 +39,18 @@ bool under_dispatch_mode() {
          !(c10::impl::tls_local_dispatch_key_set().included_ - kKnownKeys).empty();
 }
 
+/// Does a tensor among the inputs, on `device`, need a gradient?
+bool differentiates(c10::ArrayRef<const c10::IValue> inputs, std::optional<c10::Device> device) {
+  if (!c10::GradMode::is_enabled()) return false;
+  bool any = false;
+  for (const c10::IValue& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& t) {
+      any = any || (t.defined() && t.requires_grad() && (!device || t.device() == *device));
+    });
+  }
+  return any;
+}
+
 bool below_autograd() {
   const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
   return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
@@ -287,7 +299,10 @@ void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10
   pending.operation.below_views = left_out.has(c10::DispatchKey::ADInplaceOrView);
   pending.operation.settings = tape.program.add_settings(info);
   const int threads = tape.program.settings(pending.operation).threads.kernels;
-  pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_dispatch_mode();
+  const bool under_mode = under_dispatch_mode();
+  if (under_mode && pending.operation.grad_mode) ++tape.counts.under_mode;
+  tape.counts.differentiates = tape.counts.differentiates || differentiates(inputs, tape.values.device);
+  pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_mode;
   // Other threads would see what a replay sets.
   if (several_threads_run_operators() && tape.program.reads_changed_switches(pending.operation)) {
     pending.repeatable = false;

@@ -97,6 +97,7 @@ void Recorder::start(std::shared_ptr<Tape> tape) {
   if (t_thread_has_ended) {
     raise(Error("[session] this thread has ended but for static objects; no step can begin in their destructors"));
   }
+  check_threads_are_fixed();
   choose_plain_tensors(tape->meta);
   tape->draws_watch = watch_draws();
   tape->thread = std::this_thread::get_id();

@@ -55,9 +55,8 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
   bool recorded = pending.repeatable && alone && !draws_unseen && !failed;
   if (recorded) {
     // A result that is not plain cannot be told from its contents: then nothing of this operator is recomputed.
-    for_each_result(outputs, [&](const at::Tensor& t) {
-      recorded = recorded && (!t.defined() || is_plain(t) || (t.has_storage() && t.storage().nbytes() == 0));
-    });
+    for_each_result(outputs,
+                    [&](const at::Tensor& t) { recorded = recorded && (!t.defined() || is_plain(t) || is_empty(t)); });
   }
   for (const auto& write : pending.writes) {
     recorded = recorded && (write.before == kNone ||
@@ -70,7 +69,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
     const bool spreads = std::ranges::any_of(
         pending.unheld, [&](ValueId read) { return tape.values[read].unheld && !tape.values[read].borrowed; });
     for_each_result(outputs, [&](const at::Tensor& t) {
-      if (spreads && t.defined() && t.storage().nbytes() > 0) add_unheld(t);
+      if (spreads && t.defined() && t.has_storage() && !is_empty(t)) add_unheld(t);
     });
   }
   if (recorded) {

@@ -24,6 +24,8 @@ struct StepCounts {
   int64_t replays = 0;                          ///< operators that were run again
   double replay_seconds = 0;                    ///< of those, and of unpacking
   ska::flat_hash_map<const OperatorInfo*, ReplayCost> replayed;
+  bool differentiates = false;  ///< an operator of forward had an input on the session's device that needs a gradient
+  int64_t under_mode = 0;       ///< operators of forward under a dispatch mode of the user's, which are not recorded
   int64_t generator_bytes = 0;  ///< of generator states, which plain does not keep
   int64_t adopted_bytes = 0;    ///< of tensors older than the account that the step was the first to meet
   int64_t parameter_bytes = 0, gradient_bytes = 0;  ///< of the parameters read so far, and of what they had in grad()

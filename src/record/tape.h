@@ -61,7 +61,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   Program program;
   Residency values{counts};
   Trace* trace = nullptr;                 ///< writes the graph of the step; null: nobody does
-  std::optional<KernelTimes> times;     ///< of a step that is traced on a device with streams
+  std::optional<KernelTimes> times;       ///< of a step that is traced on a device with streams
   std::shared_ptr<ActionSource> actions;  ///< the plan that the step follows; null: none
 
   /// From now on `now` is told what happens on the tape; null: nobody is.
@@ -167,6 +167,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Does so only if it frees memory, and returns whether it did. With `spare_living`, values in a user's hands stay
   /// recomputable.
   bool collect_to_free(bool spare_living);
+  /// Frees what is kept to recompute values that are there: they become leaves. Returns whether that was anything.
+  bool settle();
   /// Frees the generator states of operators that nothing can ask for any more, and returns their bytes.
   int64_t release_unused_generators();
 
@@ -196,8 +198,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// collect() where values in a user's hands stay recomputable.
   void collect_unreachable();
   /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands,
-  /// but for those that were made of `leaf`; stamps their operations.
-  std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNone);
+  /// but for those that were made of `leaf`; stamps their operations. With `settles`, what is there needs nothing.
+  std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNone, bool settles = false);
   /// By value: whether operators made it of `leaf`, directly or not.
   std::vector<bool> made_of(ValueId leaf) const;
   /// Forgets an operation whose results nothing reads, and the leaves that it alone has read.

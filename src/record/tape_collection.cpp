@@ -19,7 +19,7 @@ std::vector<bool> Tape::made_of(ValueId leaf) const {
   return made;
 }
 
-std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
+std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf, bool settles) {
   std::vector<bool> needed(values.size(), false);
   const std::vector<bool> passed_over = leaf == kNone ? std::vector<bool>(values.size(), false) : made_of(leaf);
   std::vector<ValueId> stack;
@@ -39,6 +39,7 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf) {
     const Value& value = values[stack.back()];
     stack.pop_back();
     need(value.successor);
+    if (settles && value.kept) continue;
     if (value.producer == kNone || program.is_stamped(value.producer, stamp)) continue;
     program.stamp(value.producer) = stamp;
     program.for_each_value(program[value.producer], need);
@@ -89,6 +90,15 @@ bool Tape::collect_to_free(bool spare_living) {
   const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
   if (!would_free(needed, stamp)) return false;
   if (!spare_living) note_forgotten();
+  release_all_but(needed, stamp);
+  return true;
+}
+
+bool Tape::settle() {
+  const uint32_t stamp = program.next_stamp();
+  const std::vector<bool> needed = reachable(/*living=*/false, stamp, kNone, /*settles=*/true);
+  if (!would_free(needed, stamp)) return false;
+  note_forgotten();
   release_all_but(needed, stamp);
   return true;
 }

@@ -67,6 +67,12 @@ bool is_plain(const at::TensorBase& tensor) {
   return has_plain_storage(tensor) && tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() > 0;
 }
 
+bool is_empty(const at::TensorBase& tensor) {
+  if (!tensor.has_storage()) return false;
+  const c10::StorageImpl& storage = *tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return !storage.sym_nbytes().is_heap_allocated() && storage.nbytes() == 0;
+}
+
 bool is_blank(const at::TensorBase& tensor) {
   return has_plain_storage(tensor) && tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0;
 }

@@ -55,6 +55,8 @@ inline const at::TensorBase& base_of(const at::TensorBase& tensor) {
   return tensor.is_view() ? tensor._base() : tensor;
 }
 
+/// Has it a storage, and that nothing in it? (The sizes of FakeTensors' storages may be symbols.)
+bool is_empty(const at::TensorBase& tensor);
 /// Like is_plain(), but without contents: what operators with an `out` argument are given to fill.
 bool is_blank(const at::TensorBase& tensor);
 

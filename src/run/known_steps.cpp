@@ -171,7 +171,7 @@ bool StepPlanner::is_changed(const Graph& graph) const {
   return before != nullptr && before->graph.events != graph.events;
 }
 
-void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once) {
+void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once, int64_t saved) {
   std::erase_if(known_, [](const KnownStep& step) { return step.once; });
   const uint64_t fingerprint = graph.fingerprint();
   to_look_for_ = std::max(0, to_look_for_ - 1);
@@ -190,6 +190,7 @@ void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once) {
   seen.graph = std::move(graph);
   seen.kept_peak = kept_peak_bytes(seen.graph) - seen.graph.baseline_bytes;
   seen.saves = std::ranges::any_of(seen.graph.values, [](const GraphValue& value) { return value.returns(); });
+  seen.saved = saved;
   const size_t before = times_seen(seen.structure);
   if (before == 0) new_ones_ = std::max(0, new_ones_ - 1);
   const bool more = seen.samples.size() < kSamples;
@@ -268,12 +269,32 @@ std::optional<int64_t> StepPlanner::lowest_plan(const Graph& graph) const {
 
 bool StepPlanner::covers(const Tape& tape, int64_t request) const {
   return std::ranges::any_of(known_, [&](const KnownStep& step) {
-    if (!step.saves || compare_sizes(tape, step.graph, tape.forgotten_from) != Sizes::kNotLarger) return false;
+    // An evaluation may take what it takes, and tells nothing of a step that can drop values.
+    const bool alike = step.saves || tape.counts.saved_values <= step.saved;
+    if (!alike || step.graph.operators.empty() ||
+        compare_sizes(tape, step.graph, tape.forgotten_from) != Sizes::kNotLarger)
+      return false;
     if (tape.program.size() >= step.graph.operators.size()) return true;
     const GraphOperator& next = step.graph.operators[tape.program.size()];
     int64_t most = next.scratch_bytes;
     for (const int32_t made : next.results) most = std::max(most, step.graph.values[static_cast<size_t>(made)].bytes);
     return request <= most;
+  });
+}
+
+bool StepPlanner::fits_in_plain(const Tape& tape, int64_t room) const {
+  bool any = false;
+  for (const KnownStep& step : known_) {
+    if (compare_sizes(tape, step.graph, tape.forgotten_from) != Sizes::kNotLarger) continue;
+    if (step.kept_peak > room) return false;
+    any = true;
+  }
+  return any;
+}
+
+bool StepPlanner::covers_unrecorded(int64_t plain) const {
+  return std::ranges::any_of(known_, [&](const KnownStep& step) {
+    return step.graph.operators.empty() && step.saved >= 0 && step.kept_peak >= plain;
   });
 }
 

@@ -73,7 +73,7 @@ void OnlineEviction::learn_times(const Tape& tape, bool completed, int64_t room)
     if (refusal_) by_earlier_times_ = !by_earlier_times_ && !earlier_times_.empty();
     return;
   }
-  if (least_left_ == INT64_MAX) return;  // it was not short of memory
+  if (least_left_ == INT64_MAX) return;                                     // it was not short of memory
   if (!tape.times && device::may_have_streams(tape.values.device)) return;  // it knows those of the launches
   const auto same = std::ranges::find_if(earlier_times_, [&](const auto& times) {
     return times->size() == tape.program.size() && times->begins_like(tape.program);
@@ -225,8 +225,23 @@ bool OnlineEviction::reclaim_block(int64_t bytes) {
   return evict_any(bytes, [] { return false; });
 }
 
+/// Where the step in progress needs nothing to be dropped: frees what its record holds beyond plain.
+bool OnlineEviction::release_records(int64_t bytes) {
+  const auto step = step_in_progress();
+  if (step == nullptr || !fits_in_plain) return false;
+  const auto [percent, request] = [&] {
+    const MutexLock lock(mutex_);
+    return std::pair(share_.percent, bytes + ledger_.enforced_limit() - ledger_.current());
+  }();
+  const TapeLock lock = lock_for_a_while(*step);
+  if (!lock.owns_lock()) return false;
+  const bool fits = percent >= 100 || fits_in_plain(*step, ledger_.enforced_limit() - baseline);
+  return fits && plain_with(request) <= ledger_.enforced_limit() && step->settle();
+}
+
 /// `gives_way()`: asked before values in a user's hands become leaves.
 bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives_way) {
+  if (release_records(bytes)) return true;
   const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
@@ -321,6 +336,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const bool tells = !earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit;
   if (tells) earlier.predicted = *earlier.smallest + earlier.for_times;
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
+  const int64_t under_mode = tape != nullptr ? tape->counts.under_mode : 0;
   if (tape != nullptr) lock.unlock();
   const int64_t updates = ledger_.updates();
   const auto [step_name, share, base] = [&] {
@@ -363,6 +379,11 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "until it has the smallest that works";
   }
   message += "; no budget below " + format_exact_bytes(least) + " can work" + (earlier.last ? known_need : "");
+  if (under_mode > 0) {
+    message += "; " + std::to_string(under_mode) +
+               " operators ran under a dispatch mode (as FlopCounterMode is one), " +
+               "of which nothing can be dropped: leave the mode out, or use it in a step without a budget";
+  }
   if (updates > 0) {
     message += "; this step has updated " + std::to_string(updates) +
                " parameters in backward: load model and optimizer from a checkpoint before the next";

@@ -83,6 +83,9 @@ class OnlineEviction final : public memory::Reclaimer {
   /// Is a step known that began like the one in progress, with no smaller sizes? Asked in the same way. Else it may
   /// take more than any that is known.
   std::function<bool(const Tape&, int64_t)> is_covered;
+  /// Does a step that goes on like the one in progress fit in plain with so many bytes above its baseline? Then what is
+  /// missing is what its record holds. Asked with the step locked.
+  std::function<bool(const Tape&, int64_t)> fits_in_plain;
   /// The limit is the device's, not a budget's.
   bool of_device = false;
   /// What a step like the last that was recorded needs, for refusals; empty where that is not known, or there is a
@@ -101,6 +104,7 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t raise_to_share(int64_t missing);
   bool may_rise();
   bool may_outgrow(int64_t request);
+  bool release_records(int64_t bytes);
   bool give_way(int64_t missing);
   bool evict_any(int64_t bytes, const std::function<bool()>& gives_way);
   std::shared_ptr<const OperatorTimes> times_for(const std::shared_ptr<Tape>& tape);

@@ -93,7 +93,8 @@ Step Session::step() {
   bool traces = impl_->planner.wants_trace();
   const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
   const auto planning = std::chrono::steady_clock::now();
-  step->follower->schedules = impl_->planner.schedules(room);
+  // With all of plain's memory there is nothing to drop: what a record holds beyond that goes when it is in the way.
+  if (impl_->options.budget.share() < 100) step->follower->schedules = impl_->planner.schedules(room);
   step->tape->actions = step->follower;
   step->follower->resize = [impl = impl_.get()](const auto& followed, const PlanFollower::Seen& seen) {
     return impl->planner.resized(followed, seen);
@@ -105,6 +106,9 @@ Step Session::step() {
   if (step->follows_plain) step->report.budget_bytes = memory::limit(impl_->options.device);  // it may rise so far
   impl_->eviction.is_covered = [impl = impl_.get(), follower = step->follower](const Tape& tape, int64_t request) {
     return impl->covers(tape, request, follower->result_bytes);
+  };
+  impl_->eviction.fits_in_plain = [impl = impl_.get()](const Tape& tape, int64_t bytes) {
+    return impl->planner.fits_in_plain(tape, bytes);
   };
   step->measured.emplace(ledger);
   impl_->eviction.measured = &*step->measured;

@@ -79,6 +79,8 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
 }
 
 bool Session::Impl::covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const {
+  const int64_t plain = eviction.measured->plain_peak() - eviction.baseline;
+  if (tape.program.size() == 0 && planner.covers_unrecorded(plain)) return true;
   if (planner.graph() != nullptr) return planner.covers(tape, of_operator(request));
   const size_t now = std::min(results.size(), static_cast<size_t>(tape.forgotten_from));
   const size_t then = std::min(std::max<size_t>(now, 1), largest_results.size());

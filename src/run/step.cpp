@@ -30,7 +30,8 @@ void Step::Impl::end(bool completed) {
   if (report.completed && followed_times) session->planner.learn_times(*followed_times, agreed.room);
   if (report.completed && graph) {
     session->leaf_reads = std::move(tape->leaf_reads);
-    session->planner.observe(*std::move(graph), agreed.room, agreed.changed, compiled());
+    session->planner.observe(*std::move(graph), agreed.room, agreed.changed, compiled(),
+                             tape->counts.differentiates ? tape->counts.saved_values : -1);
   }
   session->report = report;
   turn.reset();

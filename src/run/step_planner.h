@@ -35,8 +35,9 @@ class StepPlanner {
   bool is_changed(const Graph& graph) const;
   /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
   /// `changed`: is_changed() on another rank. `once`: the step did what later ones do not, such as to compile;
-  /// what is planned from it is for the next step alone.
-  void observe(Graph graph, int64_t room, bool changed = false, bool once = false);
+  /// what is planned from it is for the next step alone. `saved`: values that its saved tensors referred to, recomputable
+  /// or not; -1: of a step that needed no gradient.
+  void observe(Graph graph, int64_t room, bool changed = false, bool once = false, int64_t saved = -1);
   /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
   /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
   /// that goes on.
@@ -75,6 +76,12 @@ class StepPlanner {
   /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step that could drop values
   /// began with, and nowhere with more bytes than it?
   bool covers(const Tape& tape, int64_t request) const;
+  /// Would every known step that began like `tape`, with no smaller sizes, fit in plain with `room` bytes above its
+  /// baseline? False where none is known.
+  bool fits_in_plain(const Tape& tape, int64_t room) const;
+  /// Is a step known of which nothing was recorded either, as under a dispatch mode of the user's, and that took
+  /// `plain` bytes above its baseline? They cannot be told apart by their operators.
+  bool covers_unrecorded(int64_t plain) const;
   /// Has it run what known steps began with, and with more bytes than any of them?
   bool is_outgrown_by(const Tape& tape, int64_t request) const;
   /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
@@ -107,6 +114,7 @@ class StepPlanner {
     bool once = false;
     int64_t kept_peak = 0;           ///< bytes above the baseline, of a step that keeps all
     bool saves = false;              ///< values that could be dropped
+    int64_t saved = -1;              ///< values, whether they could be or not; -1: of a step that needed no gradient
     std::vector<StepTimes> samples;  ///< one for each observed step
     unsigned changes = 0;            ///< times that it did other things to memory than the time before
     Search exploration;              ///< in progress

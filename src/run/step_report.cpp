@@ -108,8 +108,9 @@ void Step::Impl::learn_peaks() {
   const int64_t took = report.peak_bytes - report.baseline_bytes;
   if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};
   // A step that saved nothing had nothing to drop (an evaluation, a model whose tensors are elsewhere): it is no
-  // measure, nor is a short batch for the long ones after it. State that updates in backward made is no activation.
-  if (tape->counts.saved_values == 0) return;
+  // measure, nor is a short batch for the long ones after it. State that updates in backward made is no activation. One
+  // under a dispatch mode, or hooks of the user's, saved something that was not seen.
+  if (tape->counts.saved_values == 0 && !tape->counts.differentiates) return;
   const int64_t peak = plain_peak_without_state - report.baseline_bytes;
   if (peak <= session->plain_activation_peak.value_or(0)) return;
   session->plain_activation_peak = peak;

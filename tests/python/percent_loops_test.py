@@ -200,3 +200,90 @@ def batches_of_each_rank(kind, agrees, rank):
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_ranks_whose_batches_grow_by_turns(tmp_path, kind, agrees):
     run_on_processes(functools.partial(batches_of_each_rank, kind, agrees), tmp_path)
+
+
+def frozen_by_hooks(model, x):
+    with torch.autograd.graph.save_on_cpu():
+        return model(x).square().mean()
+
+
+def under_functional_gradients(model, x):
+    for block in model:
+        x = torch.func.grad(lambda v, block=block: block(v).tanh().square().sum())(x) + x
+    return x.square().mean()
+
+
+def under_a_dispatch_mode(model, x):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False):
+        return model(x).square().mean()
+
+
+@pytest.mark.parametrize("loss", [frozen_by_hooks, under_functional_gradients, under_a_dispatch_mode])
+def test_a_share_is_refused_where_nothing_can_be_dropped(loss):
+    """The second step is known to take as much as the first."""
+    torch.manual_seed(0)
+    model, x = blocks(), torch.randn(256, 64)
+    session = remat.Session("40%", device="cpu")
+
+    def step(loss):
+        model.zero_grad()
+        with session.step():
+            loss(model, x).backward()
+        return session.report()
+
+    step(loss)
+    with pytest.raises(remat.BudgetError, match="too small a share") as caught:
+        step(loss)
+    assert ("under a dispatch mode" in str(caught.value)) == (loss is under_a_dispatch_mode)
+    assert caught.value.needed_percent > 80
+    report = step(lambda model, x: model(x).square().mean())
+    assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes
+
+
+def test_an_evaluation_under_a_dispatch_mode_is_no_measure():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    torch.manual_seed(0)
+    model, x = blocks(), torch.randn(256, 64)
+    session = remat.Session("60%", device="cpu")
+    for _ in range(3):
+        with session.step(), FlopCounterMode(display=False), torch.no_grad():
+            model(x)
+    for _ in range(2):
+        model.zero_grad()
+        with session.step():
+            model(x).square().mean().backward()
+    assert session.report().peak_bytes <= session.report().budget_bytes < session.report().plain_peak_bytes
+
+
+@torch.library.custom_op("remat_percent_test::add_mean_", mutates_args=("mean",))
+def add_mean_(x: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    mean.add_(x.mean(0))
+    return x * 2
+
+
+def test_all_of_plains_memory_is_enough_where_records_hold_more():
+    """A function of Python's is not repeated: what it returned is held to recompute what was made of it."""
+    torch.manual_seed(0)
+    layers, x = [torch.nn.Linear(64, 64) for _ in range(8)], torch.randn(512, 64)
+
+    def loss():
+        y = x
+        for layer in layers:
+            h, mean = layer(y), torch.zeros(64)
+            with torch.no_grad():
+                other = add_mean_(h.detach(), mean)
+            y = h * mean.tanh() + other * 0.01
+        return y.square().mean()
+
+    session = remat.Session("100%", device="cpu")
+    for _ in range(4):
+        for layer in layers:
+            layer.zero_grad()
+        with session.step():
+            loss().backward()
+        report = session.report()
+        assert report.peak_bytes <= report.budget_bytes
+        assert report.values_dropped == 0

@@ -239,3 +239,20 @@ def test_parameters_can_be_swapped_after_a_step(scope):
     weight = model.weight
     torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros(64, 64)))
     assert weight.abs().sum() == 0
+
+
+def test_fake_tensors_of_symbolic_sizes_are_nothing_to_a_step(capfd):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    fake = FakeTensorMode(shape_env=ShapeEnv())
+    model, x = torch.nn.Linear(64, 64), torch.randn(64, 64)
+    symbolic = fake.from_tensor(torch.randn(4, 8))
+    session = remat.Session(device="cpu")
+    with session.step():
+        with fake:
+            torch.empty_strided(symbolic.shape, (symbolic.shape[1], 1))
+            symbolic.sin() + torch.empty(symbolic.shape)
+        model(x).tanh().sum().backward()
+    assert capfd.readouterr().err == ""
+    assert session.report().values_saved > 0

@@ -9,6 +9,7 @@
 #endif
 
 #include "support/compare.h"
+#include "support/expect_error.h"
 
 namespace remat::test {
 namespace {
@@ -108,6 +109,23 @@ TEST(Settings, ThreadsOfOpenMpAlone) {
     });
   }
   at::set_num_threads(before);
+}
+
+/// By the load of the machine, which nobody knows afterwards.
+TEST(Settings, FewerThreadsThanAskedForAreRefused) {
+  Dl_info torch_library;
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&at::get_num_threads), &torch_library), 0);
+  void* const library = dlopen(torch_library.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  const auto set_dynamic = reinterpret_cast<void (*)(int)>(dlsym(library, "omp_set_dynamic"));
+  if (set_dynamic == nullptr) GTEST_SKIP() << "this LibTorch has no OpenMP";
+  Session session;
+  set_dynamic(1);
+  EXPECT_ERROR(session.step(), "OMP_DYNAMIC");
+  EXPECT_ERROR(PolicyScope(Policy::drop_all()), "OMP_DYNAMIC");
+  set_dynamic(0);
+  Step step = session.step();
+  (torch::ones({3}).requires_grad_() * 2).sum().backward();
+  step.end();
 }
 
 TEST(Settings, ProductPrecision) {
