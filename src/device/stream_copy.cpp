@@ -8,6 +8,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/TensorImpl.h>
 
+#include "device/unobserved.h"
+
 namespace remat::device {
 namespace {
 
@@ -26,6 +28,7 @@ at::Tensor bytes_of(StoragePtr storage, c10::DispatchKeySet keys) {
 
 /// By the device's kernel: Allocator::clone() copies on the stream 0 of the device that is current.
 StoragePtr copy_in_stream(const c10::StorageImpl& storage) {
+  const Unobserved kernel_alone;
   c10::Allocator& allocator = *c10::GetAllocator(storage.device_type());
   const c10::DeviceGuard guard(storage.device());
   auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
@@ -34,7 +37,7 @@ StoragePtr copy_in_stream(const c10::StorageImpl& storage) {
   const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::kByte, c10::kStrided, storage.device()));
   const at::Tensor from = bytes_of(StoragePtr::reclaim_copy(const_cast<c10::StorageImpl*>(&storage)), keys);
   at::Tensor to = bytes_of(copy, keys);
-  at::_ops::copy_::redispatch(keys, to, from, /*non_blocking=*/true);  // seen by no recorder, and no mode of the user's
+  at::_ops::copy_::redispatch(keys, to, from, /*non_blocking=*/true);
   return copy;
 }
 

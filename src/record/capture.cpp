@@ -145,8 +145,10 @@ ValueId Recorder::read(const at::Tensor& tensor, bool overwritten) {
   Residency& values = tape.values;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   const auto storage = StoragePtr::reclaim_copy(storage_of(impl));
+  const ValueId id = values.find(storage.get());
+  if (id == kNone) values.streams.forget(*storage);
   values.streams.used(*storage);
-  if (const ValueId id = values.find(storage.get()); id != kNone) {
+  if (id != kNone) {
     if (values[id].unheld && is_parameter(tensor)) {  // its layer's replays may read what a collective has gathered
       values.detach(id);
       return read_new(tensor, storage);
@@ -262,7 +264,8 @@ void Recorder::keep_generator(Pending& pending, GeneratorRecord generator) {
   const auto bytes = static_cast<int64_t>(generator.state.nbytes());
   pending.operation.generator = tape_->program.add_generator(std::move(generator));
   tape_->counts.generator_bytes += bytes;
-  if (tape_->trace != nullptr) tape_->trace->held(bytes);
+  if (tape_->trace != nullptr && tape_->values.is_on_device(device::kHost))
+    tape_->trace->held(bytes);  // where states are
 }
 
 void Recorder::before_write(const at::Tensor& tensor) {

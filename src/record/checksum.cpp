@@ -1,6 +1,7 @@
 #include "record/checksum.h"
 
 #include <array>
+#include <memory>
 
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
@@ -9,6 +10,7 @@
 
 #include "device/allocation.h"
 #include "device/device.h"
+#include "device/unobserved.h"
 
 namespace remat {
 namespace {
@@ -24,9 +26,12 @@ uint64_t checksum(const c10::StorageImpl& storage, ByteRange range) {
   const auto* const data = static_cast<const std::byte*>(storage.data()) + range.begin;
   const int64_t bytes = range.end - range.begin;
   if (device::is_on_host(storage)) return memory::checksum_of(data, static_cast<size_t>(bytes));
+  const Unobserved kernel_alone;
+  const auto host = std::make_unique<std::byte[]>(static_cast<size_t>(bytes));  // no tensor: a budget might refuse it
   const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-  const at::Tensor host = at::from_blob(const_cast<std::byte*>(data), {bytes}, options).cpu();
-  return memory::checksum_of(host.const_data_ptr(), static_cast<size_t>(bytes));
+  at::from_blob(host.get(), {bytes}, at::TensorOptions(at::kByte))
+      .copy_(at::from_blob(const_cast<std::byte*>(data), {bytes}, options));
+  return memory::checksum_of(host.get(), static_cast<size_t>(bytes));
 }
 
 uint64_t checksum(const c10::TensorImpl& tensor) { return checksum(*storage_of(tensor), reach_of(tensor)); }

@@ -9,6 +9,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "device/allocation.h"
+#include "device/unobserved.h"
 #include "memory/ledger.h"
 #include "record/checksum.h"
 
@@ -35,6 +36,7 @@ uint64_t checksum_of(at::CPUGeneratorImpl& generator) {
 }  // namespace
 
 GeneratorRecord capture_generator(at::Generator generator) {
+  const Unobserved kernels_alone;  // a device's generator may call operators to make a state
   const std::lock_guard<std::mutex> lock(generator.mutex());
   at::Tensor state = generator.get_state();
   return {std::move(generator), std::move(state)};
@@ -53,6 +55,7 @@ bool is_free(at::Generator generator) {
 
 uint64_t state_checksum(at::Generator generator) noexcept {
   const memory::FrozenPlain frozen;
+  const Unobserved kernels_alone;
   try {
     const std::lock_guard<std::mutex> lock(generator.mutex());
     if (auto* const cpu = dynamic_cast<at::CPUGeneratorImpl*>(generator.unsafeGetGeneratorImpl())) {
@@ -66,6 +69,7 @@ uint64_t state_checksum(at::Generator generator) noexcept {
 
 GeneratorRestorer::GeneratorRestorer(const GeneratorRecord& record)
     : present_(capture_generator(record.generator)), drawn_(record.drawn) {
+  const Unobserved kernels_alone;
   const std::lock_guard<std::mutex> lock(present_.generator.mutex());
   present_.generator.set_state(record.state);
 }
@@ -73,6 +77,7 @@ GeneratorRestorer::GeneratorRestorer(const GeneratorRecord& record)
 bool GeneratorRestorer::has_drawn_the_same() const { return state_checksum(present_.generator) == drawn_; }
 
 GeneratorRestorer::~GeneratorRestorer() {
+  const Unobserved kernels_alone;
   const std::lock_guard<std::mutex> lock(present_.generator.mutex());
   present_.generator.set_state(present_.state);
 }

@@ -163,9 +163,12 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.two_valued = contains(kTwoValued, base);
   info.elementwise = contains(kElementwise, base);
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
+  const bool for_allocator =
+      base == "aten::record_stream";  // which is told who reads: no write, whatever its schema says
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
-    if (alias != nullptr && alias->isWrite() && !metadata_only) info.written.push_back(static_cast<uint16_t>(i));
+    if (alias != nullptr && alias->isWrite() && !metadata_only && !for_allocator)
+      info.written.push_back(static_cast<uint16_t>(i));
     if (alias != nullptr && alias->isWrite() && arguments[i].kwarg_only()) info.overwrites = true;  // out=
     if (arguments[i].name() == "dtype") info.dtype_argument = static_cast<int16_t>(i);
     info.takes_options = info.takes_options || arguments[i].name() == "pin_memory";
@@ -198,7 +201,7 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
                          !handle.hasKernelForDispatchKey(device::kHostKeys.autograd);
   const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
   info.reshapes = metadata_only && !resizes;
-  info.never_recorded = (is_view(schema) || composite || metadata_only) && !resizes;
+  info.never_recorded = (is_view(schema) || composite || metadata_only || for_allocator) && !resizes;
   if (is_collective(base)) {
     info.collective = true;
     info.never_recorded = false;

@@ -87,8 +87,11 @@ void Residency::validate_homes() const {
 // ---- Values come and change. ----
 
 void Residency::set_home(ValueId id, const StoragePtr& storage) {
-  values_[id].home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
-  values_[id].allocation = memory::allocation_of(*storage);
+  Value& value = values_[id];
+  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  value.allocation = memory::allocation_of(*storage);
+  value.elsewhere = !is_on_device(storage->device());
+  value.pinned = value.pinned || value.elsewhere;
   by_storage_[storage.get()] = id;
 }
 
@@ -99,7 +102,6 @@ ValueId Residency::add(const StoragePtr& storage, const c10::TensorImpl& seen_th
   value.extent = reach_of(seen_through).end;
   value.version_counter = seen_through.version_counter();
   value.version = value.version_counter.current_version();
-  value.pinned = device && storage->device() != *device;
   set_home(id, storage);
   return id;
 }
@@ -133,7 +135,6 @@ ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
   value.bytes = value.extent = static_cast<int64_t>(storage->nbytes());
   if (before != kNone) {
     value.extent = values_[before].extent;
-    value.pinned = device && storage->device() != *device;
     values_[before].kept.reset();
     detach(before);
     if (values_[before].saved > 0) move_saved(before, after);
@@ -157,11 +158,6 @@ void Residency::set_writer(ValueId id, OperationId producer, uint32_t written, c
   value.version = version.current_version();
   value.producer = producer;
   value.result = Value::kWritten + written;
-}
-
-void Residency::set_policy(ValueId id, uint32_t scope, bool drop) {
-  values_[id].scope = scope;
-  values_[id].drop = drop;
 }
 
 void Residency::become_leaf(ValueId id) {
@@ -232,7 +228,7 @@ void Residency::add_saved(ValueId id, bool now) {
   Value& value = values_[id];
   if (value.saved == 0) {
     ++counts_.saved_values;
-    counts_.saved_bytes += value.bytes;
+    counts_.saved_bytes += value.counted_bytes();
   }
   ++value.saved;
   if (now) ++value.pending;
@@ -292,7 +288,8 @@ void Residency::move_to_copy(ValueId id, const StoragePtr& copy) {
   if (copy) {
     value.allocation = memory::allocation_of(*copy);
     value.account = PlainAccount::kReplaysOnly;
-    if (observer != nullptr) observer->held(value.bytes);
+    streams.made(*copy, /*by_record=*/true);
+    if (observer != nullptr) observer->held(value.counted_bytes());
   } else if (value.readers > 0) {
     value.loss = Loss::kNoRoom;
   }
@@ -317,6 +314,7 @@ void Residency::evict(ValueId id) {
   value.evicted_while_lent = value.is_handed_out(*value.kept);
   const bool may_be_written_to = value.evicted_while_lent || (value.watched && device::is_on_host(*value.kept));
   if ((verify || may_be_written_to) && value.comparable() && value.checksum == 0) {
+    streams.look_at(*value.kept);
     value.checksum = checksum(*value.kept, {0, value.extent});
   }
   ++counts_.evicted_values;
@@ -361,7 +359,7 @@ int64_t Residency::evict_packed(ValueId id) {
 
 void Residency::restore(ValueId id, const StoragePtr& storage) {
   attach(id, storage);
-  streams.made(*storage, /*by_replay=*/true);
+  streams.made(*storage, /*by_record=*/true);
   Value& value = values_[id];
   if (value.saved == 0) return;
   // Where it is not in plain's account, it was overwritten since: there its bytes are those of the value after it.
@@ -374,7 +372,7 @@ void Residency::return_to_plain(ValueId id) {
 }
 
 void Residency::release(ValueId id, bool for_replays) {
-  if (for_replays && observer != nullptr) observer->forgotten(id, values_[id].bytes);
+  if (for_replays && observer != nullptr) observer->forgotten(id, values_[id].counted_bytes());
   release_kept(values_[id]);
   values_[id].packed.reset();
 }
@@ -393,7 +391,7 @@ void Residency::release_kept(Value& value) {
 }
 
 void Residency::forget_plain(const Value& value) const {
-  if (ledger != nullptr) ledger->forget_plain(value.bytes);
+  if (ledger != nullptr) ledger->forget_plain(value.counted_bytes());
 }
 
 }  // namespace remat

@@ -66,6 +66,8 @@ class Residency {
 
   // Reading.
 
+  /// Is it the step's device, whose memory is counted?
+  bool is_on_device(c10::Device other) const { return !device || other == *device; }
   size_t size() const { return values_.size(); }
   const Value& operator[](ValueId id) const { return values_[id]; }
   /// The value that lives in `storage` now, or kNone.
@@ -107,7 +109,10 @@ class Residency {
   /// seen through a tensor with that version counter.
   void set_writer(ValueId id, OperationId producer, uint32_t written, const c10::VariableVersion& version);
   /// What an operator that is recorded made in policy scope `scope`.
-  void set_policy(ValueId id, uint32_t scope, bool drop);
+  void set_policy(ValueId id, uint32_t scope, bool drop) {
+    values_[id].scope = scope;
+    values_[id].drop = drop;
+  }
   void set_raw(ValueId id, bool raw) { values_[id].raw = raw; }
   /// Compiled code has made it.
   void set_compiled(ValueId id) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "device/device.h"
 #include "memory/ledger.h"
 #include "record/generator_state.h"
 #include "record/recorder.h"
@@ -40,7 +41,7 @@ void Recorder::end(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
       const memory::FrozenPlain frozen;
       const auto bytes = static_cast<int64_t>(record.state.nbytes());
       tape.counts.generator_bytes -= bytes;
-      if (tape.trace != nullptr) tape.trace->held(-bytes);
+      if (tape.trace != nullptr && tape.values.is_on_device(device::kHost)) tape.trace->held(-bytes);
       record = GeneratorRecord();
       pending.operation.generator = kNone;
       draws_unseen = pending.info->random;

@@ -17,11 +17,16 @@ namespace remat {
 /// Of one tape. Does nothing for devices without streams. Not thread-safe: protected by the tape's mutex.
 class StreamUses {
  public:
-  /// An operator has made the contents of `storage` on this thread's stream.
-  void made(const c10::StorageImpl& storage, bool by_replay = false);
-  /// An operator that is about to run reads or writes it on this thread's stream. Where a replay made it on another
-  /// one, this thread's waits for that first.
-  void used(const c10::StorageImpl& storage);
+  /// An operator has made the contents of `storage` on this thread's stream; `by_record`: one that the record called.
+  void made(const c10::StorageImpl& storage, bool by_record = false);
+  /// An operator that is about to run reads or writes it on this thread's stream. Where the record has made it on
+  /// another one, by a replay or as a copy, this thread's waits for that first. `for_record`: by the record itself, a
+  /// replay or a look at the contents, of which whoever else frees the memory knows nothing.
+  void used(const c10::StorageImpl& storage, bool for_record = false);
+  /// Its contents are about to be read by the host, on this thread's stream: that waits for all others.
+  void look_at(const c10::StorageImpl& storage);
+  /// Nothing is known of it: it may be where another one was, which is gone.
+  void forget(const c10::StorageImpl& storage);
   /// Its memory is about to be freed by the record: it is not reused before those streams have done what they have been
   /// given so far.
   void freed(const c10::StorageImpl& storage) noexcept;
@@ -29,8 +34,9 @@ class StreamUses {
  private:
   struct Uses {
     std::vector<c10::Stream> streams;  ///< each once; the first has made it, unless it is a leaf
+    std::vector<c10::Stream> told;     ///< those of which the allocator was told while it is alive
     bool leaf = true;
-    bool by_replay = false;
+    bool by_record = false;
   };
   ska::flat_hash_map<const c10::StorageImpl*, Uses> uses_;
 };

@@ -130,7 +130,7 @@ void Trace::operator_ended(const Program& program, const Residency& values, Oper
   for (size_t v = graph_.values.size(); v < values.size(); ++v) {
     const Value& value = values[v];
     GraphValue& known = graph_.values.emplace_back();
-    known.bytes = value.bytes;
+    known.bytes = value.counted_bytes();
     if (value.producer == index) known.producer = static_cast<int32_t>(index);
   }
   stages_.resize(graph_.values.size(), Stage::kUnsaved);

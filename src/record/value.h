@@ -47,6 +47,7 @@ struct Value {
   bool unheld = false;           ///< a leaf for which nothing is held: operators that read it are not recorded
   bool borrowed = false;         ///< a leaf in memory that its storage does not own: it may be gone before replays
   bool parameter = false;        ///< a leaf of autograd's graphs that needs a gradient
+  bool elsewhere = false;        ///< on another device than the step's, whose account has nothing of it
   uint8_t element_bytes = 0;     ///< of a value that may be packed; 0: it cannot be
   ValueId successor = kNone;     ///< what an in-place write made of it, where saved tensors referred to it
   /// What operators have overwritten, slice by slice, where the rest is a factory's; else null.
@@ -87,6 +88,8 @@ struct Value {
 
   /// Does a saved tensor, a recorded operation, a policy scope or a replay in progress need it?
   bool needed() const { return saved > 0 || readers > 0 || held_for > 0 || wanted > 0; }
+  /// Bytes of the step's device.
+  int64_t counted_bytes() const { return elsewhere ? 0 : bytes; }
   /// Can a replay recompute it?
   bool recomputable() const { return producer != kNone && !raw; }
   /// Is it what a factory made, in part at least, whatever operators have written over?

@@ -27,7 +27,7 @@ template <class Visit>
 void for_each_result(const Tape& tape, OperationId index, const Graph& graph, Visit visit) {
   for (const int32_t made : graph.operators[index].results) {
     const Value& value = tape.values[static_cast<ValueId>(made)];
-    if (value.producer == index) visit(value.bytes, graph.values[static_cast<size_t>(made)].bytes);
+    if (value.producer == index) visit(value.counted_bytes(), graph.values[static_cast<size_t>(made)].bytes);
   }
 }
 

@@ -41,7 +41,8 @@ bool PlanFollower::has_size(const Tape& tape, size_t index) const {
   const GraphOperator& planned = graph.operators[planned_[index]];
   for (uint32_t r = 0; r < operation.value_count; ++r) {
     const Value& value = tape.values[operation.first_value + r];
-    if (value.producer == index && graph.values[static_cast<size_t>(planned.results[r])].bytes != value.bytes) {
+    if (value.producer == index &&
+        graph.values[static_cast<size_t>(planned.results[r])].bytes != value.counted_bytes()) {
       return false;
     }
   }
@@ -74,7 +75,7 @@ void PlanFollower::note_results(const Tape& tape) {
   const Operation& last = tape.program[tape.program.size() - 1];
   int64_t bytes = result_bytes.empty() ? 0 : result_bytes.back();
   for (ValueId made = last.first_value; made < last.first_value + last.value_count; ++made) {
-    bytes += tape.values[made].bytes;
+    bytes += tape.values[made].counted_bytes();
   }
   result_bytes.push_back(bytes);
 }
@@ -205,7 +206,7 @@ PlanFollower::Seen PlanFollower::seen(const Tape& tape) const {
       const auto made = static_cast<size_t>(planned.results[r]);
       const Value& value = tape.values[operation.first_value + r];
       // What was forgotten since says nothing any more.
-      const int64_t bytes = value.producer == index ? value.bytes : graph.values[made].bytes;
+      const int64_t bytes = value.producer == index ? value.counted_bytes() : graph.values[made].bytes;
       result.bytes[made] = std::max<int64_t>(0, result.bytes[made]) + bytes;
       result.away[made] = result.away[made] || value.account == PlainAccount::kPlainOnly || value.packed != nullptr;
     }

@@ -128,8 +128,9 @@ class Replay {
     std::optional<OperatorCall> call;
     {
       const std::lock_guard lock(tape_.mutex);
-      tape_.program.for_each_value(tape_.program[id],
-                                   [&](ValueId input) { tape_.values.streams.used(*held_.at(input).storage); });
+      tape_.program.for_each_value(tape_.program[id], [&](ValueId input) {
+        tape_.values.streams.used(*held_.at(input).storage, /*for_record=*/true);
+      });
       call.emplace(tape_, id, held_);
     }
     const auto begin = std::chrono::steady_clock::now();

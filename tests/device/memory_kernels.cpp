@@ -3,6 +3,7 @@
 #include <array>
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -126,6 +127,8 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& target) {
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   rethrow_failure();
+  TORCH_CHECK(at::is_expandable_to(source.sizes(), target.sizes()), "[simulated] a tensor of sizes ", source.sizes(),
+              " cannot be copied to one of sizes ", target.sizes());
   if (target.numel() == 0) return target;
   if (source.is_privateuseone() && target.is_privateuseone()) {
     copy_between_devices(source, target);
@@ -176,6 +179,12 @@ void register_memory_kernels() {
   library->impl("_local_scalar_dense", &local_scalar);
   library->impl("_copy_from", &copy_from);
   library->impl("_copy_from_and_resize", &copy_from_and_resize);
+  // Kernels read what is marked as conjugate or negative; PyTorch's fallback for them clones it, by a copy such as
+  // this.
+  for (const auto mark : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
+    auto* const marked = new torch::Library(torch::Library::IMPL, "aten", mark, __FILE__, __LINE__);
+    marked->impl("_copy_from", torch::CppFunction::makeFallthrough());
+  }
 }
 
 }  // namespace remat::simulated

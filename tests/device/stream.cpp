@@ -49,6 +49,10 @@ void note_failure(const char* message) {
   if (failure().message.empty()) failure().message = message;
 }
 
+struct Silence final : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 using Queues = std::array<std::atomic<WorkQueue*>, size_t{kDevices} * kStreams>;
 
 Queues& queues() {
@@ -110,6 +114,8 @@ void WorkQueue::run(uint32_t number) {
   // What kernels call of PyTorch is not to be differentiated, and not to be observed.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::DisableRecordFunctionGuard unobserved;
+  Silence silence;  // the call that queued a kernel has warned already
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&silence);
   std::unique_lock lock(mutex_);
   while (true) {
     queued_.wait(lock, [this] { return !work_.empty(); });

@@ -6,12 +6,15 @@
 namespace remat::fuzz {
 namespace {
 
-std::vector<Operator> make_catalogue(Kind kind) {
+std::vector<Operator> make_catalogue(Kind kind, bool accelerator) {
   std::vector<Operator> list;
   for (auto* part : {pointwise_operators, shape_operators, inplace_operators, layer_operators, random_operators,
                      autograd_operators}) {
     if (part == random_operators && kind == Kind::kThreads) continue;
     for (const auto& op : part()) list.push_back(op);
+  }
+  if (accelerator) {
+    for (const auto& op : accelerator_operators()) list.push_back(op);
   }
   int ordinary = 0;
   for (const auto& op : list) ordinary += op.weight;
@@ -32,13 +35,17 @@ std::vector<Operator> make_catalogue(Kind kind) {
 
 }  // namespace
 
-const std::vector<Operator>& catalogue(Kind kind) {
-  static const std::vector<std::vector<Operator>> all = [] {
+const std::vector<Operator>& catalogue(Kind kind, c10::Device device) {
+  static const auto make_all = [](bool accelerator) {
     std::vector<std::vector<Operator>> lists;
-    for (int k = 0; k <= static_cast<int>(Kind::kThreads); ++k) lists.push_back(make_catalogue(static_cast<Kind>(k)));
+    for (int k = 0; k <= static_cast<int>(Kind::kThreads); ++k) {
+      lists.push_back(make_catalogue(static_cast<Kind>(k), accelerator));
+    }
     return lists;
-  }();
-  return all[static_cast<size_t>(kind)];
+  };
+  static const auto of_cpu = make_all(false);
+  static const auto of_accelerators = make_all(true);
+  return (device.is_cpu() ? of_cpu : of_accelerators)[static_cast<size_t>(kind)];
 }
 
 }  // namespace remat::fuzz

@@ -33,7 +33,7 @@ std::optional<std::string> compare(const Program& program, const Run& plain, con
   if (other.leaked > 0 && !plain.has_cycle()) {
     return name + ": leaked " + std::to_string(other.leaked) + " bytes, plain " + std::to_string(plain.leaked);
   }
-  if (other.lower_bound) return std::nullopt;
+  if (other.lower_bound || plain.trace.failed_later) return std::nullopt;
   const auto& a = plain.trace.entries;
   const auto& b = other.trace.entries;
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
@@ -53,7 +53,7 @@ std::optional<std::string> compare(const Program& program, const Run& plain, con
 }
 
 std::optional<std::string> compare_peaks(const Run& plain, const Run& other, const Setting& setting) {
-  if (!other.report) return std::nullopt;
+  if (!other.report || plain.trace.failed_later) return std::nullopt;
   const StepReport& report = *other.report;
   const auto number = [](int64_t n) { return std::to_string(n); };
   // Errors in a program end some operators of a plain run and of remat's run at different moments.
@@ -285,7 +285,7 @@ std::optional<std::string> check_threads(const Program& program, Tally& tally) {
       {.name = "threads, drop all", .session = true, .verify = true, .scopes = everything},
       {.name = "threads, drop-all planned", .session = true, .verify = true, .planner = "drop-all", .steps = 3}};
   for (const auto& setting : settings) {
-    const int64_t before = memory::current();
+    const int64_t before = memory::current(program.device);
     std::vector<std::optional<Run>> runs(kThreads);
     std::vector<std::thread> threads;
     for (uint64_t i = 0; i < kThreads; ++i) {
@@ -306,7 +306,7 @@ std::optional<std::string> check_threads(const Program& program, Tally& tally) {
         return *problem + "\nin:\n" + references[i].plain.listing;  // which is not that of `program`
       }
     }
-    if (const int64_t leaked = memory::current() - before; leaked > 0 && !cycle) {
+    if (const int64_t leaked = memory::current(program.device) - before; leaked > 0 && !cycle) {
       return setting.name + ": leaked " + std::to_string(leaked) + " bytes";
     }
   }

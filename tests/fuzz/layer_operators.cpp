@@ -121,7 +121,8 @@ void embedding(Machine& m) {
     m.emit("embedding in " + table.name(), [&] { return at::embedding(table.t, m.indices(7, {2, 3}), 2); });
   } else {
     m.emit("embedding_bag in " + table.name(), [&] {
-      return std::get<0>(at::embedding_bag(table.t, at::arange(6, at::kLong), at::arange(0, 6, 2, at::kLong)));
+      const auto numbers = m.options(at::kLong);
+      return std::get<0>(at::embedding_bag(table.t, at::arange(6, numbers), at::arange(0, 6, 2, numbers)));
     });
   }
 }
@@ -135,7 +136,7 @@ void recurrent(Machine& m) {
   const int64_t gates = m.random().chance(50) ? 4 : 3;
   const Slot a = m.parameter({gates * hidden, inputs}, at::kFloat),
              b = m.parameter({gates * hidden, hidden}, at::kFloat);
-  const auto state = at::zeros({1, x.t.size(1), hidden});
+  const auto state = at::zeros({1, x.t.size(1), hidden}, m.options(at::kFloat));
   if (gates == 4) {
     m.emit("lstm over " + x.name(), [&] {
       return std::get<0>(at::lstm(x.t, {state, state}, {a.t, b.t}, false, 1, 0.0, true, false, false));

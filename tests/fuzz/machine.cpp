@@ -1,5 +1,6 @@
 #include "fuzz/machine.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
 namespace remat::fuzz {
@@ -13,10 +14,18 @@ int64_t draw_size(Random& random, int64_t scale) {
   return random.chance(15) ? 1 : random.between(2, scale);
 }
 
-Tensor make_leaf(const ParameterSpec& spec, uint64_t seed) {
+/// The same numbers on every device.
+Tensor make_leaf(const ParameterSpec& spec, uint64_t seed, c10::Device device) {
   auto generator = at::detail::createCPUGenerator(Random::mix(seed, static_cast<uint64_t>(spec.id)));
-  auto leaf = at::randn(spec.sizes, generator, at::kDouble).mul_(0.5).to(spec.type);
+  auto leaf = at::randn(spec.sizes, generator, at::kDouble).mul_(0.5).to(spec.type).to(device);
   return leaf.set_requires_grad(spec.requires_grad);
+}
+
+at::Generator make_generator(uint64_t seed, c10::Device device) {
+  if (device.is_cpu()) return at::detail::createCPUGenerator(seed);
+  auto generator = at::globalContext().getAcceleratorHooksInterface(device.type()).getNewGenerator(device.index());
+  generator.set_current_seed(seed);
+  return generator;
 }
 
 bool is_budget_error(const std::exception& e) { return dynamic_cast<const BudgetError*>(&e) != nullptr; }
@@ -34,20 +43,9 @@ std::string Slot::name() const {
   return text.append(std::to_string(id));
 }
 
-uint64_t fingerprint(const Tensor& tensor) {
-  if (!tensor.defined()) return 1;
-  const torch::NoGradGuard no_grad;
-  const auto t = tensor.detach().resolve_conj().resolve_neg().contiguous();
-  uint64_t hash = Random::mix(static_cast<uint64_t>(t.scalar_type()));
-  for (const auto size : t.sizes()) hash = Random::mix(hash, static_cast<uint64_t>(size));
-  const auto* bytes = static_cast<const unsigned char*>(t.numel() == 0 ? nullptr : t.const_data_ptr());
-  for (size_t i = 0; i < t.nbytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001B3ULL;
-  return hash;
-}
-
 Machine::Machine(Program program, std::vector<ParameterSpec> parameters)
-    : program_(std::move(program)), generator_(at::detail::createCPUGenerator(program_.seed)) {
-  for (const auto& spec : parameters) premade_[spec.id] = make_leaf(spec, program_.seed);
+    : program_(std::move(program)), generator_(make_generator(program_.seed, program_.device)) {
+  for (const auto& spec : parameters) premade_[spec.id] = make_leaf(spec, program_.seed, program_.device);
   Random random(Random::mix(program_.seed, 1));
   const int64_t leaves = random.between(2, 4);
   for (int64_t i = 0; i < leaves; ++i) {
@@ -57,7 +55,7 @@ Machine::Machine(Program program, std::vector<ParameterSpec> parameters)
     for (int64_t d = 0; d < dims; ++d) spec.sizes.push_back(draw_size(random, program_.scale));
     spec.type = random.chance(15) ? at::kDouble : at::kFloat;
     spec.requires_grad = i == 0 || random.chance(70);
-    slots.push_back({make_leaf(spec, program_.seed), spec.id, true});
+    slots.push_back({make_leaf(spec, program_.seed, program_.device), spec.id, true});
   }
   const int64_t choices[] = {0, 15, 40, 80};
   forget_percent_ = choices[random.below(4)];
@@ -65,6 +63,10 @@ Machine::Machine(Program program, std::vector<ParameterSpec> parameters)
       (program_.kind == Kind::kOrdinary || program_.kind == Kind::kStorages || program_.kind == Kind::kThreads) &&
       Random(Random::mix(program_.seed, 4)).chance(15);
   if (draws()) torch::manual_seed(program_.seed);
+}
+
+void Machine::note_failure(const std::exception& e) {
+  if (std::string(e.what()).find("queued before failed") != std::string::npos) failed_later_ = true;
 }
 
 Machine::~Machine() {
@@ -130,7 +132,7 @@ Slot Machine::parameter(std::vector<int64_t> sizes, at::ScalarType type) {
   }
   ParameterSpec spec{id, std::move(sizes), type, requires_grad};
   const auto found = premade_.find(id);
-  const Slot slot{found != premade_.end() ? found->second : make_leaf(spec, program_.seed), id, true};
+  const Slot slot{found != premade_.end() ? found->second : make_leaf(spec, program_.seed, program_.device), id, true};
   say(slot.name() + " = parameter" + c10::str(at::IntArrayRef(spec.sizes)) + (requires_grad ? "" : " frozen"));
   slots.push_back(slot);
   parameters_.push_back(std::move(spec));
@@ -138,12 +140,12 @@ Slot Machine::parameter(std::vector<int64_t> sizes, at::ScalarType type) {
 }
 
 Tensor Machine::indices(int64_t high, std::vector<int64_t> sizes) {
-  if (draws()) return at::randint(high, sizes, at::kLong);
+  if (draws()) return at::randint(high, sizes, options(at::kLong));
   int64_t count = 1;
   for (const auto size : sizes) count *= size;
   std::vector<int64_t> numbers(static_cast<size_t>(count));
   for (auto& number : numbers) number = random_.below(high);
-  return torch::tensor(numbers, at::kLong).view(sizes);
+  return torch::tensor(numbers, at::kLong).view(sizes).to(device());
 }
 
 void Machine::take_away(const Slot& x, std::function<void()> fill) {
@@ -206,8 +208,11 @@ void Machine::backward(const std::string& text, const std::function<void()>& run
     std::optional<c10::InferenceMode> mode;
     if (inference_backward_) mode.emplace();
     run();
+    mode.reset();
+    rest_threads();
   } catch (const std::exception& e) {
     if (is_budget_error(e)) throw;
+    note_failure(e);
     say("threw " + first_line(e.what()));
     stopped_ = true;
     // What verify finds it cannot tell from an operator that does not repeat.
@@ -224,6 +229,7 @@ void Machine::backward(const std::string& text, const std::function<void()>& run
 
 void Machine::failed(const char* what, const std::exception& e) {
   if (is_budget_error(e)) throw;
+  note_failure(e);
   say(std::string(what) + " threw " + first_line(e.what()));
   // remat must throw where plain throws, and nowhere else; the words may differ.
   const bool ours = is_refusal(e) || is_broken(e);
@@ -240,10 +246,10 @@ void Machine::step(int index) {
   results_ = asked_ = 0;
   random_ = Random(Random::mix(program_.seed, static_cast<uint64_t>(index) + 100));
   int total = 0;
-  for (const auto& op : catalogue(program_.kind)) total += op.weight;
+  for (const auto& op : catalogue(program_.kind, device())) total += op.weight;
   int64_t at = random_.below(total);
   const Operator* chosen = nullptr;
-  for (const auto& op : catalogue(program_.kind)) {
+  for (const auto& op : catalogue(program_.kind, device())) {
     chosen = &op;
     if ((at -= op.weight) < 0) break;
   }
@@ -273,14 +279,15 @@ void Machine::run(const std::vector<ScopeRange>& scopes) {
   std::vector<std::unique_ptr<PolicyScope>> open;
   std::vector<int> ends;
   struct AutocastRegion {  // what torch.autocast does, restored however the region ends
-    bool enabled = at::autocast::is_autocast_enabled(at::kCPU);
-    AutocastRegion() {
-      at::autocast::set_autocast_enabled(at::kCPU, true);
+    c10::DeviceType device;
+    bool enabled = at::autocast::is_autocast_enabled(device);
+    explicit AutocastRegion(c10::DeviceType type) : device(type) {
+      at::autocast::set_autocast_enabled(device, true);
       at::autocast::increment_nesting();
     }
     ~AutocastRegion() {
       if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-      at::autocast::set_autocast_enabled(at::kCPU, enabled);
+      at::autocast::set_autocast_enabled(device, enabled);
     }
   };
   std::unique_ptr<AutocastRegion> cast;
@@ -297,7 +304,7 @@ void Machine::run(const std::vector<ScopeRange>& scopes) {
     }
     if (program_.left_out.count(i) != 0) continue;
     if (autocast.first <= i && i < autocast.second) {
-      if (!cast) say("autocast:"), cast = std::make_unique<AutocastRegion>();
+      if (!cast) say("autocast:"), cast = std::make_unique<AutocastRegion>(device().type());
     } else {
       cast.reset();
     }
@@ -322,72 +329,6 @@ void Machine::run(const std::vector<ScopeRange>& scopes) {
     failed("losses", e);
     stopped_ = true;
   }
-}
-
-void Machine::final_losses() {
-  std::vector<Tensor> losses;
-  std::string text;
-  const int64_t count = random_.between(1, 5);
-  for (int64_t i = 0; i < count; ++i) {
-    const Slot x =
-        pick([](const Slot& s) { return is_float(s.t) && s.t.requires_grad() && !s.leaf; }, static_cast<uint64_t>(i));
-    if (!x) break;
-    const int64_t kind = random_.below(3);
-    losses.push_back(kind == 0 ? (x.t * x.t).sum() : kind == 1 ? (x.t * x.t.sin()).mean() : x.t.to(at::kFloat).sum());
-    text.append(" ").append(x.name());
-  }
-  if (losses.empty()) return;
-  if (random_.chance(80)) std::erase_if(slots, [](const Slot& s) { return !s.leaf; });
-  const int64_t kind = random_.below(4);
-  const bool refill_within = kind > 1 && random_.chance(50);  // by a hook that runs first
-  if (!refill_within) refill();
-  std::vector<Tensor> leaves;
-  for (const auto& slot : slots) {
-    if (slot.leaf && slot.t.requires_grad()) leaves.push_back(slot.t);
-  }
-  if (kind == 0) {  // one after another on a graph that is kept
-    for (size_t i = 0; i < losses.size() && !stopped_; ++i) {
-      backward("backward of loss " + std::to_string(i) + " of" + text,
-               [&] { losses[i].backward({}, i + 1 < losses.size()); });
-    }
-    return;
-  }
-  Tensor loss = losses[0].to(at::kDouble);
-  for (size_t i = 1; i < losses.size(); ++i) loss = loss + losses[i];
-  losses.clear();
-  record("loss", loss);
-  if (kind == 1 && random_.chance(50) && !inference_backward_) {  // double backward
-    backward("double backward of" + text, [&] {
-      const auto grads = torch::autograd::grad({loss}, leaves, {}, true, true, true);
-      Tensor penalty = loss;
-      for (const auto& g : grads) {
-        if (g.defined()) penalty = penalty + g.pow(2).sum();
-      }
-      loss.reset();
-      penalty.backward();
-    });
-    return;
-  }
-  if (refill_within) {
-    loss.register_hook([this](const Tensor&) { refill(); });
-  }
-  backward("backward of" + text, [&] { loss.backward(); });
-}
-
-Trace Machine::finish() {
-  if (!stopped_) {
-    refill();
-    for (const auto& slot : slots) {
-      if (!slot.leaf) continue;
-      record("value of " + slot.name(), slot.t);
-      record("gradient of " + slot.name(), slot.t.grad());
-    }
-  }
-  if (!stopped_ && draws()) {
-    record("generator state", at::detail::getDefaultCPUGenerator().get_state());
-    record("second generator's state", generator_.get_state());
-  }
-  return trace_;
 }
 
 }  // namespace remat::fuzz

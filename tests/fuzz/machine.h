@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/Device.h>
 #include <torch/torch.h>
 
 #include <remat/remat.h>
@@ -42,6 +43,7 @@ struct Program {
   int64_t scale = 5;       ///< the largest size that is drawn for a dimension
   std::set<int> left_out;  ///< instructions that the shrinker found not to matter
   Kind kind = Kind::kOrdinary;
+  c10::Device device = c10::kCPU;  ///< of its tensors; where it is no CPU, some operators are others
 
   /// Memory changes behind remat's back: then an error is as good as the same bits.
   bool may_be_refused() const {
@@ -65,6 +67,8 @@ struct Trace {
   /// A remat::Error in backward, which ends the trace; where memory changes behind remat's back, in forward too.
   bool refused = false;
   std::string refusal;
+  /// A kernel that a device had queued failed: when that shows is chance.
+  bool failed_later = false;
 };
 
 /// A tensor of the program and its name in the listing.
@@ -100,6 +104,9 @@ class Machine {
   void run(const std::vector<ScopeRange>& scopes = {});
   /// Adds gradients, leaves and generator states to the trace and returns it.
   Trace finish();
+  /// The device has done what it was given, and autograd's thread for it holds nothing any more. True if a kernel
+  /// failed.
+  bool settle();
 
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   const std::string& listing() const { return listing_; }
@@ -109,6 +116,8 @@ class Machine {
   int64_t scale() const { return program_.scale; }
   at::Generator& generator() { return generator_; }
   Kind kind() const { return program_.kind; }
+  c10::Device device() const { return program_.device; }
+  at::TensorOptions options(at::ScalarType type) const { return at::TensorOptions(type).device(program_.device); }
   /// May it draw from the default generator?
   bool draws() const { return program_.kind != Kind::kThreads; }
   /// Random numbers below `high`: from the default generator where the program may draw from it.
@@ -151,6 +160,8 @@ class Machine {
   void final_losses();
   /// In a handler: an error of an instruction is an entry of the trace; a budget error goes on.
   void failed(const char* what, const std::exception& e);
+  void note_failure(const std::exception& e);
+  void rest_threads();
   void add_slot(const Tensor& tensor);
 
   struct Away {
@@ -170,6 +181,7 @@ class Machine {
   int results_ = 0;
   int asked_ = 0;
   bool stopped_ = false;
+  bool failed_later_ = false;
   bool inference_backward_ = false;
   int64_t forget_percent_ = 0;
 };
@@ -179,8 +191,8 @@ struct Operator {
   int weight;
   void (*run)(Machine&);
 };
-/// Every kind of instruction that programs of a kind have.
-const std::vector<Operator>& catalogue(Kind kind);
+/// Every kind of instruction that programs of a kind have on a device.
+const std::vector<Operator>& catalogue(Kind kind, c10::Device device);
 
 // The catalogue's parts.
 std::vector<Operator> pointwise_operators();
@@ -189,6 +201,8 @@ std::vector<Operator> inplace_operators();
 std::vector<Operator> layer_operators();
 std::vector<Operator> random_operators();
 std::vector<Operator> autograd_operators();
+/// Of programs on accelerators alone.
+std::vector<Operator> accelerator_operators();
 
 // What programs of a kind have beside them.
 std::vector<Operator> storage_operators();

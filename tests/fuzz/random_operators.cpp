@@ -55,10 +55,11 @@ void choice(Machine& m) {
       return m.emit("multinomial rows of " + x.name(),
                     [&] { return x.t.gather(1, at::multinomial(x.t.detach().to(at::kDouble).softmax(1), 2, true)); });
     case 1:
-      return m.emit("randperm of " + x.name(), [&] { return x.t.index_select(0, at::randperm(x.t.size(0))); });
+      return m.emit("randperm of " + x.name(),
+                    [&] { return x.t.index_select(0, at::randperm(x.t.size(0), m.options(at::kLong))); });
     default:
       return m.emit("random_ rows of " + x.name(),
-                    [&] { return x.t.index_select(0, at::empty({2}, at::kLong).random_(0, x.t.size(0))); });
+                    [&] { return x.t.index_select(0, at::empty({2}, m.options(at::kLong)).random_(0, x.t.size(0))); });
   }
 }
 

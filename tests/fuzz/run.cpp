@@ -10,25 +10,26 @@ namespace remat::fuzz {
 Run run_step(const Program& program, const std::vector<ParameterSpec>& parameters, const Setting& setting,
              std::optional<Session>& session) {
   Run result;
-  const int64_t before = memory::current();
+  const c10::Device device = program.device;
+  const int64_t before = memory::current(device);
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> empty;
   {
     Machine machine(program, parameters);
     machine.with_remat = !setting.plain;
     std::optional<Step> step;
-    result.baseline = memory::current();
+    result.baseline = memory::current(device);
     if (setting.session && !session) {
       session.emplace(
           SessionOptions{.budget = setting.budget ? Budget::bytes(result.baseline + *setting.budget) : Budget(),
-                         .device = c10::kCPU,
+                         .device = device,
                          .verify = setting.verify,
                          .planner = setting.planner});
     }
-    memory::reset_peak();
+    memory::reset_peak(device);
     try {
       if (session) step.emplace(session->step());
       machine.run(setting.scopes);
-      result.peak = memory::peak();
+      result.peak = memory::peak(device);
       if (step) result.report = step->end();
       if (result.report) result.baseline = result.report->baseline_bytes;  // with what the step met and adopted
       // A graph that is not sound is left out, and only other threads may make one: throws where there is none.
@@ -36,16 +37,17 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
       if (alone && result.report && result.report->completed) session->graph();
       result.trace = machine.finish();
     } catch (const BudgetError& e) {
-      result.peak = memory::peak();
+      result.peak = memory::peak(device);
       if (step) result.baseline = step->end(/*completed=*/false).baseline_bytes;
       result.lower_bound = e.lower_bound_bytes() - result.baseline;
     }
+    result.trace.failed_later = machine.settle();
     result.listing = machine.listing();
     result.parameters = machine.parameters();
     empty = std::move(machine.empty);
   }
   result.leaked_empty = std::ranges::any_of(empty, [](const auto& tensor) { return !tensor.expired(); });
-  result.leaked = memory::current() - before;
+  result.leaked = memory::current(device) - before;
   return result;
 }
 

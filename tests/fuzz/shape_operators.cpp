@@ -7,10 +7,10 @@ namespace {
 
 /// Indices below `limit` in a shape, drawn from the default generator or computed.
 Tensor indices(Machine& m, std::vector<int64_t> sizes, int64_t limit) {
-  if (m.random().chance(50) && m.draws()) return at::randint(limit, sizes, at::kLong);
+  if (m.random().chance(50) && m.draws()) return at::randint(limit, sizes, m.options(at::kLong));
   int64_t count = 1;
   for (const auto s : sizes) count *= s;
-  return at::arange(count, at::kLong).remainder(limit).view(sizes);
+  return at::arange(count, m.options(at::kLong)).remainder(limit).view(sizes);
 }
 
 void view(Machine& m) {

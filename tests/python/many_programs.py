@@ -30,6 +30,10 @@ FUZZ = {
     "FuzzKinds.SameBitsWhereScriptsChangeTheirLists": "TorchScript that changes its lists",
     "FuzzKinds.SameBitsWhereBackwardMakesGraphs": "double backward",
     "FuzzKinds.SameBitsOnSeveralThreads": "three threads at once",
+    "DeviceFuzz.SameBitsWhateverIsDropped": "simulated device: everything or a random choice dropped",
+    "DeviceFuzz.SameBitsFollowingAPlan": "simulated device: plans followed",
+    "DeviceFuzz.SameBitsWhereStepsChange": "simulated device: steps of changing sizes and operators",
+    "DeviceFuzz.SameBitsWithinEveryBudget": "simulated device: budgets down to the smallest",
 }
 PYTHON = {
     "ordinary": "Python: ordinary operators",
@@ -58,20 +62,23 @@ HEAD = (
 def fuzz(test: str, shard: int, programs: int, build: Path) -> list[int]:
     """A row's numbers of a shard of a test in C++."""
     environment = os.environ | {"REMAT_FUZZ_PROGRAMS": str(programs), "OMP_WAIT_POLICY": "passive"}
-    command = [build / "tests" / "fuzz_tests", f"--gtest_filter=*/{test}/{shard}"]
+    program = "device_fuzz_tests" if test.startswith("Device") else "fuzz_tests"  # the former for each kind of stream
+    command = [build / "tests" / program, f"--gtest_filter=*/{test}/{shard}:*/{test}/{shard}_*"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     wrong = len(re.findall(r"^program \d+ \(REMAT_FUZZ_SEED", done.stdout, re.MULTILINE))
     if done.returncode != 0:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
         wrong = max(wrong, 1)
-    tally = re.search(
+    tallies = re.findall(
         r"(\d+) programs .*?, (\d+) runs, (\d+) refused, \d+ operators recorded, (\d+) replayed, (\d+) values dropped"
         r".*?refused (\d+),",
         done.stdout,
     )
-    if tally is None:
+    if not tallies:
         return [0, 0, 0, 0, 0, max(wrong, 1)]
-    count, runs, refused, replayed, dropped, too_little = map(int, tally.groups())
+    count, runs, refused, replayed, dropped, too_little = (
+        sum(map(int, numbers)) for numbers in zip(*tallies, strict=True)
+    )
     return [count, runs, dropped, replayed, refused + too_little, wrong]
 
 
@@ -126,6 +133,8 @@ def page(rows: list[tuple[str, list[int]]]) -> str:
         "dropped, plans followed, budgets held. *Wrong* is a program with a bit that differs (losses, gradients, buffers,\n"
         "generator states), a budget passed, memory left, a broken invariant of the tape, or an error where none is due.\n"
         "*Refused*: budgets too small for any plan, and memory that was changed behind remat's back and found to be.\n"
+        "Those of the simulated device ([devices](devices.md)) run half with kernels that are waited for, half with kernels\n"
+        "that run later, and use side streams and a second device.\n"
         "Written by `tests/python/many_programs.py`; a sample of it is among the tests.\n\n"
         f"LibTorch {torch.__version__.partition('+')[0]}.\n\n" + "\n".join(lines) + "\n"
     )
