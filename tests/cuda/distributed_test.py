@@ -1,0 +1,58 @@
+"""DistributedDataParallel over Gloo, with a device for each process."""
+
+import warnings
+
+import simulated_cuda
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from training import same_bits
+
+import remat
+
+RANKS, STEPS = 2, 4
+
+
+def train(rank, budget):
+    """Losses and parameters after some steps, and the last report."""
+    torch.manual_seed(0)
+    device = torch.device("cuda", rank)
+    layers = (nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Dropout(0.1), nn.Linear(512, 128)) for _ in range(6))
+    model = DistributedDataParallel(nn.Sequential(*layers).to(device), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session = None if budget is None else remat.Session(budget, device=device, process_group=dist.group.WORLD)
+    losses = []
+    for step in range(STEPS):
+        torch.manual_seed(10 * rank + step)
+        x = torch.randn(512, 128).to(device)
+        optimizer.zero_grad()
+        if session is None:
+            loss = model(x).square().mean()
+            loss.backward()
+        else:
+            with session.step():
+                loss = model(x).square().mean()
+                loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().cpu())
+    return [*losses, *(p.detach().cpu() for p in model.parameters())], session and session.report()
+
+
+def run_rank(rank, store):
+    simulated_cuda.load()
+    torch.cuda.set_device(rank)
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
+    plain, _ = train(rank, None)
+    ours, report = train(rank, "60%")
+    assert same_bits(ours, plain)
+    assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes
+    assert report.decided_by == "auto"
+    assert report.ops_replayed > 0
+    dist.destroy_process_group()
+
+
+def test_ranks_train_as_without_budgets(tmp_path):
+    mp.spawn(run_rank, args=(tmp_path / "store",), nprocs=RANKS)
