@@ -35,6 +35,8 @@ std::vector<Operator> make_catalogue(Kind kind, bool accelerator) {
 
 }  // namespace
 
+/// On an accelerator only ordinary programs run: PyTorch has no sparse kernels for those of PrivateUse1, and what is
+/// written through pointers, or by scripts, is the host's.
 const std::vector<Operator>& catalogue(Kind kind, c10::Device device) {
   static const auto make_all = [](bool accelerator) {
     std::vector<std::vector<Operator>> lists;

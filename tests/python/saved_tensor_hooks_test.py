@@ -162,7 +162,7 @@ def test_an_exception_in_a_hook():
 
 @pytest.mark.parametrize("around", [save_on_cpu, lambda: saved_tensors_hooks(lambda t: t, lambda t: t)])
 def test_all_of_plain_is_enough_where_nothing_can_be_evicted(around):
-    """The user's hooks hold what dropout saved, and the record holds its generator's states."""
+    """The user's hooks hold what dropout saved. The record gives its generator's states up where they are in the way."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.2), nn.ReLU(), nn.Linear(64, 8))
     x = torch.randn(256, 64)
@@ -176,4 +176,4 @@ def test_all_of_plain_is_enough_where_nothing_can_be_evicted(around):
         report = session.report()
         assert report.values_dropped == 0
         states = report.peak_bytes - report.plain_peak_bytes
-        assert states == torch.get_rng_state().numel()
+        assert 0 <= states <= torch.get_rng_state().numel()
