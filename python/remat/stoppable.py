@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
+_PAUSE = 0.1  # seconds: a signal that comes as a thread begins to wait is seen when it wakes
 
 
 class _Stopped(BaseException):
@@ -49,13 +50,14 @@ def run_stoppable(function: Callable[[Callable[[], None]], Result]) -> Result:
         thread.start()
         started = True
         call.may_begin.set()
-        call.ended.wait()
+        while not call.ended.wait(_PAUSE):
+            pass
     except BaseException:
         call.stop.set()
         call.may_begin.set()
         while started and not call.ended.is_set():
             with contextlib.suppress(BaseException):  # a second interrupt
-                call.ended.wait()
+                call.ended.wait(_PAUSE)
         raise
     if call.error is not None:
         raise call.error

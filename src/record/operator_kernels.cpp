@@ -108,7 +108,8 @@ class Registration {
   /// Another than the CPU.
   bool of_device() const {
     return std::any_of(device::kKeys.begin() + 1, device::kKeys.end(), [&](const device::Keys& device) {
-      return line_.starts_with(std::string(c10::toString(device.kernels)) + ":");
+      const std::string_view key = c10::toString(device.kernels);
+      return line_.starts_with(key) && line_.substr(key.size()).starts_with(':');
     });
   }
   bool of_pytorch() const {

@@ -229,14 +229,15 @@ bool OnlineEviction::reclaim_block(int64_t bytes) {
 bool OnlineEviction::release_records(int64_t bytes) {
   const auto step = step_in_progress();
   if (step == nullptr || !fits_in_plain) return false;
-  const auto [percent, request] = [&] {
+  const int64_t limit = ledger_.enforced_limit(), request = bytes + limit - ledger_.current();
+  const bool is_all = [this] {
     const MutexLock lock(mutex_);
-    return std::pair(share_.percent, bytes + ledger_.enforced_limit() - ledger_.current());
+    return share_.percent >= 100 && share_.limit < share_.most;
   }();
   const TapeLock lock = lock_for_a_while(*step);
   if (!lock.owns_lock()) return false;
-  const bool fits = percent >= 100 || fits_in_plain(*step, ledger_.enforced_limit() - baseline);
-  return fits && plain_with(request) <= ledger_.enforced_limit() && step->settle();
+  const bool fits = is_all || fits_in_plain(*step, limit - baseline);
+  return fits && plain_with(request) <= limit && step->settle();
 }
 
 /// `gives_way()`: asked before values in a user's hands become leaves.

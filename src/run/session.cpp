@@ -94,7 +94,8 @@ Step Session::step() {
   const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
   const auto planning = std::chrono::steady_clock::now();
   // With all of plain's memory there is nothing to drop: what a record holds beyond that goes when it is in the way.
-  if (impl_->options.budget.share() < 100) step->follower->schedules = impl_->planner.schedules(room);
+  const bool is_all = impl_->options.budget.share() >= 100 && limit < memory::limit(impl_->options.device);
+  if (!is_all) step->follower->schedules = impl_->planner.schedules(room);
   step->tape->actions = step->follower;
   step->follower->resize = [impl = impl_.get()](const auto& followed, const PlanFollower::Seen& seen) {
     return impl->planner.resized(followed, seen);

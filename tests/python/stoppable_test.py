@@ -11,6 +11,14 @@ import pytest
 from remat.stoppable import run_stoppable
 
 
+@pytest.fixture(autouse=True)
+def interrupts_are_heard():
+    """A shell starts what it runs in the background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_main():
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 

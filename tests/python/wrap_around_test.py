@@ -14,7 +14,7 @@ from wrapped import batch, both
 
 import remat
 from remat import _C, model_session
-from remat.session import device_of
+from remat.device import device_of
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_a_model_that_has_moved_has_a_session_for_its_new_device(monkeypatch):
     assert remat.session_of(model).report().step == 1
     before = remat.session_of(model)
     assert remat.session_of(model) is before
-    monkeypatch.setattr(model_session, "_device_of", lambda model: torch.device("meta"))
+    monkeypatch.setattr(model_session, "device_of_model", lambda model: torch.device("meta"))
     assert remat.session_of(model) is not before
     named = remat.wrap(blocks(1), device="cpu")
     assert remat.session_of(named) is remat.session_of(named)
@@ -234,7 +234,7 @@ class OnMps(nn.Module):
 
 def test_a_model_on_a_device_that_cannot_be_counted_is_refused_by_its_name():
     model = remat.wrap(OnMps(), budget="1GiB")
-    with pytest.raises(remat.Error, match="device mps.* is not supported"):
+    with pytest.raises(remat.Error, match="mps.* is not supported"):
         model(batch())
 
 
