@@ -35,8 +35,8 @@ class StepPlanner {
   bool is_changed(const Graph& graph) const;
   /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
   /// `changed`: is_changed() on another rank. `once`: the step did what later ones do not, such as to compile;
-  /// what is planned from it is for the next step alone. `saved`: values that its saved tensors referred to, recomputable
-  /// or not; -1: of a step that needed no gradient.
+  /// what is planned from it is for the next step alone. `saved`: values that its saved tensors referred to,
+  /// recomputable or not; -1: of a step that needed no gradient.
   void observe(Graph graph, int64_t room, bool changed = false, bool once = false, int64_t saved = -1);
   /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
   /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
