@@ -1,10 +1,8 @@
 // Devices that come to PyTorch from outside (PrivateUse1): whatever allocator they have, one that asks stands before
 // it.
-#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -17,6 +15,7 @@
 
 #include "device/counted_ledger.h"
 #include "device/device.h"
+#include "device/ledger_table.h"
 #include "memory/allocation_observer.h"
 #include "memory/serial_number.h"
 #include "memory/silent_warnings.h"
@@ -26,7 +25,6 @@ namespace remat::memory {
 namespace {
 
 constexpr c10::DeviceType kType = c10::kPrivateUse1;
-constexpr size_t kMostDevices = 64;
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 class AcceleratorLedger final : public CountedLedger {
@@ -53,10 +51,8 @@ class AcceleratorLedger final : public CountedLedger {
   const c10::DeviceIndex index_;
 };
 
-std::array<AcceleratorLedger*, kMostDevices> g_ledgers{};  // filled once: tensors may outlive static destruction
+LedgerTable<AcceleratorLedger> g_ledgers;
 std::atomic<bool> g_installed = false;
-
-AcceleratorLedger& ledger_of(c10::DeviceIndex index) { return *g_ledgers[static_cast<size_t>(index)]; }
 
 /// What a tensor has as the context of its memory.
 struct Block {
@@ -68,7 +64,7 @@ struct Block {
 void release_block(void* context) noexcept {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
   if (block == nullptr) return;
-  AcceleratorLedger& ledger = ledger_of(block->data.device().index());
+  AcceleratorLedger& ledger = g_ledgers[block->data.device().index()];
   tell_freed(ledger.device(), block->data.get(), block->bytes);
   block->data.clear();  // first: the ledger must never show headroom that is not there yet
   ledger.discharge(block->bytes);
@@ -102,7 +98,7 @@ class AskingAllocator final : public c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return inner_.allocate(bytes);
     const auto size = static_cast<int64_t>(bytes);
-    AcceleratorLedger& ledger = ledger_of(c10::impl::VirtualGuardImpl(kType).getDevice().index());
+    AcceleratorLedger& ledger = g_ledgers[c10::impl::VirtualGuardImpl(kType).getDevice().index()];
     auto block = ledger.ask(size, [&] {
       return std::make_unique<Block>(Block{inner_.allocate(bytes), size, next_serial()});
     });
@@ -142,10 +138,8 @@ void install() {
     throw Error("[memory] the allocator of " + c10::DeviceTypeName(kType, /*lower_case=*/true) +
                 " is no c10::DeviceAllocator, so that memory there cannot be counted; use cpu");
   }
-  const c10::DeviceIndex devices = c10::impl::VirtualGuardImpl(kType).deviceCount();
-  for (c10::DeviceIndex i = 0; i < devices && static_cast<size_t>(i) < kMostDevices; ++i) {
-    g_ledgers[static_cast<size_t>(i)] = new AcceleratorLedger(*inner, i);
-  }
+  g_ledgers.fill(c10::impl::VirtualGuardImpl(kType).deviceCount(),
+                 [&](c10::DeviceIndex index) { return new AcceleratorLedger(*inner, index); });
   c10::SetAllocator(kType, new AskingAllocator(*inner), /*priority=*/128);
   static auto* const kernels =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -169,10 +163,7 @@ class Accelerator final : public Kind {
   bool is_counted() const override { return memory::g_installed; }
   memory::DeviceLedger& ledger(c10::Device device) const override {
     start_accounting(device);
-    const auto index = static_cast<size_t>(indexed(device).index());
-    if (index < memory::kMostDevices && memory::g_ledgers[index] != nullptr) return *memory::g_ledgers[index];
-    throw Error("[memory] there is no device " + device.str() + "; devices are " +
-                std::to_string(c10::impl::VirtualGuardImpl(device.type()).deviceCount()));
+    return memory::g_ledgers.get(indexed(device).index(), device);
   }
   bool adopts() const override { return is_counted(); }
   uint64_t serial_of(const c10::StorageImpl& storage) const noexcept override {

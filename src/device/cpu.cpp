@@ -8,9 +8,9 @@
 #include "device/allocation.h"
 #include "device/arena.h"
 #include "device/cpu_allocator.h"
-#include "device/cpu_blocks.h"
 #include "device/cpu_ledger.h"
 #include "device/device.h"
+#include "device/storage_over.h"
 
 namespace remat::device {
 namespace {
@@ -49,8 +49,7 @@ class Cpu final : public Kind {
   std::optional<c10::Event> mark(c10::Device) const override { return std::nullopt; }
   c10::intrusive_ptr<c10::StorageImpl> copy(const c10::StorageImpl& storage) const override {
     c10::Allocator& allocator = *c10::GetAllocator(c10::kCPU);
-    return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-                                                 copy_of_data(storage, allocator), &allocator, /*resizable=*/true);
+    return storage_over(storage.nbytes(), copy_of_data(storage, allocator), allocator);
   }
 };
 

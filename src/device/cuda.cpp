@@ -4,10 +4,8 @@
 // What it reserves of the device (tensors, rounding, free blocks) is kept under the same limit by its own memory
 // fraction: where it finds no block within that, values are evicted until it does, or the step is refused.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -21,6 +19,7 @@
 #include "device/counted_ledger.h"
 #include "device/delegating_cuda_allocator.h"
 #include "device/device.h"
+#include "device/ledger_table.h"
 #include "memory/allocation_observer.h"
 
 namespace remat::memory {
@@ -30,7 +29,6 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 using c10::CachingDeviceAllocator::TraceEntry;
 
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-constexpr size_t kMostDevices = 64;
 /// What the caching allocator takes from the device at once: for requests below a MiB, and for larger ones at least.
 constexpr int64_t kSmall = int64_t{1} << 20;
 constexpr int64_t kSmallSegment = int64_t{2} << 20;
@@ -154,13 +152,7 @@ class CudaLedger final : public CountedLedger {
   double user_fraction_ REMAT_GUARDED_BY(fraction_mutex_) = 1;  ///< that was set before
 };
 
-/// Filled once, never emptied: tensors may outlive static destruction.
-std::array<CudaLedger*, kMostDevices>& ledgers() {
-  static std::array<CudaLedger*, kMostDevices> ledgers{};
-  return ledgers;
-}
-
-CudaLedger& ledger_of(c10::DeviceIndex index) { return *ledgers()[static_cast<size_t>(index)]; }
+LedgerTable<CudaLedger> g_ledgers;
 
 const void* address_of(const c10::DataPtr& data) { return data.get(); }
 const void* address_of(const void* data) { return data; }
@@ -201,7 +193,7 @@ class AskingAllocator final : public DelegatingCudaAllocator {
   std::invoke_result_t<Allocate> ask(size_t bytes, Allocate allocate) {
     // While a graph is captured nothing may be evicted, since replays of it would read what comes in its place.
     if (bytes == 0 || charged_ || is_captured()) return allocate();
-    CudaLedger& ledger = ledger_of(c10::cuda::current_device());
+    CudaLedger& ledger = g_ledgers[c10::cuda::current_device()];
     const auto size = static_cast<int64_t>(bytes);
     auto made = ledger.ask(size, [&] {
       const Charged charged;
@@ -220,13 +212,10 @@ thread_local bool AskingAllocator::charged_ = false;
 void install() {
   at::globalContext().lazyInitDevice(c10::kCUDA);
   caching::CUDAAllocator& inner = *caching::get();
-  const c10::DeviceIndex devices = c10::cuda::device_count();
-  for (c10::DeviceIndex i = 0; i < devices && static_cast<size_t>(i) < kMostDevices; ++i) {
-    ledgers()[static_cast<size_t>(i)] = new CudaLedger(inner, i);
-  }
+  g_ledgers.fill(c10::cuda::device_count(), [&](c10::DeviceIndex index) { return new CudaLedger(inner, index); });
   inner.attachAllocatorTraceTracker([](const TraceEntry& entry) {
-    if (ledgers()[static_cast<size_t>(entry.device_)] == nullptr) return;
-    ledger_of(entry.device_).note(entry, AskingAllocator::charged());
+    CudaLedger* const ledger = g_ledgers.find(entry.device_);
+    if (ledger != nullptr) ledger->note(entry, AskingAllocator::charged());
   });
   auto* const asking = new AskingAllocator(inner);
   caching::allocator.store(asking);
@@ -254,10 +243,7 @@ class Cuda final : public Kind {
   bool is_counted() const override { return memory::g_installed; }
   memory::DeviceLedger& ledger(c10::Device device) const override {
     start_accounting(device);
-    const auto index = static_cast<size_t>(indexed(device).index());
-    if (index < memory::kMostDevices && memory::ledgers()[index] != nullptr) return *memory::ledgers()[index];
-    throw Error("[memory] there is no device " + device.str() + "; devices are " +
-                std::to_string(c10::cuda::device_count()));
+    return memory::g_ledgers.get(indexed(device).index(), device);
   }
   /// Those of a graph that is captured have no time.
   std::optional<c10::Event> mark(c10::Device device) const override {

@@ -63,8 +63,7 @@ bool may_have_streams(std::optional<c10::Device> device) {
 
 namespace memory {
 
-DeviceLedger& device_ledger(c10::Device device) { return device::kind_of(device).ledger(device); }
-Ledger& Ledger::of(c10::Device device) { return device_ledger(device); }
+Ledger& Ledger::of(c10::Device device) { return device::kind_of(device).ledger(device); }
 
 }  // namespace memory
 }  // namespace remat

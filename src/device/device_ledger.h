@@ -21,7 +21,4 @@ class DeviceLedger : public Ledger {
   virtual void release_cached() = 0;
 };
 
-/// The ledger of `device`. Throws Error for a device that remat does not support, or this build has no library for.
-DeviceLedger& device_ledger(c10::Device device);
-
 }  // namespace remat::memory

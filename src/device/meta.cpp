@@ -9,6 +9,7 @@
 
 #include "device/counted_ledger.h"
 #include "device/device.h"
+#include "device/storage_over.h"
 #include "memory/allocation_observer.h"
 
 namespace remat::memory {
@@ -88,9 +89,7 @@ class Meta final : public Kind {
   std::optional<c10::Event> mark(c10::Device) const override { return std::nullopt; }
   c10::intrusive_ptr<c10::StorageImpl> copy(const c10::StorageImpl& storage) const override {
     c10::Allocator& allocator = *c10::GetAllocator(c10::kMeta);
-    return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-                                                 allocator.clone(storage.data(), storage.nbytes()), &allocator,
-                                                 /*resizable=*/true);
+    return storage_over(storage.nbytes(), allocator.clone(storage.data(), storage.nbytes()), allocator);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/TensorImpl.h>
 
+#include "device/storage_over.h"
 #include "device/unobserved.h"
 
 namespace remat::device {
@@ -31,9 +32,7 @@ StoragePtr copy_in_stream(const c10::StorageImpl& storage) {
   const Unobserved kernel_alone;
   c10::Allocator& allocator = *c10::GetAllocator(storage.device_type());
   const c10::DeviceGuard guard(storage.device());
-  auto copy = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-                                                    allocator.allocate(storage.nbytes()), &allocator,
-                                                    /*resizable=*/true);
+  const StoragePtr copy = storage_over(storage.nbytes(), allocator.allocate(storage.nbytes()), allocator);
   const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::kByte, c10::kStrided, storage.device()));
   const at::Tensor from = bytes_of(StoragePtr::reclaim_copy(const_cast<c10::StorageImpl*>(&storage)), keys);
   at::Tensor to = bytes_of(copy, keys);

@@ -206,6 +206,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void forget_unread(OperationId id);
   /// Would release_all_but() free memory that the record alone holds?
   bool would_free(const std::vector<bool>& needed, uint32_t stamp) const;
+  /// release_all_but(), where that frees such memory; returns whether it did. `forgets`: note_forgotten() first.
+  bool free_all_but(const std::vector<bool>& needed, uint32_t stamp, bool forgets);
   void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
   /// Only the record holds the value: evicts or packs it, if its policy or plan says so.
   void apply_action(ValueId id);

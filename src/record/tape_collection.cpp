@@ -87,18 +87,17 @@ void Tape::collect_before_write(ValueId leaf) {
 
 bool Tape::collect_to_free(bool spare_living) {
   const uint32_t stamp = program.next_stamp();
-  const std::vector<bool> needed = reachable(/*living=*/spare_living, stamp);
-  if (!would_free(needed, stamp)) return false;
-  if (!spare_living) note_forgotten();
-  release_all_but(needed, stamp);
-  return true;
+  return free_all_but(reachable(/*living=*/spare_living, stamp), stamp, /*forgets=*/!spare_living);
 }
 
 bool Tape::settle() {
   const uint32_t stamp = program.next_stamp();
-  const std::vector<bool> needed = reachable(/*living=*/false, stamp, kNone, /*settles=*/true);
+  return free_all_but(reachable(/*living=*/false, stamp, kNone, /*settles=*/true), stamp, /*forgets=*/true);
+}
+
+bool Tape::free_all_but(const std::vector<bool>& needed, uint32_t stamp, bool forgets) {
   if (!would_free(needed, stamp)) return false;
-  note_forgotten();
+  if (forgets) note_forgotten();
   release_all_but(needed, stamp);
   return true;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/operator_seconds.h"
 #include "plan/resize.h"
 #include "plan/simulate.h"
 #include "run/graph_match.h"
@@ -85,7 +86,6 @@ void StepPlanner::use_medians(KnownStep& step) const {
   graph.step_seconds = median(seen);
   for (size_t o = 0; o < graph.operators.size(); ++o) {
     GraphOperator& op = graph.operators[o];
-    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
     seen.clear();
     for (const StepTimes& sample : step.samples) seen.push_back(sample.operators[o]);
     for (const KnownStep& other : known_) {
@@ -93,8 +93,7 @@ void StepPlanner::use_medians(KnownStep& step) const {
       const double scale = made_bytes(graph, o) / made_bytes(other.graph, o);
       for (const StepTimes& sample : other.samples) seen.push_back(scale * sample.operators[o]);
     }
-    op.seconds = median(seen);
-    op.replay_seconds = share * op.seconds;
+    set_seconds(op, median(seen));
   }
 }
 

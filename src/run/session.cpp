@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <remat/memory.h>
 
@@ -23,8 +22,6 @@
 #include "util/replacement_file.h"
 
 namespace remat {
-namespace {}  // namespace
-
 Session::Session(SessionOptions options) {
   const device::Kind& kind = device::kind_of(options.device);
   if (!kind.has_contents() && options.budget.kind() != Budget::Kind::kDeviceLimit) {

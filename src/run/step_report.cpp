@@ -6,6 +6,7 @@
 
 #include <remat/memory.h>
 
+#include "plan/operator_seconds.h"
 #include "run/session_impl.h"
 
 namespace remat {
@@ -38,10 +39,7 @@ std::optional<Graph> Step::Impl::take_graph() {
   const double seconds = report.step_seconds - report.planning_seconds - tape->counts.replay_seconds;
   Graph graph = trace->take(report.baseline_bytes, seconds);
   for (size_t i = 0; tape->times && i < graph.operators.size(); ++i) {
-    GraphOperator& op = graph.operators[i];
-    const double share = op.seconds > 0 ? op.replay_seconds / op.seconds : 1;
-    op.seconds = tape->program[static_cast<OperationId>(i)].seconds;
-    op.replay_seconds = share * op.seconds;
+    set_seconds(graph.operators[i], tape->program[static_cast<OperationId>(i)].seconds);
   }
   // Views of one storage count once, and gradients may have come since: never more than there was.
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);

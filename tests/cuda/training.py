@@ -78,6 +78,11 @@ class Lstm(nn.Module):
         return self.head(self.lstm(x)[0])
 
 
+def in_step(session):
+    """A step of it; nothing where there is none."""
+    return contextlib.nullcontext() if session is None else session.step()
+
+
 class Step:
     """A training step of a model. Each begins with the same seed and buffers, and without gradients."""
 
@@ -93,7 +98,7 @@ class Step:
         with torch.no_grad():
             for name, buffer in self.model.named_buffers():
                 buffer.copy_(self.buffers[name])
-        with contextlib.nullcontext() if session is None else session.step():
+        with in_step(session):
             self.loss(self.model).backward()
         left = [parameter.grad for parameter in self.model.parameters()] + list(self.model.buffers())
         return [tensor.detach().cpu().clone() for tensor in left]
