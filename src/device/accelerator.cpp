@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/ledger_table.h"
 #include "memory/allocation_observer.h"
+#include "memory/last_contents.h"
 #include "memory/serial_number.h"
 #include "memory/silent_warnings.h"
 #include "util/mutex.h"
@@ -66,6 +67,7 @@ void release_block(void* context) noexcept {
   if (block == nullptr) return;
   AcceleratorLedger& ledger = g_ledgers[block->data.device().index()];
   tell_freed(ledger.device(), block->data.get(), block->bytes);
+  tell_end_on_device(block->data.get());
   block->data.clear();  // first: the ledger must never show headroom that is not there yet
   ledger.discharge(block->bytes);
 }

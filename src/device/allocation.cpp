@@ -20,8 +20,11 @@ bool is_own_memory(const c10::StorageImpl& storage) noexcept {
   return storage.data_ptr().get_deleter() == &release_block;
 }
 
-std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage) {
+std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage, uint64_t checksum) {
   const at::DataPtr& data = storage.data_ptr();
+  if (device::has_streams(storage.device_type())) {
+    return data.get() == nullptr ? nullptr : watch_device_block(data.get(), checksum);
+  }
   const bool ours = is_own_memory(storage);
   const bool end_is_seen = ours || data.get_deleter() == &release_older;
   if (!end_is_seen || data.get_context() == nullptr) return nullptr;

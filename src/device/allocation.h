@@ -35,7 +35,8 @@ Allocation allocation_of(const c10::StorageImpl& storage) noexcept;
 bool is_own_memory(const c10::StorageImpl& storage) noexcept;
 
 /// Watches the block behind `storage` for as long as the result lives. Null where its end is not seen: empty storages,
-/// other devices, memory that neither remat's allocator nor PyTorch's own made. Thread-safe.
-std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage);
+/// memory that neither remat's allocator nor PyTorch's own made. On other devices the contents at its end are said to
+/// have `checksum`, and it is watched for as long as it lives. Thread-safe.
+std::shared_ptr<const LastContents> watch_contents(const c10::StorageImpl& storage, uint64_t checksum = 0);
 
 }  // namespace remat::memory

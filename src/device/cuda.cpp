@@ -21,6 +21,7 @@
 #include "device/device.h"
 #include "device/ledger_table.h"
 #include "memory/allocation_observer.h"
+#include "memory/last_contents.h"
 
 namespace remat::memory {
 namespace {
@@ -56,6 +57,7 @@ class CudaLedger final : public CountedLedger {
       tell_allocated(device(), data, bytes);
     } else if (entry.action_ == TraceEntry::FREE_REQUESTED) {
       tell_freed(device(), data, bytes);
+      tell_end_on_device(data);
       discharge(bytes);
     } else if (entry.action_ == TraceEntry::SEGMENT_ALLOC || entry.action_ == TraceEntry::SEGMENT_MAP) {
       raise_step_reserved(reserved_ += bytes);
@@ -245,9 +247,10 @@ class Cuda final : public Kind {
     start_accounting(device);
     return memory::g_ledgers.get(indexed(device).index(), device);
   }
+  bool is_captured() const override { return memory::AskingAllocator::is_captured(); }
   /// Those of a graph that is captured have no time.
   std::optional<c10::Event> mark(c10::Device device) const override {
-    return memory::AskingAllocator::is_captured() ? std::nullopt : Kind::mark(device);
+    return is_captured() ? std::nullopt : Kind::mark(device);
   }
 };
 

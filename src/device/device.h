@@ -35,6 +35,8 @@ class Kind {
   /// A number that no other allocation has, of memory that was counted; 0 for any other.
   virtual uint64_t serial_of(const c10::StorageImpl& /*storage*/) const noexcept { return 0; }
 
+  /// Is what this thread's stream is given now not run, but kept for a graph?
+  virtual bool is_captured() const { return false; }
   /// Have its tensors contents?
   virtual bool has_contents() const { return true; }
   /// Has a budget been held, and bits been compared, on a real one?

@@ -52,4 +52,9 @@ int& FrozenPlain::depth() noexcept {
   return depth;
 }
 
+int& Dispensable::depth() noexcept {
+  thread_local int depth = 0;
+  return depth;
+}
+
 }  // namespace remat::memory

@@ -208,4 +208,18 @@ class FrozenPlain {
   static int& depth() noexcept;
 };
 
+/// While it lives, what this thread allocates can be done without: values may be evicted for it, and where that is not
+/// enough std::bad_alloc is thrown, and nothing refused.
+class Dispensable {
+ public:
+  Dispensable() noexcept { ++depth(); }
+  ~Dispensable() { --depth(); }
+  Dispensable(const Dispensable&) = delete;
+  Dispensable& operator=(const Dispensable&) = delete;
+  static bool active() noexcept { return depth() > 0; }
+
+ private:
+  static int& depth() noexcept;
+};
+
 }  // namespace remat::memory

@@ -123,7 +123,14 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
     const Value& value = tape.values[argument.value];
     const ByteRange reach = reach_of(impl);
     const bool known = value.filled && value.checksum != 0 && reach.begin == 0 && reach.end == value.extent;
-    argument.checksum = known ? value.checksum : read_checksum(impl, tape.step);
+    if (known) {
+      argument.checksum = value.checksum;
+    } else if (device::is_host(tensor.device())) {
+      argument.checksum = read_checksum(impl, tape.step);
+    } else {  // of frozen weights a sample
+      const bool sample = value.producer == kNone && may_be_constant(impl);
+      argument.checksum = tape.values.take_checksum(*storage_of(impl), reach, sample);
+    }
   }
   if (!written) return;
   Write& write = watch_write(pending, impl, argument.value);

@@ -66,6 +66,9 @@ struct OperatorInfo {
   /// Another thread waited in vain for the end of a call, which may have waited for that thread: from then on it has
   /// no section of its own (draw_section.h), and is not repeated, since what it draws is not known.
   mutable std::atomic<bool> meets_threads{false};
+  mutable std::atomic<int> repeated{0};        ///< replays on devices that were found to give the same bits
+  mutable std::atomic<int> first_results{0};   ///< on devices, whose checksums were taken before that was known
+  mutable std::atomic<bool> varies{false};     ///< a replay on a device gave other bits
   mutable std::atomic<bool> registered{true};  ///< false: `handle` must not be used any more
 
   /// Is all of this true of the operator as it is registered now? Some nanoseconds.
@@ -81,7 +84,8 @@ struct OperatorInfo {
     const Declared said = declared.load(std::memory_order_relaxed);
     if (collective || several_generators || contradicted.load(std::memory_order_relaxed)) return false;
     if (meets_threads.load(std::memory_order_relaxed)) return false;
-    return said == Declared::kNothing ? deterministic : said == Declared::kRepeatable;
+    if (said != Declared::kNothing) return said == Declared::kRepeatable;
+    return deterministic && !varies.load(std::memory_order_relaxed);
   }
   /// May it write to tensors without saying so in its schema?
   bool writes_arguments() const {

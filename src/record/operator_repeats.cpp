@@ -29,6 +29,7 @@ bool OperatorInfo::runs_once(c10::ArrayRef<const c10::IValue> inputs) const {
   const Declared said = declared.load(std::memory_order_relaxed);
   if (collective || several_generators || contradicted || meets_threads) return true;
   if (said != Declared::kNothing) return said != Declared::kRepeatable;
+  if (varies) return true;
   return calls_opaque(inputs) && !name.starts_with("prims::");
 }
 

@@ -9,7 +9,7 @@
 namespace remat {
 namespace {
 
-/// Of each operator. A checksum takes as long as to read the input once.
+/// Of each operator. A checksum takes as long as to read the input once, on a device as long as to copy it to the host.
 constexpr int kTrials = 4;
 
 }  // namespace
@@ -31,7 +31,9 @@ OperatorTrial::OperatorTrial(const OperatorInfo& info, c10::ArrayRef<const c10::
   }
   for (const c10::IValue& input : inputs) {
     for_each_tensor(input, [&](const at::Tensor& t) {
-      if (!t.defined() || !device::is_host(t.device()) || !is_plain(t)) return;
+      if (!t.defined() || !is_plain(t)) return;
+      const device::Kind& kind = device::kind_of(t.device());
+      if (!kind.has_contents() || kind.is_captured()) return;
       c10::StorageImpl* const storage = storage_of(t);
       if (std::ranges::find(written, storage) != written.end()) return;
       const ByteRange range = reach_of(*t.unsafeGetTensorImpl());

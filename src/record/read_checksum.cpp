@@ -65,13 +65,16 @@ const std::byte* first_byte(const c10::TensorImpl& tensor, const ByteRange& rang
 
 }  // namespace
 
+bool may_be_constant(const c10::TensorImpl& tensor) {
+  const ByteRange range = reach_of(tensor);
+  return range.end - range.begin >= kLeastConstant &&
+         c10::isFloatingType(c10::typeMetaToScalarType(tensor.dtype()));
+}
+
 uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step) {
   const ByteRange range = reach_of(tensor);
   const int64_t bytes = range.end - range.begin;
-  // Masks and indices may change in few places from one step to the next, which a sample does not show.
-  const bool may_be_constant =
-      bytes >= kLeastConstant && c10::isFloatingType(c10::typeMetaToScalarType(tensor.dtype()));
-  if (!may_be_constant || step == 0) return checksum(tensor);
+  if (!may_be_constant(tensor) || step == 0) return checksum(tensor);
   const std::byte* const data = first_byte(tensor, range);
   Entry seen;
   seen.allocation = memory::allocation_of(*storage_of(tensor));

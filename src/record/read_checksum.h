@@ -17,6 +17,9 @@ namespace remat {
 /// checksum() of what `tensor` (plain, on the CPU) reaches, read in the step of that number (Tape::step). Thread-safe.
 uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step);
 
+/// May `tensor` be a constant one day? Masks and indices may change in few places, which a sample does not show.
+bool may_be_constant(const c10::TensorImpl& tensor);
+
 /// What read_checksum() said of `tensor` was found to be wrong, or its contents have changed since: it is no constant.
 void forget_constant(const c10::TensorImpl& tensor);
 

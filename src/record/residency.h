@@ -25,6 +25,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/flat_hash_map.h>
 
+#include "record/checksum.h"
+#include "record/deferred_checksums.h"
 #include "record/step_counts.h"
 #include "record/stream_uses.h"
 #include "record/value.h"
@@ -61,8 +63,10 @@ class Residency {
   memory::Ledger* ledger = nullptr;   ///< that counts the device's memory, if any
   std::optional<c10::Device> device;  ///< that it is of: values on others are never evicted
   ResidencyObserver* observer = nullptr;
-  bool verify = false;  ///< evicted contents leave a checksum
+  bool verify = false;  ///< evicted contents leave a checksum, which is compared at once
   StreamUses streams;
+  DeferredChecksums checksums;  ///< of what is on devices with streams
+  bool expect_emptied = true;   ///< leaves on those may be emptied and filled again: a checksum is taken of each
 
   // Reading.
 
@@ -79,13 +83,33 @@ class Residency {
   /// The storage of `id` where that was emptied, or emptied and filled again, by other means than operators, or is
   /// another one than it was: its contents now are what plain's saved tensors would see. Null where it was not.
   StoragePtr emptied(ValueId id) const;
+  /// Was this leaf emptied?
+  bool is_emptied_leaf(ValueId id);
   /// alive() for a replay that reads it: null also where somebody may have written to the memory through a pointer. Of
   /// a leaf that is_restored() the storage.
   StoragePtr readable(ValueId id);
   /// After emptied(): was the storage filled again with the same contents? Then they are those of `id` from now on.
   bool is_restored(ValueId id);
-  /// Are its contents those that its checksum was taken of, where one was?
+  /// Was any leaf met that was emptied?
+  bool emptied_leaves() const { return emptied_leaves_; }
+  /// Are its contents those that its checksum was taken of, where one was? Of a device's nobody can say at once.
   bool is_as_watched(ValueId id) const;
+  /// A checksum of contents that an operator has read or is about to read, where the host does not see them: see
+  /// DeferredChecksums::take().
+  uint64_t take_checksum(const c10::StorageImpl& storage, ByteRange range, bool sample = false);
+  /// Have contents another checksum than they had? What a device says is known at the step's end, which throws Error
+  /// (`message()`) then; false so far.
+  /// `replayed`: see DeferredChecksums::expect().
+  template <class Message>
+  bool differ(uint64_t known, const c10::StorageImpl& storage, ByteRange range, Message message,
+              const OperatorInfo* replayed = nullptr) {
+    if (!DeferredChecksums::is_deferred(known)) return known != checksum(storage, range);
+    expect(known, storage, range, message(), replayed);
+    return false;
+  }
+  /// On a device: takes a checksum of `id`, which `producer` made and which may be evicted, while nobody has seen a
+  /// device's kernel of that operator give the same bits twice.
+  void watch_first(ValueId id, const OperatorInfo& producer);
   int64_t bytes_of_arrays() const;
   /// Throws InternalError where the table of homes has one that is none. For tests and debugging.
   void validate_homes() const;
@@ -219,6 +243,9 @@ class Residency {
   void leave_plain(ValueId id);
 
  private:
+  uint64_t checksum_of(const c10::StorageImpl& storage, int64_t extent);
+  bool expect(uint64_t known, const c10::StorageImpl& storage, ByteRange range, std::string message,
+              const OperatorInfo* replayed = nullptr);
   /// May an operator that overwrites part of `storage`, which a factory left undefined, be recorded?
   bool accept_undefined(ValueId id, const c10::StorageImpl& storage) const;
   /// The contents of `storage`, as it is now, are those of the value.
@@ -232,6 +259,7 @@ class Residency {
 
   StepCounts& counts_;
   uint64_t freed_homes_ = 0;
+  bool emptied_leaves_ = false;
   std::vector<Value> values_;
   ska::flat_hash_map<const c10::StorageImpl*, ValueId> by_storage_;
 };

@@ -11,7 +11,7 @@ void Tape::set_trace(Trace* now) {
 }
 
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
-  if (!device::is_host(tensor.device())) return false;
+  if (!device::kind_of(tensor.device()).has_contents()) return false;
   const Value& value = values[id];
   if (value.producer != kNone) return value.watched && !tensor.requires_grad();
   if (!tensor.requires_grad() || value.is_handed_out(*storage_of(tensor))) return true;
@@ -29,7 +29,7 @@ bool Tape::needs_lost_leaf(ValueId id) {
   std::vector<ValueId> stack = {id};
   while (!stack.empty()) {
     const Value& value = values[stack.back()];
-    if (value.producer == kNone && values.emptied(stack.back())) {
+    if (values.is_emptied_leaf(stack.back())) {
       intact_ = program.next_stamp();  // some that were stamped on the way here are not
       return true;
     }
@@ -64,6 +64,8 @@ void Tape::retain(ValueId id, const StoragePtr& storage) {
   values.keep(id, storage);
   if (value.drop && !value.pinned) drop_queue_.push_back(id);
   take_action(id);
+  const OperatorInfo* const producer = value.producer == kNone ? nullptr : program[value.producer].info;
+  if (producer != nullptr) values.watch_first(id, *producer);
 }
 
 void Tape::take_action(ValueId id) {

@@ -106,6 +106,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void remove_saved(ValueId bound, uint32_t unpacked_in);
   /// Values that saved tensors refer to.
   int64_t live_values() const { return live_; }
+  /// Nothing of an ended step asks for checksums on devices any more if no saved tensor is left.
+  void release_checksums();
   /// Tensors that autograd has saved so far.
   int64_t saves = 0;
 

@@ -152,6 +152,11 @@ void Tape::collect_if_due() {
   const bool is_over = closed && live_ == 0;
   if (is_over || released_since_collect_ > collection_threshold(/*rebuilding=*/in_nested_backward(), left_by_collect_))
     collect();
+  release_checksums();
+}
+
+void Tape::release_checksums() {
+  if (closed && live_ == 0) values.checksums.clear();
 }
 
 }  // namespace remat

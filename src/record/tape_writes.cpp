@@ -88,7 +88,7 @@ void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const Storag
   if (id == kNone) return;
   // The record's reference, and the tensor's. Where a saved view holds the memory too, emptying the tensor frees none.
   const StoragePtr& kept = values[id].kept;
-  const bool frees = after->nbytes() == 0 && kept && owners(kept) == 2 && device::is_on_host(*kept);
+  const bool frees = after->nbytes() == 0 && kept && owners(kept) == 2;
   const bool fills = before.nbytes() == 0;
   if (frees || fills) values.follow(id, after);
 }

@@ -98,7 +98,10 @@ struct Value {
   bool comparable() const { return producer == kNone || !workspace; }
   bool written_unseen() const { return version_counter.enabled() && version_counter.current_version() != version; }
   /// Is the memory behind `storage`, its home, still the one that it was made in?
-  bool is_in_place(const c10::StorageImpl& storage) const { return allocation.may_be(memory::allocation_of(storage)); }
+  bool is_in_place(const c10::StorageImpl& storage) const {
+    if (last_contents != nullptr && last_contents->has_ended()) return false;  // devices reuse addresses too
+    return allocation.may_be(memory::allocation_of(storage));
+  }
   /// Has somebody been given the memory of `storage`, its home, to read and write through a pointer?
   bool is_handed_out(const c10::StorageImpl& storage) const {
     return !storage.resizable() || lent;  // Python's .numpy() makes storages not resizable

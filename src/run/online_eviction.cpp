@@ -268,7 +268,8 @@ bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives
       return lock.owns_lock() && tape->collect_to_free(spare_living);
     });
   };
-  return collect(/*spare_living=*/true) || gives_way() || collect(/*spare_living=*/false);
+  return collect(/*spare_living=*/true) || gives_way() ||
+         (!memory::Dispensable::active() && collect(/*spare_living=*/false));
 }
 
 bool OnlineEviction::refuses() {
@@ -320,6 +321,7 @@ int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* 
 }
 
 void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
+  if (memory::Dispensable::active()) throw std::bad_alloc();
   const int64_t least = lower_bound(request);
   int64_t parameters = 0, gradients = 0;
   for (const auto& tape : living_tapes()) {

@@ -44,32 +44,33 @@ std::string why_lost(const Tape& tape, ValueId id) {
 
 }  // namespace
 
-void check_input(const Tape& tape, const TensorArgument& argument, const StoragePtr& contents,
-                 const Operation& reader) {
+void check_input(Tape& tape, const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) {
   const Value& value = tape.values[argument.value];
   const bool counted = value.producer == kNone && value.written_unseen();
+  const auto message = [&] {
+    return "[replay] " + reader.info->name + " cannot be repeated: " + describe(tape, argument.value, reader) +
+           " was modified in place after " +
+           (value.producer == kNone ? "the forward pass read it (" : "the operator that made it had run (") +
+           (counted ? "version " + std::to_string(value.version) + ", now " +
+                          std::to_string(value.version_counter.current_version())
+                    : "through a pointer or .data") +
+           "); modify it after backward, or inside the step by an operator that remat sees" +
+           (counted ? "; use a parameter that backward updates (optimizer_in_backward) without detach()"
+                    : "; or what made it gives other bits at every call: declare_not_repeatable()");
+  };
   const auto argument_differs = [&] {
     if (argument.checksum == 0) return false;
     const at::Tensor tensor = argument.view.over(contents);
-    if (argument.checksum == checksum(*tensor.unsafeGetTensorImpl())) return false;
-    forget_constant(*tensor.unsafeGetTensorImpl());
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    if (!tape.values.differ(argument.checksum, *contents, reach_of(impl), message)) return false;
+    forget_constant(impl);
     return true;
   };
   const auto value_differs = [&] {
     if (value.checksum == 0 || value.checksum == argument.checksum) return false;  // compared with that
-    return value.checksum != checksum(*contents, {0, value.extent});
+    return tape.values.differ(value.checksum, *contents, {0, value.extent}, message);
   };
-  const bool through_pointer = !counted && (argument_differs() || value_differs());
-  if (!counted && !through_pointer) return;
-  raise(Error("[replay] " + reader.info->name + " cannot be repeated: " + describe(tape, argument.value, reader) +
-              " was modified in place after " +
-              (value.producer == kNone ? "the forward pass read it (" : "the operator that made it had run (") +
-              (counted ? "version " + std::to_string(value.version) + ", now " +
-                             std::to_string(value.version_counter.current_version())
-                       : "through a pointer or .data") +
-              "); modify it after backward, or inside the step by an operator that remat sees" +
-              (counted ? "; use a parameter that backward updates (optimizer_in_backward) without detach()"
-                       : "; or what made it gives other bits at every call: declare_not_repeatable()")));
+  if (counted || argument_differs() || value_differs()) raise(Error(message()));
 }
 
 void check_opaque(const at::Tensor& tensor, const TensorArgument& argument, const OperatorInfo& reader) {
@@ -108,6 +109,7 @@ void refuse_lost(const Tape& tape, ValueId id) {
 void refuse_distrusted(const OperatorInfo& info) {
   const char* const why = info.contradicted ? "a later call wrote to an input, or gave back memory of one, and its "
                                               "schema does not say so"
+                          : info.varies     ? "a replay of it gave other bits on this device"
                                             : "it was declared not repeatable after this call";
   raise(Error("[replay] " + info.name + " cannot be repeated: " + why +
               "; run the step again, now its results are held"));

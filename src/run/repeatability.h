@@ -6,8 +6,9 @@
 
 namespace remat {
 
-/// `contents`, which `reader` is about to read as `argument`, are what they were when it was recorded.
-void check_input(const Tape& tape, const TensorArgument& argument, const StoragePtr& contents, const Operation& reader);
+/// `contents`, which `reader` is about to read as `argument`, are what they were when it was recorded. Of a device's
+/// contents that is told at the step's end.
+void check_input(Tape& tape, const TensorArgument& argument, const StoragePtr& contents, const Operation& reader);
 
 /// A tensor that is not plain (sparse, say) is what it was.
 void check_opaque(const at::Tensor& tensor, const TensorArgument& argument, const OperatorInfo& reader);

@@ -181,15 +181,25 @@ class Replay {
 
   void take(ValueId id, const StoragePtr& storage, const OperatorInfo& info) {
     const Value& value = tape_.values[id];
-    if (value.checksum != 0 && checksum(*storage, {0, value.extent}) != value.checksum) {
+    const auto message = [&] {
       const std::string found = "[replay] " + info.name + " gave other bits than before: ";
-      if (tape_.values.verify && !value.evicted_while_lent) {
-        raise(InternalError(found + "it is not repeatable here (please report this), or its result was written to "
-                                    "through a pointer"));
+      if (DeferredChecksums::is_deferred(value.checksum)) {
+        return found +
+               "it does not repeat on this device (or its result was written to through a pointer), so that the "
+               "gradients of this step are wrong; run the step again: from now on its results are held";
       }
-      raise(Error(found + "its result was written to through a pointer (such as .numpy() gives) or .data after the "
-                          "forward pass made it, or it does not repeat; modify it after backward, mark it with keep(), "
-                          "or say so of the operator: declare_not_repeatable(), remat.not_repeatable()"));
+      return found +
+             "its result was written to through a pointer (such as .numpy() gives) or .data after the forward pass "
+             "made it, or it does not repeat; modify it after backward, mark it with keep(), or say so of the "
+             "operator: declare_not_repeatable(), remat.not_repeatable()";
+    };
+    if (value.checksum != 0 && tape_.values.differ(value.checksum, *storage, {0, value.extent}, message, &info)) {
+      if (tape_.values.verify && !value.evicted_while_lent) {
+        raise(InternalError("[replay] " + info.name +
+                            " gave other bits than before: it is not repeatable here (please report this), or its "
+                            "result was written to through a pointer"));
+      }
+      raise(Error(message()));
     }
     const auto entry = held_.find(id);
     const bool needed = entry != held_.end();

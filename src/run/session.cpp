@@ -74,6 +74,7 @@ Step Session::step() {
   step->tape->values.ledger = &ledger;
   step->tape->values.device = impl_->options.device;
   step->tape->values.verify = impl_->options.verify;
+  step->tape->values.expect_emptied = impl_->empties_leaves;
   step->tape->pack_values = impl_->options.pack;
   step->tape->meta = !device::kind_of(impl_->options.device).has_contents();
   ledger.reset_if_alone();

@@ -86,6 +86,7 @@ struct Session::Impl {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
   int64_t gradients_at_begin = 0;
   std::vector<LeafRead> leaf_reads;  ///< by the operators of the planner's graph
+  bool empties_leaves = true;        ///< the last step that completed did: Residency::expect_emptied
   int64_t gradients_now() const;
   /// Of `then` bytes of gradients those that backward makes again: they were freed since.
   int64_t new_gradients(int64_t then) const { return std::max<int64_t>(0, then - gradients_now()); }
@@ -184,6 +185,7 @@ struct Step::Impl {
   std::optional<Graph> stop(bool completed);
   std::optional<Graph> take_graph();
   void report_plan(const Graph* traced);
+  void resolve();
   void stop_recording();
   void report_measurements();
   void learn_peaks();

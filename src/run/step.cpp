@@ -27,6 +27,7 @@ void Step::Impl::end(bool completed) {
   }
   const RankAgreement::OwnStep agreed = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);
+  if (report.completed) session->empties_leaves = tape->values.emptied_leaves();
   if (report.completed && followed_times) session->planner.learn_times(*followed_times, agreed.room);
   if (report.completed && graph) {
     session->leaf_reads = std::move(tape->leaf_reads);
@@ -43,17 +44,23 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
   report.baseline_bytes += tape->counts.adopted_bytes;  // they were alive when the step began, but not counted
   report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
-  try {
-    if (tape->times) tape->times->resolve(tape->program);
-  } catch (...) {  // of a kernel: devices tell of it to whoever waits, and some but once
-    session->failure = std::current_exception();
-  }
+  resolve();
   report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::optional<Graph> graph = take_graph();
   report_plan(graph ? &*graph : nullptr);
   stop_recording();
   report_measurements();
   return graph;
+}
+
+/// What the device has computed meanwhile. In a destructor too.
+void Step::Impl::resolve() {
+  try {
+    if (tape->times) tape->times->resolve(tape->program);
+    tape->values.checksums.resolve(report.completed);
+  } catch (...) {  // of a kernel: devices tell of it to whoever waits, and some but once
+    session->failure = std::current_exception();
+  }
 }
 
 /// In a destructor too: what it meets is thrown by Step::end(), or as the session's next step begins.
@@ -82,6 +89,7 @@ void Step::Impl::stop_recording() {
     tape->collect();
   }
   tape->closed = true;
+  tape->release_checksums();
 }
 
 Step::Step(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -29,8 +29,8 @@ Run run_step(const Program& program, const std::vector<ParameterSpec>& parameter
     try {
       if (session) step.emplace(session->step());
       machine.run(setting.scopes);
-      result.peak = memory::peak(device);
       if (step) result.report = step->end();
+      result.peak = memory::peak(device);
       if (result.report) result.baseline = result.report->baseline_bytes;  // with what the step met and adopted
       // A graph that is not sound is left out, and only other threads may make one: throws where there is none.
       const bool alone = program.kind != Kind::kThreads && setting.planner != "online";
