@@ -79,6 +79,7 @@ const Block* block_of(const c10::DataPtr& data) {
 /// Memory that the device's allocator gave before ours stood in front of it gets a context of ours.
 int64_t AcceleratorLedger::adopt(c10::StorageImpl& storage) {
   if (storage.device() != device() || block_of(storage.data_ptr()) != nullptr || storage.data() == nullptr) return 0;
+  if (storage.data_ptr().get_context() == nullptr) return 0;  // it is somebody else's memory
   static Mutex mutex;  // two threads may meet the same storage at once
   const MutexLock lock(mutex);
   if (block_of(storage.data_ptr()) != nullptr) return 0;

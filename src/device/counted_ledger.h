@@ -44,7 +44,8 @@ class CountedLedger : public DeviceLedger {
           confirm(bytes, alive);
           return made;
         } catch (const c10::OutOfMemoryError&) {
-          if (rises == rises_of_device_limit() && !yield(bytes)) throw;
+          const auto has_risen = [&] { return rises != rises_of_device_limit(); };
+          if (!has_risen() && !yield(bytes) && !has_risen()) throw;
           alive = counted();
         }
       }

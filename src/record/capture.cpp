@@ -129,7 +129,7 @@ void Recorder::capture_tensor(Pending& pending, const at::Tensor& tensor, bool w
       argument.checksum = read_checksum(impl, tape.step);
     } else {  // of frozen weights a sample
       const bool sample = value.producer == kNone && may_be_constant(impl);
-      argument.checksum = tape.values.take_checksum(*storage_of(impl), reach, sample);
+      argument.checksum = tape.values.checksums.take(*storage_of(impl), reach, sample);
     }
   }
   if (!written) return;

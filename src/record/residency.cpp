@@ -12,17 +12,11 @@
 #include "record/tensor_view.h"
 
 namespace remat {
-namespace {
-
-std::string other_contents(const Value& value) {
-  return "[replay] " + std::string(value.parameter ? "a parameter" : "an input") + " of " +
-         std::to_string(value.bytes) +
-         " bytes was emptied after the forward pass read it (its storage was resized or given other memory), and had "
-         "other contents when backward read it, so that the gradients of this step are wrong; fill it with the same "
-         "contents before backward, or empty it after backward";
+Residency::Residency(StepCounts& counts) : checksums(streams), counts_(counts) {
+  checksums.takes_memory = [this](c10::Device of, int64_t bytes) {
+    if (observer != nullptr && is_on_device(of)) observer->held(bytes);
+  };
 }
-
-}  // namespace
 
 Residency::~Residency() {
   for (Value& value : values_) {
@@ -56,80 +50,11 @@ StoragePtr Residency::emptied(ValueId id) const {
   return storage;
 }
 
-bool Residency::is_emptied_leaf(ValueId id) {
-  if (values_[id].producer != kNone || !emptied(id)) return false;
-  return emptied_leaves_ = true;
-}
-
-bool Residency::is_restored(ValueId id) {
-  Value& value = values_[id];
-  const StoragePtr storage = emptied(id);
-  if (!storage || value.producer != kNone) return false;
-  emptied_leaves_ = true;
-  const auto bytes = static_cast<int64_t>(storage->nbytes());
-  if (value.followed) {
-    if (bytes < value.extent || value.checksum == 0) return false;
-    if (DeferredChecksums::is_deferred(value.checksum)) {
-      if (!expect(value.checksum, *storage, {0, value.extent}, other_contents(value))) return false;
-    } else if (value.checksum != checksum(*storage, {0, value.extent})) {
-      return false;
-    }
-  } else if (value.last_contents == nullptr || bytes != value.bytes) {
-    return false;
-  } else if (const uint64_t last = value.last_contents->checksum(); DeferredChecksums::is_deferred(last)) {
-    if (!expect(last, *storage, {0, value.bytes}, other_contents(value))) return false;
-  } else if (last != checksum(*storage, {0, value.bytes})) {
-    return false;
-  }
-  value.allocation = memory::allocation_of(*storage);
-  value.last_contents = memory::watch_contents(*storage, value.last_contents->checksum());
-  return true;
-}
-
 StoragePtr Residency::readable(ValueId id) {
   StoragePtr storage = alive(id);
   if (!storage && is_restored(id)) storage = alive(id);
   if (storage && values_[id].recomputable() && values_[id].is_handed_out(*storage)) return {};
   return storage;
-}
-
-bool Residency::is_as_watched(ValueId id) const {
-  const Value& value = values_[id];
-  if (value.checksum == 0 || DeferredChecksums::is_deferred(value.checksum)) return true;
-  return checksum(*value.kept, {0, value.extent}) == value.checksum;
-}
-
-uint64_t Residency::checksum_of(const c10::StorageImpl& storage, int64_t extent) {
-  if (device::is_on_host(storage)) return checksum(storage, {0, extent});
-  return take_checksum(storage, {0, extent});
-}
-
-uint64_t Residency::take_checksum(const c10::StorageImpl& storage, ByteRange range, bool sample) {
-  const int64_t before = checksums.bytes();
-  streams.used(storage, /*for_record=*/true);
-  const uint64_t taken = checksums.take(storage, range, sample);
-  if (observer != nullptr && is_on_device(storage.device())) observer->held(checksums.bytes() - before);
-  return taken;
-}
-
-void Residency::watch_first(ValueId id, const OperatorInfo& producer) {
-  constexpr int kRepeatsToTrust = 3;
-  constexpr int kMostResults = 16;  // that no plan or policy evicts: maybe nothing ever does
-  Value& value = values_[id];
-  if (!value.kept || !device::has_streams(value.kept->device_type()) || verify || value.checksum != 0) return;
-  if (value.raw || !value.comparable() || producer.repeated >= kRepeatsToTrust) return;
-  const bool evicted = value.drop || value.action.kind != Action::Kind::kKeep;
-  if (!evicted && producer.first_results++ >= kMostResults) return;
-  value.checksum = checksum_of(*value.kept, value.extent);
-}
-
-bool Residency::expect(uint64_t known, const c10::StorageImpl& storage, ByteRange range, std::string message,
-                       const OperatorInfo* replayed) {
-  const int64_t before = checksums.bytes();
-  streams.used(storage, /*for_record=*/true);
-  const bool expected = checksums.expect(known, storage, range, std::move(message), replayed);
-  if (observer != nullptr && is_on_device(storage.device())) observer->held(checksums.bytes() - before);
-  return expected;
 }
 
 int64_t Residency::bytes_of_arrays() const {
@@ -240,35 +165,6 @@ void Residency::become_borrowed(ValueId id) {
   values_[id].borrowed = true;
 }
 
-void Residency::watch_contents(ValueId id, const c10::StorageImpl& storage) {
-  const bool here = device::is_on_host(storage);
-  const int64_t bytes = values_[id].bytes;
-  const uint64_t contents = !here && expect_emptied && bytes > 0 ? take_checksum(storage, {0, bytes}) : 0;
-  values_[id].last_contents = memory::watch_contents(storage, contents);
-}
-
-void Residency::hand_out(const c10::StorageImpl& storage) {
-  const ValueId id = find(&storage);
-  if (id == kNone) return;
-  Value& value = values_[id];
-  value.lent = true;
-  const bool as_read = !value.written_unseen() && value.is_in_place(storage);
-  if (value.producer == kNone && value.readers > 0 && value.checksum == 0 && as_read) {
-    value.checksum = checksum_of(storage, value.extent);
-  }
-}
-
-void Residency::stop_watching() {
-  for (ValueId id = 0; id < values_.size(); ++id) {
-    Value& value = values_[id];
-    if (value.raw || value.checksum != 0 || !value.comparable()) continue;
-    if (value.producer == kNone && value.readers == 0) continue;  // a leaf that no replay will read
-    const StoragePtr storage = alive(id);
-    const bool in_hands = storage && owners(storage) > (value.kept ? 2U : 1U);
-    if (in_hands) value.checksum = checksum_of(*storage, value.extent);
-  }
-}
-
 void Residency::reset(ValueId id, std::vector<StoragePtr>& freed) {
   Value& value = values_[id];
   if (value.account == PlainAccount::kReplaysOnly) release(id, /*for_replays=*/true);
@@ -364,7 +260,7 @@ void Residency::follow(ValueId leaf, const StoragePtr& storage) {
   Value& value = values_[leaf];
   if (!emptied(leaf)) {
     ++freed_homes_;
-    if (value.checksum == 0) value.checksum = checksum_of(*value.kept, value.extent);
+    if (value.checksum == 0) value.checksum = checksums.take(*value.kept, {0, value.extent});
   }
   const memory::Allocation before = value.allocation;
   detach(leaf);

@@ -25,8 +25,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/flat_hash_map.h>
 
-#include "record/checksum.h"
-#include "record/deferred_checksums.h"
+#include "record/checksums.h"
 #include "record/step_counts.h"
 #include "record/stream_uses.h"
 #include "record/value.h"
@@ -55,7 +54,7 @@ class ResidencyObserver {
 
 class Residency {
  public:
-  explicit Residency(StepCounts& counts) : counts_(counts) {}
+  explicit Residency(StepCounts& counts);
   ~Residency();
   Residency(const Residency&) = delete;
   Residency& operator=(const Residency&) = delete;
@@ -65,8 +64,8 @@ class Residency {
   ResidencyObserver* observer = nullptr;
   bool verify = false;  ///< evicted contents leave a checksum, which is compared at once
   StreamUses streams;
-  DeferredChecksums checksums;  ///< of what is on devices with streams
-  bool expect_emptied = true;   ///< leaves on those may be emptied and filled again: a checksum is taken of each
+  Checksums checksums;
+  bool expect_emptied = true;  ///< leaves on devices may be emptied and filled again: a checksum is taken of each
 
   // Reading.
 
@@ -94,19 +93,6 @@ class Residency {
   bool emptied_leaves() const { return emptied_leaves_; }
   /// Are its contents those that its checksum was taken of, where one was? Of a device's nobody can say at once.
   bool is_as_watched(ValueId id) const;
-  /// A checksum of contents that an operator has read or is about to read, where the host does not see them: see
-  /// DeferredChecksums::take().
-  uint64_t take_checksum(const c10::StorageImpl& storage, ByteRange range, bool sample = false);
-  /// Have contents another checksum than they had? What a device says is known at the step's end, which throws Error
-  /// (`message()`) then; false so far.
-  /// `replayed`: see DeferredChecksums::expect().
-  template <class Message>
-  bool differ(uint64_t known, const c10::StorageImpl& storage, ByteRange range, Message message,
-              const OperatorInfo* replayed = nullptr) {
-    if (!DeferredChecksums::is_deferred(known)) return known != checksum(storage, range);
-    expect(known, storage, range, message(), replayed);
-    return false;
-  }
   /// On a device: takes a checksum of `id`, which `producer` made and which may be evicted, while nobody has seen a
   /// device's kernel of that operator give the same bits twice.
   void watch_first(ValueId id, const OperatorInfo& producer);
@@ -243,9 +229,6 @@ class Residency {
   void leave_plain(ValueId id);
 
  private:
-  uint64_t checksum_of(const c10::StorageImpl& storage, int64_t extent);
-  bool expect(uint64_t known, const c10::StorageImpl& storage, ByteRange range, std::string message,
-              const OperatorInfo* replayed = nullptr);
   /// May an operator that overwrites part of `storage`, which a factory left undefined, be recorded?
   bool accept_undefined(ValueId id, const c10::StorageImpl& storage) const;
   /// The contents of `storage`, as it is now, are those of the value.

@@ -156,7 +156,7 @@ void Tape::collect_if_due() {
 }
 
 void Tape::release_checksums() {
-  if (closed && live_ == 0) values.checksums.clear();
+  if (closed && live_ == 0) values.checksums.deferred.clear();
 }
 
 }  // namespace remat

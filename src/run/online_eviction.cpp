@@ -331,8 +331,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     gradients += tape->counts.gradient_bytes;
   }
   const auto step = request == 0 ? nullptr : step_in_progress();
-  TapeLock lock;
-  if (step) lock = lock_for_a_while(*step);
+  TapeLock lock = step ? lock_for_a_while(*step) : TapeLock();
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
   Known earlier = known ? known(tape, request) : Known();
   // Where no graphs are known (the planner is "online"), a step that has completed tells as much.

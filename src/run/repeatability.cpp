@@ -62,13 +62,13 @@ void check_input(Tape& tape, const TensorArgument& argument, const StoragePtr& c
     if (argument.checksum == 0) return false;
     const at::Tensor tensor = argument.view.over(contents);
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    if (!tape.values.differ(argument.checksum, *contents, reach_of(impl), message)) return false;
+    if (!tape.values.checksums.differ(argument.checksum, *contents, reach_of(impl), message)) return false;
     forget_constant(impl);
     return true;
   };
   const auto value_differs = [&] {
     if (value.checksum == 0 || value.checksum == argument.checksum) return false;  // compared with that
-    return tape.values.differ(value.checksum, *contents, {0, value.extent}, message);
+    return tape.values.checksums.differ(value.checksum, *contents, {0, value.extent}, message);
   };
   if (counted || argument_differs() || value_differs()) raise(Error(message()));
 }

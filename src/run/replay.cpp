@@ -193,7 +193,8 @@ class Replay {
              "made it, or it does not repeat; modify it after backward, mark it with keep(), or say so of the "
              "operator: declare_not_repeatable(), remat.not_repeatable()";
     };
-    if (value.checksum != 0 && tape_.values.differ(value.checksum, *storage, {0, value.extent}, message, &info)) {
+    if (value.checksum != 0 &&
+        tape_.values.checksums.differ(value.checksum, *storage, {0, value.extent}, message, &info)) {
       if (tape_.values.verify && !value.evicted_while_lent) {
         raise(InternalError("[replay] " + info.name +
                             " gave other bits than before: it is not repeatable here (please report this), or its "

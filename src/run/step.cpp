@@ -57,7 +57,7 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
 void Step::Impl::resolve() {
   try {
     if (tape->times) tape->times->resolve(tape->program);
-    tape->values.checksums.resolve(report.completed);
+    tape->values.checksums.deferred.resolve(report.completed);
   } catch (...) {  // of a kernel: devices tell of it to whoever waits, and some but once
     session->failure = std::current_exception();
   }

@@ -164,8 +164,8 @@ void fill_through_pointer(const torch::Tensor& tensor, double value) {
 
 TEST_F(DeviceChecksums, AnInputThatWasWrittenToThroughAPointerIsToldAtTheEnd) {
   const auto write = [](torch::Tensor& x, torch::Tensor&) { fill_through_pointer(x, 2); };
-  EXPECT_NE(step_with(/*planned=*/true, write).error.find("modified in place after the forward pass read it"),
-            std::string::npos);
+  const std::string error = step_with(/*planned=*/true, write).error;
+  EXPECT_NE(error.find("modified in place after the forward pass read it"), std::string::npos) << error;
   EXPECT_EQ(step_with(/*planned=*/true, [](torch::Tensor&, torch::Tensor&) {}).error, "");
 }
 
