@@ -63,7 +63,7 @@ format:  ## Format every C++ file
 
 # ---- For those who change remat: see CONTRIBUTING.md, and CMakePresets.json for what each configuration is. ----
 
-.PHONY: dev asan ubsan tsan plan plan-only tidy long cuda cuda-simulated bench table bench-table
+.PHONY: dev asan ubsan tsan plan plan-only tidy long gpu cuda cuda-simulated bench table bench-table
 dev:   ## Build and test with symbols and warnings as errors, in build/dev
 asan:  ## Test under AddressSanitizer, in build/asan
 ubsan: ## Test under UndefinedBehaviorSanitizer, in build/ubsan
@@ -91,6 +91,9 @@ long: build  ## Run 24 models in turn for 10,000 steps, with failures (tests/pyt
 cuda: cuda-simulated  ## Run tests/cuda on a simulated CUDA runtime: make cuda VENV=(one whose torch has CUDA)
 cuda-simulated:
 	@scripts/cuda-simulated $(or $(VENV),$(error which virtual environment? make cuda-simulated VENV=/path))
+
+gpu:   ## Make a bundle that tests and measures on a machine with a GPU: build/gpu/remat-gpu.tar.gz
+	@scripts/gpu
 
 bench: build  ## Measure time and memory against plain, into bench/results (about two hours)
 	@.venv/bin/python bench/run.py --build $(BUILD)

@@ -17,7 +17,10 @@ def busy_seconds():
 def process_seconds(pid):
     """CPU seconds that one process and its living children have used, all threads together."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:  # kernels need not tell
+        children = []
     return (int(fields[11]) + int(fields[12])) / TICKS + sum(map(process_seconds, children))
 
 
@@ -32,12 +35,20 @@ def git(*words):
     return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout.strip()
 
 
-def describe():
-    """The processor, the cores this process may use, and the commit; a '+' marks changes beyond it."""
+def commit():
+    """A '+' marks changes beyond it. Sources that scripts/gpu has copied say in a file which one they are."""
+    copied = ROOT / "COMMIT"
+    if copied.exists():
+        return copied.read_text().strip()
     changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+
+
+def describe():
+    """The processor, the cores this process may use, and the commit."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "commit": git("rev-parse", "--short=12", "HEAD") + ("+" if changed else ""),
+        "commit": commit(),
     }

@@ -52,13 +52,13 @@ class AttentionBlock(nn.Module):
 class GPT(Model):
     """12 layers, width 512, 8 heads, 256 tokens, vocabulary 8192, dropout 0.1."""
 
-    def __init__(self, batch=8, length=256, vocabulary=8192, width=512):
+    def __init__(self, batch=8, length=256, vocabulary=8192, width=512, heads=8):
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         nn.init.normal_(self.tokens.weight, std=0.02)
         nn.init.normal_(self.places.weight, std=0.02)
         self.dropout = nn.Dropout(0.1)
-        self.blocks = nn.ModuleList(AttentionBlock(width, 8, 0.1) for _ in range(12))
+        self.blocks = nn.ModuleList(AttentionBlock(width, heads, 0.1) for _ in range(12))
         self.norm = nn.LayerNorm(width)
         self.text = torch.randint(vocabulary, (batch, length + 1))
 

@@ -47,6 +47,24 @@ def measure(step):
     }, result
 
 
+def report_of(session):
+    """What remat says of the last step."""
+    report = session.report()
+    return {
+        key: getattr(report, key)
+        for key in (
+            "budget_bytes",
+            "peak_bytes",
+            "planned_peak_bytes",
+            "recompute_seconds",
+            "planning_seconds",
+            "ops_replayed",
+            "decided_by",
+            "decision_reason",
+        )
+    }
+
+
 class Program:
     def __init__(self, name, variant, activation_peak_bytes=None):
         remat.memory.start_accounting()
@@ -78,20 +96,7 @@ class Program:
             "buffers": fingerprint(self.model.buffers()),
         }
         if self.steps.session is not None:
-            report = self.steps.session.report()
-            result["report"] = {
-                key: getattr(report, key)
-                for key in (
-                    "budget_bytes",
-                    "peak_bytes",
-                    "planned_peak_bytes",
-                    "recompute_seconds",
-                    "planning_seconds",
-                    "ops_replayed",
-                    "decided_by",
-                    "decision_reason",
-                )
-            }
+            result["report"] = report_of(self.steps.session)
         return result
 
 

@@ -21,6 +21,9 @@ HEAVY = {
     aten.baddbmm.default,
     aten.convolution.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_cudnn_attention.default,
     aten._scaled_dot_product_attention_math.default,
 }
 
@@ -62,6 +65,17 @@ def selective(model):
         )
 
     model.run_blocks_by(run)
+
+
+def saved_on_host(model):
+    """What autograd saves goes to pinned memory of the host, and comes back for its use."""
+    loss = model.loss
+
+    def with_hooks():
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return loss()
+
+    model.loss = with_hooks
 
 
 def transformers_own(model):
@@ -151,6 +165,7 @@ CHANGES = {
     COMPILED: compiled(1.0),
 } | {f"{COMPILED}, memory budget {budget}": compiled(budget) for budget in (0.8, 0.5, 0.3, 0.1)}
 NOTHING_DROPPED = "remat, nothing dropped"
+SAVED_ON_HOST = "saved on the host"  # for bench/gpu.py alone: on the CPU there is nothing to be had
 BLOCKS = "blocks compiled"  # for bench/compiled.py alone
 BLOCK_BUDGETS = {f"{BLOCKS}, memory budget {budget}": blocks_compiled(budget) for budget in (0.8, 0.5, 0.3, 0.1)}
 REMAT_BLOCKS = "remat on compiled blocks"
@@ -167,12 +182,12 @@ def peers_of(model):
 
 
 class Steps:
-    """`variant` of a step of `model`: a peer, or remat with so many bytes more than are alive when the step begins (None:
-    with more than it needs)."""
+    """`variant` of a step of `model` on a device: a peer, or remat with so many bytes more than are alive when the step
+    begins (None: with more than it needs), or with a budget such as "60%"."""
 
-    def __init__(self, model, variant, activation_peak_bytes=None):
-        changes = CHANGES | BLOCK_BUDGETS | {BLOCKS: blocks_compiled(1.0)}
-        self.is_remat, self.activation_peak_bytes = variant not in changes, activation_peak_bytes
+    def __init__(self, model, variant, activation_peak=None, device="cpu"):
+        changes = CHANGES | BLOCK_BUDGETS | {BLOCKS: blocks_compiled(1.0), SAVED_ON_HOST: saved_on_host}
+        self.is_remat, self.budget, self.device = variant not in changes, activation_peak, device
         self.session = None
         if variant == REMAT_FASTEST:
             compiler = Compiler(model.blocks, {"dynamic": False}, FASTEST)
@@ -189,8 +204,7 @@ class Steps:
         if not self.is_remat:
             return contextlib.nullcontext()
         if self.session is None:
-            budget = None
-            if self.activation_peak_bytes is not None:
-                budget = remat.memory.current("cpu") + self.activation_peak_bytes
-            self.session = remat.Session(budget=budget, device="cpu")
+            if isinstance(self.budget, int):
+                self.budget += remat.memory.current(self.device)
+            self.session = remat.Session(budget=self.budget, device=self.device)
         return self.session.step()

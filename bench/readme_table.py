@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import compiled_table
+import gpu_table
 import peers_table
 from plot import log_log
 from table import MODELS, confident_ratio, exact, peak, ratio, table
@@ -380,6 +381,9 @@ def main():
     if "compiled" in results:
         results.pop("compiled")
         put(root / "docs" / "compiled.md", compiled_table.page(all_results["compiled"]))
+    if "cuda" in results:
+        results.pop("cuda")
+        (root / "docs" / "gpu.md").write_text(gpu_table.document(all_results["cuda"]))
     if fits := fit_page(results):
         put(root / "docs" / "fit.md", fits)
     put(root / "docs" / "measured.md", text(results))

@@ -29,8 +29,10 @@ class Worker:
     def run(self, command):
         """The answer to `command`. `foreign`: CPU that all other processes used meanwhile, in cores."""
         wall, busy, own = time.monotonic(), busy_seconds(), process_seconds(self.process.pid)
-        self.process.stdin.write(command + "\n")
-        line = self.process.stdout.readline()
+        line = ""
+        with contextlib.suppress(BrokenPipeError):  # it ended before
+            self.process.stdin.write(command + "\n")
+            line = self.process.stdout.readline()
         if not line:
             program = " ".join(map(str, self.process.args))
             raise StepError(f"{program} ended with code {self.process.wait()} at '{command}'")

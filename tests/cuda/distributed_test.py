@@ -1,9 +1,9 @@
-"""DistributedDataParallel and FSDP2 over Gloo, with a device for each process."""
+"""DistributedDataParallel and FSDP2 over Gloo, with a device for each process where there are enough."""
 
 import warnings
 
+import cuda_devices
 import pytest
-import simulated_cuda
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -40,7 +40,7 @@ def local(tensor):
 
 def train(build, rank, budget):
     """Losses, gradients and parameters after some steps, and the last report."""
-    device = torch.device("cuda", rank)
+    device = torch.device("cuda", torch.cuda.current_device())
     model = build(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     session = None if budget is None else remat.Session(budget, device=device, process_group=dist.group.WORLD)
@@ -58,8 +58,8 @@ def train(build, rank, budget):
 
 
 def run_rank(rank, build, store):
-    simulated_cuda.load()
-    torch.cuda.set_device(rank)
+    cuda_devices.load()
+    torch.cuda.set_device(rank % torch.cuda.device_count())
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=RANKS)
     plain, _ = train(build, rank, None)

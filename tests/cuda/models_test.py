@@ -3,8 +3,8 @@
 import copy
 import time
 
+import cuda_devices
 import pytest
-import simulated_cuda
 import torch
 import torch.nn.functional as F
 from training import Gpt, Lstm, ResNet, Step, block_step, blocks, in_step, inputs, same_bits
@@ -53,7 +53,7 @@ def test_models_have_plains_bits(device, make, options):
 
 @pytest.mark.parametrize("make", [classified_pictures, text])
 def test_models_that_compute_asynchronously_have_plains_bits(device, make):
-    with simulated_cuda.asynchronous():
+    with cuda_devices.asynchronous():
         step = make(device)
         plain = step()
         session = remat.Session(device=device, budget="40%")
@@ -168,6 +168,7 @@ class TwoDevices(torch.nn.Module):
         return self.second(self.first(x).to("cuda:1"))
 
 
+@pytest.mark.devices(2)
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_model_on_two_devices(device, index):
     x = inputs(device)

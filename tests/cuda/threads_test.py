@@ -33,6 +33,7 @@ def run_at_once(works):
     return results
 
 
+@pytest.mark.devices(2)
 def test_a_session_for_each_device(device, either_way):
     steps = [step_on(f"cuda:{index}") for index in range(2)]
     plain = [step() for step in steps]
@@ -58,7 +59,10 @@ def test_a_step_beside_a_thread_that_is_plain(device):
         assert all(same_bits(values, expected) for values in left)
 
 
-@pytest.mark.parametrize("index", [0, 1])
+SECOND = pytest.param(1, marks=pytest.mark.devices(2))
+
+
+@pytest.mark.parametrize("index", [0, SECOND])
 def test_a_thread_of_its_own_for_the_step(device, index):
     """The current device is a thread's: the session knows its own."""
     step = step_on(f"cuda:{index}")

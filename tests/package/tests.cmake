@@ -9,6 +9,13 @@ add_test(NAME site COMMAND ${PROJECT_SOURCE_DIR}/scripts/docs)
 set_tests_properties(site PROPERTIES LABELS install TIMEOUT 600
                      SKIP_REGULAR_EXPRESSION "doxygen is missing|pip could not install")
 
+# The bundle for a machine with a GPU.
+if(REMAT_INTERPRETER AND REMAT_TORCH)
+  add_test(NAME gpu_bundle COMMAND ${REMAT_INTERPRETER} ${CMAKE_CURRENT_LIST_DIR}/gpu_bundle_test.py)
+  set_tests_properties(gpu_bundle PROPERTIES LABELS install TIMEOUT 600
+                       SKIP_REGULAR_EXPRESSION "pip could not fetch|this is no clone")
+endif()
+
 # All of the wheel but the compiler, which takes ten minutes and has made this build's module from the same sources.
 if(TARGET remat_python)
   execute_process(COMMAND ${Python_EXECUTABLE} -c "import scikit_build_core, wheel" RESULT_VARIABLE no_builder ERROR_QUIET)

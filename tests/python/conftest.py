@@ -10,6 +10,7 @@ import torch
 from remat import _C
 
 os.environ["REMAT_VALIDATE"] = "1"  # every step checks the invariants of its tape when it ends
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # sessions without a device are the CPU's; those on CUDA devices are in tests/cuda
 
 
 @pytest.fixture
