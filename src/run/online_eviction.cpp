@@ -218,31 +218,31 @@ std::shared_ptr<Tape> OnlineEviction::step_in_progress() {
 
 bool OnlineEviction::reclaim(int64_t bytes) {
   bytes = raise_to_share(bytes);
-  return bytes <= 0 || evict_any(bytes, [=, this] { return give_way(bytes); });
+  return bytes <= 0 || release_records(bytes) || evict_any(bytes, [=, this] { return give_way(bytes); });
 }
 
 bool OnlineEviction::reclaim_block(int64_t bytes) {
   return evict_any(bytes, [] { return false; });
 }
 
-/// Where the step in progress needs nothing to be dropped: frees what its record holds beyond plain.
+/// Where the step in progress needs nothing to be dropped: frees what its record holds beyond plain. Nothing can be
+/// evicted after that, so that it must not be for lack of blocks: what a device's allocator reserves is more.
 bool OnlineEviction::release_records(int64_t bytes) {
   const auto step = step_in_progress();
   if (step == nullptr || !fits_in_plain) return false;
   const int64_t limit = ledger_.enforced_limit(), request = bytes + limit - ledger_.current();
-  const bool is_all = [this] {
+  const auto [is_all, is_share] = [this] {
     const MutexLock lock(mutex_);
-    return share_.percent >= 100 && share_.limit < share_.most;
+    return std::pair(share_.percent >= 100 && share_.limit < share_.most, share_.percent > 0);
   }();
   const TapeLock lock = lock_for_a_while(*step);
-  if (!lock.owns_lock()) return false;
+  if (!lock.owns_lock() || (ledger_.reserved() > 0 && !is_share)) return false;
   const bool fits = is_all || fits_in_plain(*step, limit - baseline);
   return fits && plain_with(request) <= limit && step->settle();
 }
 
 /// `gives_way()`: asked before values in a user's hands become leaves.
 bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives_way) {
-  if (release_records(bytes)) return true;
   const auto tapes = living_tapes();
   int64_t freed = 0;
   for (const auto& tape : tapes) {
