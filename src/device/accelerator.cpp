@@ -80,7 +80,7 @@ const Block* block_of(const c10::DataPtr& data) {
 int64_t AcceleratorLedger::adopt(c10::StorageImpl& storage) {
   if (storage.device() != device() || block_of(storage.data_ptr()) != nullptr || storage.data() == nullptr) return 0;
   if (storage.data_ptr().get_context() == nullptr) return 0;  // it is somebody else's memory
-  static Mutex mutex;  // two threads may meet the same storage at once
+  static Mutex mutex;                                         // two threads may meet the same storage at once
   const MutexLock lock(mutex);
   if (block_of(storage.data_ptr()) != nullptr) return 0;
   const auto bytes = static_cast<int64_t>(storage.nbytes());

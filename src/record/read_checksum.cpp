@@ -67,8 +67,7 @@ const std::byte* first_byte(const c10::TensorImpl& tensor, const ByteRange& rang
 
 bool may_be_constant(const c10::TensorImpl& tensor) {
   const ByteRange range = reach_of(tensor);
-  return range.end - range.begin >= kLeastConstant &&
-         c10::isFloatingType(c10::typeMetaToScalarType(tensor.dtype()));
+  return range.end - range.begin >= kLeastConstant && c10::isFloatingType(c10::typeMetaToScalarType(tensor.dtype()));
 }
 
 uint64_t read_checksum(const c10::TensorImpl& tensor, uint64_t step) {

@@ -30,4 +30,13 @@ class TapeMutex {
   std::recursive_timed_mutex mutex_;
 };
 
+using TapeLock = std::unique_lock<TapeMutex>;
+
+/// Another thread's tape may wait for this one's; its values are not worth a deadlock. The result owns no lock if it
+/// took too long.
+inline TapeLock lock_for_a_while(TapeMutex& mutex) {
+  constexpr std::chrono::milliseconds kLongest{200};
+  return {mutex, std::chrono::system_clock::now() + kLongest};
+}
+
 }  // namespace remat

@@ -88,6 +88,8 @@ class OnlineEviction final : public memory::Reclaimer {
   std::function<bool(const Tape&, int64_t)> fits_in_plain;
   /// The limit is the device's, not a budget's.
   bool of_device = false;
+  /// Were steps of other sessions in progress when the step began? Then that may be the smallest of their limits.
+  bool beside_others = false;
   /// What a step like the last that was recorded needs, for refusals; empty where that is not known, or there is a
   /// plan.
   std::string known_need;

@@ -103,6 +103,7 @@ void Session::Impl::prepare_eviction(const StepReport& begun, int64_t limit, int
   eviction.baseline = begun.baseline_bytes;
   eviction.hold_still();
   const bool own_budget = options.budget.kind() != Budget::Kind::kDeviceLimit;
+  eviction.beside_others = memory::Ledger::of(options.device).enforced_limit() != INT64_MAX;
   eviction.of_device = !own_budget || wanted_for(expected_baseline).value_or(limit) > limit;
   eviction.known = [this, baseline = begun.baseline_bytes](const Tape* tape, int64_t request) {
     return known_of(tape, request, baseline);

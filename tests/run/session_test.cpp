@@ -145,6 +145,27 @@ TEST(Session, RefusalsByTheDevicesLimitNameIt) {
   memory::set_limit(std::nullopt);
 }
 
+TEST(Session, RefusalsBesideAStepOfAnotherSessionNameItsLimit) {
+  Net net;
+  Session small({.budget = Budget::bytes(memory::current() + 100'000)});
+  Step step = small.step();
+  step.enter_forward([] { return false; });  // as a wrapped model's, whose backward is still to come
+  step.leave_forward();
+  std::string what;
+  std::thread([&] {
+    try {
+      Session session({.budget = Budget::percent(60)});
+      const Step ours = session.step();
+      net.model->forward(net.x);
+    } catch (const BudgetError& error) {
+      what = error.what();
+    }
+  }).join();
+  EXPECT_NE(what.find("the smallest limit of the steps in progress, other sessions' too, is "), std::string::npos)
+      << what;
+  EXPECT_NE(what.find("run one step at a time, or give each session as bytes "), std::string::npos) << what;
+}
+
 TEST(Session, WhatOthersAllocateWhileAStepIsPlannedCounts) {
   Net net;
   at::Tensor others;
