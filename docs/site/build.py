@@ -28,7 +28,7 @@ PAGES = {
     "python/remat": "reference/python.rst",
 }
 NOT_EXPORTED = {"remat.report": ["Picture"]}  # what a public call returns
-SHOWN = {"remat.estimate": ["estimate", "Estimate", "Point", "optimizer_state_bytes"]}  # of its public names
+SHOWN = {"remat.estimate": ["estimate", "Estimate", "Point", "DeviceEstimate", "DevicePoint", "optimizer_state_bytes"]}  # of its public names
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".cmake": "cmake"}
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 

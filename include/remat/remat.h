@@ -1,8 +1,10 @@
 // remat/remat.h -- everything.
 #pragma once
 
+#include <remat/allocation_notes.h>       // the blocks of memory that a step takes
 #include <remat/budget.h>                 // how many bytes
 #include <remat/checkpoint.h>             // checkpoint(fn, inputs...), checkpoint_sequential
+#include <remat/device_estimate.h>        // what they take of a GPU's memory, without the GPU
 #include <remat/error.h>                  // Error, BudgetError, InternalError
 #include <remat/fit.h>                    // the largest batch that fits
 #include <remat/fit_steps.h>              // the same for a function that makes a step of a batch

@@ -31,6 +31,35 @@ class Plan:
     @staticmethod
     def from_json(text: str) -> Plan: ...
 
+class AllocatorState:
+    refused: bool
+    allocated_bytes: int
+    reserved_bytes: int
+    segments: list[list[tuple[int, bool]]]
+
+def simulate_allocator(requests: list[tuple[int, int]], bytes: int, settings: str) -> list[AllocatorState]: ...
+
+class StepAllocations: ...
+
+class AllocationNotes:
+    def __init__(self) -> None: ...
+    def take(self) -> StepAllocations: ...
+
+class DevicePeaks:
+    allocated_bytes: int
+    reserved_bytes: int
+    step_bytes: int
+    fits: bool
+    beyond_bytes: int
+    releases: int
+    reserved_in_steps: list[int]
+
+class DeviceStep:
+    def __init__(self, graph_json: str, allocations: StepAllocations) -> None: ...
+    def predict(
+        self, model: list[int], state: list[int], update: list[int], bytes: int, settings: str, plan: Plan | None
+    ) -> DevicePeaks: ...
+
 class Run:
     def __init__(self, name: str, graph_json: str, plan: Plan | None, report_json: str | None, layers: list[str]) -> None: ...
     def to_json(self) -> str: ...

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from remat import Error, __version__
+from remat.device_estimate import DEFAULT_CONTEXT
 
 
 def whole_number(text: str) -> int:
@@ -37,6 +38,24 @@ def _parser() -> argparse.ArgumentParser:
         default="adamw",
         help="whose state counts (default: %(default)s)",
     )
+    estimate.add_argument(
+        "--device-memory",
+        metavar="BYTES",
+        help="of a GPU, as 24GiB: what a training loop would allocate and reserve there, and which budget fits "
+        "(docs/fit.md; no GPU is needed, and none has confirmed it)",
+    )
+    estimate.add_argument(
+        "--device-context",
+        metavar="BYTES",
+        default=DEFAULT_CONTEXT,
+        help="of that memory, what CUDA's context, cuBLAS and cuDNN take; 0: nothing (default: %(default)s, an "
+        "assumption)",
+    )
+    estimate.add_argument(
+        "--allocator-settings",
+        metavar="SETTINGS",
+        help="of PyTorch's allocator there, as max_split_size_mb:128 (default: PYTORCH_ALLOC_CONF's)",
+    )
     estimate.add_argument("--json", action="store_true", help="write JSON")
     plot = commands.add_parser(
         "plot",
@@ -65,7 +84,14 @@ def _estimate(options: argparse.Namespace) -> None:
     configs.check_task(config, task)
     make_model, loss_of = configs.training(config, task, options.batch, options.seq, getattr(torch, options.dtype))
     try:
-        result = estimate(make_model, loss_of, options.optimizer)
+        result = estimate(
+            make_model,
+            loss_of,
+            options.optimizer,
+            device_memory=options.device_memory,
+            device_context=options.device_context,
+            allocator_settings=options.allocator_settings,
+        )
     except Error:
         raise
     except Exception as error:

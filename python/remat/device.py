@@ -12,6 +12,7 @@ from remat.errors import Error
 
 HOST = "cpu"
 META = "meta"
+AUTOGRAD_OF_META = "AutogradMeta"  # the dispatcher's key
 
 
 def device_of(device: str | torch.device | None) -> torch.device:

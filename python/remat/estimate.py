@@ -21,12 +21,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat import _C, memory
 from remat.device import HOST, META
+from remat.device_estimate import (
+    DEFAULT_CONTEXT,
+    Device,
+    DeviceEstimate,
+    DevicePoint as DevicePoint,
+    device_with,
+    predict,
+    record_step,
+    smallest_budget,
+)
+from remat.device_operators import operators_of_cuda
 from remat.errors import Error, InternalError
 from remat.session import Session
 
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum", "adafactor", "none")
 SHARES = (100, 90, 80, 70, 60, 50, 40, 30, 20, 10)  # of the plain step's activation peak, in percent
-_PART_FOR_TIMES = 16  # of its activations: what a real step without a plan may take more, by the times that it measures
 _BACKWARD = 2.0  # times the forward pass
 _OVERHEAD_SECONDS = 2e-6  # of an operator that does nothing
 # What PyTorch says where something looks at the contents of a tensor on the meta device, or has no such kernel.
@@ -63,6 +73,7 @@ class Estimate:
         min_budget_bytes: the smallest budget that a session can do with, in its first step and in later ones.
         operators: of the forward pass.
         curve: a :class:`Point` for each budget, from plain's peak down to the smallest.
+        device: what a training loop would take of a GPU; None where none was asked for.
     """
 
     parameter_bytes: int
@@ -74,6 +85,7 @@ class Estimate:
     min_budget_bytes: int
     operators: int
     curve: tuple[Point, ...]
+    device: DeviceEstimate | None = None
 
     def to_json(self) -> str:
         """Every figure, as one JSON object."""
@@ -93,7 +105,7 @@ class Estimate:
         text += "\nbudget       peak         extra time (estimated)\n"
         for point in self.curve:
             text += f"{size(point.budget_bytes):<13}{size(point.peak_bytes):<13}{point.extra_percent:.1f} %\n"
-        return text
+        return text if self.device is None else f"{text}\n{self.device}"
 
 
 def optimizer_state_bytes(optimizer: str, parameters: Iterable[torch.Tensor]) -> int:
@@ -121,7 +133,13 @@ def _state_bytes(optimizer: str, parameter: torch.Tensor) -> int:
 
 
 def estimate(
-    make_model: Callable[[], nn.Module], loss_of: Callable[[nn.Module], torch.Tensor], optimizer: str = "adamw"
+    make_model: Callable[[], nn.Module],
+    loss_of: Callable[[nn.Module], torch.Tensor],
+    optimizer: str = "adamw",
+    *,
+    device_memory: int | str | None = None,
+    device_context: int | str = DEFAULT_CONTEXT,
+    allocator_settings: str | None = None,
 ) -> Estimate:
     """What a step of a model would take.
 
@@ -130,13 +148,19 @@ def estimate(
         loss_of: makes the loss from the model, with inputs that it makes itself on the default device.
         optimizer: whose state is alive too; see :func:`optimizer_state_bytes`. What its own step takes for a moment is
             not in the figures: a session's budget holds until backward is through.
+        device_memory: of a GPU, in bytes or as "24GiB". Then :attr:`Estimate.device` says what a training loop would
+            allocate and reserve there, and which budget fits. No GPU is needed, and none has confirmed it.
+        device_context: of that memory, what CUDA's context, cuBLAS and cuDNN take. The default is an assumption.
+        allocator_settings: of PyTorch's allocator, as in PYTORCH_ALLOC_CONF; None: that variable's of this process.
 
     Raises Error where forward or backward looks at the contents of a tensor: there are none, and for an optimizer that
     is not known. What else the model raises is handed on.
     """
     optimizer_state_bytes(optimizer, [])  # before the work
+    gpu = None if device_memory is None else device_with(device_memory, device_context, allocator_settings)
+    memory.start_accounting(META)
+    on_device = None if gpu is None else _on_device(make_model, loss_of, optimizer, gpu)
     with torch.device(META), AttentionOfTheCPU():
-        memory.start_accounting(META)
         model = make_model().train()
         parameters = list(model.parameters())
         for parameter in parameters:
@@ -160,7 +184,22 @@ def estimate(
         gradient_bytes=sum(p.nbytes for p in trainable),
         optimizer=optimizer,
         optimizer_bytes=state,
+        device=on_device,
     )
+
+
+def _on_device(
+    make_model: Callable[[], nn.Module], loss_of: Callable[[nn.Module], torch.Tensor], optimizer: str, gpu: Device
+) -> DeviceEstimate:
+    with torch.device(META), _contents_are_missing():
+        recorded = record_step(make_model, loss_of, optimizer)
+        costs = _Costs()
+        with operators_of_cuda():
+            model = make_model().train()
+            with costs:
+                loss_of(model)
+    _put_times(recorded.graph, costs.operators)
+    return predict(recorded, json.dumps(recorded.graph), gpu, SHARES[1:])
 
 
 def _with_curve(graph: dict[str, Any], **figures: Any) -> Estimate:
@@ -169,9 +208,7 @@ def _with_curve(graph: dict[str, Any], **figures: Any) -> Estimate:
     baseline = graph["baseline_bytes"]
     # Of 100 % nothing is dropped, though a plan may do with less in the same time.
     *planned, lowest = _C.plan_curve(text, [baseline + (plain - baseline) * share // 100 for share in SHARES[1:]])
-    # A session's first step has no plan.
-    smallest = max(lowest.predicted_peak_bytes, _C.smallest_online_budget(text))
-    smallest = min(smallest + (smallest - baseline) // _PART_FOR_TIMES, plain)
+    smallest = smallest_budget(text, lowest, baseline, plain)
     points = [Point(plain, plain, 0.0)] + [
         Point(budget, plan.predicted_peak_bytes, 100 * plan.predicted_seconds / graph["step_seconds"])
         for budget, plan in [(p.budget_bytes, p) for p in planned if p.budget_bytes > smallest] + [(smallest, lowest)]

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("version") = REMAT_VERSION;
   m.attr("torch_version") = REMAT_TORCH_VERSION;
   remat::python::bind_compiled(m);
+  remat::python::bind_device_estimate(m);
   remat::python::bind_doors(m);
   remat::python::bind_errors(m);
   remat::python::bind_fit(m);

@@ -12,6 +12,7 @@ namespace remat::python {
 namespace py = pybind11;
 
 void bind_compiled(py::module_& m);
+void bind_device_estimate(py::module_& m);
 void bind_doors(py::module_& m);
 void bind_errors(py::module_& m);
 void bind_fit(py::module_& m);

@@ -5,17 +5,31 @@
 
 namespace remat {
 
-Trace::Trace() { graph_.events.emplace_back(); }
-Trace::~Trace() { memory::stop_observing(*this); }
+Trace::LastAllocations& Trace::last_allocations() {
+  static thread_local LastAllocations last;
+  return last;
+}
+
+Trace::Trace() {
+  graph_.events.emplace_back();
+  if (last_allocations_) log_ = std::make_unique<AllocationLog>();
+}
+Trace::~Trace() {
+  memory::stop_observing(*this);
+  const MutexLock lock(mutex_);
+  if (log_ && ended_) *last_allocations_ = log_->take(ended_->values);
+}
 
 void Trace::kernel_begins() {
   const MutexLock lock(mutex_);
   ++kernels_;
+  if (log_) log_->kernel_begins();
 }
 
 void Trace::kernel_ends() {
   const MutexLock lock(mutex_);
   if (--kernels_ == 0) change(std::exchange(withheld_, 0));
+  if (log_) log_->kernel_ends(last_event());
 }
 
 void Trace::update_begins() {
@@ -51,17 +65,24 @@ void Trace::add(GraphEvent::Kind kind, int32_t index) { graph_.events.push_back(
 
 void Trace::allocated(const void* data, int64_t bytes, bool plain) noexcept {
   const MutexLock lock(mutex_);
+  if (ended_) return;
   homes_.erase(data);
+  if (log_) log_->allocated(data, bytes, plain, last_event());
   if (plain) change(bytes);
 }
 
 void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
   const MutexLock lock(mutex_);
+  if (ended_) {
+    if (log_) log_->freed(data, /*noted=*/false, last_event());
+    return;
+  }
   if (data == written_over_) {
     written_over_ = nullptr;
     return;
   }
   const auto home = homes_.find(data);
+  if (log_) log_->freed(data, /*noted=*/home != homes_.end(), last_event());
   if (home == homes_.end()) {
     if (plain) change(-bytes);
     return;
@@ -89,6 +110,7 @@ void Trace::forgotten(ValueId value, int64_t bytes) {
 
 void Trace::reused(int64_t bytes, const void* input) {
   const MutexLock lock(mutex_);
+  if (log_) return;
   GraphEvent& event = update_ ? *update_ : graph_.events.back();
   event.reused = std::max(event.reused, event.delta + withheld_ + bytes);  // until take(): plain's rise
   if (input == nullptr) return;
@@ -145,6 +167,7 @@ void Trace::holds(ValueId value, const c10::StorageImpl& storage) {
   const MutexLock lock(mutex_);
   if (value >= stages_.size()) return;
   homes_[storage.data()] = value;
+  if (log_) log_->holds(value, storage.data());
   if (stages_[value] != Stage::kUnsaved) return;
   stages_[value] = Stage::kSaved;
   saved_.push_back(value);
@@ -153,6 +176,7 @@ void Trace::holds(ValueId value, const c10::StorageImpl& storage) {
 void Trace::held(int64_t bytes) {
   const MutexLock lock(mutex_);
   change(bytes);
+  if (log_) log_->held(bytes, last_event());
 }
 
 void Trace::find_idle(const Residency& values) {
@@ -206,8 +230,9 @@ void Trace::superseded(ValueId value) {
 }
 
 Graph Trace::take(int64_t baseline_bytes, double step_seconds) {
-  memory::stop_observing(*this);
+  if (!last_allocations_) memory::stop_observing(*this);
   const MutexLock lock(mutex_);
+  ended_ = {.values = graph_.values.size(), .event = last_event()};
   graph_.baseline_bytes = baseline_bytes + came_to_stay_;
   graph_.step_seconds = step_seconds;
   for (GraphEvent& event : graph_.events) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <remat/graph.h>
 
 #include "memory/allocation_observer.h"
+#include "record/allocation_log.h"
 #include "record/program.h"
 #include "record/residency.h"
 #include "util/mutex.h"
@@ -22,6 +24,11 @@ namespace remat {
 /// One step of one thread. Thread-safe: other threads' allocations may come in at any time.
 class Trace final : public memory::AllocationObserver, public ResidencyObserver {
  public:
+  /// Where steps that begin on this thread put their allocations when they end; null: nobody wants them. See
+  /// AllocationNotes.
+  using LastAllocations = std::shared_ptr<std::optional<StepAllocations>>;
+  static LastAllocations& last_allocations();
+
   Trace();
   ~Trace() override;
 
@@ -58,7 +65,8 @@ class Trace final : public memory::AllocationObserver, public ResidencyObserver 
   void reused(int64_t bytes, const void* input);
   void forgotten(ValueId value, int64_t bytes) override;
 
-  /// The graph of the step, which is over. May be called once.
+  /// The graph of the step, which is over. May be called once. Allocations are complete when the record has let go of
+  /// what it held, and handed over when this object ends.
   Graph take(int64_t baseline_bytes, double step_seconds);
 
  private:
@@ -66,10 +74,15 @@ class Trace final : public memory::AllocationObserver, public ResidencyObserver 
   struct Window {
     int64_t begin = 0, peak = 0;
   };
+  /// What the graph had when it was taken.
+  struct Ended {
+    size_t values = 0, event = 0;
+  };
 
   void change(int64_t bytes) REMAT_REQUIRES(mutex_);
   void add(GraphEvent::Kind kind, int32_t index) REMAT_REQUIRES(mutex_);
   void release(ValueId value) REMAT_REQUIRES(mutex_);
+  size_t last_event() const REMAT_REQUIRES(mutex_) { return ended_ ? ended_->event : graph_.events.size() - 1; }
   void put_away(const Residency& values, ValueId id) REMAT_REQUIRES(mutex_);
 
   Mutex mutex_;
@@ -84,6 +97,9 @@ class Trace final : public memory::AllocationObserver, public ResidencyObserver 
   std::optional<GraphEvent> update_ REMAT_GUARDED_BY(mutex_);  ///< changes since an update began
   const void* written_over_ REMAT_GUARDED_BY(mutex_) = nullptr;
   int64_t came_to_stay_ REMAT_GUARDED_BY(mutex_) = 0;  ///< in updates
+  const LastAllocations last_allocations_ = last_allocations();
+  std::unique_ptr<AllocationLog> log_ REMAT_GUARDED_BY(mutex_);  ///< for them
+  std::optional<Ended> ended_ REMAT_GUARDED_BY(mutex_);          ///< but for the log
 };
 
 }  // namespace remat

@@ -49,6 +49,7 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
   std::optional<Graph> graph = take_graph();
   report_plan(graph ? &*graph : nullptr);
   stop_recording();
+  trace.reset();
   report_measurements();
   return graph;
 }
