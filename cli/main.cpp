@@ -16,6 +16,7 @@
 
 #include "cli/budget_refusal.h"
 #include "cli/compare.h"
+#include "cli/export.h"
 #include "cli/fit.h"
 #include "cli/interrupt.h"
 #include "cli/lost_connection.h"
@@ -85,6 +86,9 @@ int run(const remat::cli::Command& command) {
       return 0;
     case Command::Kind::kPlan:
       run_plan(command.plan);
+      return 0;
+    case Command::Kind::kExport:
+      run_export(command.exported);
       return 0;
     case Command::Kind::kFit:
       run_fit(command.fit);

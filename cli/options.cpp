@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/config_arguments.h"
+#include "cli/export_options.h"
 #include "cli/fit_options.h"
 #include "cli/help_text.h"
 #include "cli/plan_options.h"
@@ -95,6 +96,7 @@ Command parse_options(const std::vector<std::string>& arguments) {
       app.add_subcommand("compare", "Train twice, plain and within a budget, and compare time, memory and bits");
   auto* record = app.add_subcommand("record", "Write down what a training step does, as a graph for `remat plan`");
   auto* plan = app.add_subcommand("plan", "Plan a recorded step within a budget: what it will take, and what it costs");
+  auto* exported = app.add_subcommand("export", "Write a training step as C for a microcontroller, within its RAM");
   auto* fit = app.add_subcommand("fit", "Find the largest batch that fits a budget, with remat and without");
   auto* sweep = app.add_subcommand(
       "sweep", "Try every planner, budget and number of checkpoints on a model's step: a table, JSON and plots");
@@ -104,9 +106,10 @@ Command parse_options(const std::vector<std::string>& arguments) {
     subcommand->footer(std::string(kText) + kExitCodes);
     add_train_options(*subcommand, training, /*train=*/subcommand == train);
   }
-  for (auto* subcommand : {record, plan, fit, sweep, report}) subcommand->footer(kExitCodes);
+  for (auto* subcommand : {record, plan, exported, fit, sweep, report}) subcommand->footer(kExitCodes);
   add_record_options(*record, command.record);
   add_plan_options(*plan, command.plan);
+  add_export_options(*exported, command.exported);
   add_fit_options(*fit, command.fit);
   add_sweep_options(*sweep, command.sweep);
   add_report_options(*report, command.report);
@@ -149,6 +152,8 @@ Command parse_options(const std::vector<std::string>& arguments) {
   } else if (plan->parsed()) {
     command.kind = Command::Kind::kPlan;
     check_plan_options(command.plan);
+  } else if (exported->parsed()) {
+    command.kind = Command::Kind::kExport;
   } else if (fit->parsed()) {
     command.kind = Command::Kind::kFit;
     check_fit_options(command.fit);

@@ -6,6 +6,7 @@
 
 #include <remat/error.h>
 
+#include "cli/export.h"
 #include "cli/settings.h"
 
 namespace remat::cli {
@@ -17,11 +18,12 @@ class UsageError : public Error {
 };
 
 struct Command {
-  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kFit, kSweep, kReport };
+  enum class Kind { kPrint, kTrain, kCompare, kRecord, kPlan, kExport, kFit, kSweep, kReport };
   Kind kind = Kind::kPrint;
   TrainSettings settings;  ///< kTrain, kCompare
   RecordSettings record;
   PlanSettings plan;
+  ExportSettings exported;
   FitSettings fit;
   SweepSettings sweep;
   ReportSettings report;

@@ -1,11 +1,11 @@
-"""``python -m remat doctor``, ``python -m remat estimate`` and ``python -m remat plot``."""
+"""``python -m remat doctor``, ``estimate``, ``export`` and ``plot``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from remat import Error, __version__
+from remat import BudgetError, Error, __version__
 from remat.device_estimate import DEFAULT_CONTEXT
 
 
@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         help="of PyTorch's allocator there, as max_split_size_mb:128 (default: PYTORCH_ALLOC_CONF's)",
     )
     estimate.add_argument("--json", action="store_true", help="write JSON")
+    from remat.export import command as export  # its options; what exports is imported when it does
+
+    export.add_options(commands)
     plot = commands.add_parser(
         "plot",
         help="pictures of a sweep or a curve",
@@ -119,11 +122,15 @@ def main(arguments: list[str] | None = None) -> int:
             from remat import plot
 
             plot.save(options.file, options.out)
+        elif options.command == "export":
+            from remat.export import command as export
+
+            export.run(options)
         else:
             _estimate(options)
     except Error as error:
         print(f"remat: {error}", file=sys.stderr)
-        return 1
+        return 3 if isinstance(error, BudgetError) else 1
     return 0
 
 

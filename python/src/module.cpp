@@ -10,6 +10,7 @@ PYBIND11_MODULE(_C, m) {
   remat::python::bind_device_estimate(m);
   remat::python::bind_doors(m);
   remat::python::bind_errors(m);
+  remat::python::bind_export(m);
   remat::python::bind_fit(m);
   remat::python::bind_interpreter_lock();
   remat::python::bind_memory(m);

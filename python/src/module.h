@@ -15,6 +15,7 @@ void bind_compiled(py::module_& m);
 void bind_device_estimate(py::module_& m);
 void bind_doors(py::module_& m);
 void bind_errors(py::module_& m);
+void bind_export(py::module_& m);
 void bind_fit(py::module_& m);
 void bind_interpreter_lock();
 void bind_memory(py::module_& m);

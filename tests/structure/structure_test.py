@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     "record": {"util", "memory", "device"},
     "run": {"util", "memory", "device", "plan", "record"},
     "report": {"util", "plan"},
+    "export": {"util", "plan"},
     "distributed": {"device"},
 }
 MOST_LINES = 400

@@ -1,0 +1,146 @@
+/* Functions of single elements, forward and backward. Any result may lie over an input of its size. */
+#include "mathematics.h"
+#include "remat_kernels.h"
+
+#define ROOT_2_OVER_PI 0.797884561f
+#define ROOT_HALF 0.707106781f
+#define INVERSE_ROOT_2_PI 0.398942280f
+
+static float gelu_argument(float x) { return ROOT_2_OVER_PI * (x + 0.044715f * x * x * x); }
+static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+static float softplus(float x, float beta, float threshold) {
+  const float scaled = x * beta;
+  return scaled > threshold ? x : remat_log(1.0f + remat_exp(scaled)) / beta;
+}
+
+#define EACH(expression)            \
+  for (int i = 0; i < n; ++i) {     \
+    const float v = x[i];           \
+    y[i] = (expression);            \
+  }                                 \
+  break
+
+void remat_unary(const remat_unary_t *a, const float *x, float *y) {
+  const int n = a->n;
+  const float p = a->p, q = a->q;
+  switch (a->function) {
+    case REMAT_SCALE: EACH(v * p);
+    case REMAT_SHIFT: EACH(v + p);
+    case REMAT_HARDTANH: EACH(clamp(v, p, q));
+    case REMAT_GELU_TANH: EACH(0.5f * v * (1.0f + remat_tanh(gelu_argument(v))));
+    case REMAT_GELU_ERF: EACH(0.5f * v * (1.0f + remat_erf(v * ROOT_HALF)));
+    case REMAT_SILU: EACH(v / (1.0f + remat_exp(-v)));
+    case REMAT_SIGMOID: EACH(remat_sigmoid(v));
+    case REMAT_TANH: EACH(remat_tanh(v));
+    case REMAT_HARDSWISH: EACH(v * clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
+    case REMAT_HARDSIGMOID: EACH(clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
+    case REMAT_LEAKY_RELU: EACH(v > 0.0f ? v : v * p);
+    case REMAT_ELU: EACH(v > 0.0f ? v : p * (remat_exp(v) - 1.0f));
+    case REMAT_EXP: EACH(remat_exp(v));
+    case REMAT_LOG: EACH(remat_log(v));
+    case REMAT_SQRT: EACH(remat_sqrt(v));
+    case REMAT_RSQRT: EACH(1.0f / remat_sqrt(v));
+    case REMAT_RECIPROCAL: EACH(1.0f / v);
+    case REMAT_ABS: EACH(v < 0.0f ? -v : v);
+    case REMAT_SIGN: EACH(v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : 0.0f);
+    case REMAT_SQUARE: EACH(v * v);
+    case REMAT_SOFTPLUS: EACH(softplus(v, p, q));
+    default: break;
+  }
+}
+
+static float gelu_tanh_slope(float x) {
+  const float t = remat_tanh(gelu_argument(x));
+  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * ROOT_2_OVER_PI * (1.0f + 0.134145f * x * x);
+}
+static float gelu_erf_slope(float x) {
+  return 0.5f * (1.0f + remat_erf(x * ROOT_HALF)) + x * (INVERSE_ROOT_2_PI * remat_exp(-0.5f * x * x));
+}
+static float silu_slope(float x) {
+  const float s = remat_sigmoid(x);
+  return s * (1.0f + x * (1.0f - s));
+}
+static float hardswish_slope(float x) { return x <= -3.0f ? 0.0f : x < 3.0f ? x / 3.0f + 0.5f : 1.0f; }
+
+#define EACH_SLOPE(expression)      \
+  for (int i = 0; i < n; ++i) {     \
+    const float v = x[i];           \
+    dx[i] = dy[i] * (expression);   \
+  }                                 \
+  break
+
+void remat_unary_grad(const remat_unary_t *a, const float *dy, const float *x, float *dx) {
+  const int n = a->n;
+  const float p = a->p, q = a->q;
+  switch (a->function) {
+    case REMAT_HARDTANH: EACH_SLOPE(v > p && v < q ? 1.0f : 0.0f);
+    case REMAT_GELU_TANH: EACH_SLOPE(gelu_tanh_slope(v));
+    case REMAT_GELU_ERF: EACH_SLOPE(gelu_erf_slope(v));
+    case REMAT_SILU: EACH_SLOPE(silu_slope(v));
+    case REMAT_SIGMOID: EACH_SLOPE(v * (1.0f - v));
+    case REMAT_TANH: EACH_SLOPE(1.0f - v * v);
+    case REMAT_HARDSWISH: EACH_SLOPE(hardswish_slope(v));
+    case REMAT_HARDSIGMOID: EACH_SLOPE(v > -3.0f && v < 3.0f ? 1.0f / 6.0f : 0.0f);
+    case REMAT_LEAKY_RELU: EACH_SLOPE(v > 0.0f ? 1.0f : p);
+    case REMAT_ELU: EACH_SLOPE(v > 0.0f ? 1.0f : p * remat_exp(v));
+    case REMAT_SOFTPLUS: EACH_SLOPE(v * p > q ? 1.0f : remat_sigmoid(v * p));
+    default: break;
+  }
+}
+
+void remat_binary(const remat_binary_t *a, const float *x0, const float *x1, float *y) {
+  const int inner = a->d[3], step0 = a->s0[3], step1 = a->s1[3];
+  const float scale = a->scale;
+  for (int i = 0; i < a->d[0]; ++i)
+    for (int j = 0; j < a->d[1]; ++j)
+      for (int k = 0; k < a->d[2]; ++k, y += inner) {
+        const float *u = x0 + i * a->s0[0] + j * a->s0[1] + k * a->s0[2];
+        const float *v = x1 + i * a->s1[0] + j * a->s1[1] + k * a->s1[2];
+        switch (a->function) {
+          case REMAT_ADD:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u + scale * *v;
+            break;
+          case REMAT_SUB:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u - scale * *v;
+            break;
+          case REMAT_MUL:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u * *v;
+            break;
+          default:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u / *v;
+        }
+      }
+}
+
+void remat_relu(const remat_relu_t *a, const float *x, float *y, uint32_t *mask) {
+  for (int i = 0; i < a->n; ++i) {
+    const int on = x[i] > 0.0f;
+    if (mask) remat_set_bit(mask, i, on);
+    y[i] = on ? x[i] : 0.0f;
+  }
+}
+
+void remat_relu_grad(const remat_relu_t *a, const float *dy, const float *y, float *dx) {
+  for (int i = 0; i < a->n; ++i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+}
+
+void remat_relu_grad_mask(const remat_relu_t *a, const float *dy, const uint32_t *mask, float *dx) {
+  for (int i = 0; i < a->n; i += 32) {
+    uint32_t bits = mask[i >> 5];
+    const int end = a->n - i < 32 ? a->n : i + 32;
+    for (int j = i; j < end; ++j, bits >>= 1) dx[j] = bits & 1 ? dy[j] : 0.0f;
+  }
+}
+
+/* A generator without a state: the bits of a place are a function of the seed, the step, the site and the place, mixed
+   as in splitmix and murmur (multiply by odd numbers, fold the upper half down). */
+static uint32_t mix(uint32_t v) {
+  v = (v ^ (v >> 16)) * 0x7feb352du;
+  v = (v ^ (v >> 15)) * 0x846ca68bu;
+  return v ^ (v >> 16);
+}
+
+void remat_dropout(const remat_dropout_t *a, const float *x, const uint32_t *counter, float *y) {
+  const uint32_t key = mix(counter[0] ^ mix(counter[1] + mix(a->site + 0x9e3779b9u)));
+  for (int i = 0; i < a->n; ++i) y[i] = mix(key + (uint32_t)i * 0x9e3779b9u) < a->keep ? x[i] * a->scale : 0.0f;
+}

@@ -1,0 +1,206 @@
+"""What `python -m remat export` refuses, and what it says then."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import export_models as models
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import remat
+from remat.export.assemble import training_step
+from remat.export.command import write_export
+
+MODELS = Path(models.__file__)
+
+
+class _Warp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = torch.zeros(1, 4, 4, 2)
+        return F.grid_sample(x * self.scale, grid, align_corners=False).flatten(1)
+
+
+class _Cache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += x.detach().sum(0)
+        return self.linear(x)
+
+
+class _Looks(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if x.sum() > 0 else -x
+
+
+def refused(module: nn.Module, x: torch.Tensor, y: torch.Tensor | None = None) -> str:
+    target = torch.zeros(x.shape[0], dtype=torch.int64) if y is None else y
+    with pytest.raises(remat.Error) as error:
+        training_step(module, F.cross_entropy, [x], [target])
+    assert str(error.value).startswith("[export] ")
+    return str(error.value)
+
+
+def test_an_operator_without_a_kernel_is_named_with_its_place() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.warp = _Warp()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.warp(x)
+
+    message = refused(Outer(), torch.randn(1, 1, 4, 4))
+    line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if "F.grid_sample(" in text)
+    assert f"aten::grid_sampler_2d (model.warp, export_refusals_test.py:{line}) has no kernel in C" in message
+
+
+def test_types() -> None:
+    assert 'parameter "weight" is float16; exports are float32' in refused(nn.Linear(4, 4).half(), torch.randn(1, 4).half().float())
+    assert "input 0 is float64" in refused(nn.Linear(4, 4), torch.randn(1, 4).double())
+    assert "not finite" in refused(_filled(nn.Linear(4, 4), float("nan")), torch.randn(1, 4))
+
+
+def _filled(module: nn.Linear, value: float) -> nn.Linear:
+    with torch.no_grad():
+        module.weight.fill_(value)
+    return module
+
+
+def test_buffers_that_the_model_writes() -> None:
+    assert 'buffer "seen" is written to by the model' in refused(_Cache(), torch.randn(1, 4))
+
+
+def test_a_step_that_looks_at_values() -> None:
+    assert "cannot be captured" in refused(_Looks(4, 4), torch.randn(1, 4))
+
+
+def test_nothing_to_train() -> None:
+    assert "nothing to train" in refused(nn.Linear(4, 4).requires_grad_(False), torch.randn(1, 4))
+
+
+def test_another_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    assert "torch 2.99.0 has graphs that export was not tried with" in refused(nn.Linear(4, 4), torch.randn(1, 4))
+
+
+def test_ram_that_is_too_small(tmp_path: Path) -> None:
+    """The number that the refusal gives works, and it says what takes the memory."""
+    torch.manual_seed(0)
+    module, loss, x, y = models.ds_cnn()
+    with pytest.raises(remat.BudgetError) as error:
+        write_export(module, loss, [x], [y], tmp_path, ram_bytes=150000)
+    message = str(error.value)
+    assert message.startswith("[export] no plan fits 150000 bytes (146 KiB) of RAM; the smallest that was found needs ")
+    assert "88.3 KiB of parameters" in message
+    assert "runs backward" in message
+    figures = write_export(module, loss, [x], [y], tmp_path, ram_bytes=error.value.needed_bytes)
+    assert figures["ram_bytes"] + 1024 <= error.value.needed_bytes
+
+
+def test_parameters_that_take_more_than_the_ram(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, loss, x, y = models.mobilenet()
+    with pytest.raises(remat.BudgetError, match=r"824 KiB of parameters.*what is trained takes more than all of it"):
+        write_export(module, loss, [x], [y], tmp_path, ram_bytes=256 << 10)
+
+
+# ---- The command.
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "remat", "export", *arguments], capture_output=True, text=True)
+
+
+def test_the_command_writes_a_folder_that_builds(tmp_path: Path) -> None:
+    done = command(f"{MODELS}:mlp", "--ram", "64KiB", "--out", str(tmp_path / "c"), "--step", str(tmp_path / "step.json"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("RAM: 56120 bytes (54.8 KiB)")
+    subprocess.run(["cmake", "-S", tmp_path / "c", "-B", tmp_path / "build", "-DCMAKE_C_FLAGS=-Werror"], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
+    printed = subprocess.run([tmp_path / "build/example"], check=True, capture_output=True, text=True).stdout
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed)]
+    assert len(losses) == 20
+    assert losses[-1] < losses[0]
+    # The step gives the same files without the model.
+    again = command(str(tmp_path / "step.json"), "--ram", "64KiB", "--out", str(tmp_path / "again"))
+    assert again.returncode == 0, again.stderr
+    for file in (tmp_path / "c").rglob("*"):
+        if file.is_file():
+            assert file.read_bytes() == (tmp_path / "again" / file.relative_to(tmp_path / "c")).read_bytes()
+
+
+@pytest.mark.skipif("REMAT_COMMAND" not in os.environ, reason="the command is not built")
+def test_the_cpp_command_writes_the_same_files(tmp_path: Path) -> None:
+    step = tmp_path / "step.json"
+    done = command(f"{MODELS}:cnn", "--ram", "200KiB", "--optimizer", "momentum", "--out", str(tmp_path / "a"), "--step", str(step))
+    assert done.returncode == 3
+    done = command(f"{MODELS}:cnn", "--ram", "256KiB", "--optimizer", "momentum", "--out", str(tmp_path / "a"), "--step", str(step))
+    assert done.returncode == 0, done.stderr
+    own = [os.environ["REMAT_COMMAND"], "export", str(step), "--optimizer", "momentum", "--out", str(tmp_path / "b")]
+    subprocess.run([*own, "--ram", "256KiB", "--json", str(tmp_path / "figures.json")], check=True)
+    files = [file.relative_to(tmp_path / "a") for file in (tmp_path / "a").rglob("*") if file.is_file()]
+    assert len(files) > 15
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["ram_bytes"] == figures["predicted_bytes"]
+    refused = subprocess.run([*own, "--ram", "32KiB"], capture_output=True, text=True)
+    assert (refused.returncode, refused.stderr[:44]) == (3, "remat: [export] no plan fits 32768 bytes (32")
+    assert subprocess.run([*own, "--ram", "40%"], capture_output=True).returncode == 1
+
+
+def test_the_commands_exit_codes(tmp_path: Path) -> None:
+    little = command(f"{MODELS}:mlp", "--ram", "32KiB", "--out", str(tmp_path))
+    assert (little.returncode, little.stdout) == (3, "")
+    assert little.stderr.startswith("remat: [export] no plan fits 32768 bytes (32.0 KiB) of RAM")
+    for arguments, text in (
+        ((f"{MODELS}:nothing", "--ram", "1MiB", "--out", "x"), "has no function nothing"),
+        (("nowhere.py:f", "--ram", "1MiB", "--out", "x"), "there is no file nowhere.py"),
+        (("model", "--ram", "1MiB", "--out", "x"), "names no function"),
+        ((f"{MODELS}:mlp", "--ram", "1MiB"), "nothing is to be written"),
+        ((f"{MODELS}:_labels", "--ram", "1MiB", "--out", "x"), None),
+    ):
+        done = command(*arguments)
+        assert done.returncode == 1
+        assert text is None or (done.stderr.startswith("remat: [export] ") and text in done.stderr)
+    assert command(f"{MODELS}:mlp", "--ram", "much", "--out", "x").returncode == 2
+
+
+def test_damaged_steps() -> None:
+    torch.manual_seed(0)
+    module, loss, x, y = models.mlp(batch=2, width=4, layers=2)
+    step = json.loads(training_step(module, loss, [x], [y]).to_json())
+
+    def broken(change: object) -> str:
+        copy = json.loads(json.dumps(step))
+        change(copy)
+        with pytest.raises(remat.Error) as error:
+            remat._C.export_step(json.dumps(copy), ram_bytes=1 << 20)
+        return str(error.value)
+
+    assert broken(lambda s: s.update(version=9)).startswith("[step] version is 9")
+    assert "has the unknown field" in broken(lambda s: s.update(more=1))
+    assert "which there is not" in broken(lambda s: s["operators"][0].update(kernel="magic"))
+    assert "lacks an input" in broken(lambda s: s["operators"][0]["inputs"].__setitem__(0, [-1, 0]))
+    assert "operators" in broken(lambda s: s["operators"][0]["inputs"].__setitem__(0, [10000, 0]))
+    assert "was not made before" in broken(lambda s: s["operators"].reverse() or [o.update(phase="forward") for o in s["operators"]])
+    assert "lacks the argument" in broken(lambda s: s["operators"][0]["arguments"].update(q=s["operators"][0]["arguments"].pop("m")))
+    assert "has a fraction" in broken(lambda s: s["operators"][0]["arguments"].update(m=1.5))
+    assert "gradients" in broken(lambda s: s["gradients"][0].__setitem__(0, s["gradients"][1][0]))
+    assert "as many numbers" in broken(lambda s: s["buffers"][0]["values"].pop())
