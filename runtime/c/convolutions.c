@@ -3,12 +3,12 @@
 
 #include "products.h"
 
-static int is_1x1(const remat_conv2d_t *a) {
+static int is_1x1(const remat_conv2d_t* a) {
   return a->kh == 1 && a->kw == 1 && a->sh == 1 && a->sw == 1 && a->ph == 0 && a->pw == 0 && a->g == 1;
 }
 
 /* Which places k of a kernel meet an element of the image: first <= k < last, of those i0 + k * dilation. */
-static void meets(int size, int i0, int kernel, int dilation, int *first, int *last) {
+static void meets(int size, int i0, int kernel, int dilation, int* first, int* last) {
   int low = 0, high = kernel;
   while (low < high && i0 + low * dilation < 0) ++low;
   while (high > low && i0 + (high - 1) * dilation >= size) --high;
@@ -17,7 +17,7 @@ static void meets(int size, int i0, int kernel, int dilation, int *first, int *l
 }
 
 /* s[r] += sum of x[i * sx] * w[i * sw + r * next], for r < count <= 4. */
-static inline void dots(int n, int count, const float *x, int sx, const float *w, int sw, int next, float s[4]) {
+static inline void dots(int n, int count, const float* x, int sx, const float* w, int sw, int next, float s[4]) {
   if (count == 4) {
     float s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];
     const float *w1 = w + next, *w2 = w1 + next, *w3 = w2 + next;
@@ -35,22 +35,22 @@ static inline void dots(int n, int count, const float *x, int sx, const float *w
   }
 }
 
-static void finish(const remat_conv2d_t *a, float value, int at, float *y, uint32_t *mask) {
+static void finish(const remat_conv2d_t* a, float value, int at, float* y, uint32_t* mask) {
   const int on = value > 0.0f;
   if (mask) remat_set_bit(mask, at, on);
   y[at] = a->relu && !on ? 0.0f : value;
 }
 
 /* Pixels in fours. Where y is x, the pixels' channels are copied to ws first. */
-static void forward_1x1(const remat_conv2d_t *a, const float *x, const float *w, const float *bias, float *y,
-                        uint32_t *mask, float *ws) {
+static void forward_1x1(const remat_conv2d_t* a, const float* x, const float* w, const float* bias, float* y,
+                        uint32_t* mask, float* ws) {
   const int hw = a->h * a->w;
   const int over = y == x;
   const remat_product p = {1, a->c, 0, a->c, 1, 0, over ? 4 : hw, 1};
   for (int n = 0; n < a->n; ++n)
     for (int q = 0; q < hw; q += 4) {
       const int width = hw - q < 4 ? hw - q : 4;
-      const float *pixels = x + n * a->c * hw + q;
+      const float* pixels = x + n * a->c * hw + q;
       if (over) {
         for (int c = 0; c < a->c; ++c)
           for (int i = 0; i < width; ++i) ws[4 * c + i] = pixels[c * hw + i];
@@ -67,14 +67,14 @@ static void forward_1x1(const remat_conv2d_t *a, const float *x, const float *w,
     }
 }
 
-static void grad_input_1x1(const remat_conv2d_t *a, const float *dy, const float *w, float *dx, float *ws) {
+static void grad_input_1x1(const remat_conv2d_t* a, const float* dy, const float* w, float* dx, float* ws) {
   const int hw = a->h * a->w;
   const int over = dx == dy;
   const remat_product p = {1, a->o, 0, 1, a->c, 0, over ? 4 : hw, 1};
   for (int n = 0; n < a->n; ++n)
     for (int q = 0; q < hw; q += 4) {
       const int width = hw - q < 4 ? hw - q : 4;
-      const float *pixels = dy + n * a->o * hw + q;
+      const float* pixels = dy + n * a->o * hw + q;
       if (over) {
         for (int o = 0; o < a->o; ++o)
           for (int i = 0; i < width; ++i) ws[4 * o + i] = pixels[o * hw + i];
@@ -92,8 +92,8 @@ static void grad_input_1x1(const remat_conv2d_t *a, const float *dy, const float
 
 /* Channels of x in fours, so that what is done with can be overwritten: column c of the gradient has o elements, and
    the channels up to c of x have more. */
-static void grad_weight_1x1(const remat_conv2d_t *a, const float *x, const float *dy, const remat_sink *gradient,
-                            float *ws) {
+static void grad_weight_1x1(const remat_conv2d_t* a, const float* x, const float* dy, const remat_sink* gradient,
+                            float* ws) {
   const int hw = a->h * a->w;
   const remat_product p = {a->n, hw, a->o * hw, hw, 1, a->c * hw, 1, hw};
   for (int c = 0; c < a->c; c += 4) {
@@ -116,8 +116,8 @@ static void grad_weight_1x1(const remat_conv2d_t *a, const float *x, const float
   }
 }
 
-void remat_conv2d(const remat_conv2d_t *a, const float *x, const float *w, const float *bias, float *y, uint32_t *mask,
-                  float *ws) {
+void remat_conv2d(const remat_conv2d_t* a, const float* x, const float* w, const float* bias, float* y, uint32_t* mask,
+                  float* ws) {
   if (is_1x1(a)) {
     forward_1x1(a, x, w, bias, y, mask, ws);
     return;
@@ -152,7 +152,7 @@ void remat_conv2d(const remat_conv2d_t *a, const float *x, const float *w, const
 }
 
 /* By element of dx: which results it took part in. Those are at i = (row + ph - k * dh) / sh. */
-void remat_conv2d_grad_input(const remat_conv2d_t *a, const float *dy, const float *w, float *dx, float *ws) {
+void remat_conv2d_grad_input(const remat_conv2d_t* a, const float* dy, const float* w, float* dx, float* ws) {
   if (is_1x1(a)) {
     grad_input_1x1(a, dy, w, dx, ws);
     return;
@@ -189,8 +189,8 @@ void remat_conv2d_grad_input(const remat_conv2d_t *a, const float *dy, const flo
     }
 }
 
-void remat_conv2d_grad_weight(const remat_conv2d_t *a, const float *x, const float *dy, const remat_sink *gradient,
-                              float *ws) {
+void remat_conv2d_grad_weight(const remat_conv2d_t* a, const float* x, const float* dy, const remat_sink* gradient,
+                              float* ws) {
   if (is_1x1(a)) {
     grad_weight_1x1(a, x, dy, gradient, ws);
     return;
@@ -214,11 +214,12 @@ void remat_conv2d_grad_weight(const remat_conv2d_t *a, const float *x, const flo
             for (int i = 0; i < a->oh; ++i) {
               const int row = i * a->sh - a->ph + k * a->dh;
               if (row < 0 || row >= a->h) continue;
-              const float *image = x + ((n * a->c + o / og * cg + c) * a->h + row) * a->w;
+              const float* image = x + ((n * a->c + o / og * cg + c) * a->h + row) * a->w;
               dots(j1 - j0, count, image + j0 * a->sw - a->pw + l * a->dw, a->sw,
                    dy + ((n * a->o + o) * a->oh + i) * a->ow + j0, 1, ohw, s);
             }
-          for (int r = 0; r < count; ++r) remat_put(gradient, (o + r) * cg * kernel + (c * a->kh + k) * a->kw + l, s[r]);
+          for (int r = 0; r < count; ++r)
+            remat_put(gradient, (o + r) * cg * kernel + (c * a->kh + k) * a->kw + l, s[r]);
         }
     o += count;
   }

@@ -3,13 +3,13 @@
 #include "convolutions.h"
 #include "mathematics.h"
 
-int remat_is_depthwise(const remat_conv2d_t *a) {
+int remat_is_depthwise(const remat_conv2d_t* a) {
   return a->g == a->c && a->o == a->c && a->g > 1 && a->sh == 1 && a->sw == 1 && a->dh == 1 && a->dw == 1 &&
          a->ph < a->kh && a->pw < a->kw;
 }
 
 /* h x w within zeros: `top` rows above, `left` columns before. */
-static void copy_plane(const float *x, int h, int w, int top, int left, int rows, int columns, float *to) {
+static void copy_plane(const float* x, int h, int w, int top, int left, int rows, int columns, float* to) {
   for (int i = 0; i < rows * columns; ++i) to[i] = 0.0f;
   for (int i = 0; i < h; ++i)
     for (int j = 0; j < w; ++j) to[(i + top) * columns + left + j] = x[i * w + j];
@@ -17,7 +17,8 @@ static void copy_plane(const float *x, int h, int w, int top, int left, int rows
 
 /* Four results below each other (or fewer): sums over the kernel's rows, each from its first place on; with `step` -1
    from its last one back. */
-static inline void column4(int count, int kh, int kw, const float *x, int columns, const float *w, int step, float s[4]) {
+static inline void column4(int count, int kh, int kw, const float* x, int columns, const float* w, int step,
+                           float s[4]) {
   if (count == 4) {
     float s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];
     for (int k = 0; k < kh; ++k, x += columns) {
@@ -31,7 +32,7 @@ static inline void column4(int count, int kh, int kw, const float *x, int column
     return;
   }
   for (int r = 0; r < count; ++r) {
-    const float *v = w;
+    const float* v = w;
     float sum = s[r];
     for (int k = 0; k < kh; ++k)
       for (int l = 0; l < kw; ++l, v += step) sum += *v * x[(r + k) * columns + l];
@@ -39,8 +40,8 @@ static inline void column4(int count, int kh, int kw, const float *x, int column
   }
 }
 
-void remat_depthwise(const remat_conv2d_t *a, const float *x, const float *w, float bias, int at, float *y,
-                     uint32_t *mask, float *ws) {
+void remat_depthwise(const remat_conv2d_t* a, const float* x, const float* w, float bias, int at, float* y,
+                     uint32_t* mask, float* ws) {
   const int columns = a->w + 2 * a->pw;
   copy_plane(x, a->h, a->w, a->ph, a->pw, a->h + 2 * a->ph, columns, ws);
   for (int i = 0; i < a->oh; i += 4)
@@ -56,7 +57,7 @@ void remat_depthwise(const remat_conv2d_t *a, const float *x, const float *w, fl
     }
 }
 
-void remat_depthwise_grad_input(const remat_conv2d_t *a, const float *dy, const float *w, float *dx, float *ws) {
+void remat_depthwise_grad_input(const remat_conv2d_t* a, const float* dy, const float* w, float* dx, float* ws) {
   const int top = a->kh - 1 - a->ph, left = a->kw - 1 - a->pw, columns = a->w + a->kw - 1;
   copy_plane(dy, a->oh, a->ow, top, left, a->h + a->kh - 1, columns, ws);
   for (int i = 0; i < a->h; i += 4)
@@ -69,8 +70,8 @@ void remat_depthwise_grad_input(const remat_conv2d_t *a, const float *dy, const 
 }
 
 /* Up to three places of a kernel's row at a time. */
-void remat_depthwise_grad_weight(const remat_conv2d_t *a, const float *x, const float *dy, const remat_sink *gradient,
-                                 float *ws) {
+void remat_depthwise_grad_weight(const remat_conv2d_t* a, const float* x, const float* dy, const remat_sink* gradient,
+                                 float* ws) {
   const int columns = a->w + 2 * a->pw, rows = a->h + 2 * a->ph;
   for (int c = 0; c < a->c; ++c)
     for (int k = 0; k < a->kh; ++k)
@@ -82,9 +83,9 @@ void remat_depthwise_grad_weight(const remat_conv2d_t *a, const float *x, const 
           /* One copy serves the whole channel where there is one image. */
           if (a->n > 1 || (k == 0 && l == 0))
             copy_plane(x + plane * a->h * a->w, a->h, a->w, a->ph, a->pw, rows, columns, ws);
-          const float *d = dy + plane * a->oh * a->ow;
+          const float* d = dy + plane * a->oh * a->ow;
           for (int i = 0; i < a->oh; ++i) {
-            const float *row = ws + (i + k) * columns + l;
+            const float* row = ws + (i + k) * columns + l;
             if (count == 3) {
               for (int j = a->ow; j > 0; --j, ++row) {
                 const float v = *d++;

@@ -13,39 +13,61 @@ static float softplus(float x, float beta, float threshold) {
   return scaled > threshold ? x : remat_log(1.0f + remat_exp(scaled)) / beta;
 }
 
-#define EACH(expression)            \
-  for (int i = 0; i < n; ++i) {     \
-    const float v = x[i];           \
-    y[i] = (expression);            \
-  }                                 \
+#define EACH(expression)        \
+  for (int i = 0; i < n; ++i) { \
+    const float v = x[i];       \
+    y[i] = (expression);        \
+  }                             \
   break
 
-void remat_unary(const remat_unary_t *a, const float *x, float *y) {
+void remat_unary(const remat_unary_t* a, const float* x, float* y) {
   const int n = a->n;
   const float p = a->p, q = a->q;
   switch (a->function) {
-    case REMAT_SCALE: EACH(v * p);
-    case REMAT_SHIFT: EACH(v + p);
-    case REMAT_HARDTANH: EACH(clamp(v, p, q));
-    case REMAT_GELU_TANH: EACH(0.5f * v * (1.0f + remat_tanh(gelu_argument(v))));
-    case REMAT_GELU_ERF: EACH(0.5f * v * (1.0f + remat_erf(v * ROOT_HALF)));
-    case REMAT_SILU: EACH(v / (1.0f + remat_exp(-v)));
-    case REMAT_SIGMOID: EACH(remat_sigmoid(v));
-    case REMAT_TANH: EACH(remat_tanh(v));
-    case REMAT_HARDSWISH: EACH(v * clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
-    case REMAT_HARDSIGMOID: EACH(clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
-    case REMAT_LEAKY_RELU: EACH(v > 0.0f ? v : v * p);
-    case REMAT_ELU: EACH(v > 0.0f ? v : p * (remat_exp(v) - 1.0f));
-    case REMAT_EXP: EACH(remat_exp(v));
-    case REMAT_LOG: EACH(remat_log(v));
-    case REMAT_SQRT: EACH(remat_sqrt(v));
-    case REMAT_RSQRT: EACH(1.0f / remat_sqrt(v));
-    case REMAT_RECIPROCAL: EACH(1.0f / v);
-    case REMAT_ABS: EACH(v < 0.0f ? -v : v);
-    case REMAT_SIGN: EACH(v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : 0.0f);
-    case REMAT_SQUARE: EACH(v * v);
-    case REMAT_SOFTPLUS: EACH(softplus(v, p, q));
-    default: break;
+    case REMAT_SCALE:
+      EACH(v * p);
+    case REMAT_SHIFT:
+      EACH(v + p);
+    case REMAT_HARDTANH:
+      EACH(clamp(v, p, q));
+    case REMAT_GELU_TANH:
+      EACH(0.5f * v * (1.0f + remat_tanh(gelu_argument(v))));
+    case REMAT_GELU_ERF:
+      EACH(0.5f * v * (1.0f + remat_erf(v * ROOT_HALF)));
+    case REMAT_SILU:
+      EACH(v / (1.0f + remat_exp(-v)));
+    case REMAT_SIGMOID:
+      EACH(remat_sigmoid(v));
+    case REMAT_TANH:
+      EACH(remat_tanh(v));
+    case REMAT_HARDSWISH:
+      EACH(v * clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
+    case REMAT_HARDSIGMOID:
+      EACH(clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
+    case REMAT_LEAKY_RELU:
+      EACH(v > 0.0f ? v : v * p);
+    case REMAT_ELU:
+      EACH(v > 0.0f ? v : p * (remat_exp(v) - 1.0f));
+    case REMAT_EXP:
+      EACH(remat_exp(v));
+    case REMAT_LOG:
+      EACH(remat_log(v));
+    case REMAT_SQRT:
+      EACH(remat_sqrt(v));
+    case REMAT_RSQRT:
+      EACH(1.0f / remat_sqrt(v));
+    case REMAT_RECIPROCAL:
+      EACH(1.0f / v);
+    case REMAT_ABS:
+      EACH(v < 0.0f ? -v : v);
+    case REMAT_SIGN:
+      EACH(v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : 0.0f);
+    case REMAT_SQUARE:
+      EACH(v * v);
+    case REMAT_SOFTPLUS:
+      EACH(softplus(v, p, q));
+    default:
+      break;
   }
 }
 
@@ -62,40 +84,52 @@ static float silu_slope(float x) {
 }
 static float hardswish_slope(float x) { return x <= -3.0f ? 0.0f : x < 3.0f ? x / 3.0f + 0.5f : 1.0f; }
 
-#define EACH_SLOPE(expression)      \
-  for (int i = 0; i < n; ++i) {     \
-    const float v = x[i];           \
-    dx[i] = dy[i] * (expression);   \
-  }                                 \
+#define EACH_SLOPE(expression)    \
+  for (int i = 0; i < n; ++i) {   \
+    const float v = x[i];         \
+    dx[i] = dy[i] * (expression); \
+  }                               \
   break
 
-void remat_unary_grad(const remat_unary_t *a, const float *dy, const float *x, float *dx) {
+void remat_unary_grad(const remat_unary_t* a, const float* dy, const float* x, float* dx) {
   const int n = a->n;
   const float p = a->p, q = a->q;
   switch (a->function) {
-    case REMAT_HARDTANH: EACH_SLOPE(v > p && v < q ? 1.0f : 0.0f);
-    case REMAT_GELU_TANH: EACH_SLOPE(gelu_tanh_slope(v));
-    case REMAT_GELU_ERF: EACH_SLOPE(gelu_erf_slope(v));
-    case REMAT_SILU: EACH_SLOPE(silu_slope(v));
-    case REMAT_SIGMOID: EACH_SLOPE(v * (1.0f - v));
-    case REMAT_TANH: EACH_SLOPE(1.0f - v * v);
-    case REMAT_HARDSWISH: EACH_SLOPE(hardswish_slope(v));
-    case REMAT_HARDSIGMOID: EACH_SLOPE(v > -3.0f && v < 3.0f ? 1.0f / 6.0f : 0.0f);
-    case REMAT_LEAKY_RELU: EACH_SLOPE(v > 0.0f ? 1.0f : p);
-    case REMAT_ELU: EACH_SLOPE(v > 0.0f ? 1.0f : p * remat_exp(v));
-    case REMAT_SOFTPLUS: EACH_SLOPE(v * p > q ? 1.0f : remat_sigmoid(v * p));
-    default: break;
+    case REMAT_HARDTANH:
+      EACH_SLOPE(v > p && v < q ? 1.0f : 0.0f);
+    case REMAT_GELU_TANH:
+      EACH_SLOPE(gelu_tanh_slope(v));
+    case REMAT_GELU_ERF:
+      EACH_SLOPE(gelu_erf_slope(v));
+    case REMAT_SILU:
+      EACH_SLOPE(silu_slope(v));
+    case REMAT_SIGMOID:
+      EACH_SLOPE(v * (1.0f - v));
+    case REMAT_TANH:
+      EACH_SLOPE(1.0f - v * v);
+    case REMAT_HARDSWISH:
+      EACH_SLOPE(hardswish_slope(v));
+    case REMAT_HARDSIGMOID:
+      EACH_SLOPE(v > -3.0f && v < 3.0f ? 1.0f / 6.0f : 0.0f);
+    case REMAT_LEAKY_RELU:
+      EACH_SLOPE(v > 0.0f ? 1.0f : p);
+    case REMAT_ELU:
+      EACH_SLOPE(v > 0.0f ? 1.0f : p * remat_exp(v));
+    case REMAT_SOFTPLUS:
+      EACH_SLOPE(v * p > q ? 1.0f : remat_sigmoid(v * p));
+    default:
+      break;
   }
 }
 
-void remat_binary(const remat_binary_t *a, const float *x0, const float *x1, float *y) {
+void remat_binary(const remat_binary_t* a, const float* x0, const float* x1, float* y) {
   const int inner = a->d[3], step0 = a->s0[3], step1 = a->s1[3];
   const float scale = a->scale;
   for (int i = 0; i < a->d[0]; ++i)
     for (int j = 0; j < a->d[1]; ++j)
       for (int k = 0; k < a->d[2]; ++k, y += inner) {
-        const float *u = x0 + i * a->s0[0] + j * a->s0[1] + k * a->s0[2];
-        const float *v = x1 + i * a->s1[0] + j * a->s1[1] + k * a->s1[2];
+        const float* u = x0 + i * a->s0[0] + j * a->s0[1] + k * a->s0[2];
+        const float* v = x1 + i * a->s1[0] + j * a->s1[1] + k * a->s1[2];
         switch (a->function) {
           case REMAT_ADD:
             for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u + scale * *v;
@@ -112,7 +146,7 @@ void remat_binary(const remat_binary_t *a, const float *x0, const float *x1, flo
       }
 }
 
-void remat_relu(const remat_relu_t *a, const float *x, float *y, uint32_t *mask) {
+void remat_relu(const remat_relu_t* a, const float* x, float* y, uint32_t* mask) {
   for (int i = 0; i < a->n; ++i) {
     const int on = x[i] > 0.0f;
     if (mask) remat_set_bit(mask, i, on);
@@ -120,11 +154,11 @@ void remat_relu(const remat_relu_t *a, const float *x, float *y, uint32_t *mask)
   }
 }
 
-void remat_relu_grad(const remat_relu_t *a, const float *dy, const float *y, float *dx) {
+void remat_relu_grad(const remat_relu_t* a, const float* dy, const float* y, float* dx) {
   for (int i = 0; i < a->n; ++i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
 }
 
-void remat_relu_grad_mask(const remat_relu_t *a, const float *dy, const uint32_t *mask, float *dx) {
+void remat_relu_grad_mask(const remat_relu_t* a, const float* dy, const uint32_t* mask, float* dx) {
   for (int i = 0; i < a->n; i += 32) {
     uint32_t bits = mask[i >> 5];
     const int end = a->n - i < 32 ? a->n : i + 32;
@@ -140,7 +174,7 @@ static uint32_t mix(uint32_t v) {
   return v ^ (v >> 16);
 }
 
-void remat_dropout(const remat_dropout_t *a, const float *x, const uint32_t *counter, float *y) {
+void remat_dropout(const remat_dropout_t* a, const float* x, const uint32_t* counter, float* y) {
   const uint32_t key = mix(counter[0] ^ mix(counter[1] + mix(a->site + 0x9e3779b9u)));
   for (int i = 0; i < a->n; ++i) y[i] = mix(key + (uint32_t)i * 0x9e3779b9u) < a->keep ? x[i] * a->scale : 0.0f;
 }

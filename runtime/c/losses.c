@@ -2,14 +2,14 @@
 #include "mathematics.h"
 #include "remat_kernels.h"
 
-void remat_embedding(const remat_embedding_t *a, const float *table, const int32_t *index, float *y) {
+void remat_embedding(const remat_embedding_t* a, const float* table, const int32_t* index, float* y) {
   for (int i = 0; i < a->n; ++i)
     for (int j = 0; j < a->columns; ++j) *y++ = table[index[i] * a->columns + j];
 }
 
 /* By row of the table, so that no gradient of its size is needed. */
-void remat_embedding_grad(const remat_embedding_t *a, const float *dy, const int32_t *index,
-                          const remat_sink *gradient) {
+void remat_embedding_grad(const remat_embedding_t* a, const float* dy, const int32_t* index,
+                          const remat_sink* gradient) {
   for (int row = 0; row < a->rows; ++row)
     for (int j = 0; j < a->columns; ++j) {
       float sum = 0.0f;
@@ -20,14 +20,14 @@ void remat_embedding_grad(const remat_embedding_t *a, const float *dy, const int
     }
 }
 
-static float highest(const float *x, int n) {
+static float highest(const float* x, int n) {
   float most = x[0];
   for (int i = 1; i < n; ++i)
     if (x[i] > most) most = x[i];
   return most;
 }
 
-void remat_softmax(const remat_softmax_t *a, const float *x, float *y) {
+void remat_softmax(const remat_softmax_t* a, const float* x, float* y) {
   for (int r = 0; r < a->rows; ++r, x += a->columns, y += a->columns) {
     const float most = highest(x, a->columns);
     float sum = 0.0f;
@@ -40,7 +40,7 @@ void remat_softmax(const remat_softmax_t *a, const float *x, float *y) {
   }
 }
 
-void remat_softmax_grad(const remat_softmax_t *a, const float *dy, const float *y, float *dx) {
+void remat_softmax_grad(const remat_softmax_t* a, const float* dy, const float* y, float* dx) {
   for (int r = 0; r < a->rows; ++r, dy += a->columns, y += a->columns, dx += a->columns) {
     float sum = 0.0f;
     for (int i = 0; i < a->columns; ++i) sum += dy[i] * y[i];
@@ -48,7 +48,7 @@ void remat_softmax_grad(const remat_softmax_t *a, const float *dy, const float *
   }
 }
 
-void remat_log_softmax(const remat_softmax_t *a, const float *x, float *y) {
+void remat_log_softmax(const remat_softmax_t* a, const float* x, float* y) {
   for (int r = 0; r < a->rows; ++r, x += a->columns, y += a->columns) {
     const float most = highest(x, a->columns);
     float sum = 0.0f;
@@ -58,7 +58,7 @@ void remat_log_softmax(const remat_softmax_t *a, const float *x, float *y) {
   }
 }
 
-void remat_log_softmax_grad(const remat_softmax_t *a, const float *dy, const float *y, float *dx) {
+void remat_log_softmax_grad(const remat_softmax_t* a, const float* dy, const float* y, float* dx) {
   for (int r = 0; r < a->rows; ++r, dy += a->columns, y += a->columns, dx += a->columns) {
     float sum = 0.0f;
     for (int i = 0; i < a->columns; ++i) sum += dy[i];
@@ -66,7 +66,7 @@ void remat_log_softmax_grad(const remat_softmax_t *a, const float *dy, const flo
   }
 }
 
-void remat_nll_loss(const remat_nll_loss_t *a, const float *x, const int32_t *target, float *loss, float *total) {
+void remat_nll_loss(const remat_nll_loss_t* a, const float* x, const int32_t* target, float* loss, float* total) {
   float sum = 0.0f, count = 0.0f;
   for (int r = 0; r < a->rows; ++r) {
     const int ignored = target[r] == a->ignore;
@@ -79,8 +79,8 @@ void remat_nll_loss(const remat_nll_loss_t *a, const float *x, const int32_t *ta
   *total = count;
 }
 
-void remat_nll_loss_grad(const remat_nll_loss_t *a, const float *dloss, const int32_t *target, const float *total,
-                         float *dx) {
+void remat_nll_loss_grad(const remat_nll_loss_t* a, const float* dloss, const int32_t* target, const float* total,
+                         float* dx) {
   for (int r = 0; r < a->rows; ++r, dx += a->columns) {
     for (int i = 0; i < a->columns; ++i) dx[i] = 0.0f;
     if (target[r] == a->ignore) continue;
@@ -97,14 +97,16 @@ static float logits_cross_entropy(float x, float target) {
 }
 
 /* A sum with what it rounds off: losses are looked at, and may have many elements. */
-typedef struct { float sum, lost; } exact_t;
-static void add(exact_t *to, float value) {
+typedef struct {
+  float sum, lost;
+} exact_t;
+static void add(exact_t* to, float value) {
   const float term = value - to->lost, sum = to->sum + term;
   to->lost = (sum - to->sum) - term;
   to->sum = sum;
 }
 
-static void loss_of(const remat_loss_t *a, const float *x, const float *target, float *loss,
+static void loss_of(const remat_loss_t* a, const float* x, const float* target, float* loss,
                     float (*element)(float, float)) {
   exact_t total = {0.0f, 0.0f};
   for (int i = 0; i < a->n; ++i) {
@@ -115,29 +117,29 @@ static void loss_of(const remat_loss_t *a, const float *x, const float *target, 
   if (a->reduction != 0) *loss = a->reduction == 1 ? total.sum / (float)a->n : total.sum;
 }
 
-static float weight_of(const remat_loss_t *a, const float *dloss, int i) {
+static float weight_of(const remat_loss_t* a, const float* dloss, int i) {
   return a->reduction == 0 ? dloss[i] : a->reduction == 1 ? *dloss / (float)a->n : *dloss;
 }
 
-void remat_mse_loss(const remat_loss_t *a, const float *x, const float *target, float *loss) {
+void remat_mse_loss(const remat_loss_t* a, const float* x, const float* target, float* loss) {
   loss_of(a, x, target, loss, square);
 }
 
-void remat_mse_loss_grad(const remat_loss_t *a, const float *dloss, const float *x, const float *target, float *dx) {
+void remat_mse_loss_grad(const remat_loss_t* a, const float* dloss, const float* x, const float* target, float* dx) {
   for (int i = 0; i < a->n; ++i) dx[i] = 2.0f * (x[i] - target[i]) * weight_of(a, dloss, i);
 }
 
-void remat_bce_loss(const remat_loss_t *a, const float *x, const float *target, float *loss) {
+void remat_bce_loss(const remat_loss_t* a, const float* x, const float* target, float* loss) {
   loss_of(a, x, target, loss, cross_entropy);
 }
 
-void remat_bce_loss_grad(const remat_loss_t *a, const float *dloss, const float *x, const float *target, float *dx) {
+void remat_bce_loss_grad(const remat_loss_t* a, const float* dloss, const float* x, const float* target, float* dx) {
   for (int i = 0; i < a->n; ++i) {
     const float spread = (1.0f - x[i]) * x[i];
     dx[i] = weight_of(a, dloss, i) * (x[i] - target[i]) / (spread > 1e-12f ? spread : 1e-12f);
   }
 }
 
-void remat_bce_logits_loss(const remat_loss_t *a, const float *x, const float *target, float *loss) {
+void remat_bce_logits_loss(const remat_loss_t* a, const float* x, const float* target, float* loss) {
   loss_of(a, x, target, loss, logits_cross_entropy);
 }

@@ -92,7 +92,7 @@ float remat_sqrt(float x) {
   /* Bit by bit, with two more than a float has to round by. */
   uint32_t bits = remat_bits(x);
   int exponent = (int)(bits >> 23) - 127;
-  if (exponent == -127) {  /* below the smallest normal number */
+  if (exponent == -127) { /* below the smallest normal number */
     bits = remat_bits(x * 16777216.0f);
     exponent = (int)(bits >> 23) - 151;
   }

@@ -2,9 +2,11 @@
 #include "remat_kernels.h"
 
 /* The part of a window that is within the plane. */
-typedef struct { int i0, j0, k0, k1, l0, l1; } window_t;
+typedef struct {
+  int i0, j0, k0, k1, l0, l1;
+} window_t;
 
-static window_t window(const remat_pool2d_t *a, int i, int j) {
+static window_t window(const remat_pool2d_t* a, int i, int j) {
   window_t w = {i * a->sh - a->ph, j * a->sw - a->pw, 0, a->kh, 0, a->kw};
   if (w.i0 < 0) w.k0 = -w.i0;
   if (w.j0 < 0) w.l0 = -w.j0;
@@ -13,7 +15,7 @@ static window_t window(const remat_pool2d_t *a, int i, int j) {
   return w;
 }
 
-void remat_max_pool2d(const remat_pool2d_t *a, const float *x, float *y, uint8_t *index) {
+void remat_max_pool2d(const remat_pool2d_t* a, const float* x, float* y, uint8_t* index) {
   for (int plane = 0; plane < a->planes; ++plane, x += a->h * a->w)
     for (int i = 0; i < a->oh; ++i)
       for (int j = 0; j < a->ow; ++j) {
@@ -33,7 +35,7 @@ void remat_max_pool2d(const remat_pool2d_t *a, const float *x, float *y, uint8_t
       }
 }
 
-void remat_max_pool2d_grad(const remat_pool2d_t *a, const float *dy, const uint8_t *index, float *dx) {
+void remat_max_pool2d_grad(const remat_pool2d_t* a, const float* dy, const uint8_t* index, float* dx) {
   for (int plane = 0; plane < a->planes; ++plane, dx += a->h * a->w) {
     for (int i = 0; i < a->h * a->w; ++i) dx[i] = 0.0f;
     for (int i = 0; i < a->oh; ++i)
@@ -45,11 +47,11 @@ void remat_max_pool2d_grad(const remat_pool2d_t *a, const float *dy, const uint8
 }
 
 /* With padding that counts, a window may reach over its end no further than PyTorch's (ceil_mode is refused). */
-static float share(const remat_pool2d_t *a, const window_t *w) {
+static float share(const remat_pool2d_t* a, const window_t* w) {
   return (float)(a->count_pad ? a->kh * a->kw : (w->k1 - w->k0) * (w->l1 - w->l0));
 }
 
-void remat_avg_pool2d(const remat_pool2d_t *a, const float *x, float *y) {
+void remat_avg_pool2d(const remat_pool2d_t* a, const float* x, float* y) {
   for (int plane = 0; plane < a->planes; ++plane, x += a->h * a->w)
     for (int i = 0; i < a->oh; ++i)
       for (int j = 0; j < a->ow; ++j) {
@@ -61,7 +63,7 @@ void remat_avg_pool2d(const remat_pool2d_t *a, const float *x, float *y) {
       }
 }
 
-void remat_avg_pool2d_grad(const remat_pool2d_t *a, const float *dy, float *dx) {
+void remat_avg_pool2d_grad(const remat_pool2d_t* a, const float* dy, float* dx) {
   for (int plane = 0; plane < a->planes; ++plane, dx += a->h * a->w) {
     for (int i = 0; i < a->h * a->w; ++i) dx[i] = 0.0f;
     for (int i = 0; i < a->oh; ++i)

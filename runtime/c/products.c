@@ -2,7 +2,7 @@
 #include "products.h"
 
 /* Tiles of 4 x 4 results: eight loads for sixteen products. A sum has the same order as in the plain loop below. */
-static void tile44(const remat_product *p, const float *a, const float *b, float s[16]) {
+static void tile44(const remat_product* p, const float* a, const float* b, float s[16]) {
   float s00 = s[0], s01 = s[1], s02 = s[2], s03 = s[3], s10 = s[4], s11 = s[5], s12 = s[6], s13 = s[7];
   float s20 = s[8], s21 = s[9], s22 = s[10], s23 = s[11], s30 = s[12], s31 = s[13], s32 = s[14], s33 = s[15];
   for (int outer = 0; outer < p->outer; ++outer) {
@@ -31,11 +31,11 @@ static void tile44(const remat_product *p, const float *a, const float *b, float
 }
 
 /* Four results beside each other, where a tile would stand out: next to the left, or to the right operand's side. */
-static void row4(const remat_product *p, const float *a, const float *b, int next_a, int next_b, float s[4]) {
+static void row4(const remat_product* p, const float* a, const float* b, int next_a, int next_b, float s[4]) {
   float s0 = s[0], s1 = s[1], s2 = s[2], s3 = s[3];
   for (int outer = 0; outer < p->outer; ++outer) {
-    const float *x = next_a ? b + outer * p->bo : a + outer * p->ao;
-    const float *y0 = next_a ? a + outer * p->ao : b + outer * p->bo;
+    const float* x = next_a ? b + outer * p->bo : a + outer * p->ao;
+    const float* y0 = next_a ? a + outer * p->ao : b + outer * p->bo;
     const int next = next_a ? next_a : next_b, xk = next_a ? p->bk : p->ak, yk = next_a ? p->ak : p->bk;
     const float *y1 = y0 + next, *y2 = y1 + next, *y3 = y2 + next;
     for (int k = p->k; k > 0; --k) {
@@ -48,7 +48,7 @@ static void row4(const remat_product *p, const float *a, const float *b, int nex
   s[0] = s0, s[1] = s1, s[2] = s2, s[3] = s3;
 }
 
-static float single(const remat_product *p, const float *a, const float *b, float sum) {
+static float single(const remat_product* p, const float* a, const float* b, float sum) {
   for (int outer = 0; outer < p->outer; ++outer) {
     const float *x = a + outer * p->ao, *y = b + outer * p->bo;
     for (int k = p->k; k > 0; --k, x += p->ak, y += p->bk) sum += *x * *y;
@@ -56,7 +56,7 @@ static float single(const remat_product *p, const float *a, const float *b, floa
   return sum;
 }
 
-void remat_tile(const remat_product *p, int m, int n, const float *a, const float *b, float s[16]) {
+void remat_tile(const remat_product* p, int m, int n, const float* a, const float* b, float s[16]) {
   if (m == 4 && n == 4) {
     tile44(p, a, b, s);
   } else if (n == 4) {
@@ -74,7 +74,7 @@ void remat_tile(const remat_product *p, int m, int n, const float *a, const floa
 }
 
 /* A tile's results to y, whose rows have n elements. */
-static void write_tile(const remat_matmul_t *a, int height, int width, const float s[16], float *y) {
+static void write_tile(const remat_matmul_t* a, int height, int width, const float s[16], float* y) {
   const float scale = a->scale;
   for (int i = 0; i < height; ++i, y += a->n, s += 4) {
     if (width == 4) {
@@ -85,7 +85,7 @@ static void write_tile(const remat_matmul_t *a, int height, int width, const flo
   }
 }
 
-static void write_positive(int height, int width, int n, uint32_t *mask, int at, float *y) {
+static void write_positive(int height, int width, int n, uint32_t* mask, int at, float* y) {
   for (int i = 0; i < height; ++i, at += n)
     for (int j = 0; j < width; ++j) {
       const int on = y[at + j] > 0.0f;
@@ -94,8 +94,8 @@ static void write_positive(int height, int width, int n, uint32_t *mask, int at,
     }
 }
 
-void remat_matmul(const remat_matmul_t *a, const float *left, const float *right, const float *bias, float *y,
-                  uint32_t *mask) {
+void remat_matmul(const remat_matmul_t* a, const float* left, const float* right, const float* bias, float* y,
+                  uint32_t* mask) {
   const remat_product p = {1, a->k, 0, a->am, a->ak, 0, a->bk, a->bn};
   for (int b = 0; b < a->b; ++b)
     for (int n = 0; n < a->n; n += 4) {
@@ -114,7 +114,7 @@ void remat_matmul(const remat_matmul_t *a, const float *left, const float *right
     }
 }
 
-void remat_matmul_grad(const remat_matmul_t *a, const float *left, const float *right, const remat_sink *gradient) {
+void remat_matmul_grad(const remat_matmul_t* a, const float* left, const float* right, const remat_sink* gradient) {
   /* The sum goes over all of b, as over one more dimension. */
   const remat_product p = {a->b, a->k, a->ab, a->am, a->ak, a->bb, a->bk, a->bn};
   for (int m = 0; m < a->m; m += 4)
@@ -127,8 +127,8 @@ void remat_matmul_grad(const remat_matmul_t *a, const float *left, const float *
     }
 }
 
-void remat_matmul_softmax_grad(const remat_matmul_t *a, const float *left, const float *right, const float *y,
-                               float *dx, float *ws) {
+void remat_matmul_softmax_grad(const remat_matmul_t* a, const float* left, const float* right, const float* y,
+                               float* dx, float* ws) {
   const remat_product p = {1, a->k, 0, a->am, a->ak, 0, a->bk, a->bn};
   for (int b = 0; b < a->b; ++b)
     for (int m = 0; m < a->m; m += 4) {
@@ -145,8 +145,8 @@ void remat_matmul_softmax_grad(const remat_matmul_t *a, const float *left, const
     }
 }
 
-void remat_matmul_unary_grad(const remat_matmul_unary_t *a, const float *left, const float *right, const float *x,
-                             float *dx) {
+void remat_matmul_unary_grad(const remat_matmul_unary_t* a, const float* left, const float* right, const float* x,
+                             float* dx) {
   const remat_product p = {1, a->k, 0, a->am, a->ak, 0, a->bk, a->bn};
   remat_unary_t function = {4, a->function, a->p, a->q};
   for (int b = 0; b < a->b; ++b)

@@ -6,8 +6,10 @@
 #include "remat_kernels.h"
 
 /* Sums over `outer` times `k` products; the strides of the left operand are ao, am, ak, of the right one bo, bk, bn. */
-typedef struct { int outer, k, ao, am, ak, bo, bk, bn; } remat_product;
+typedef struct {
+  int outer, k, ao, am, ak, bo, bk, bn;
+} remat_product;
 /* s[4 i + j] += sum of a[i][k] b[k][j], for i < m and j < n; both at most 4. */
-void remat_tile(const remat_product *p, int m, int n, const float *a, const float *b, float s[16]);
+void remat_tile(const remat_product* p, int m, int n, const float* a, const float* b, float s[16]);
 
 #endif

@@ -2,9 +2,9 @@
 #include "mathematics.h"
 #include "remat_kernels.h"
 
-void remat_put(const remat_sink *sink, int index, float gradient) {
-  const remat_rule *rule = sink->rule;
-  float *to = sink->to + index;
+void remat_put(const remat_sink* sink, int index, float gradient) {
+  const remat_rule* rule = sink->rule;
+  float* to = sink->to + index;
   if (!rule) {
     *to = gradient;
     return;
@@ -13,7 +13,7 @@ void remat_put(const remat_sink *sink, int index, float gradient) {
   if (rule->kind == REMAT_SGD) {
     *to -= rule->rate * gradient;
   } else if (rule->kind == REMAT_MOMENTUM) {
-    float *velocity = sink->first + index;
+    float* velocity = sink->first + index;
     *velocity = rule->momentum * *velocity + gradient;
     *to -= rule->rate * *velocity;
   } else {
@@ -32,13 +32,13 @@ static float rest_of_power(float rest, uint32_t exponent) {
   return result;
 }
 
-void remat_begin_step(remat_rule *rule, uint32_t t) {
+void remat_begin_step(remat_rule* rule, uint32_t t) {
   if (rule->kind != REMAT_ADAM) return;
   rule->step_size = rule->rate / rest_of_power(rule->rest1, t);
   rule->second_root = remat_sqrt(rest_of_power(rule->rest2, t));
 }
 
-void remat_update(const remat_update_t *a, const float *gradient, const remat_sink *parameter) {
+void remat_update(const remat_update_t* a, const float* gradient, const remat_sink* parameter) {
   for (int i = 0; i < a->rows; ++i)
     for (int j = 0; j < a->columns; ++j)
       remat_put(parameter, i * a->columns + j, gradient[a->transposed ? j * a->rows + i : i * a->columns + j]);

@@ -9,13 +9,13 @@ int main(void);
 
 enum { WRITE0 = 0x04, EXIT_EXTENDED = 0x20, APPLICATION_EXIT = 0x20026 };
 
-static void semihost(int operation, const void *argument) {
+static void semihost(int operation, const void* argument) {
   register int r0 __asm__("r0") = operation;
-  register const void *r1 __asm__("r1") = argument;
+  register const void* r1 __asm__("r1") = argument;
   __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
 }
 
-void board_write(const char *text) { semihost(WRITE0, text); }
+void board_write(const char* text) { semihost(WRITE0, text); }
 
 void board_exit(int code) {
   const uint32_t reason[2] = {APPLICATION_EXIT, (uint32_t)code};
@@ -25,7 +25,7 @@ void board_exit(int code) {
 }
 
 /* SysTick counts down from 2^24 - 1. Under -icount qemu's time goes by instructions. */
-#define SYSTICK ((volatile uint32_t *)0xE000E010)
+#define SYSTICK ((volatile uint32_t*)0xE000E010)
 static volatile uint32_t turns;
 static void systick(void) { ++turns; }
 
@@ -40,21 +40,21 @@ uint64_t board_ticks(void) {
 
 #define PAINT 0xA5A5A5A5u
 uint32_t board_stack_used(void) {
-  const uint32_t *word = stack_begin;
+  const uint32_t* word = stack_begin;
   while (word < stack_end && *word == PAINT) ++word;
-  return (uint32_t)((const char *)stack_end - (const char *)word);
+  return (uint32_t)((const char*)stack_end - (const char*)word);
 }
 
 void reset(void) {
 #ifdef __ARM_FP
-  *(volatile uint32_t *)0xE000ED88 |= 0xFu << 20; /* the floating-point unit */
+  *(volatile uint32_t*)0xE000ED88 |= 0xFu << 20; /* the floating-point unit */
   __asm__ volatile("dsb\n isb");
 #endif
   for (uint32_t *from = data_source, *to = data_begin; to < data_end;) *to++ = *from++;
-  for (uint32_t *to = bss_begin; to < bss_end;) *to++ = 0;
-  uint32_t *sp;
+  for (uint32_t* to = bss_begin; to < bss_end;) *to++ = 0;
+  uint32_t* sp;
   __asm__ volatile("mov %0, sp" : "=r"(sp));
-  for (uint32_t *to = stack_begin; to < sp - 16; ++to) *to = PAINT;
+  for (uint32_t* to = stack_begin; to < sp - 16; ++to) *to = PAINT;
   SYSTICK[1] = 0xFFFFFF;
   SYSTICK[2] = 0;
   SYSTICK[0] = 7;
@@ -67,16 +67,16 @@ static void fault(void) {
   board_exit(99);
 }
 
-__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
+__attribute__((section(".vectors"), used)) static const void* const vectors[16] = {
     stack_end, reset, fault, fault, fault, fault, fault, 0, 0, 0, 0, fault, fault, 0, fault, systick};
 
 /* The compiler may call these. */
-void *memset(void *to, int value, size_t count) {
-  for (unsigned char *byte = to; count > 0; --count) *byte++ = (unsigned char)value;
+void* memset(void* to, int value, size_t count) {
+  for (unsigned char* byte = to; count > 0; --count) *byte++ = (unsigned char)value;
   return to;
 }
-void *memcpy(void *restrict to, const void *restrict from, size_t count) {
-  const unsigned char *source = from;
-  for (unsigned char *byte = to; count > 0; --count) *byte++ = *source++;
+void* memcpy(void* restrict to, const void* restrict from, size_t count) {
+  const unsigned char* source = from;
+  for (unsigned char* byte = to; count > 0; --count) *byte++ = *source++;
   return to;
 }

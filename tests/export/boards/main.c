@@ -4,12 +4,15 @@
 #include "model.h"
 
 static uint32_t bits_of(float value) {
-  union { float f; uint32_t u; } both;
+  union {
+    float f;
+    uint32_t u;
+  } both;
   both.f = value;
   return both.u;
 }
 
-static void write_number(const char *name, uint64_t value, unsigned base) {
+static void write_number(const char* name, uint64_t value, unsigned base) {
   char text[24];
   int at = 23;
   text[at] = 0;
