@@ -28,7 +28,10 @@ PAGES = {
     "python/remat": "reference/python.rst",
 }
 NOT_EXPORTED = {"remat.report": ["Picture"]}  # what a public call returns
-SHOWN = {"remat.estimate": ["estimate", "Estimate", "Point", "DeviceEstimate", "DevicePoint", "optimizer_state_bytes"]}  # of its public names
+SHOWN = {  # of their public names
+    "remat.estimate": ["estimate", "Estimate", "Point", "optimizer_state_bytes"],
+    "remat.device_estimate": ["DeviceEstimate", "DevicePoint"],
+}
 LANGUAGES = {".cpp": "cpp", ".h": "cpp", ".py": "python", ".sh": "sh", ".cmake": "cmake"}
 LINK = re.compile(r"\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -161,7 +164,8 @@ def python_reference() -> str:
         text += "".join(
             f".. autoclass:: {node.module}.{name}\n   :members:\n\n" for name in NOT_EXPORTED.get(node.module, [])
         )
-    for module in ("remat.memory", "remat.estimate", "remat.integrations.transformers", "remat.integrations.lightning"):
+    integrations = ("remat.integrations.transformers", "remat.integrations.lightning")
+    for module in ("remat.memory", "remat.estimate", "remat.device_estimate", *integrations):
         text += section_of(module, SHOWN.get(module) or public_names(module), module)
     return text
 
