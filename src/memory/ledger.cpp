@@ -47,14 +47,4 @@ void Ledger::end_update() noexcept {
   state_ += came;
 }
 
-int& FrozenPlain::depth() noexcept {
-  thread_local int depth = 0;
-  return depth;
-}
-
-int& Dispensable::depth() noexcept {
-  thread_local int depth = 0;
-  return depth;
-}
-
 }  // namespace remat::memory

@@ -195,31 +195,25 @@ class MeasuredStep {
   const int forks_ = forks();
 };
 
-/// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.
-class FrozenPlain {
+/// Is a thread in a scope of the kind `Kind`, which derives from this?
+template <class Kind>
+class ThreadScope {
  public:
-  FrozenPlain() noexcept { ++depth(); }
-  ~FrozenPlain() { --depth(); }
-  FrozenPlain(const FrozenPlain&) = delete;
-  FrozenPlain& operator=(const FrozenPlain&) = delete;
-  static bool active() noexcept { return depth() > 0; }
+  ThreadScope() noexcept { ++depth_; }
+  ~ThreadScope() { --depth_; }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+  static bool active() noexcept { return depth_ > 0; }
 
  private:
-  static int& depth() noexcept;
+  inline static thread_local int depth_ = 0;
 };
+
+/// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.
+class FrozenPlain : public ThreadScope<FrozenPlain> {};
 
 /// While it lives, what this thread allocates can be done without: values may be evicted for it, and where that is not
 /// enough std::bad_alloc is thrown, and nothing refused.
-class Dispensable {
- public:
-  Dispensable() noexcept { ++depth(); }
-  ~Dispensable() { --depth(); }
-  Dispensable(const Dispensable&) = delete;
-  Dispensable& operator=(const Dispensable&) = delete;
-  static bool active() noexcept { return depth() > 0; }
-
- private:
-  static int& depth() noexcept;
-};
+class Dispensable : public ThreadScope<Dispensable> {};
 
 }  // namespace remat::memory

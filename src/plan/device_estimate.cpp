@@ -80,17 +80,6 @@ class Device {
   bool fits_ = true;
 };
 
-/// The states of values, with a note of which were looked at.
-struct WatchedStates {
-  std::vector<ValueState> states;
-  std::vector<int32_t> touched;
-
-  ValueState& operator[](int32_t value) {
-    touched.push_back(value);
-    return states[static_cast<size_t>(value)];
-  }
-};
-
 /// One step. It is the policy of the machine.
 class DeviceStep {
  public:

@@ -32,17 +32,6 @@ std::vector<int64_t> staying_bytes(const Graph& graph, const std::vector<ValueSt
   return staying;
 }
 
-/// The states of values, with a note of which were looked at.
-struct WatchedStates {
-  std::vector<ValueState> states;
-  std::vector<int32_t> touched;
-
-  ValueState& operator[](int32_t value) {
-    touched.push_back(value);
-    return states[static_cast<size_t>(value)];
-  }
-};
-
 class Watch {
  public:
   Watch(const Graph& graph, const std::vector<Action>& actions)

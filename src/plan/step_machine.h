@@ -51,6 +51,17 @@ std::vector<StepChange> changes_of(const Graph& graph, ChangesOf events = Change
 /// By value: when the step begins, before the forward pass has dropped anything.
 std::vector<ValueState> initial_states(const Graph& graph);
 
+/// The states of values, with a note of which were looked at.
+struct WatchedStates {
+  std::vector<ValueState> states;
+  std::vector<int32_t> touched;
+
+  ValueState& operator[](int32_t value) {
+    touched.push_back(value);
+    return states[static_cast<size_t>(value)];
+  }
+};
+
 /// The policy that follows a plan.
 struct PlanPolicy {
   /// Of the plan, by value. Must be set before the machine runs.

@@ -49,6 +49,7 @@ void DeferredChecksums::clear() {
   comparisons_.clear();
   taken_.clear();
   lanes_.clear();
+  bytes_ = 0;
 }
 
 /// The sums of one range, in the order in which they are added.

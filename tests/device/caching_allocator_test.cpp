@@ -133,12 +133,14 @@ class AllocatorInFront final : public c10::DeviceAllocator {
 
 TEST_F(DeviceAllocation, IsAskedOfTheAllocatorInFront) {
   static AllocatorInFront front;
-  c10::SetAllocator(c10::kPrivateUse1, &front);
+  constexpr uint8_t kPriority = 128;  // that of remat's, which another test may have put there
+  c10::Allocator* const before = c10::GetAllocator(c10::kPrivateUse1);
+  c10::SetAllocator(c10::kPrivateUse1, &front, kPriority);
   auto tensor = torch::ones({4}, device());
   tensor.resize_({6});
   const auto sum = tensor.add(1);
   sum.record_stream(pool_stream(0));
-  c10::SetAllocator(c10::kPrivateUse1, &caching_allocator());
+  c10::SetAllocator(c10::kPrivateUse1, before, kPriority);
   EXPECT_EQ(front.requests, (std::vector<size_t>{16, 24, 24}));
   EXPECT_EQ(front.recorded, 1);
 }

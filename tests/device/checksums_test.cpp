@@ -1,7 +1,8 @@
 // Checksums on the simulated device: contents that differ are told apart when a step is over, without waiting before.
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
-#include <thread>
 
 #include <remat/remat.h>
 
@@ -11,27 +12,7 @@
 namespace remat::simulated {
 namespace {
 
-class DeviceChecksums : public DeviceTest {
- protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    set_synchronous(false);
-    memory::start_accounting(device());
-    before_ = c10::WarningUtils::get_warning_handler();
-    c10::WarningUtils::set_warning_handler(&silence_);  // a session says that devices are new to it
-  }
-  void TearDown() override {
-    c10::WarningUtils::set_warning_handler(before_);
-    DeviceTest::TearDown();
-  }
-
- private:
-  struct Silence final : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  };
-  Silence silence_;
-  c10::WarningHandler* before_ = nullptr;
-};
+using DeviceChecksums = DeviceSessionTest;
 
 torch::Tensor numbers(int64_t count, at::ScalarType type = at::kFloat) {
   return torch::arange(count).mul(0.7).sin().add(0.1).mul(100).to(type);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <remat/memory.h>
 #include <torch/torch.h>
 
 #include "device/caching_allocator.h"
@@ -41,6 +42,29 @@ class DeviceTest : public testing::Test {
 
  private:
   bool was_synchronous_ = false;
+};
+
+/// The same, counted, for sessions on a device.
+class DeviceSessionTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    set_synchronous(false);
+    memory::start_accounting(device());
+    before_ = c10::WarningUtils::get_warning_handler();
+    c10::WarningUtils::set_warning_handler(&silence_);  // a session says that devices are new to it
+  }
+  void TearDown() override {
+    c10::WarningUtils::set_warning_handler(before_);
+    DeviceTest::TearDown();
+  }
+
+ private:
+  struct Silence final : c10::WarningHandler {
+    void process(const c10::Warning& /*warning*/) override {}
+  };
+  Silence silence_;
+  c10::WarningHandler* before_ = nullptr;
 };
 
 }  // namespace remat::simulated

@@ -12,31 +12,12 @@
 namespace remat::simulated {
 namespace {
 
-class DeviceSteps : public DeviceTest {
+class DeviceSteps : public DeviceSessionTest {
  protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    set_synchronous(false);
-    memory::start_accounting(device());
-    before_ = c10::WarningUtils::get_warning_handler();
-    c10::WarningUtils::set_warning_handler(&silence_);  // a session says that devices are new to it
-  }
-  void TearDown() override {
-    c10::WarningUtils::set_warning_handler(before_);
-    DeviceTest::TearDown();
-  }
-
   static Session session(SessionOptions options = {}) {
     options.device = device();
     return Session(std::move(options));
   }
-
- private:
-  struct Silence final : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  };
-  Silence silence_;
-  c10::WarningHandler* before_ = nullptr;
 };
 
 torch::Tensor leaf(at::IntArrayRef sizes, double factor = 0.7) {

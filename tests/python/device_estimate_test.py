@@ -11,6 +11,7 @@ import json
 import pytest
 import torch
 from compare import blocks
+from named_optimizers import NAMED_OPTIMIZERS
 from torch import nn
 
 import remat
@@ -178,19 +179,10 @@ def test_blocks_of_a_model_are_those_that_are_moved():
     assert model_blocks(model)[:2] == [4 * 8 * 4, 8 * 4]
 
 
-OPTIMIZERS = {
-    "adamw": torch.optim.AdamW,
-    "adam": torch.optim.Adam,
-    "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1),
-    "sgd-momentum": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
-    "adafactor": torch.optim.Adafactor,
-}
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", NAMED_OPTIMIZERS)
 def test_blocks_of_an_optimizer_are_those_of_a_real_one(name):
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Linear(40, 30))
-    optimizer = OPTIMIZERS[name](model.parameters())
+    optimizer = NAMED_OPTIMIZERS[name](model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()

@@ -11,6 +11,7 @@ import sys
 import pytest
 import torch
 from compare import blocks
+from named_optimizers import NAMED_OPTIMIZERS
 from torch import nn
 
 import remat
@@ -71,14 +72,7 @@ def test_an_estimate_has_the_bytes_of_a_real_step(name):
     assert estimated.optimizer_bytes == 0
 
 
-OPTIMIZERS = {
-    "adamw": torch.optim.AdamW,
-    "adam": torch.optim.Adam,
-    "sgd": lambda parameters: torch.optim.SGD(parameters, 0.1),
-    "sgd-momentum": lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
-    "adafactor": torch.optim.Adafactor,
-    "none": lambda parameters: None,
-}
+OPTIMIZERS = NAMED_OPTIMIZERS | {"none": lambda parameters: None}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
