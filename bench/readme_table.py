@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Rewrites the tables between the bench markers of docs/measured.md and README.md, docs/peers.md and docs/planning.svg
-from the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
+"""Rewrites the tables between the bench markers of docs/measured.md and README.md, the report between its markers in
+README.md, docs/peers.md and docs/planning.svg from the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
 
 import json
 import sys
@@ -9,12 +9,12 @@ from pathlib import Path
 import compiled_table
 import gpu_table
 import peers_table
+import report_example
 from plot import log_log
 from table import MODELS, confident_ratio, exact, peak, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
 CLASSIC = ("segments", "articulation-memory", "rotor")  # planners of the literature (docs/algorithms.md)
-BEGIN, END = "<!-- bench:begin -->\n", "<!-- bench:end -->"
 
 
 def measured(folder):
@@ -357,13 +357,14 @@ def text(results):
     return "\n".join(parts)
 
 
-def put(path, tables):
+def put(path, tables, marker="bench"):
     """Between the markers of a page."""
+    begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->"
     page = path.read_text()
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        sys.exit(f"readme_table: {path} needs the lines {BEGIN.strip()} and {END}, once each")
-    before, rest = page.split(BEGIN)
-    path.write_text(before + BEGIN + tables + END + rest.split(END)[1])
+    if page.count(begin) != 1 or page.count(end) != 1:
+        sys.exit(f"readme_table: {path} needs the lines {begin.strip()} and {end}, once each")
+    before, rest = page.split(begin)
+    path.write_text(before + begin + tables + end + rest.split(end)[1])
 
 
 def main():
@@ -375,6 +376,8 @@ def main():
         alone = [result for figure, result in results.items() if figure.startswith("peers-")]
         (root / "docs" / "peers.md").write_text(peers_table.page(results["peers"], *alone))
         put(root / "README.md", peers_table.first(results["peers"]))
+    if "report" in results:
+        put(root / "README.md", report_example.block(results.pop("report")["rows"][0]["report"]), "report")
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
         (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
