@@ -21,3 +21,11 @@ def parse_budget(budget: int | str | None, who: str = "session") -> _C.Budget:
     if count <= 100:
         raise Error(f'[{who}] a budget of {count} bytes is too small for any step: did you mean "{count}%"?')
     return _C.Budget.bytes(count)
+
+
+def parse_bytes(size: int | str, who: str, what: str) -> int:
+    """The bytes of a budget that is a number of them. Raises Error, which names `who` and `what`, for anything else."""
+    count = parse_budget(size, who).byte_count
+    if count <= 0:
+        raise Error(f"[{who}] {what} is {size!r}; give bytes, as 24GiB")
+    return count

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from remat import _C
-from remat.budget import parse_budget
+from remat.budget import parse_bytes
 from remat.device import META
 from remat.device_operators import operators_of_cuda
 from remat.errors import Error
@@ -124,8 +124,8 @@ def device_with(memory: int | str, context: int | str = DEFAULT_CONTEXT, allocat
     """Raises Error for what is no number of bytes, a context that leaves nothing, and settings that are not modelled."""
     if allocator_settings is None:
         allocator_settings = next((os.environ[name] for name in _SETTINGS if name in os.environ), "")
-    memory_bytes = _bytes_of(memory, "the device's memory")
-    context_bytes = 0 if context in (0, "0") else _bytes_of(context, "the context")
+    memory_bytes = parse_bytes(memory, "estimate", "the device's memory")
+    context_bytes = 0 if context in (0, "0") else parse_bytes(context, "estimate", "the context")
     if context_bytes >= memory_bytes:
         raise Error(
             f"[estimate] a context of {_C.format_bytes(context_bytes)} leaves nothing of a device of "
@@ -133,13 +133,6 @@ def device_with(memory: int | str, context: int | str = DEFAULT_CONTEXT, allocat
         )
     _C.simulate_allocator([], memory_bytes, allocator_settings)  # says what it does not know
     return Device(memory_bytes, context_bytes, allocator_settings)
-
-
-def _bytes_of(size: int | str, what: str) -> int:
-    budget = parse_budget(size, "estimate")
-    if budget.byte_count <= 0:
-        raise Error(f"[estimate] {what} is {size!r}; give bytes, as 24GiB")
-    return budget.byte_count
 
 
 def model_blocks(model: nn.Module) -> list[int]:

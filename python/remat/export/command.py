@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from remat import _C
+from remat.budget import parse_bytes
 from remat.errors import Error
-
-_UNITS = {"": 1, "b": 1, "k": 1024, "kib": 1024, "kb": 1000, "m": 1 << 20, "mib": 1 << 20, "mb": 1_000_000}
 
 
 def ram(text: str) -> int:
     """Bytes of "256KiB", "192KB", "262144"."""
-    digits = text.rstrip("abikmABIKM").strip()
-    unit = text[len(digits) :].strip().lower()
-    if not digits.isdigit() or unit not in _UNITS or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, as in 256KiB or 262144")
-    return int(digits) * _UNITS[unit]
+    try:
+        return parse_bytes(text, "export", "the memory")
+    except Error:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, as in 256KiB or 262144") from None
 
 
 def add_options(commands: Any) -> None:
