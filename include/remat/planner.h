@@ -16,7 +16,8 @@ namespace remat {
 /// What a planner may do.
 struct PlannerOptions {
   bool pack = true;  ///< plans may hold values packed
-  /// "auto" alone: five more searches around this budget, each three times as long: about 2 s for 500 operators.
+  /// "auto" alone: five more searches around this budget, each three times as long, and all plans are tried for fifteen
+  /// times as long: about 2 s for 500 operators.
   bool refine = false;
 };
 

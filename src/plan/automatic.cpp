@@ -1,11 +1,12 @@
 // The planner `auto`. Its warm starts are a greedy plan (greedy.h) and the plans of all other planners for the same
-// budget, so that it is never worse than any of them. From the best it goes on by simulated annealing
-// (search.h). docs/algorithms.md has the details.
+// budget, so that it is never worse than any of them. Where all plans can be tried (exhaustive.h) it tries them;
+// otherwise it goes on from the best by simulated annealing (search.h). docs/algorithms.md has the details.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
+#include "plan/exhaustive.h"
 #include "plan/greedy.h"
 #include "plan/pareto_front.h"
 #include "plan/planners.h"
@@ -24,6 +25,9 @@ constexpr int64_t kLeastWork = 10'000'000, kWorkPerOperator = 600'000, kMostWork
 constexpr int kSearchesOnwards = 5;
 constexpr double kHotter = 4;
 constexpr int64_t kTimesToRefine = 3;
+/// The work of trying all plans for one budget, and with PlannerOptions::refine.
+constexpr int64_t kWorkToTryAll = 20'000'000, kWorkToTryAllRefined = 300'000'000;
+constexpr int kMostLower = 16;       ///< so often a lower peak is looked for by trying all plans
 constexpr int64_t kPartOfCurve = 4;  ///< each budget of a curve is searched with the work divided by this
 constexpr int64_t kRungs = 8;        ///< plans_around() plans for kRungs - 1 budgets above the given one, and below it
 /// Replayed operators after which the simulation of a warm start ends: it would take too long.
@@ -51,9 +55,16 @@ class Automatic {
     start(limit);
     if (front.within(limit) == nullptr) front.offer(lowest());
     if (front.within(limit) == nullptr) return;
-    Search search(graph_, options_, front);
-    search.run(limit, work_ / part);
-    if (options_.refine) go_on(search, limit, kTimesToRefine * work_);
+    // What it finds without coming to an end is no better place to begin a search: that is offered afterwards.
+    ParetoFront tried = front;
+    const bool all =
+        Exhaustive(graph_, options_, tried).run(limit, options_.refine ? kWorkToTryAllRefined : kWorkToTryAll);
+    if (!all) {
+      Search search(graph_, options_, front);
+      search.run(limit, work_ / part);
+      if (options_.refine) go_on(search, limit, kTimesToRefine * work_);
+    }
+    front.offer(tried);
   }
 
   /// Plans for some larger and smaller limits, with the greedy plan as the only warm start.
@@ -114,8 +125,25 @@ class Automatic {
     const Simulation run = simulator_.run(each_time, kMostReplays);
     if (!run.stopped) front.offer(run, each_time);
     start(limit);
-    Search search(graph_, options_, front);
-    go_on(search, limit, work_);
+    ParetoFront tried = front;
+    if (!try_lower(tried)) {
+      Search search(graph_, options_, front);
+      go_on(search, limit, work_);
+      try_lower(front);
+    }
+    front.offer(tried);
+  }
+
+  /// Tries all plans with lower peaks than the lowest, until there is none, as far as that can be done. Returns whether
+  /// it came to the end.
+  bool try_lower(ParetoFront& of) const {
+    Exhaustive exhaustive(graph_, options_, of);
+    for (int i = 0; i < kMostLower; ++i) {
+      const int64_t peak = of.lowest_peak();
+      if (!exhaustive.run(peak - 1, kWorkToTryAll)) return false;
+      if (of.lowest_peak() == peak) return true;
+    }
+    return false;
   }
 
   const Graph& graph_;

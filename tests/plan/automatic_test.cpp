@@ -15,6 +15,7 @@
 #include <remat/error.h>
 
 #include "brute_force.h"
+#include "golden_graph.h"
 #include "plan/greedy.h"
 #include "plan/simulate.h"
 #include "random_graph.h"
@@ -26,7 +27,6 @@ namespace {
 
 TEST(Auto, FindsTheOptimumOfSmallGraphs) {
   int optimal = 0, plans = 0;
-  double planned = 0, least = 0;
   for (uint32_t seed = 0; seed < 80; ++seed) {
     const Graph graph = RandomGraph(seed).make(8);
     const BruteForce all(graph);
@@ -36,27 +36,30 @@ TEST(Auto, FindsTheOptimumOfSmallGraphs) {
       const int64_t budget = all.lowest_peak() + (top - all.lowest_peak()) * part / 10;
       ++plans;
       Plan plan;
-      try {
-        plan = make_plan(graph, budget);
-      } catch (const BudgetError& error) {  // the very lowest peak may be missed, by little
-        EXPECT_EQ(part, 0) << seed;
-        EXPECT_LE(*error.smallest_known_bytes(), budget + budget / 50);
-        continue;
-      }
+      ASSERT_NO_THROW(plan = make_plan(graph, budget)) << seed;
       EXPECT_LE(plan.predicted_peak_bytes, budget);
       EXPECT_TRUE(plan.is_valid(graph)) << plan.problem(graph);
       optimal += plan.predicted_seconds <= all.least_seconds(budget) + 1e-9 ? 1 : 0;
-      planned += plan.predicted_seconds;
-      least += all.least_seconds(budget);
     }
     EXPECT_THROW(make_plan(graph, all.lowest_peak() - 1), BudgetError) << seed;
   }
   EXPECT_GT(plans, 300);
-  EXPECT_GE(optimal, plans * 98 / 100) << plans;
-  EXPECT_LE(planned, 1.001 * least);
+  EXPECT_EQ(optimal, plans);
 }
 
-TEST(Auto, ComesCloseToTheOptimumBesideAPolicy) {
+// Steps of microcontrollers (a keyword spotter, ten equal layers) at budgets where a search ends in a slower plan.
+TEST(Auto, FindsTheOptimumOfTightChains) {
+  const auto seconds = [](const char* graph, int64_t budget) {
+    return make_plan(golden_graph(graph), budget, "auto", {.pack = false}).predicted_seconds;
+  };
+  EXPECT_NEAR(seconds("dscnn", 220380), 22.8272, 1e-3);
+  EXPECT_NEAR(seconds("dscnn", 236380), 22.8272, 1e-3);
+  EXPECT_NEAR(seconds("ten_layers", 50264), 0.6603, 1e-3);
+  EXPECT_NEAR(seconds("ten_layers", 49736), 0.8126, 1e-3);
+  EXPECT_NEAR(seconds("ten_layers", 49608), 0.8126, 1e-3);
+}
+
+TEST(Auto, FindsTheOptimumBesideAPolicy) {
   int optimal = 0, plans = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
     const Graph graph = RandomGraph(seed).with_policies().make(8);
@@ -65,17 +68,13 @@ TEST(Auto, ComesCloseToTheOptimumBesideAPolicy) {
     for (int part = 0; part <= 4; ++part) {
       const int64_t budget = all.lowest_peak() + (plain_peak(graph) - all.lowest_peak()) * part / 4;
       ++plans;
-      try {
-        const Plan plan = make_plan(graph, budget);
-        EXPECT_GE(plan.predicted_seconds, all.least_seconds(budget) - 1e-9);
-        optimal += plan.predicted_seconds <= all.least_seconds(budget) + 1e-9 ? 1 : 0;
-      } catch (const BudgetError& error) {
-        EXPECT_EQ(part, 0) << seed;
-        EXPECT_LE(*error.smallest_known_bytes(), budget + budget / 25);
-      }
+      Plan plan;
+      ASSERT_NO_THROW(plan = make_plan(graph, budget)) << seed;
+      EXPECT_GE(plan.predicted_seconds, all.least_seconds(budget) - 1e-9);
+      optimal += plan.predicted_seconds <= all.least_seconds(budget) + 1e-9 ? 1 : 0;
     }
   }
-  EXPECT_GE(optimal, plans * 97 / 100) << plans;
+  EXPECT_EQ(optimal, plans);
 }
 
 /// Layers of a recurrence, one after the other, each a number of steps long.

@@ -3,9 +3,7 @@
 // REMAT_WRITE_GOLDEN=1 writes them anew, and the difference is the change's to explain.
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -15,20 +13,11 @@
 #include <remat/planner.h>
 
 #include "brute_force.h"
+#include "golden_graph.h"
 #include "support/actions.h"
 
 namespace remat::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-const fs::path kGolden = fs::path(__FILE__).parent_path() / "golden";
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// "auto 50%: 123456 bytes, 0.0125 s" and a letter for each value, of support/actions.h.
 std::string line_of(const Graph& graph, std::string_view planner, int percent, bool refine) {
@@ -56,17 +45,15 @@ std::string plans_of(const Graph& graph) {
 
 void expect_golden(const std::string& name, const Graph& graph) {
   ASSERT_EQ(graph.problem(), "");
-  const fs::path file = kGolden / (name + ".plans");
+  const std::string file = name + ".plans";
   const std::string plans = plans_of(graph);
-  if (std::getenv("REMAT_WRITE_GOLDEN") != nullptr) std::ofstream(file, std::ios::binary) << plans;
-  EXPECT_EQ(plans, read(file)) << "see the head of " << __FILE__;
+  if (std::getenv("REMAT_WRITE_GOLDEN") != nullptr) std::ofstream(golden_file(file), std::ios::binary) << plans;
+  EXPECT_EQ(plans, read_golden(file)) << "see the head of " << __FILE__;
 }
 
 class GoldenPlans : public testing::TestWithParam<const char*> {};
 
-TEST_P(GoldenPlans, AreTheSame) {
-  expect_golden(GetParam(), graph_from_json(read(kGolden / (std::string(GetParam()) + ".json"))));
-}
+TEST_P(GoldenPlans, AreTheSame) { expect_golden(GetParam(), golden_graph(GetParam())); }
 
 INSTANTIATE_TEST_SUITE_P(Graphs, GoldenPlans, testing::Values("gpt", "lstm", "resnet", "unet", "random", "policies"),
                          [](const auto& graph) { return std::string(graph.param); });
