@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 
+from remat import _C
 from remat.errors import Error
 
 HOST = "cpu"
@@ -72,3 +74,25 @@ def fork_generators(devices: Sequence[torch.device]) -> Iterator[None]:
         for device in devices:
             stack.enter_context(torch.random.fork_rng([device.index], device_type=device.type))
         yield
+
+
+_used: set[torch.device] = set()
+
+
+def end_after_autograd(device: torch.device) -> None:
+    """When the interpreter ends it waits for autograd's thread of `device`, an accelerator.
+
+    That thread releases what a backward held, some of it Python's, after backward() has returned. If the interpreter was
+    ending by then, it would end the process with an error: PyTorch alone does."""
+    if device.type in (HOST, META):
+        return
+    if not _used:
+        atexit.register(_wait_for_autograd)
+    _used.add(device)
+
+
+def _wait_for_autograd() -> None:
+    for device in _used:
+        initialized = getattr(torch.get_device_module(device.type), "is_initialized", lambda: True)
+        if initialized():
+            _C.wait_for_autograd(device)

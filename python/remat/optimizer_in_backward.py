@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from remat import _C
+from remat.device import end_after_autograd
 from remat.errors import Error
 
 _WHERE = "[optimizer in backward]"
@@ -103,6 +104,7 @@ class OptimizerInBackward:
                 if (before := _updates_of(parameter)) is not None:
                     before.remove()  # its optimizer is gone
                 _updates[parameter] = ours
+                end_after_autograd(parameter.device)
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._gradient_is_complete))
         if "zero_grad" not in vars(optimizer):  # there is no hook for it; copies and pickles leave it behind
             zero_grad: Any = functools.partial(_zero_grad, ours, self._optimizer)

@@ -14,7 +14,7 @@ from torch import nn
 from remat import _C
 from remat.accounting import count_older_tensors
 from remat.budget import parse_budget
-from remat.device import device_of
+from remat.device import device_of, end_after_autograd
 from remat.errors import Error
 from remat.layers import LayerNotes
 from remat.plan import Plan
@@ -166,6 +166,7 @@ class Session:
                 raise Error(f"[session] plan is {plan!r}; give a remat.Plan, or the path of one")
             plan = Plan.load(plan)
         self._budget, self._device, self._name = parse_budget(budget), device_of(device), name
+        end_after_autograd(self._device)
         self._session = _C.Session(
             self._budget,
             self._device,

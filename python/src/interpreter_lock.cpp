@@ -1,4 +1,7 @@
-// The interpreter's lock, which the library releases while a thread waits.
+// The interpreter's lock, which the library releases while a thread waits, and the interpreter's end.
+#include <thread>
+
+#include <ATen/ops/zeros.h>
 #include <remat/extension.h>
 
 #include "module.h"
@@ -20,6 +23,22 @@ void* release_lock() {
 
 void acquire_lock(void* released) { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); }
 
-void bind_interpreter_lock() { extension::set_interpreter_lock({.release = release_lock, .acquire = acquire_lock}); }
+/// Until autograd's thread of the device, an accelerator, has released what came before: it does so after backward()
+/// has returned. From a thread of its own, since a backward holds its thread's state, and that of Python's threads has
+/// objects of Python's, which the device's thread would release too.
+void wait_for_autograd(c10::Device device) {
+  const py::gil_scoped_release others_run;
+  std::thread([device] {
+    try {
+      at::zeros({}, device).requires_grad_().clone().backward();
+    } catch (const std::exception&) {  // a device that failed, a forked process: there is nothing to wait for
+    }
+  }).join();
+}
+
+void bind_interpreter_lock(py::module_& m) {
+  extension::set_interpreter_lock({.release = release_lock, .acquire = acquire_lock});
+  m.def("wait_for_autograd", &wait_for_autograd, py::arg("device"));
+}
 
 }  // namespace remat::python

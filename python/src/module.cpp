@@ -12,7 +12,7 @@ PYBIND11_MODULE(_C, m) {
   remat::python::bind_errors(m);
   remat::python::bind_export(m);
   remat::python::bind_fit(m);
-  remat::python::bind_interpreter_lock();
+  remat::python::bind_interpreter_lock(m);
   remat::python::bind_memory(m);
   remat::python::bind_operators(m);
   remat::python::bind_scopes(m);

@@ -17,7 +17,7 @@ void bind_doors(py::module_& m);
 void bind_errors(py::module_& m);
 void bind_export(py::module_& m);
 void bind_fit(py::module_& m);
-void bind_interpreter_lock();
+void bind_interpreter_lock(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_operators(py::module_& m);
 void bind_scopes(py::module_& m);

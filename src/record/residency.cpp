@@ -14,7 +14,9 @@
 namespace remat {
 Residency::Residency(StepCounts& counts) : checksums(streams), counts_(counts) {
   checksums.takes_memory = [this](c10::Device of, int64_t bytes) {
-    if (observer != nullptr && is_on_device(of)) observer->held(bytes);
+    if (!is_on_device(of)) return;
+    counts_.checksum_bytes += bytes;
+    if (observer != nullptr) observer->held(bytes);
   };
 }
 

@@ -27,6 +27,7 @@ struct StepCounts {
   bool differentiates = false;  ///< an operator of forward had an input on the session's device that needs a gradient
   int64_t under_mode = 0;       ///< operators of forward under a dispatch mode of the user's, which are not recorded
   int64_t generator_bytes = 0;  ///< of generator states, which plain does not keep
+  int64_t checksum_bytes = 0;   ///< that a device's checksums took, which plain does not
   int64_t adopted_bytes = 0;    ///< of tensors older than the account that the step was the first to meet
   int64_t parameter_bytes = 0, gradient_bytes = 0;  ///< of the parameters read so far, and of what they had in grad()
 };

@@ -115,10 +115,10 @@ void Step::Impl::learn_peaks() {
 }
 
 void Step::Impl::learn_room_beyond_plain() {
-  const int64_t states = tape->counts.generator_bytes;
-  const int64_t beyond = report.peak_bytes - report.plain_peak_bytes - states;
+  const int64_t own = tape->counts.generator_bytes + tape->counts.checksum_bytes;
+  const int64_t beyond = report.peak_bytes - report.plain_peak_bytes - own;
   const int64_t most = (report.plain_peak_bytes - report.baseline_bytes) / kPartBeyondPlain;
-  session->room_beyond_plain = std::max(session->room_beyond_plain, states + std::clamp<int64_t>(beyond, 0, most));
+  session->room_beyond_plain = std::max(session->room_beyond_plain, own + std::clamp<int64_t>(beyond, 0, most));
 }
 
 int64_t Step::Impl::room() const { return session->limit_for(report.baseline_bytes) - report.baseline_bytes; }

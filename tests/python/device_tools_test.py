@@ -73,6 +73,17 @@ def test_the_doctor_sees_wrong_bits(device, monkeypatch):
     assert out.getvalue().count("FAILED: gradients") == simulated_device.DEVICES, out.getvalue()
 
 
+def ends_well(program):
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        capture_output=True,
+        text=True,
+        env=os.environ | PATH,
+        preexec_fn=lambda: os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]),
+    )
+    return (run.returncode, run.stderr) == (0, ""), run.stderr
+
+
 def test_a_process_ends_though_threads_of_the_device_have_seen_its_steps(device):
     """They are autograd's, and live as long as the process."""
     program = """
@@ -83,8 +94,28 @@ remat.wrap(model, budget="90%")
 for _ in range(3):
     model(torch.randn(64, 64, device=device)).square().mean().backward()
 """
-    for _ in range(3):
-        run = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, env=os.environ | PATH
-        )
-        assert (run.returncode, run.stderr) == (0, "")
+    for _ in range(2):
+        well, errors = ends_well(program)
+        assert well, errors
+
+
+def test_a_process_ends_after_threads_of_the_device_have_released_callbacks(device):
+    """On one core they often do so after backward() has returned: without a wait, four of ten such processes abort."""
+    program = """
+import simulated_device, torch, remat, time
+device = simulated_device.load()
+class Callback:
+    def __call__(self):
+        pass
+    def __del__(self):
+        time.sleep(0.3)
+queue = torch.autograd.Variable._execution_engine.queue_callback
+with remat.Session("1GiB", device=device).step():
+    x = torch.randn(64, 64, device=device, requires_grad=True)
+    y = x * 1
+    y.register_hook(lambda grad: queue(Callback()))
+    y.sum().backward()
+"""
+    for _ in range(6):
+        well, errors = ends_well(program)
+        assert well, errors
