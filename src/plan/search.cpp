@@ -134,7 +134,9 @@ bool Search::try_move(double progress, bool over_limit) {
   if (random_.below(2) == 0) {
     const bool opposite = random_.below(2) == 0;
     const Change other = change == Change::kKeep ? Change::kRecompute : Change::kKeep;
-    change_set(another_set(set), opposite ? other : random_change(over_limit));
+    // One draw after the other: the order in which a call's arguments are made differs between compilers.
+    const Change second = opposite ? other : random_change(over_limit);
+    change_set(another_set(set), second);
   }
   return changed_;
 }

@@ -19,9 +19,10 @@ import torch
 
 BOARDS = Path(__file__).resolve().parent.parent / "export/boards"
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fno-math-errno"]
-_M4 = ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
-_M3 = ["-mcpu=cortex-m3", "-mfloat-abi=soft"]
-_M7 = ["-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"]
+_M4 = ["-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
+_M3 = ["-mthumb", "-mcpu=cortex-m3", "-mfloat-abi=soft"]
+_M7 = ["-mthumb", "-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"]
+_ARM = ("arm-none-eabi-gcc", "qemu-system-arm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,9 @@ class Machine:
     flash: int = 1 << 20
     flash_at: int = 0
     nanoseconds: float = 1.0
+    ram_at: int = 0x20000000
+    tools: tuple[str, ...] = _ARM  # the compiler, qemu, and its options
+    port: str = "cortex_m.c"
 
 
 MACHINES = {
@@ -41,13 +45,19 @@ MACHINES = {
     "lm3s6965evb": Machine("lm3s6965evb", tuple(_M3), 64 << 10, 256 << 10, 0, 1e9 / 12e6),
     "mps2-an386": Machine("mps2-an386", tuple(_M4), 4 << 20, 4 << 20, 0, 1e9 / 25e6),
     "mps2-an500": Machine("mps2-an500", tuple(_M7), 4 << 20, 4 << 20, 0, 1e9 / 25e6),
-}
+    # RISC-V: all of it is RAM. Debian's qemu-system-misc and gcc-riscv64-unknown-elf; bench/export.py alone needs them.
+    "virt": Machine(
+        "virt", ("-march=rv32imafc", "-mabi=ilp32f", "-mcmodel=medany"), 4 << 20, 4 << 20, 0x80000000, 1.0, 0x80400000,
+        ("riscv64-unknown-elf-gcc", "qemu-system-riscv32", "-bios", "none"), "riscv.c",
+    ),
+}  # fmt: skip
 
 
-def need_tools() -> None:
+def need_tools(*tools: str, packages: str = "") -> None:
     """Without them tests of boards fail: what they say would go untested."""
-    missing = [tool for tool in ("arm-none-eabi-gcc", "qemu-system-arm") if shutil.which(tool) is None]
-    assert not missing, f"{' and '.join(missing)} cannot be found; `make setup` installs gcc-arm-none-eabi and qemu-system-arm"
+    missing = [tool for tool in tools or _ARM if shutil.which(tool) is None]
+    packages = packages or "`make setup` installs gcc-arm-none-eabi and qemu-system-arm"
+    assert not missing, f"{' and '.join(missing)} cannot be found; {packages}"
 
 
 @functools.cache
@@ -114,14 +124,14 @@ def build(folder: Path, machine: Machine, ram: int | None = None, stack: int = 1
     """An image of the model in ``folder``, with its batches. Raises CalledProcessError where it does not link."""
     script = (BOARDS / "board.ld.in").read_text()
     for name, value in (("FLASH", hex(machine.flash_at)), ("FLASH_BYTES", machine.flash), ("RAM_BYTES", ram or machine.ram),
-                        ("STACK_BYTES", stack)):  # fmt: skip
+                        ("RAM", hex(machine.ram_at)), ("STACK_BYTES", stack)):  # fmt: skip
         script = script.replace(f"@{name}@", str(value))
     linker = folder / f"{machine.name}.ld"
     linker.write_text(script)
     image = folder / f"{machine.name}.elf"
-    compiler = ["arm-none-eabi-gcc", *machine.processor, "-mthumb", optimize, *FLAGS, "-ffreestanding"]
+    compiler = [machine.tools[0], *machine.processor, optimize, *FLAGS, "-ffreestanding"]
     compiler += ["-ffunction-sections", "-fdata-sections", "-fno-tree-loop-distribute-patterns"]
-    sources = [folder / "model.c", folder / "batches.c", BOARDS / "main.c", BOARDS / "cortex_m.c"]
+    sources = [folder / "model.c", folder / "batches.c", BOARDS / "main.c", BOARDS / "memory.c", BOARDS / machine.port]
     command = [*compiler, "-nostdlib", "-Wl,--gc-sections", f"-I{BOARDS}", f"-I{folder}", f"-I{folder / 'kernels'}"]
     command += [*map(str, sources), *_kernels(folder, compiler), "-T", str(linker), "-o", str(image), "-lgcc"]
     subprocess.run(command, check=True, capture_output=True, text=True)
@@ -129,7 +139,7 @@ def build(folder: Path, machine: Machine, ram: int | None = None, stack: int = 1
 
 
 def qemu(image: Path, machine: Machine, count: bool = False, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    command = ["qemu-system-arm", "-M", machine.name, "-nographic", "-monitor", "none", "-serial", "none"]
+    command = [*machine.tools[1:], "-M", machine.name, "-nographic", "-monitor", "none", "-serial", "none"]
     command += ["-semihosting-config", "enable=on,target=native", "-kernel", str(image)]
     command += ["-icount", "shift=0"] if count else []
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
@@ -149,13 +159,14 @@ def read(text: str, per_tick: float = 0.0) -> Run:
     return Run(tuple(float(loss) for loss in losses), parameters, int(ticks) * per_tick, int(stack))
 
 
-def run_on_host(folder: Path, optimize: str = "-O2") -> Run:
+def run_on_host(folder: Path, optimize: str = "-O2", compiler: str = "gcc", emulator: Sequence[str] = ()) -> Run:
+    """On this machine, or on another one with Linux that an emulator runs programs of."""
     program = folder / "host"
     sources = [folder / "model.c", folder / "batches.c", BOARDS / "main.c", BOARDS / "host.c"]
-    compiler = ["gcc", optimize, *FLAGS]
-    command = [*compiler, f"-I{BOARDS}", f"-I{folder}", f"-I{folder / 'kernels'}", *map(str, sources)]
-    subprocess.run([*command, *_kernels(folder, compiler), "-o", str(program)], check=True)
-    return read(subprocess.run([program], check=True, capture_output=True, text=True).stdout)
+    command_of_compiler = [compiler, optimize, *FLAGS, *(["-static"] if emulator else [])]
+    command = [*command_of_compiler, f"-I{BOARDS}", f"-I{folder}", f"-I{folder / 'kernels'}", *map(str, sources)]
+    subprocess.run([*command, *_kernels(folder, command_of_compiler), "-o", str(program)], check=True)
+    return read(subprocess.run([*emulator, program], check=True, capture_output=True, text=True).stdout)
 
 
 class HostModel:

@@ -1,5 +1,4 @@
 /* What a Cortex-M needs to run a program in qemu: vectors, start, output and end by semihosting, a clock. No libc. */
-#include <stddef.h>
 #include <stdint.h>
 
 #include "board.h"
@@ -69,14 +68,3 @@ static void fault(void) {
 
 __attribute__((section(".vectors"), used)) static const void* const vectors[16] = {
     stack_end, reset, fault, fault, fault, fault, fault, 0, 0, 0, 0, fault, fault, 0, fault, systick};
-
-/* The compiler may call these. */
-void* memset(void* to, int value, size_t count) {
-  for (unsigned char* byte = to; count > 0; --count) *byte++ = (unsigned char)value;
-  return to;
-}
-void* memcpy(void* restrict to, const void* restrict from, size_t count) {
-  const unsigned char* source = from;
-  for (unsigned char* byte = to; count > 0; --count) *byte++ = *source++;
-  return to;
-}
