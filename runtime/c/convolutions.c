@@ -36,7 +36,7 @@ static inline void dots(int n, int count, const float* x, int sx, const float* w
 }
 
 static void finish(const remat_conv2d_t* a, float value, int at, float* y, uint32_t* mask) {
-  const int on = value > 0.0f;
+  const int on = remat_is_on(value);
   if (mask) remat_set_bit(mask, at, on);
   y[at] = a->relu && !on ? 0.0f : value;
 }

@@ -50,7 +50,7 @@ void remat_depthwise(const remat_conv2d_t* a, const float* x, const float* w, fl
       float s[4] = {bias, bias, bias, bias};
       column4(count, a->kh, a->kw, ws + i * columns + j, columns, w, 1, s);
       for (int r = 0; r < count; ++r) {
-        const int place = at + (i + r) * a->ow + j, on = s[r] > 0.0f;
+        const int place = at + (i + r) * a->ow + j, on = remat_is_on(s[r]);
         if (mask) remat_set_bit(mask, place, on);
         y[place] = a->relu && !on ? 0.0f : s[r];
       }

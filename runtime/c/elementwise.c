@@ -10,7 +10,16 @@ static float gelu_argument(float x) { return ROOT_2_OVER_PI * (x + 0.044715f * x
 static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 static float softplus(float x, float beta, float threshold) {
   const float scaled = x * beta;
-  return scaled > threshold ? x : remat_log(1.0f + remat_exp(scaled)) / beta;
+  return scaled > threshold ? x : remat_log1p(remat_exp(scaled)) / beta;
+}
+static float power(float x, float exponent) {
+  const int halves = (int)(2.0f * exponent), size = halves < 0 ? -halves : halves;
+  if (size & 1 && (x < -3.40282347e38f || x == 0.0f)) x = x < 0.0f ? -x : 0.0f; /* as pow() has it */
+  if (halves < 0) x = 1.0f / x;
+  float result = size & 1 ? remat_sqrt(x) : 1.0f;
+  for (int i = size >> 1; i > 0; i >>= 1, x *= x)
+    if (i & 1) result *= x;
+  return result;
 }
 
 #define EACH(expression)        \
@@ -47,7 +56,7 @@ void remat_unary(const remat_unary_t* a, const float* x, float* y) {
     case REMAT_LEAKY_RELU:
       EACH(v > 0.0f ? v : v * p);
     case REMAT_ELU:
-      EACH(v > 0.0f ? v : p * (remat_exp(v) - 1.0f));
+      EACH(v > 0.0f ? v : p * remat_expm1(v));
     case REMAT_EXP:
       EACH(remat_exp(v));
     case REMAT_LOG:
@@ -66,6 +75,8 @@ void remat_unary(const remat_unary_t* a, const float* x, float* y) {
       EACH(v * v);
     case REMAT_SOFTPLUS:
       EACH(softplus(v, p, q));
+    case REMAT_POWER:
+      EACH(power(v, p));
     default:
       break;
   }
@@ -84,6 +95,12 @@ static float silu_slope(float x) {
 }
 static float hardswish_slope(float x) { return x <= -3.0f ? 0.0f : x < 3.0f ? x / 3.0f + 0.5f : 1.0f; }
 
+static float softplus_slope(float scaled, float threshold) {
+  if (scaled > threshold) return 1.0f;
+  const float e = remat_exp(scaled);
+  return e / (e + 1.0f);
+}
+
 #define EACH_SLOPE(expression)    \
   for (int i = 0; i < n; ++i) {   \
     const float v = x[i];         \
@@ -96,7 +113,7 @@ void remat_unary_grad(const remat_unary_t* a, const float* dy, const float* x, f
   const float p = a->p, q = a->q;
   switch (a->function) {
     case REMAT_HARDTANH:
-      EACH_SLOPE(v > p && v < q ? 1.0f : 0.0f);
+      EACH_SLOPE(v <= p || v >= q ? 0.0f : 1.0f);
     case REMAT_GELU_TANH:
       EACH_SLOPE(gelu_tanh_slope(v));
     case REMAT_GELU_ERF:
@@ -114,9 +131,9 @@ void remat_unary_grad(const remat_unary_t* a, const float* dy, const float* x, f
     case REMAT_LEAKY_RELU:
       EACH_SLOPE(v > 0.0f ? 1.0f : p);
     case REMAT_ELU:
-      EACH_SLOPE(v > 0.0f ? 1.0f : p * remat_exp(v));
+      EACH_SLOPE(v <= 0.0f ? p * remat_exp(v) : 1.0f);
     case REMAT_SOFTPLUS:
-      EACH_SLOPE(v * p > q ? 1.0f : remat_sigmoid(v * p));
+      EACH_SLOPE(softplus_slope(v * p, q));
     default:
       break;
   }
@@ -148,14 +165,14 @@ void remat_binary(const remat_binary_t* a, const float* x0, const float* x1, flo
 
 void remat_relu(const remat_relu_t* a, const float* x, float* y, uint32_t* mask) {
   for (int i = 0; i < a->n; ++i) {
-    const int on = x[i] > 0.0f;
+    const int on = remat_is_on(x[i]);
     if (mask) remat_set_bit(mask, i, on);
     y[i] = on ? x[i] : 0.0f;
   }
 }
 
 void remat_relu_grad(const remat_relu_t* a, const float* dy, const float* y, float* dx) {
-  for (int i = 0; i < a->n; ++i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+  for (int i = 0; i < a->n; ++i) dx[i] = remat_is_on(y[i]) ? dy[i] : 0.0f;
 }
 
 void remat_relu_grad_mask(const remat_relu_t* a, const float* dy, const uint32_t* mask, float* dx) {

@@ -90,10 +90,11 @@ void remat_nll_loss_grad(const remat_nll_loss_t* a, const float* dloss, const in
 
 static float square(float x, float target) { return (x - target) * (x - target); }
 static float cross_entropy(float x, float target) {
-  return -(target * remat_log(x) + (1.0f - target) * remat_log(1.0f - x));
+  const float log_x = remat_log(x), log_rest = remat_log1p(-x);
+  return -(target * (log_x < -100.0f ? -100.0f : log_x) + (1.0f - target) * (log_rest < -100.0f ? -100.0f : log_rest));
 }
 static float logits_cross_entropy(float x, float target) {
-  return (1.0f - target) * x + remat_log(1.0f + remat_exp(x < 0.0f ? x : -x)) + (x < 0.0f ? -x : 0.0f);
+  return (1.0f - target) * x + remat_log1p(remat_exp(x < 0.0f ? x : -x)) + (x < 0.0f ? -x : 0.0f);
 }
 
 /* A sum with what it rounds off: losses are looked at, and may have many elements. */

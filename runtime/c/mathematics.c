@@ -1,26 +1,48 @@
 #include "mathematics.h"
 
+#define INFINITE remat_float(0x7f800000u)
+#define NOT_A_NUMBER remat_float(0x7fc00000u)
+
 /* e^x = 2^k e^r with |r| <= ln(2) / 2, and e^r by its series. ln 2 in two parts, so that r is exact to the last bit.
    Adding 1.5 * 2^23 rounds to a whole number, which is then in the lowest bits. */
-float remat_exp(float x) {
-  if (x > 88.7f) x = 88.7f;
-  if (x < -87.3f) return 0.0f;
-  const float shifted = x * 1.44269504f + 12582912.0f, k = shifted - 12582912.0f;
-  const float r = (x - k * 0.693145752f) - k * 1.42860677e-6f;
+static inline float series(float r) { /* e^r - 1 */
   float tail = r * 1.98412698e-4f + 1.38888889e-3f;
   tail = tail * r + 8.33333333e-3f;
   tail = tail * r + 4.16666667e-2f;
   tail = tail * r + 1.66666667e-1f;
   tail = tail * r + 0.5f;
-  const float power = (tail * (r * r) + r) + 1.0f;
-  return remat_float(remat_bits(power) + ((remat_bits(shifted) - 0x4b400000u) << 23));
+  return tail * (r * r) + r;
 }
+
+float remat_exp(float x) {
+  uint32_t more = 0;
+  float rest = 1.0f;
+  if (!(x > -87.3f && x < 88.0f)) {
+    if (!(x < 88.8f)) return x + INFINITE; /* NaN stays */
+    if (x < -104.0f) return 0.0f;
+    /* 2^k may be no normal number: 2^(k + 24) or 2^(k - 24) is, and the product rounds. */
+    more = x < 0.0f ? 24u : -24u;
+    rest = x < 0.0f ? 5.96046448e-8f : 16777216.0f;
+  }
+  const float shifted = x * 1.44269504f + 12582912.0f, k = shifted - 12582912.0f;
+  const float power = series((x - k * 0.693145752f) - k * 1.42860677e-6f) + 1.0f;
+  return remat_float(remat_bits(power) + ((remat_bits(shifted) - 0x4b400000u + more) << 23)) * rest;
+}
+
+float remat_expm1(float x) { return x > -0.346f && x < 0.346f ? series(x) : remat_exp(x) - 1.0f; }
 
 /* ln x = e ln 2 + 2 artanh((m - 1) / (m + 1)) with m between sqrt(1/2) and sqrt(2). */
 float remat_log(float x) {
-  if (!(x > 1.17549435e-38f)) return -100.0f;
-  const uint32_t bits = remat_bits(x);
-  int exponent = (int)(bits >> 23) - 127;
+  uint32_t bits = remat_bits(x);
+  int exponent = -127;
+  if (bits - 0x00800000u >= 0x7f000000u) { /* no positive normal number */
+    if (x == 0.0f) return -INFINITE;
+    if (!(x > 0.0f)) return NOT_A_NUMBER;
+    if (x == INFINITE) return x;
+    bits = remat_bits(x * 16777216.0f);
+    exponent -= 24;
+  }
+  exponent += (int)(bits >> 23);
   float m = remat_float((bits & 0x007fffffu) | 0x3f800000u);
   if (m > 1.41421356f) {
     m *= 0.5f;
@@ -33,6 +55,12 @@ float remat_log(float x) {
   /* 2 s = f - s f, which keeps the bits of f. */
   const float small = s * (2.0f * z * tail - f);
   return (float)exponent * 0.693145752f + (f + (small + (float)exponent * 1.42860677e-6f));
+}
+
+/* Of 1 + x that is rounded, with what that rounds off. */
+float remat_log1p(float x) {
+  const float sum = 1.0f + x, lost = x - (sum - 1.0f);
+  return lost != 0.0f && x < INFINITE ? remat_log(sum) + lost / sum : remat_log(sum);
 }
 
 float remat_tanh(float x) {
@@ -81,7 +109,7 @@ float remat_erf(float x) {
 }
 
 float remat_sqrt(float x) {
-  if (!(x > 0.0f)) return 0.0f;
+  if (!(x > 0.0f)) return x == 0.0f ? x : NOT_A_NUMBER;
 #if defined(__ARM_FP) && (__ARM_FP & 4) && !defined(__aarch64__)
   float root;
   __asm__("vsqrt.f32 %0, %1" : "=t"(root) : "t"(x));
@@ -89,6 +117,7 @@ float remat_sqrt(float x) {
 #elif defined(__x86_64__) || defined(__aarch64__)
   return __builtin_sqrtf(x);
 #else
+  if (x == INFINITE) return x;
   /* Bit by bit, with two more than a float has to round by. */
   uint32_t bits = remat_bits(x);
   int exponent = (int)(bits >> 23) - 127;

@@ -4,11 +4,13 @@
 
 #include <stdint.h>
 
-float remat_exp(float x); /* 0 below -87.3, at most that of 88.7 */
-float remat_log(float x); /* of positive x; -100 of others, which is where PyTorch's losses cut */
+float remat_exp(float x);
+float remat_expm1(float x); /* e^x - 1 and ln(1 + x), whose digits near 0 the sum would lose */
+float remat_log(float x);
+float remat_log1p(float x);
 float remat_tanh(float x);
 float remat_erf(float x);
-float remat_sqrt(float x); /* rounded correctly; 0 of negative x */
+float remat_sqrt(float x); /* rounded correctly */
 
 static inline uint32_t remat_bits(float x) {
   union {
@@ -28,6 +30,8 @@ static inline float remat_float(uint32_t bits) {
 }
 static inline float remat_sigmoid(float x) { return 1.0f / (1.0f + remat_exp(-x)); }
 
+/* Whether relu lets x through: NaN too, so that it is seen. */
+static inline int remat_is_on(float x) { return !(x <= 0.0f); }
 static inline void remat_set_bit(uint32_t* mask, int index, int on) {
   const uint32_t bit = (uint32_t)1 << (index & 31);
   mask[index >> 5] = on ? mask[index >> 5] | bit : mask[index >> 5] & ~bit;

@@ -25,7 +25,7 @@ void remat_max_pool2d(const remat_pool2d_t* a, const float* x, float* y, uint8_t
         for (int k = w.k0; k < w.k1; ++k)
           for (int l = w.l0; l < w.l1; ++l) {
             const float v = x[(w.i0 + k) * a->w + w.j0 + l];
-            if (v > most) {
+            if (v > most || v != v) { /* NaN is the largest */
               most = v;
               best = k * a->kw + l;
             }

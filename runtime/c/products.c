@@ -88,7 +88,7 @@ static void write_tile(const remat_matmul_t* a, int height, int width, const flo
 static void write_positive(int height, int width, int n, uint32_t* mask, int at, float* y) {
   for (int i = 0; i < height; ++i, at += n)
     for (int j = 0; j < width; ++j) {
-      const int on = y[at + j] > 0.0f;
+      const int on = remat_is_on(y[at + j]);
       if (mask) remat_set_bit(mask, at + j, on);
       if (!on) y[at + j] = 0.0f;
     }

@@ -103,7 +103,8 @@ enum {
   REMAT_ABS,
   REMAT_SIGN,
   REMAT_SQUARE,
-  REMAT_SOFTPLUS
+  REMAT_SOFTPLUS,
+  REMAT_POWER /* p: whole, or whole and a half */
 };
 typedef struct {
   int n, function;

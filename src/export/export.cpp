@@ -53,12 +53,9 @@ class Exporter {
     if (kept_bytes <= limit_) {
       best = std::move(kept);
     } else {
-      for (const int share : kShares) {
-        CandidatePtr found = plan_within(limit_ * share / 100, share == 100);
-        if (found && (!best || found->plan.predicted_seconds < best->plan.predicted_seconds)) best = std::move(found);
-      }
+      best = best_within_limit();
     }
-    if (!best) refuse_ram();
+    if (!best) refuse_ram(kept_bytes);
     return write(*best, kept_bytes);
   }
 
@@ -91,6 +88,29 @@ class Exporter {
                                                  std::move(schedule), std::move(placement), bytes});
   }
 
+  CandidatePtr best_within_limit() {
+    CandidatePtr best;
+    for (const int share : kShares) {
+      CandidatePtr found = plan_within(limit_ * share / 100, share == 100);
+      if (found && (!best || found->plan.predicted_seconds < best->plan.predicted_seconds)) best = std::move(found);
+    }
+    return best;
+  }
+
+  /// The least bytes that were tried and do, without the stack's: planners know what is alive, and not what addresses
+  /// leave free.
+  int64_t smallest_that_works(int64_t from, int64_t kept_bytes) {
+    limit_ = from;
+    while (limit_ < kept_bytes) {
+      nearest_ = kept_bytes;
+      smallest_.reset();
+      if (best_within_limit()) break;
+      const int64_t further = limit_ + limit_ / 256 + 4;
+      limit_ = nearest_ > limit_ ? std::min(nearest_, further) : further;
+    }
+    return std::min(limit_, kept_bytes);
+  }
+
   /// A plan for at most `budget` bytes whose addresses fit `limit_`. `strict`: try ever smaller budgets.
   CandidatePtr plan_within(int64_t budget, bool strict) {
     StepFlow flow(step_);
@@ -113,26 +133,29 @@ class Exporter {
       if (bytes <= limit_)
         return std::make_unique<Candidate>(
             Candidate{flow, std::move(graph), std::move(plan), std::move(schedule), std::move(placement), bytes});
+      nearest_ = std::min(nearest_, bytes);
       if (!strict) return nullptr;
       budget = std::min(budget, plan.predicted_peak_bytes) - (bytes - limit_);
     }
     return nullptr;
   }
 
-  [[noreturn]] void refuse_ram() const {
+  [[noreturn]] void refuse_ram(int64_t kept_bytes) {
     const StepFlow flow(step_);
     const StepGraph graph = graph_of(flow, kFixedBytes + optimizer_bytes_, options_.optimizer);
     const Floor floor = floor_of(graph.graph);
-    int64_t smallest = std::max(smallest_.value_or(limit_ + 1), limit_ + 1);
+    const bool parameters_fit = graph.graph.baseline_bytes <= limit_;
     const int64_t prediction = graph.graph.baseline_bytes + prediction_places_.bytes;
-    smallest = std::max(smallest, prediction) + options_.stack_bytes;
+    const int64_t smallest =
+        smallest_that_works(std::max({smallest_.value_or(limit_ + 1), limit_ + 1, prediction}), kept_bytes) +
+        options_.stack_bytes;
     std::string message = "[export] no plan fits " + std::to_string(options_.ram_bytes) + " bytes (" +
                           format_bytes(options_.ram_bytes) + ") of RAM; the smallest that was found needs " +
                           std::to_string(smallest) + " (" + format_bytes(smallest) + "), of which the stack has " +
                           std::to_string(options_.stack_bytes) + ". It takes " + to_text(floor);
     if (optimizer_bytes_ > 0)
       message += " (" + format_bytes(optimizer_bytes_) + " of it " + options_.optimizer + "'s; sgd keeps nothing)";
-    message += graph.graph.baseline_bytes > limit_
+    message += !parameters_fit
                    ? "; what is trained takes more than all of it: freeze parameters (requires_grad_(False) moves them "
                      "to flash)"
                    : "; a smaller batch, frozen parameters (requires_grad_(False)) or more RAM would help";
@@ -181,7 +204,8 @@ class Exporter {
   int64_t limit_ = 0;  ///< of all but the stack
   Schedule prediction_;
   Placement prediction_places_;
-  std::optional<int64_t> smallest_;
+  std::optional<int64_t> smallest_;  ///< as the planner says
+  int64_t nearest_ = 0;              ///< the least of plans whose addresses did not fit
 };
 
 }  // namespace

@@ -86,6 +86,28 @@ def test_buffers_that_the_model_writes() -> None:
     assert 'buffer "seen" is written to by the model' in refused(_Cache(), torch.randn(1, 4))
 
 
+def test_integers_are_indices_alone() -> None:
+    class Counts(nn.Module):
+        def __init__(self, change: object) -> None:
+            super().__init__()
+            self.table, self.change = nn.Embedding(9, 3), change
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.table(self.change(tokens)).mean(1)
+
+    tokens = torch.tensor([[1, 2], [3, 4]])
+    assert "aten::clone of integers" in refused(Counts(lambda t: t[:, :1]), tokens)
+    assert "aten::add of integers" in refused(Counts(lambda t: t + 1), tokens)
+
+
+def test_a_loss_that_depends_on_nothing_trained() -> None:
+    class Constant(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    assert "the loss depends on no parameter that requires a gradient" in refused(Constant(4, 4), torch.randn(1, 4))
+
+
 def test_a_step_that_looks_at_values() -> None:
     assert "cannot be captured" in refused(_Looks(4, 4), torch.randn(1, 4))
 

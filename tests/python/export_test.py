@@ -224,6 +224,61 @@ def test_tied_weights_have_one_gradient(tmp_path: Path) -> None:
     assert far(exported.parameters, numbers_of(end)) < 1e-6
 
 
+class _TiedByName(nn.Module):
+    """One parameter with two names, one buffer with two, and a parameter that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(11, 6), nn.Linear(6, 11, bias=False)
+        self.head.weight = self.table.weight
+        self.unused = nn.Parameter(torch.ones(3))
+        scale = torch.rand(6)
+        self.register_buffer("scale", scale)
+        self.register_buffer("again", scale)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.table(tokens) * self.scale + self.again)
+
+
+def test_a_tensor_with_two_names_is_one(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, tokens = _TiedByName(), torch.tensor([1, 2, 3, 3])
+    target = torch.tensor([4, 5, 6, 4])
+    write_export(module, F.cross_entropy, [tokens], [target], tmp_path, ram_bytes=AMPLE, weight_decay=0.125)
+    exported = boards.HostModel(tmp_path)
+    assert list(exported.at) == ["table.weight"]
+    losses = [exported.step(0.1, tokens, target) for _ in range(4)]
+    model = copy.deepcopy(module)
+    updates = torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.125)
+    expected = []
+    for _ in range(4):
+        updates.zero_grad()
+        value = F.cross_entropy(model(tokens), target)
+        value.backward()
+        updates.step()
+        expected.append(value.item())
+    assert far(losses, expected) < 1e-6
+    assert far(exported.parameters, model.table.weight.detach().flatten()) < 1e-6
+
+
+def test_parameters_with_the_same_gradient(tmp_path: Path) -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Parameter(torch.rand(2, 3)), nn.Parameter(torch.rand(2, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.a + self.b
+
+    module, x, y = Sum(), torch.randn(2, 3), torch.tensor([0, 2])
+    write_export(module, F.cross_entropy, [x], [y], tmp_path, ram_bytes=AMPLE)
+    exported = boards.HostModel(tmp_path)
+    losses = [exported.step(0.1, x, y) for _ in range(3)]
+    single, end = trained(module, F.cross_entropy, x, y, torch.float32, 0.1, steps=3)
+    assert far(losses, single) < 1e-6
+    assert far(exported.parameters, numbers_of(end)) < 1e-6
+
+
 def test_several_inputs_and_targets(tmp_path: Path) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

@@ -76,10 +76,10 @@ def _check(module: nn.Module, inputs: Tensors, targets: Tensors) -> None:
 
 def _buffers(step: Step, module: nn.Module, captured: Captured, inputs: Tensors, targets: Tensors) -> dict[str, Buffer]:
     """By name: parameters, buffers, and inputs as "input i"."""
-    mutated = set(captured.mutated.values())
+    mutated, trained = set(captured.mutated.values()), set(captured.gradients.values())
     made: dict[str, Buffer] = {}
     for name, parameter in module.named_parameters():
-        made[name] = constant_buffer(step, parameter, name, "parameter" if parameter.requires_grad else "constant")
+        made[name] = constant_buffer(step, parameter, name, "parameter" if name in trained else "constant")
     for name, tensor in module.named_buffers():
         if name.endswith("num_batches_tracked"):
             continue  # read by no kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,28 +15,41 @@ from remat.errors import Error
 TRIED = ("2.13", "2.14")  # versions of torch whose graphs are known
 
 
-class TrainingStep(nn.Module):
+class Prediction(nn.Module):
+    """A module's output, as AOTAutograd wants it: in a tuple. Each tensor of the module is a parameter or buffer here once,
+    whatever names it has there; only those in `trained` require gradients. Parameters are given to the module as views, so
+    that two with the same gradient have each its own node."""
+
+    def __init__(self, module: nn.Module, trained: Collection[str] = ()) -> None:
+        super().__init__()
+        self.names: dict[str, str] = {}  # by own name, the module's
+        self._given = [module]  # in a list: no submodule
+        for index, (name, parameter) in enumerate(module.named_parameters()):
+            own = f"parameter{index}"
+            self.register_parameter(own, nn.Parameter(parameter.detach(), requires_grad=name in trained))
+            self.names[own] = name
+        for index, (name, buffer) in enumerate(module.named_buffers()):
+            self.register_buffer(f"buffer{index}", buffer)
+            self.names[f"buffer{index}"] = name
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
+        given = {name: getattr(self, own) for own, name in self.names.items()}
+        views = {name: t.view(t.shape) if t.requires_grad else t for name, t in given.items()}
+        return (torch.func.functional_call(self._given[0], views, tensors),)
+
+
+class TrainingStep(Prediction):
     """The loss of a module's output."""
 
-    def __init__(self, module: nn.Module, loss: Callable[..., torch.Tensor], inputs: int) -> None:
-        super().__init__()
-        self.module = module
+    def __init__(
+        self, module: nn.Module, loss: Callable[..., torch.Tensor], inputs: int, trained: Collection[str]
+    ) -> None:
+        super().__init__(module, trained)
         self.loss = loss
         self.inputs = inputs
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
-        return (self.loss(self.module(*tensors[: self.inputs]), *tensors[self.inputs :]),)
-
-
-class Prediction(nn.Module):
-    """A module's output, as AOTAutograd wants it: in a tuple."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
-        return (self.module(*tensors),)
+        return (self.loss(super().forward(*tensors[: self.inputs])[0], *tensors[self.inputs :]),)
 
 
 @dataclasses.dataclass
@@ -81,9 +94,9 @@ def _export(module: nn.Module, tensors: Sequence[torch.Tensor], joint: bool) -> 
         return aot_export_module(module, tuple(tensors), **options)
 
 
-def _captured(graph: torch.fx.GraphModule, signature: Any, count: int) -> Captured:
+def _captured(graph: torch.fx.GraphModule, signature: Any, called: dict[str, str], count: int) -> Captured:
     def own(names: dict[str, str]) -> dict[str, str]:  # as the module calls them
-        return {key: name.removeprefix("module.") for key, name in names.items()}
+        return {key: called[name] for key, name in names.items()}
 
     names = own(signature.inputs_to_parameters) | own(signature.inputs_to_buffers)
     for index, name in enumerate(signature.user_inputs[:count]):
@@ -106,8 +119,32 @@ def capture_training(
     """Forward and backward. Names of parameters are those within ``module``."""
     check_version()
     tensors = [*inputs, *targets]
-    graph, signature = _export(TrainingStep(module, loss, len(inputs)), tensors, joint=True)
-    return _captured(graph, signature, len(tensors))
+    step = TrainingStep(module, loss, len(inputs), _trained(module, loss, inputs, targets))
+    graph, signature = _export(step, tensors, joint=True)
+    return _captured(graph, signature, step.names, len(tensors))
+
+
+def _trained(
+    module: nn.Module, loss: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
+) -> list[str]:
+    """The parameters that the loss depends on: of others PyTorch has no gradient, and changes none."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    wanted = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, _plain_kernels():
+        step = TrainingStep(module, loss, len(inputs), wanted)
+        for own, tensor in [*step.named_parameters(), *step.named_buffers()]:
+            fake = mode.from_tensor(tensor.detach())
+            if own in step._parameters:
+                step._parameters[own] = nn.Parameter(fake, requires_grad=tensor.requires_grad)
+            else:
+                step._buffers[own] = fake
+        (value,) = step(*(mode.from_tensor(tensor) for tensor in (*inputs, *targets)))
+        if not value.requires_grad:
+            raise Error("[export] the loss depends on no parameter that requires a gradient, so there is nothing to train")
+        parameters = [(step.names[own], p) for own, p in step.named_parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(value, [p for _, p in parameters], allow_unused=True)
+    return [name for (name, _), gradient in zip(parameters, gradients, strict=True) if gradient is not None]
 
 
 def capture_prediction(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Captured:
@@ -116,8 +153,9 @@ def capture_prediction(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Cap
     module.eval()
     try:
         with torch.no_grad():
-            graph, signature = _export(Prediction(module), inputs, joint=False)
+            prediction = Prediction(module)
+            graph, signature = _export(prediction, inputs, joint=False)
     finally:
         for m, was in training.items():
             m.training = was
-    return _captured(graph, signature, len(inputs))
+    return _captured(graph, signature, prediction.names, len(inputs))

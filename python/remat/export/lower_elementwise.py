@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ UNARY = {
     name: number
     for number, name in enumerate(
         "scale shift hardtanh gelu_tanh gelu_erf silu sigmoid tanh hardswish hardsigmoid leaky_relu elu exp log sqrt "
-        "rsqrt reciprocal abs sign square softplus".split()
+        "rsqrt reciprocal abs sign square softplus power".split()
     )
 }
 BINARY = {name: number for number, name in enumerate("add sub mul div".split())}
@@ -92,10 +93,14 @@ def _neg(lowering: Lowering, node: Node) -> View:
 
 @lowers("pow.Tensor_Scalar")
 def _pow(lowering: Lowering, node: Node) -> View:
-    name = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(node.args[1])
-    if name is None and node.args[1] != 1:
+    """Whole exponents and halves: by squares."""
+    x, exponent = lowering.view(node.args[0]), float(node.args[1])
+    if exponent in (0.0, 1.0):
+        return x if exponent else _filled(lowering, x.shape, 1.0)
+    if abs(exponent) > 8 or not (2 * exponent).is_integer():
         raise Missing(str(node.target), f"with the exponent {node.args[1]}")
-    return unary(lowering, lowering.view(node.args[0]), name) if name else lowering.view(node.args[0])
+    name = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent, "power")
+    return unary(lowering, x, name, exponent if name == "power" else 0.0)
 
 
 def _named(node: Node) -> str:
@@ -212,7 +217,11 @@ _FILLED: dict[str, float] = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros
 def _fill(lowering: Lowering, node: Node) -> View:
     name = _named(node)
     number = _FILLED[name] if name in _FILLED else node.args[0 if name == "scalar_tensor" else 1]
-    y = lowering.new(node.meta["val"].shape)
-    lowering.emit("fill", [], [y], dict(n=y.elements, value=float(number)))
+    return _filled(lowering, node.meta["val"].shape, float(number))
+
+
+def _filled(lowering: Lowering, shape: Sequence[int], number: float) -> View:
+    y = lowering.new(shape)
+    lowering.emit("fill", [], [y], dict(n=y.elements, value=number))
     return y
 

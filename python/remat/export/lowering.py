@@ -29,6 +29,9 @@ VIEWS = {
     )
 }  # fmt: skip
 _SAME = {"aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default"}
+_OF_INTEGERS = {
+    f"aten.{name}.default" for name in ("embedding", "embedding_dense_backward", "nll_loss_forward", "nll_loss_backward", "clone")
+}
 _RESHAPES = {"aten._unsafe_view.default", "aten.reshape.default"}
 
 
@@ -93,6 +96,9 @@ class Lowering:
         function = _FUNCTIONS.get(name)
         if function is None:
             raise Missing(name)
+        views = [self.values[source] for source in inputs]
+        if name not in _OF_INTEGERS and any(isinstance(v, View) and v.buffer.type == "int32" for v in views):
+            raise Missing(name, "of integers")
         return function(self, node)
 
     def _view(self, node: Node, name: str) -> Lowered:
@@ -128,6 +134,8 @@ class Lowering:
     def contiguous(self, view: View) -> View:
         if view.is_contiguous():
             return view
+        if view.buffer.type != "float32":
+            raise Missing("aten.clone.default", "of integers, in another order than they are given in,")
         sizes, strides = merged(view.shape, [view.strides])
         if len(sizes) > 6:
             raise Missing("aten.clone.default", "of a view with more than six dimensions that do not merge")
