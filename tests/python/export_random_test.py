@@ -21,7 +21,7 @@ import remat
 from remat.export.assemble import training_step
 
 FIRST = int(os.environ.get("REMAT_FUZZ_SEED", "1"))
-PROGRAMS = int(os.environ.get("REMAT_FUZZ_PROGRAMS", "5"))
+PROGRAMS = int(os.environ.get("REMAT_FUZZ_PROGRAMS", "3"))
 STEPS, SEED = 4, 77
 AMPLE = 4 << 20
 
