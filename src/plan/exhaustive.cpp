@@ -12,6 +12,8 @@ namespace {
 /// The latest time from which a value is held. Where a value of the same operator is not decided, it cannot be told how
 /// often a replay will make it: then so many times are tried.
 constexpr int64_t kLatestHeld = 8, kLatestHeldOfSeveral = 3;
+/// With more it never comes to an end.
+constexpr size_t kMostValues = 512;
 
 bool same_outcome(const Simulation& a, const Simulation& b) {
   return a.seconds == b.seconds && a.peak_bytes == b.peak_bytes && a.replays == b.replays && a.excess == b.excess;
@@ -73,16 +75,17 @@ Exhaustive::Exhaustive(const Graph& graph, PlannerOptions options, ParetoFront& 
 }
 
 bool Exhaustive::run(int64_t limit, int64_t work) {
+  if (values_.size() > kMostValues) return false;
   limit_ = limit;
   simulator_.restart(std::vector<Action>(graph_.values.size(), Action::kKeep), limit);
-  end_of_work_ = simulator_.work() + work;
+  end_of_work_ = this->work() + work;
   decide(0);
-  return simulator_.work() <= end_of_work_;
+  return this->work() <= end_of_work_;
 }
 
 /// A lower bound of the seconds that every plan within the limit takes which agrees with the actions in force on the
 /// values before place `decided`; infinite where there is none.
-double Exhaustive::seconds_to_fit(size_t decided) const {
+double Exhaustive::seconds_to_fit(size_t decided) {
   const Simulation& run = simulator_.in_force();
   int64_t above = run.peak_bytes - limit_;
   double seconds = run.seconds;
@@ -91,7 +94,7 @@ double Exhaustive::seconds_to_fit(size_t decided) const {
   for (size_t place = decided; place < values_.size() && graph_.values[values_[place]].producer == replayed; ++place) {
     above -= 2 * graph_.values[values_[place]].bytes;
   }
-  for (auto item = items_.begin(); above > 0; ++item) {
+  for (auto item = items_.begin(); above > 0; ++item, ++items_read_) {
     if (item == items_.end()) return std::numeric_limits<double>::infinity();
     const int32_t value = values_[item->place];
     if (item->place < decided || first_idle_[value] > run.peak_event || last_[value] < run.peak_event) continue;
@@ -108,7 +111,7 @@ void Exhaustive::apply(int32_t value, Action action) {
 }
 
 void Exhaustive::decide(size_t place) {
-  if (simulator_.work() > end_of_work_) return;
+  if (work() > end_of_work_) return;
   const ParetoFront::Point* const best = front_.within(limit_);
   const double least = seconds_to_fit(place);
   if (best != nullptr ? least >= best->seconds : std::isinf(least)) return;

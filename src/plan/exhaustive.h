@@ -24,9 +24,9 @@ class Exhaustive {
   /// `front` has at least one point, and must outlive this.
   Exhaustive(const Graph& graph, PlannerOptions options, ParetoFront& front);
 
-  /// Offers the front the fastest plan within `limit` bytes, baseline included. Gives up once
-  /// IncrementalSimulator::work() has risen by `work`, with what was found until then. Returns whether it came to the
-  /// end: then no plan within the limit is faster than the front's.
+  /// Offers the front the fastest plan within `limit` bytes, baseline included. Gives up after so much `work` (as
+  /// IncrementalSimulator::work() counts it), with what was found until then. Returns whether it came to the end: then
+  /// no plan within the limit is faster than the front's.
   bool run(int64_t limit, int64_t work);
 
  private:
@@ -37,7 +37,8 @@ class Exhaustive {
     int64_t bytes = 0;
   };
 
-  double seconds_to_fit(size_t decided) const;
+  double seconds_to_fit(size_t decided);
+  int64_t work() const { return simulator_.work() + items_read_; }
   void decide(size_t place);
   void apply(int32_t value, Action action);
 
@@ -49,6 +50,7 @@ class Exhaustive {
   std::vector<Item> items_;                ///< cheapest by the byte first
   std::vector<size_t> first_idle_, last_;  ///< by value: events
   int64_t limit_ = 0, end_of_work_ = 0;
+  int64_t items_read_ = 0;  ///< in all: a nanosecond each
 };
 
 }  // namespace remat::planners

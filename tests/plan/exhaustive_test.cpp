@@ -94,5 +94,15 @@ TEST(Exhaustive, GivesUpWhenItsWorkIsDone) {
   EXPECT_FALSE(Exhaustive(graph, {}, front).run(limit, 1'000'000));
 }
 
+// Values that are kept are decided without a simulation: their number alone may not take long, or much of the stack.
+TEST(Exhaustive, GivesUpLargeGraphsAtOnce) {
+  StepBuilder step;
+  int32_t value = 0;
+  for (int i = 0; i < 200'000; ++i) value = step.saved({value}, 1000, 1e-3);
+  const Graph graph = step.graph();
+  ParetoFront front = front_of_keeping(graph);
+  EXPECT_FALSE(Exhaustive(graph, {}, front).run(plain_peak(graph) / 2, kEnough));
+}
+
 }  // namespace
 }  // namespace remat::test
