@@ -33,11 +33,11 @@ constexpr std::array<Namespace, 8> kNamespaces = {{
 /// Of c10d, with arguments that are not named as inputs.
 constexpr std::array<std::string_view, 4> kReadOnly = {"c10d::send", "c10d::barrier", "c10d::monitored_barrier_",
                                                        "c10d::check_for_nan"};
-/// The functional operators that write to what they are given. Results of the others come in until wait_tensor(), which
-/// gives back the very tensor.
-constexpr std::array<std::string_view, 4> kWritesAll = {"_c10d_functional::wait_tensor", "_c10d_functional::irecv",
-                                                        "_c10d_functional::batch_p2p_ops",
-                                                        "c10d_functional::wait_tensor"};
+/// The functional operators that write to what they are given. Results of the others come in until wait_tensor() or,
+/// from torch 2.15 on, wait_tensors(), which give back the very tensors.
+constexpr std::array<std::string_view, 5> kWritesAll = {
+    "_c10d_functional::wait_tensor", "_c10d_functional::wait_tensors", "_c10d_functional::irecv",
+    "_c10d_functional::batch_p2p_ops", "c10d_functional::wait_tensor"};
 
 const Namespace* namespace_of(std::string_view name) {
   const auto* const found =

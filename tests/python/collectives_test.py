@@ -63,6 +63,17 @@ def functional(x):
     return x + collectives.wait_tensor(collectives.all_reduce(x.detach() * 3, "sum", dist.group.WORLD))
 
 
+def functional_list(x):
+    """Results that are waited for together, which torch can from 2.15 on."""
+    operators = torch.ops._c10d_functional
+    sums = operators.all_reduce_coalesced([x.detach() * 3, x.detach() * 5], "sum", dist.group.WORLD.group_name)
+    if hasattr(operators, "wait_tensors"):
+        sums = operators.wait_tensors(sums)
+    else:
+        sums = [operators.wait_tensor(s) for s in sums]
+    return x * sums[0] + sums[1]
+
+
 def functional_gradient(x):
     from torch.distributed import _functional_collectives as collectives
 
@@ -96,6 +107,7 @@ PROGRAMS = {
     "gather": gather,
     "scatter": scatter,
     "functional": functional,
+    "functional_list": functional_list,
     "functional_gradient": functional_gradient,
     "nn_all_reduce": nn_all_reduce,
     "send": send,

@@ -33,6 +33,7 @@ TEST(Collectives, ThatAreFunctionalWriteAsDeclaredAndUntilTheyHaveBeenWaitedFor)
   EXPECT_EQ(written("_c10d_functional::all_reduce_(Tensor(a!) input, str op, str group) -> Tensor(a!)"),
             (std::vector{0}));
   EXPECT_EQ(written("_c10d_functional::wait_tensor(Tensor tensor) -> Tensor"), (std::vector{0}));
+  EXPECT_EQ(written("_c10d_functional::wait_tensors(Tensor[] tensors) -> Tensor[]"), (std::vector{0}));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ from torch import nn
 
 from remat.errors import Error
 
-TRIED = ("2.13", "2.14")  # versions of torch whose graphs are known
+TRIED = ("2.13", "2.14", "2.15")  # versions of torch whose graphs are known
 
 
 class Prediction(nn.Module):
