@@ -110,6 +110,10 @@ def test_an_lstm_takes_more_than_is_predicted(device):
     assert 0.5 * allocated < peaks.allocated_bytes < allocated
 
 
+# What a session's checksums of replays take, at most. Blocks lie otherwise beside them: a small segment more or less.
+CHECKSUMS, SMALL_SEGMENT = 16 << 10, 2 << 20
+
+
 @pytest.mark.parametrize("share", [70, 50, 30])
 @pytest.mark.parametrize("make", [mlp, gpt, resnet, lstm])
 def test_planned_training_takes_what_is_predicted(device, make, share):
@@ -122,8 +126,12 @@ def test_planned_training_takes_what_is_predicted(device, make, share):
     session = remat.Session(LARGE, device=device, plan=remat.Plan(plan))
     train(device, *make(), session)  # its first step has no plan
     peaks = predicted(recorded, plan)
-    assert (peaks.allocated_bytes, peaks.reserved_in_steps) == train(device, *make(), session)
-    assert peaks.step_bytes == planned.predicted_peak_bytes == session.report().peak_bytes
+    allocated, reserved = train(device, *make(), session)
+    assert 0 <= allocated - peaks.allocated_bytes <= CHECKSUMS
+    more = [measured - foretold for measured, foretold in zip(reserved, peaks.reserved_in_steps, strict=True)]
+    assert max(map(abs, more)) <= SMALL_SEGMENT, more
+    for bytes_ in (peaks.step_bytes, session.report().peak_bytes):  # the plan is of a step with more checksums
+        assert 0 <= planned.predicted_peak_bytes - bytes_ <= CHECKSUMS
 
 
 @pytest.mark.parametrize("make, memory_mib", [(mlp, 70), (gpt, 22), (resnet, 60)])
