@@ -27,7 +27,7 @@ PAGES = {
     "include/remat": "reference/cpp.rst",
     "python/remat": "reference/python.rst",
 }
-NOT_EXPORTED = {"remat.report": ["Picture"]}  # what a public call returns
+NOT_EXPORTED = {"remat.report": ["Picture"], "remat.audit.result": ["Row", "Difference"]}  # what a public call returns
 SHOWN = {  # of their public names
     "remat.estimate": ["estimate", "Estimate", "Point", "optimizer_state_bytes"],
     "remat.device_estimate": ["DeviceEstimate", "DevicePoint"],

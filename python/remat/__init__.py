@@ -15,6 +15,8 @@ import torch  # its libraries must be there before remat._C
 
 from remat._load import _C  # checks versions
 from remat import compiled, doors, memory, scripting
+from remat.audit.result import AuditResult
+from remat.audit.run import audit
 from remat.blocks import disable, enable, find_blocks
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.compile_blocks import compile
@@ -31,6 +33,7 @@ from remat.wrap import session_of, unwrap, wrap
 
 __version__ = _C.version
 __all__ = [
+    "AuditResult",
     "BudgetError",
     "Error",
     "Fit",
@@ -44,6 +47,7 @@ __all__ = [
     "Report",
     "Session",
     "Step",
+    "audit",
     "checkpoint",
     "checkpoint_sequential",
     "compile",

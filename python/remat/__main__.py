@@ -1,4 +1,4 @@
-"""``python -m remat doctor``, ``estimate``, ``export`` and ``plot``."""
+"""``python -m remat audit``, ``doctor``, ``estimate``, ``export`` and ``plot``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from remat import BudgetError, Error, __version__
+from remat.audit import command as audit
 from remat.device_estimate import DEFAULT_CONTEXT
 
 
@@ -20,6 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m remat", description=__doc__)
     parser.add_argument("--version", action="version", version=f"remat {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
+    audit.add_options(commands, whole_number)
     commands.add_parser("doctor", help="what is installed, and whether remat works here (exit code 1 if not)")
     estimate = commands.add_parser(
         "estimate",
@@ -112,8 +114,11 @@ def _estimate(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    arguments, of_script = audit.split(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "audit":
+            return audit.run(options, of_script)
         if options.command == "doctor":
             from remat import doctor
 

@@ -1,0 +1,49 @@
+"""Bytes and seconds of steps, without those of looking at them. Both are rough: see docs/audit.md."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+
+import torch
+
+
+class Meter:
+    """`counting`: remat's accounting of the CPU's tensors runs. Of CUDA's devices PyTorch's own is asked."""
+
+    def __init__(self, counting: bool) -> None:
+        self._memory = sys.modules["remat"].memory if counting else None
+        self._peak = 0
+        self._elapsed = 0.0
+        self._steps: list[float] = []
+        self._began = time.perf_counter()
+
+    def pause(self) -> None:
+        self._elapsed += time.perf_counter() - self._began
+        self._peak = max(self._peak, self._read())
+
+    def resume(self) -> None:
+        if self._on_cuda():
+            torch.cuda.reset_peak_memory_stats()
+        elif self._memory is not None:
+            self._memory.reset_peak("cpu")
+        self._began = time.perf_counter()
+
+    def end_step(self) -> None:
+        self._steps.append(self._elapsed)
+        self._elapsed = 0.0
+
+    def figures(self) -> dict[str, float | int | None]:
+        """The first step makes caches, states and compiled code: its time is left out."""
+        seconds = self._steps[1:] or self._steps
+        return {"peak_bytes": self._peak or None, "seconds": statistics.median(seconds) if seconds else None}
+
+    @staticmethod
+    def _on_cuda() -> bool:
+        return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+    def _read(self) -> int:
+        if self._on_cuda():
+            return torch.cuda.max_memory_allocated()
+        return 0 if self._memory is None else self._memory.peak("cpu")
