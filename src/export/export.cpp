@@ -1,6 +1,7 @@
 #include <remat/export.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -67,6 +68,15 @@ class Exporter {
     if (options_.ram_bytes < 1 || options_.stack_bytes < 0 || options_.stack_bytes >= options_.ram_bytes)
       refuse("of " + std::to_string(options_.ram_bytes) + " bytes of RAM " + std::to_string(options_.stack_bytes) +
              " are the stack's; give more RAM, or a smaller stack");
+    const std::pair<const char*, double> numbers[] = {{"momentum", options_.momentum},
+                                                      {"beta1", options_.beta1},
+                                                      {"beta2", options_.beta2},
+                                                      {"epsilon", options_.epsilon},
+                                                      {"weight decay", options_.weight_decay}};
+    for (const auto& [name, number] : numbers) {
+      if (!(number >= 0 && number <= std::numeric_limits<float>::max()))
+        refuse("the " + std::string(name) + " is " + std::to_string(number) + "; give a number from 0 on");
+    }
     if (step_.gradients.empty()) refuse("the step trains no parameter");
   }
 

@@ -177,6 +177,7 @@ class CallCheck {
       if (field.is_float ? std::abs(number) > 3.4028234e38
                          : std::abs(number) > (field.name == "keep" ? most_unsigned : most_int))
         refuse("has a number in " + found->name + " that is too large");
+      if (field.name == "keep" && number < 0) refuse("has a negative number in keep");
       if (!field.is_float && number != std::floor(number)) refuse("has a fraction in " + found->name);
     }
   }

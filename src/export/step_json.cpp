@@ -37,6 +37,19 @@ int one_of(const JsonRecord& record, const char* field, const char* const (&name
   return static_cast<int>(found - std::begin(names));
 }
 
+/// The types that C has an array for; values have all, and the counter, a state, is of unsigned numbers.
+void check_type(const StepBuffer& buffer, const JsonRecord& record) {
+  using Kind = StepBuffer::Kind;
+  using Type = StepBuffer::Type;
+  const bool whole = buffer.type == Type::kInt;
+  const bool fits = buffer.type == Type::kFloat || buffer.kind == Kind::kValue ||
+                    (whole && (buffer.kind == Kind::kConstant || buffer.kind == Kind::kInput)) ||
+                    (buffer.type == Type::kUnsigned && buffer.kind == Kind::kState);
+  if (!fits) record.refuse("type", "is none that a buffer of this kind has");
+  const auto is_int = [](double value) { return value == std::floor(value) && std::abs(value) <= 2147483647; };
+  if (whole && !std::ranges::all_of(buffer.values, is_int)) record.refuse("values", "has a number that is no int32");
+}
+
 StepBuffer read_buffer(const JsonRecord& record) {
   StepBuffer buffer;
   buffer.name = record.text("name");
@@ -58,6 +71,7 @@ StepBuffer read_buffer(const JsonRecord& record) {
     if (std::abs(buffer.values.back()) > 3.4028235677973366e38)
       record.refuse("values", "has a number that no float has");
   }
+  check_type(buffer, record);
   const bool filled = buffer.values.size() == static_cast<size_t>(buffer.elements);
   if (!buffer.values.empty() && !filled) record.refuse("values", "has not as many numbers as the shape has elements");
   if (buffer.kind == StepBuffer::Kind::kConstant && !filled) record.refuse("values", "is empty, of a constant");
@@ -97,7 +111,8 @@ class StepReader {
  private:
   int32_t buffer(const JsonRecord& record, const char* field) const {
     const int64_t last = static_cast<int64_t>(step_.buffers.size()) - 1;
-    return static_cast<int32_t>(record.integer(field, 0, std::max<int64_t>(last, 0)));
+    if (last < 0) record.refuse(field, "is of a buffer, and there is none");
+    return static_cast<int32_t>(record.integer(field, 0, last));
   }
 
   StepOperator read_operator(const JsonRecord& record) const {
@@ -146,6 +161,25 @@ class StepReader {
   throw Error("[step] " + what + "; docs/formats.md says what belongs there");
 }
 
+/// A state that an operator without results writes is read by nothing else: a replay would read what is written by
+/// then.
+void check_states(const Step& step) {
+  std::vector<bool> written(step.buffers.size(), false);
+  for (const StepOperator& op : step.operators) {
+    for (const StepRead& read : op.inputs) {
+      if (read.buffer >= 0 && op.results.empty()) written[read.buffer] = true;
+    }
+  }
+  for (size_t i = 0; i < step.operators.size(); ++i) {
+    const StepOperator& op = step.operators[i];
+    if (op.phase == StepOperator::Phase::kPredict || op.results.empty()) continue;
+    for (const StepRead& read : op.inputs) {
+      if (read.buffer >= 0 && written[read.buffer] && step.buffers[read.buffer].kind == StepBuffer::Kind::kState)
+        refuse("operators[" + std::to_string(i) + "] reads a state that the step writes");
+    }
+  }
+}
+
 /// Order, and that each value is made once and before it is read.
 void check_order(const Step& step) {
   std::vector<StepOperator::Phase> made_in(step.buffers.size());
@@ -189,6 +223,12 @@ void check_order(const Step& step) {
       refuse("gradients has one that suits no parameter");
     has_gradient[g.parameter] = true;
   }
+  for (int32_t b = 0; b < static_cast<int32_t>(step.buffers.size()); ++b) {
+    if (step.buffers[b].kind == StepBuffer::Kind::kState && step.buffers[b].type != StepBuffer::Type::kFloat &&
+        b != step.counter)
+      refuse("buffers[" + std::to_string(b) + "] is a state of unsigned numbers, and not the counter");
+  }
+  if (step.counter >= 0 && step.buffers[step.counter].kind != StepBuffer::Kind::kState) refuse("counter is no state");
   if (step.counter >= 0 &&
       (step.buffers[step.counter].type != StepBuffer::Type::kUnsigned || step.buffers[step.counter].elements != 2))
     refuse("counter has not two numbers");
@@ -209,6 +249,7 @@ Step step_from_json(std::string_view text) {
   Step step = StepReader(text).read();
   for (size_t i = 0; i < step.operators.size(); ++i) check_call(step, i);
   check_order(step);
+  check_states(step);
   return step;
 }
 

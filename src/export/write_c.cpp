@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "export/costs.h"
@@ -73,18 +74,18 @@ class SourceWriter {
       text += "static const int32_t int_constants[" + std::to_string(p_.places.int_constants) + "] = {\n" +
               array_text(of_kind(StepBuffer::Kind::kConstant, true), true) + "};\n";
     const int states = states_of(p_.options.optimizer);
-    if (states > 0) text += "static float optimizer_state[" + std::to_string(states) + " * MODEL_PARAMETERS];\n";
+    if (states > 0) text += "float model_optimizer[MODEL_OPTIMIZER];\n";
     std::string sizes =
         "sizeof model_parameters + sizeof model_loss + sizeof model_counter + sizeof rule + sizeof arena";
     for (const StepBuffer& buffer : step_.buffers) {
       if (buffer.kind != StepBuffer::Kind::kInput) continue;
-      const std::string name = "model_" + c_name(buffer.name);
+      const std::string name = "model_" + p_.places.names[&buffer - step_.buffers.data()];
       text += (buffer.type == StepBuffer::Type::kFloat ? "float " : "int32_t ") + name + "[" +
               std::to_string(buffer.elements) + "];\n";
       sizes += " + sizeof " + name;
     }
     if (p_.places.state > 0) sizes += " + sizeof model_state";
-    if (states > 0) sizes += " + sizeof optimizer_state";
+    if (states > 0) sizes += " + sizeof model_optimizer";
     text +=
         "float model_loss;\nuint32_t model_counter[2];\n\nstatic union {\n  float f[MODEL_ARENA_BYTES / 4];\n"
         "  uint32_t u[MODEL_ARENA_BYTES / 4];\n  uint8_t b[MODEL_ARENA_BYTES];\n} arena;\n"
@@ -131,7 +132,7 @@ class SourceWriter {
       case StepBuffer::Kind::kConstant:
         return plus(b.type == StepBuffer::Type::kFloat ? "constants" : "int_constants", at);
       case StepBuffer::Kind::kInput:
-        return plus("model_" + c_name(b.name), offset);
+        return plus("model_" + p_.places.names[buffer], offset);
       case StepBuffer::Kind::kValue:
         break;
     }
@@ -144,8 +145,8 @@ class SourceWriter {
     const std::string at = plus("P", p_.places.offset[parameter]);
     std::string content = ".to = " + at + ", .rule = &rule";
     const int states = states_of(p_.options.optimizer);
-    if (states > 0) content += ", .first = " + plus("optimizer_state", p_.places.offset[parameter]);
-    if (states > 1) content += ", .second = " + plus("optimizer_state + MODEL_PARAMETERS", p_.places.offset[parameter]);
+    if (states > 0) content += ", .first = " + plus("model_optimizer", p_.places.offset[parameter]);
+    if (states > 1) content += ", .second = " + plus("model_optimizer + MODEL_PARAMETERS", p_.places.offset[parameter]);
     return structure("sink", content);
   }
 
@@ -244,9 +245,25 @@ class SourceWriter {
   std::string structures_;
 };
 
+/// Different names may be one in C, as "a.b" and "a_b": later ones get a number.
+std::string unused_name(std::string_view name, std::set<std::string>& used) {
+  const std::string base = c_name(name);
+  std::string result = base;
+  for (int number = 2; !used.insert(result).second; ++number) result = base + "_" + std::to_string(number);
+  return result;
+}
+
 }  // namespace
 
-FixedPlaces::FixedPlaces(const Step& step) : offset(step.buffers.size(), 0) {
+FixedPlaces::FixedPlaces(const Step& step) : offset(step.buffers.size(), 0), names(step.buffers.size()) {
+  // What the header has besides the inputs.
+  std::set<std::string> of_inputs{"parameters", "state", "optimizer", "loss", "counter", "step", "predict"},
+      of_parameters;
+  for (size_t b = 0; b < step.buffers.size(); ++b) {
+    const StepBuffer& buffer = step.buffers[b];
+    if (buffer.kind == StepBuffer::Kind::kInput) names[b] = unused_name(buffer.name, of_inputs);
+    if (buffer.kind == StepBuffer::Kind::kParameter) names[b] = unused_name(buffer.name, of_parameters);
+  }
   for (size_t b = 0; b < step.buffers.size(); ++b) {
     const StepBuffer& buffer = step.buffers[b];
     int64_t* end = nullptr;

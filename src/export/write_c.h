@@ -18,6 +18,8 @@ struct FixedPlaces {
   explicit FixedPlaces(const Step& step);
 
   std::vector<int64_t> offset;  ///< by buffer: within parameters, state, constants of floats, or those of integers
+  /// By buffer, of parameters and inputs: what C calls it, without "MODEL_AT_" or "model_"; no two alike.
+  std::vector<std::string> names;
   int64_t parameters = 0, state = 0, constants = 0, int_constants = 0;  ///< elements
 };
 

@@ -41,25 +41,30 @@ std::string model_header(const ProgramParts& parts) {
   text += define("MODEL_ARENA_BYTES", f.arena_bytes, "of the RAM: what is made in a step");
   text += define("MODEL_PARAMETERS", parts.places.parameters, "floats");
   if (parts.places.state > 0) text += define("MODEL_STATE", parts.places.state, "floats: running statistics");
+  const int states = states_of(parts.options.optimizer);
+  if (states > 0) text += define("MODEL_OPTIMIZER", states * parts.places.parameters, "floats: what it remembers");
+  text += "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n";
   std::string table;
   for (size_t b = 0; b < step.buffers.size(); ++b) {
     const StepBuffer& buffer = step.buffers[b];
     if (buffer.kind != StepBuffer::Kind::kParameter) continue;
-    const std::string name = "MODEL_AT_" + c_name(buffer.name);
+    const std::string name = "MODEL_AT_" + parts.places.names[b];
     table += "#define " + name + " " + std::to_string(parts.places.offset[b]) + "  /* " + printable(buffer.name) +
              ", " + shape_text(buffer) + " */\n";
   }
   text += "\n/* The batch, to be filled before a step: */\n";
-  for (const StepBuffer& buffer : step.buffers) {
+  for (size_t b = 0; b < step.buffers.size(); ++b) {
+    const StepBuffer& buffer = step.buffers[b];
     if (buffer.kind != StepBuffer::Kind::kInput) continue;
     text += std::string("extern ") + (buffer.type == StepBuffer::Type::kFloat ? "float" : "int32_t") + " model_" +
-            c_name(buffer.name) + "[" + std::to_string(buffer.elements) + "];  /* " + shape_text(buffer) + " */\n";
+            parts.places.names[b] + "[" + std::to_string(buffer.elements) + "];  /* " + shape_text(buffer) + " */\n";
   }
   text +=
       "\n/* What is trained, with its first values. A parameter begins at: */\nextern float "
       "model_parameters[MODEL_PARAMETERS];\n" +
       table;
   if (parts.places.state > 0) text += "extern float model_state[MODEL_STATE];\n";
+  if (states > 0) text += "extern float model_optimizer[MODEL_OPTIMIZER];\n";
   text +=
       "\n/* The loss of the last step. */\nextern float model_loss;\n"
       "/* A seed for what is random, which may be changed; and the number of the last step, from 1. */\n"
@@ -71,16 +76,17 @@ std::string model_header(const ProgramParts& parts) {
     text += "\n/* The model's output in evaluation mode, on what the batch has; valid until the next call. */\n" +
             define("MODEL_OUTPUT", output.elements, shape_text(output)) + "const float *model_predict(void);\n";
   }
-  return text + "\n#endif\n";
+  return text + "\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n";
 }
 
 std::string example_source(const ProgramParts& parts) {
   std::string fill;
-  for (const StepBuffer& buffer : parts.step.buffers) {
+  for (size_t b = 0; b < parts.step.buffers.size(); ++b) {
+    const StepBuffer& buffer = parts.step.buffers[b];
     if (buffer.kind != StepBuffer::Kind::kInput) continue;
     const std::string value = buffer.type == StepBuffer::Type::kFloat ? "noise()" : "0";
     fill += std::string(fill.empty() ? "" : "\n  ") + "for (int i = 0; i < " + std::to_string(buffer.elements) +
-            "; ++i) model_" + c_name(buffer.name) + "[i] = " + value + ";";
+            "; ++i) model_" + parts.places.names[b] + "[i] = " + value + ";";
   }
   constexpr std::string_view place = "/* THE BATCH */";
   std::string text(kExampleSource);

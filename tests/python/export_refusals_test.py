@@ -86,6 +86,59 @@ def test_buffers_that_the_model_writes() -> None:
     assert 'buffer "seen" is written to by the model' in refused(_Cache(), torch.randn(1, 4))
 
 
+def test_buffers_with_the_names_of_running_statistics() -> None:
+    """What is written to them is not what BatchNorm writes, or is read in the same step."""
+
+    class Centred(nn.Module):
+        def __init__(self, own: bool) -> None:
+            super().__init__()
+            self.linear, self.norm, self.own = nn.Linear(4, 4), nn.BatchNorm1d(4), own
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.own:
+                return self.norm(self.linear(x) - self.norm.running_mean)
+            self.norm.running_mean.mul_(0.9).add_(0.1 * x.mean(0))
+            return self.linear(x)
+
+    message = refused(Centred(own=True), torch.randn(3, 4))
+    assert 'buffer "norm.running_mean" is written to by the model; of mutated buffers' in message
+    message = refused(Centred(own=False), torch.randn(3, 4))
+    assert 'buffer "norm.running_mean" is written to by the model, and read for its loss' in message
+
+
+def test_losses_that_are_modules() -> None:
+    module, x, y = nn.Linear(4, 4), torch.randn(2, 4), torch.tensor([0, 3])
+
+    def message(loss: nn.Module) -> str:
+        with pytest.raises(remat.Error) as error:
+            training_step(module, loss, [x], [y])
+        return str(error.value)
+
+    assert "aten::nll_loss" in (text := message(nn.CrossEntropyLoss(weight=torch.ones(4))))
+    assert "with weights of classes" in text
+    assert "the loss has parameters that require gradients" in message(nn.AdaptiveLogSoftmaxWithLoss(4, 4, [2]))
+
+
+def test_tensors_without_elements() -> None:
+    class Cut(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + x[:, :0].mean()
+
+    assert "input 0 has no elements" in refused(nn.Linear(4, 4), torch.randn(0, 4))
+    assert "aten::mean of a tensor without elements" in refused(Cut(4, 4), torch.randn(2, 4))
+    module = nn.Linear(4, 4)
+    module.register_buffer("nothing", torch.zeros(0))  # and nothing reads it
+    training_step(module, F.cross_entropy, [torch.randn(2, 4)], [torch.tensor([0, 1])])
+
+
+def test_numbers_that_c_cannot_have() -> None:
+    class Divided(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) / 0
+
+    assert "aten::div with a number that is not finite" in refused(Divided(4, 4), torch.randn(1, 4))
+
+
 def test_integers_are_indices_alone() -> None:
     class Counts(nn.Module):
         def __init__(self, change: object) -> None:
@@ -225,4 +278,12 @@ def test_damaged_steps() -> None:
     assert "lacks the argument" in broken(lambda s: s["operators"][0]["arguments"].update(q=s["operators"][0]["arguments"].pop("m")))
     assert "has a fraction" in broken(lambda s: s["operators"][0]["arguments"].update(m=1.5))
     assert "gradients" in broken(lambda s: s["gradients"][0].__setitem__(0, s["gradients"][1][0]))
+    assert "is of a buffer, and there is none" in broken(lambda s: s.update(buffers=[], operators=[], gradients=[]))
+    last = len(step["buffers"])
+    index = {"name": "", "kind": "constant", "type": "int32", "shape": [1], "values": [2**40]}
+    assert f"[step] buffers[{last}].values has a number that is no int32" in broken(lambda s: s["buffers"].append(index))
+    assert "[step] buffers[0].type" in broken(lambda s: s["buffers"][0].update(type="int32"))
+    for name, number in (("momentum", float("nan")), ("weight_decay", float("inf")), ("momentum", -1.0)):
+        with pytest.raises(remat.Error, match="give a number from 0 on"):
+            remat._C.export_step(json.dumps(step), ram_bytes=1 << 20, **{name: number})
     assert "as many numbers" in broken(lambda s: s["buffers"][0]["values"].pop())

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 # What lowers operators registers itself.
-from remat.export import lower_convolutions, lower_copies, lower_norms, lower_products, lower_reductions  # noqa: F401
+from remat.export import lower_convolutions, lower_copies, lower_elementwise, lower_norms  # noqa: F401
+from remat.export import lower_products, lower_reductions  # noqa: F401
 from remat.errors import Error
-from remat.export.capture import Captured, capture_prediction, capture_training
+from remat.export.capture import Captured, capture_prediction, capture_training, tensors_of_loss
 from remat.export.find_operator import explain
-from remat.export.lower_elementwise import unary
 from remat.export.lowering import Lowering, Missing, constant_buffer
 from remat.export.step import Buffer, Step, View
 
@@ -28,6 +28,8 @@ def training_step(
     exported.
     """
     _check(module, inputs, targets)
+    if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
+        raise Error("[export] the loss has parameters that require gradients; make them parameters of the model")
     try:
         captured = capture_training(module, loss, inputs, targets)
         prediction = capture_prediction(module, inputs)
@@ -40,11 +42,12 @@ def training_step(
             "values of tensors, in sizes that are the examples', without hooks and custom autograd functions"
         ) from error
     step = Step(name)
-    buffers = _buffers(step, module, captured, inputs, targets)
+    buffers = _buffers(step, module, loss, captured, inputs, targets)
     try:
         lowering = Lowering(step, captured, "forward", buffers)
         lowering.run()
-        step.loss = lowering.view(lowering.nodes[captured.loss or ""]).buffer
+        step.loss = lowering.loss or lowering.view(lowering.nodes[captured.loss or ""]).buffer
+        _check_written(step, lowering, captured, buffers)
         for output, parameter in captured.gradients.items():
             _gradient(step, lowering, lowering.view(lowering.nodes[output]), buffers[parameter])
         _masks(step)
@@ -64,6 +67,8 @@ def _check(module: nn.Module, inputs: Tensors, targets: Tensors) -> None:
             if not isinstance(tensor, torch.Tensor) or tensor.dtype not in kinds:
                 kind = str(tensor.dtype).removeprefix("torch.") if isinstance(tensor, torch.Tensor) else type(tensor).__name__
                 raise Error(f"[export] {what} {index} is {kind}; give tensors of float32, or of int64 for indices")
+            if 0 in tensor.shape:
+                raise Error(f"[export] {what} {index} has no elements; give an example of the size that is exported")
             if any(not isinstance(size, int) for size in tensor.shape):
                 raise Error(f"[export] {what} {index} has a symbolic size; give an example of the size that is exported")
     for name, parameter in module.named_parameters():
@@ -74,7 +79,9 @@ def _check(module: nn.Module, inputs: Tensors, targets: Tensors) -> None:
         raise Error("[export] no parameter requires a gradient, so there is nothing to train; set requires_grad")
 
 
-def _buffers(step: Step, module: nn.Module, captured: Captured, inputs: Tensors, targets: Tensors) -> dict[str, Buffer]:
+def _buffers(
+    step: Step, module: nn.Module, loss: Callable[..., torch.Tensor], captured: Captured, inputs: Tensors, targets: Tensors
+) -> dict[str, Buffer]:
     """By name: parameters, buffers, and inputs as "input i"."""
     mutated, trained = set(captured.mutated.values()), set(captured.gradients.values())
     made: dict[str, Buffer] = {}
@@ -88,12 +95,32 @@ def _buffers(step: Step, module: nn.Module, captured: Captured, inputs: Tensors,
                 f'[export] buffer "{name}" is written to by the model; of mutated buffers BatchNorm\'s alone are exported'
             )
         made[name] = constant_buffer(step, tensor, name, "state" if name in mutated else "constant")
+    for name, tensor in tensors_of_loss(loss).items():
+        made[name] = constant_buffer(step, tensor, name, "constant")
     for index, tensor in enumerate([*inputs, *targets]):
         own, number = ("input", index) if index < len(inputs) else ("target", index - len(inputs))
         several = len(inputs if own == "input" else targets) > 1
         kind = "float32" if tensor.dtype == torch.float32 else "int32"
         made[f"input {index}"] = step.buffer("input", kind, tensor.shape, f"{own}{number if several else ''}")
     return made
+
+
+def _check_written(step: Step, lowering: Lowering, captured: Captured, buffers: dict[str, Buffer]) -> None:
+    """Buffers that the model writes are BatchNorm's alone, by their kernel, and nothing else reads them: what is
+    recomputed would read what is written by then."""
+    for output, name in captured.mutated.items():
+        view = lowering.values[lowering.nodes[output]]
+        if name in buffers and not (isinstance(view, View) and view.buffer is buffers[name] and view.is_whole()):
+            raise Error(
+                f'[export] buffer "{name}" is written to by the model; of mutated buffers BatchNorm\'s alone are exported'
+            )
+    for o in step.operators:
+        read = [place[0].name for place in o.inputs if place is not None and place[0].kind == "state"]
+        if read and o.kernel not in ("running", "dropout"):
+            raise Error(
+                f'[export] buffer "{read[0]}" is written to by the model, and read for its loss; of such buffers '
+                "BatchNorm's running statistics are exported, read in evaluation mode alone"
+            )
 
 
 def _gradient(step: Step, lowering: Lowering, view: View, parameter: Buffer) -> None:
@@ -106,16 +133,11 @@ def _gradient(step: Step, lowering: Lowering, view: View, parameter: Buffer) -> 
         if columns.is_whole():
             step.gradients.append((parameter, view.buffer, True))
             return
-    if not view.is_whole() or view.buffer.kind != "value":
-        view = lowering.contiguous(view)
-        if not view.is_whole() or view.buffer.kind != "value":
-            view = unary(lowering, view, "scale", 1.0)
-    step.gradients.append((parameter, view.buffer, False))
+    step.gradients.append((parameter, lowering.own(view).buffer, False))
 
 
 def _output(lowering: Lowering, node: torch.fx.Node) -> Buffer:
-    view = lowering.whole(node)
-    return view.buffer if view.is_whole() and view.buffer.kind == "value" else unary(lowering, view, "scale", 1.0).buffer
+    return lowering.own(lowering.view(node)).buffer
 
 
 def _masks(step: Step) -> None:

@@ -31,11 +31,26 @@ class Prediction(nn.Module):
         for index, (name, buffer) in enumerate(module.named_buffers()):
             self.register_buffer(f"buffer{index}", buffer)
             self.names[f"buffer{index}"] = name
+        # By place in the module, of which a module that is used twice has one, the own name: functional_call() would give
+        # such a module its tensors twice, and restore the first ones.
+        own_names = {id(tensor): own for own, tensor in zip(self.names, [*module.parameters(), *module.buffers()], strict=True)}
+        self._places = {
+            f"{path}.{name}" if path else name: own_names[id(tensor)]
+            for path, part in module.named_modules()
+            for name, tensor in [*part._parameters.items(), *part._buffers.items()]
+            if tensor is not None
+        }
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
-        given = {name: getattr(self, own) for own, name in self.names.items()}
-        views = {name: t.view(t.shape) if t.requires_grad else t for name, t in given.items()}
-        return (torch.func.functional_call(self._given[0], views, tensors),)
+        given = {own: getattr(self, own) for own in self.names}
+        views = {own: t.view(t.shape) if t.requires_grad else t for own, t in given.items()}
+        placed = {place: views[own] for place, own in self._places.items()}
+        return (torch.func.functional_call(self._given[0], placed, tensors, tie_weights=False),)
+
+
+def tensors_of_loss(loss: Callable[..., torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of a loss that is a module, by name. They are constants, with names that no tensor of the model has."""
+    return {f"(loss) {k}": t for k, t in loss.state_dict(keep_vars=True).items()} if isinstance(loss, nn.Module) else {}
 
 
 class TrainingStep(Prediction):
@@ -45,11 +60,20 @@ class TrainingStep(Prediction):
         self, module: nn.Module, loss: Callable[..., torch.Tensor], inputs: int, trained: Collection[str]
     ) -> None:
         super().__init__(module, trained)
-        self.loss = loss
+        self._loss = [loss]
+        self._of_loss: dict[str, str] = {}  # own names, by the loss's
+        for index, (name, tensor) in enumerate(tensors_of_loss(loss).items()):
+            own = self._of_loss[name.removeprefix("(loss) ")] = f"loss{index}"
+            self.register_buffer(own, tensor.detach())
+            self.names[own] = name
         self.inputs = inputs
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
-        return (self.loss(super().forward(*tensors[: self.inputs])[0], *tensors[self.inputs :]),)
+        arguments = (super().forward(*tensors[: self.inputs])[0], *tensors[self.inputs :])
+        if not self._of_loss:
+            return (self._loss[0](*arguments),)
+        given = {name: getattr(self, own) for name, own in self._of_loss.items()}
+        return (torch.func.functional_call(self._loss[0], given, arguments),)
 
 
 @dataclasses.dataclass
@@ -74,16 +98,19 @@ def check_version() -> None:
 
 @contextlib.contextmanager
 def _plain_kernels() -> Iterator[None]:
-    """Attention as products and a softmax."""
+    """Attention as products and a softmax, LSTMs as products and functions of elements."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     fast = torch.backends.mha.get_fastpath_enabled()
+    mkldnn = torch._C._get_mkldnn_enabled()  # backends.mkldnn.flags() warns of GPUs
     torch.backends.mha.set_fastpath_enabled(False)
+    torch._C._set_mkldnn_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+        torch._C._set_mkldnn_enabled(mkldnn)
 
 
 def _export(module: nn.Module, tensors: Sequence[torch.Tensor], joint: bool) -> tuple[torch.fx.GraphModule, Any]:

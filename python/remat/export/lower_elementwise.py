@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,7 +83,8 @@ def _rsub(lowering: Lowering, node: Node) -> View:
 def _mul(lowering: Lowering, node: Node) -> View:
     name = _named(node)
     if _is_number(node.args[1]):
-        return _scaled(lowering, node, node.args[1] if name == "mul" else 1.0 / node.args[1])
+        factor = node.args[1] if name == "mul" else 1.0 / node.args[1] if node.args[1] else math.inf
+        return _scaled(lowering, node, factor)
     return _binary(lowering, node, name)
 
 

@@ -16,6 +16,7 @@ from remat.errors import Error
 from remat.export.capture import Captured
 from remat.export.step import Buffer, Operator, Step, View, whole
 
+LARGEST = torch.finfo(torch.float32).max
 Lowered = Any  # a View, a list of them, None for what no kernel reads, or what two functions of a family share
 _FUNCTIONS: dict[str, Callable[["Lowering", Node], Lowered]] = {}
 
@@ -25,14 +26,20 @@ VIEWS = {
         "view.default", "_unsafe_view.default", "reshape.default", "t.default", "transpose.int", "permute.default",
         "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "expand.default", "select.int",
         "slice.Tensor", "split.Tensor", "split_with_sizes.default", "unbind.int", "alias.default", "detach.default",
-        "lift_fresh_copy.default",
+        "lift_fresh_copy.default", "unsafe_split.Tensor", "unsafe_split_with_sizes.default",
     )
 }  # fmt: skip
 _SAME = {"aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default"}
 _OF_INTEGERS = {
     f"aten.{name}.default" for name in ("embedding", "embedding_dense_backward", "nll_loss_forward", "nll_loss_backward", "clone")
 }
-_RESHAPES = {"aten._unsafe_view.default", "aten.reshape.default"}
+# Those that copy in PyTorch: a value is never written to, so that views do.
+_AS_VIEWS = {
+    "aten._unsafe_view.default": torch.ops.aten.view.default,
+    "aten.reshape.default": torch.ops.aten.view.default,
+    "aten.unsafe_split.Tensor": torch.ops.aten.split.Tensor,
+    "aten.unsafe_split_with_sizes.default": torch.ops.aten.split_with_sizes.default,
+}
 
 
 def lowers(*names: str) -> Callable[[Callable[["Lowering", Node], Lowered]], Any]:
@@ -63,6 +70,8 @@ class Lowering:
         self._names = captured.names
         self._buffers = buffers
         self._loss = self.nodes.get(captured.loss or "")
+        self.loss: Buffer | None = None
+        self._name = ""  # of the operator that is being lowered
         self.gradient_bases = {
             base
             for output in captured.gradients
@@ -85,11 +94,12 @@ class Lowering:
     def _call(self, node: Node) -> Lowered:
         if node.target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]
-        name = str(node.target)
+        name = self._name = str(node.target)
         inputs = node.all_input_nodes
         if inputs and all(self.values.get(source) is None for source in inputs):
             return None  # of counters that no kernel reads
         if self.phase == "forward" and name.startswith("aten.ones_like") and node.args[0] is self._loss:
+            self.loss = self.own(self.view(self._loss)).buffer
             self.phase = "backward"
         if name in VIEWS:
             return self._view(node, name)
@@ -105,7 +115,7 @@ class Lowering:
         view = self.values[node.args[0]]
         if name in _SAME or not isinstance(view, View):
             return view
-        target = torch.ops.aten.view.default if name in _RESHAPES else node.target
+        target = _AS_VIEWS.get(name, node.target)
         try:
             layout = target(view.layout, *node.args[1:], **node.kwargs)
         except RuntimeError:  # the strides cannot express it
@@ -122,6 +132,8 @@ class Lowering:
         value = self.values[node]
         if not isinstance(value, View):
             raise Missing(str(node.target), "whose result no kernel gives")
+        if value.elements == 0:
+            raise Missing(self._name, "of a tensor without elements")
         return value
 
     def optional(self, node: Any) -> View | None:
@@ -141,6 +153,16 @@ class Lowering:
             raise Missing("aten.clone.default", "of a view with more than six dimensions that do not merge")
         result = self.new(view.shape)
         self.emit("copy", [view], [result], {"d": front(sizes, 6, 1), "s": front(strides[0], 6, 0)})
+        return result
+
+    def own(self, view: View) -> View:
+        """As contiguous(), all of a value."""
+        view = self.contiguous(view)
+        if view.is_whole() and view.buffer.kind == "value":
+            return view
+        result = self.new(view.shape)
+        times_one = dict(n=view.elements, function=0, p=1.0, q=0.0)
+        self.emit("unary", [view], [result], times_one, in_place=[(0, 0)])
         return result
 
     def new(self, shape: Sequence[int], type_: str = "float32") -> View:
@@ -189,6 +211,9 @@ class Lowering:
         in_place: Sequence[tuple[int, int]] = (),
     ) -> None:
         """A call. Of ``in_place`` only pairs count whose input is all of a value that the result fits into."""
+        numbers = [n for value in arguments.values() for n in (value if isinstance(value, list) else [value])]
+        if any(isinstance(n, float) and not abs(n) <= LARGEST for n in numbers):
+            raise Missing(self._name, "with a number that is not finite")
         pairs = []
         for source, result in in_place:
             view, made = inputs[source], results[result]
