@@ -63,8 +63,9 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
     if request["counting"]:
         sys.path.append(request["remat"])
         import remat
+        from remat.device import HOST
 
-        remat.memory.start_accounting("cpu")
+        remat.memory.start_accounting(HOST)
     seed_all(request["seed"])
     error = None
     observer = sink = None

@@ -19,6 +19,7 @@ from remat.audit.meter import Meter
 from remat.audit.observer import Observer
 from remat.audit.records import Comparer, Recorder
 from remat.audit.trace import Trace
+from remat.device import HOST
 
 
 class StepRunner:
@@ -27,7 +28,7 @@ class StepRunner:
     def __init__(self, make_step: Callable[[], Callable[[], Any]], folder: str, steps: int, seed: int) -> None:
         self.folder = Path(folder)
         self._make_step, self._steps, self._seed = make_step, steps, seed
-        memory.start_accounting("cpu")
+        memory.start_accounting(HOST)
 
     def run(
         self, way: Way, *, record: bool = False, noise: Sequence[Any] = (), trace: dict[str, Any] | None = None

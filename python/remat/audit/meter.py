@@ -6,14 +6,15 @@ import statistics
 import sys
 import time
 
-import torch
+from .states import accelerator_in_use
 
 
 class Meter:
-    """`counting`: remat's accounting of the CPU's tensors runs. Of CUDA's devices PyTorch's own is asked."""
+    """`counting`: remat's accounting of the host's tensors runs. Of an accelerator PyTorch's own is asked."""
 
     def __init__(self, counting: bool) -> None:
         self._memory = sys.modules["remat"].memory if counting else None
+        self._host = sys.modules["remat.device"].HOST if counting else ""
         self._peak = 0
         self._elapsed = 0.0
         self._steps: list[float] = []
@@ -24,10 +25,10 @@ class Meter:
         self._peak = max(self._peak, self._read())
 
     def resume(self) -> None:
-        if self._on_cuda():
-            torch.cuda.reset_peak_memory_stats()
+        if (accelerator := accelerator_in_use()) is not None:
+            accelerator.reset_peak_memory_stats()
         elif self._memory is not None:
-            self._memory.reset_peak("cpu")
+            self._memory.reset_peak(self._host)
         self._began = time.perf_counter()
 
     def end_step(self) -> None:
@@ -39,11 +40,7 @@ class Meter:
         seconds = self._steps[1:] or self._steps
         return {"peak_bytes": self._peak or None, "seconds": statistics.median(seconds) if seconds else None}
 
-    @staticmethod
-    def _on_cuda() -> bool:
-        return torch.cuda.is_available() and torch.cuda.is_initialized()
-
     def _read(self) -> int:
-        if self._on_cuda():
-            return torch.cuda.max_memory_allocated()
-        return 0 if self._memory is None else self._memory.peak("cpu")
+        if (accelerator := accelerator_in_use()) is not None:
+            return accelerator.max_memory_allocated()
+        return 0 if self._memory is None else self._memory.peak(self._host)

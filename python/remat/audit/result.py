@@ -95,12 +95,15 @@ class AuditResult:
         return all(row.status == "same" for row in self.rows) and self.noise < self.compared
 
     def row(self, way: str) -> Row:
+        """That of one way, by its name. Raises StopIteration where there is none."""
         return next(row for row in self.rows if row.way == way)
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
         return {**asdict(self), "same": self.same}
 
     def to_json(self) -> str:
+        """to_dict() as text."""
         return json.dumps(self.to_dict(), indent=1)
 
     def __str__(self) -> str:

@@ -15,13 +15,20 @@ from .values import Value, text, value_of
 def generator_states() -> Iterator[tuple[str, Value]]:
     """Of the generators that are the process's."""
     yield "torch", value_of(torch.get_rng_state())
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        for device in range(torch.cuda.device_count()):
-            yield f"cuda:{device}", value_of(torch.cuda.get_rng_state(device))
+    if (accelerator := accelerator_in_use()) is not None:
+        for device in range(accelerator.device_count()):
+            yield f"torch.{accelerator.__name__.rpartition('.')[2]}:{device}", value_of(accelerator.get_rng_state(device))
     yield "random", _bytes_of(random.getstate())
     if "numpy" in sys.modules:
         _, words, place, *rest = sys.modules["numpy"].random.get_state()
         yield "numpy", _bytes_of((words.tolist(), place, rest))
+
+
+def accelerator_in_use() -> Any:
+    """The module of PyTorch's for the accelerator here, where the process has begun to use it; None otherwise."""
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    module = None if kind is None else torch.get_device_module(kind)
+    return module if module is not None and module.is_initialized() else None
 
 
 def _bytes_of(state: Any) -> Value:

@@ -42,7 +42,7 @@ def value_of(tensor: torch.Tensor | None) -> Value:
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         try:
             plain = _dense(tensor.detach())
-            if plain.device.type == "meta" or plain.is_quantized:
+            if plain.is_meta or plain.is_quantized:
                 return absent("without contents")
             shape = list(plain.shape)
             plain = plain.cpu().resolve_conj().resolve_neg().contiguous()
