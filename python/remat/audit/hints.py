@@ -36,4 +36,9 @@ def hint(row: Row) -> str:
         return "forward itself computes something else"
     if first.kind in ("loss", "gradient") and name:
         return "backward computes something else: look at custom functions and at how losses are scaled"
+    if row.way.partition(":")[0] == "compile":
+        return (
+            "fused kernels round otherwise, and draw other random numbers in dropout unless torch._inductor.config.fallback_random "
+            "is set: set it in the script, and judge the distance"
+        )
     return "look at what the way does to this value"

@@ -119,7 +119,8 @@ class Observer:
         self._end((number, type(optimizer).__name__, count + 1))
         self._meter.end_step()
         self._meter.resume()
-        if self._steps is not None and count + 1 >= self._steps:
+        traced = self._trace is not None and self._trace.done
+        if self._steps is not None and (count + 1 >= self._steps or traced):
             raise Enough
 
     def end_without_update(self, step: int) -> None:

@@ -23,12 +23,12 @@ class Trace(TorchDispatchMode):
         self.update = update
         self._path = path
         self._on = False
-        self._done = False
+        self.done = False
         self._operators: list[tuple[str, str, str, list[str]]] = []
         self._inside: list[nn.Module] = []
 
     def begin(self, modules: dict[int, tuple[str, nn.Module]]) -> None:
-        if self._on or self._done:
+        if self._on or self.done:
             return
         self._modules = modules
         self._hooks = [
@@ -42,7 +42,7 @@ class Trace(TorchDispatchMode):
         """Writes what was seen."""
         if not self._on:
             return
-        self._on, self._done = False, True
+        self._on, self.done = False, True
         self.__exit__(None, None, None)
         for hook in self._hooks:
             hook.remove()
