@@ -15,6 +15,7 @@
 #include "export/runtime_sources.h"
 #include "export/step_graph.h"
 #include "export/write_c.h"
+#include "util/number_text.h"
 
 namespace remat::exporting {
 namespace {
@@ -75,7 +76,7 @@ class Exporter {
                                                       {"weight decay", options_.weight_decay}};
     for (const auto& [name, number] : numbers) {
       if (!(number >= 0 && number <= std::numeric_limits<float>::max()))
-        refuse("the " + std::string(name) + " is " + std::to_string(number) + "; give a number from 0 on");
+        refuse("the " + std::string(name) + " is " + short_text(number) + "; give a number from 0 on");
     }
     if (step_.gradients.empty()) refuse("the step trains no parameter");
   }

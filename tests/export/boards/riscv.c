@@ -31,7 +31,9 @@ void board_exit(int code) {
 /* Instructions. */
 uint64_t board_ticks(void) {
   uint32_t high, low, again;
-  do __asm__ volatile("csrr %0, minstreth\n csrr %1, minstret\n csrr %2, minstreth" : "=r"(high), "=r"(low), "=r"(again));
+  do
+    __asm__ volatile("csrr %0, minstreth\n csrr %1, minstret\n csrr %2, minstreth"
+                     : "=r"(high), "=r"(low), "=r"(again));
   while (high != again);
   return (uint64_t)high << 32 | low;
 }
@@ -57,7 +59,8 @@ __attribute__((used)) static void begin(void) {
   board_exit(main());
 }
 
-/* First in the image: where qemu begins. Faults come back with the stack at its end; 0x6000: the floating-point unit. */
+/* First in the image: where qemu begins. Faults come back with the stack at its end; 0x6000: the floating-point unit.
+ */
 __asm__(
     ".section .vectors,\"ax\"\n.globl reset\n"
     "reset:\n la sp, stack_end\n la t0, trap\n csrw mtvec, t0\n li t0, 0x6000\n csrs mstatus, t0\n call begin\n"
