@@ -37,7 +37,7 @@ std::vector<bool> cheaper_packed(const Graph& graph) {
   for (size_t v = 0; v < cheaper.size(); ++v) {
     const GraphValue& value = graph.values[v];
     if (!value.droppable || value.packed_bytes == 0 || value.packed_bytes >= value.bytes) continue;
-    cheaper[v] = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) < recompute[v];
+    cheaper[v] = packing_seconds(value.bytes) < recompute[v];
   }
   return cheaper;
 }

@@ -94,8 +94,7 @@ class EvictionChoice {
     const int64_t bytes = view_.bytes(option.value);
     switch (option.kind) {
       case EvictionOption::Kind::kPack:
-        return per_byte((kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(bytes),
-                        bytes - view_.packed_bytes(option.value));
+        return per_byte(packing_seconds(bytes), bytes - view_.packed_bytes(option.value));
       case EvictionOption::Kind::kDropPacked:
         return per_byte(added_seconds(option.value, /*packed_too=*/true), view_.packed_bytes(option.value));
       case EvictionOption::Kind::kDrop:

@@ -25,7 +25,6 @@ Exhaustive::Exhaustive(const Graph& graph, PlannerOptions options, ParetoFront& 
     : graph_(graph),
       pack_(options.pack),
       front_(front),
-      simulator_(graph),
       first_idle_(graph.values.size(), graph.events.size()),
       last_(graph.values.size(), 0) {
   // A value that is not used after it was idle costs nothing to drop.
@@ -63,8 +62,7 @@ Exhaustive::Exhaustive(const Graph& graph, PlannerOptions options, ParetoFront& 
     double seconds =
         together > 0 && !shared && always_used[v] ? producer.replay_seconds / static_cast<double>(together) : 0;
     if (pack_ && value.packed_bytes > 0 && value.packed_bytes < value.bytes) {
-      seconds = std::min(seconds, (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes) /
-                                      static_cast<double>(value.bytes - value.packed_bytes));
+      seconds = std::min(seconds, packing_seconds(value.bytes) / static_cast<double>(value.bytes - value.packed_bytes));
     }
     // Where it is there, a replay of what overwrites it works on a copy; where it is not, on its own bits.
     const int times = overwritten[v] ? 2 : 1;
@@ -77,7 +75,8 @@ Exhaustive::Exhaustive(const Graph& graph, PlannerOptions options, ParetoFront& 
 bool Exhaustive::run(int64_t limit, int64_t work) {
   if (values_.size() > kMostValues) return false;
   limit_ = limit;
-  simulator_.restart(std::vector<Action>(graph_.values.size(), Action::kKeep), limit);
+  if (!simulator_) simulator_.emplace(graph_);
+  simulator_->restart(std::vector<Action>(graph_.values.size(), Action::kKeep), limit);
   end_of_work_ = this->work() + work;
   decide(0);
   return this->work() <= end_of_work_;
@@ -86,7 +85,7 @@ bool Exhaustive::run(int64_t limit, int64_t work) {
 /// A lower bound of the seconds that every plan within the limit takes which agrees with the actions in force on the
 /// values before place `decided`; infinite where there is none.
 double Exhaustive::seconds_to_fit(size_t decided) {
-  const Simulation& run = simulator_.in_force();
+  const Simulation& run = simulator_->in_force();
   int64_t above = run.peak_bytes - limit_;
   double seconds = run.seconds;
   // What the operator of the last decided value makes besides comes back by the same replay.
@@ -105,9 +104,9 @@ double Exhaustive::seconds_to_fit(size_t decided) {
 }
 
 void Exhaustive::apply(int32_t value, Action action) {
-  simulator_.change(value, action);
-  simulator_.run();
-  simulator_.accept();
+  simulator_->change(value, action);
+  simulator_->run();
+  simulator_->accept();
 }
 
 void Exhaustive::decide(size_t place) {
@@ -115,16 +114,16 @@ void Exhaustive::decide(size_t place) {
   const ParetoFront::Point* const best = front_.within(limit_);
   const double least = seconds_to_fit(place);
   if (best != nullptr ? least >= best->seconds : std::isinf(least)) return;
-  if (simulator_.in_force().peak_bytes <= limit_) {
+  if (simulator_->in_force().peak_bytes <= limit_) {
     // It fits with all others kept: nothing that begins so is faster.
-    front_.offer(simulator_.in_force(), simulator_.actions());
+    front_.offer(simulator_->in_force(), simulator_->actions());
     return;
   }
   if (place == values_.size()) return;
   const int32_t value = values_[place];
   decide(place + 1);
   apply(value, Action::kRecomputeEachTime);
-  const Simulation each_time = simulator_.in_force();
+  const Simulation each_time = simulator_->in_force();
   decide(place + 1);
   const bool last_of_operator =
       place + 1 == values_.size() || graph_.values[values_[place + 1]].producer != graph_.values[value].producer;
@@ -132,7 +131,7 @@ void Exhaustive::decide(size_t place) {
     if (from == 1 && graph_.values[value].dropped) continue;  // as kKeep
     apply(value, Action::recompute(from));
     // It is not made as often as that.
-    if (last_of_operator && same_outcome(simulator_.in_force(), each_time)) break;
+    if (last_of_operator && same_outcome(simulator_->in_force(), each_time)) break;
     decide(place + 1);
   }
   if (pack_ && graph_.values[value].packed_bytes > 0) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <remat/planner.h>
@@ -38,17 +39,17 @@ class Exhaustive {
   };
 
   double seconds_to_fit(size_t decided);
-  int64_t work() const { return simulator_.work() + items_read_; }
+  int64_t work() const { return simulator_->work() + items_read_; }
   void decide(size_t place);
   void apply(int32_t value, Action action);
 
   const Graph& graph_;
   const bool pack_;
   ParetoFront& front_;
-  IncrementalSimulator simulator_;
-  std::vector<int32_t> values_;            ///< that may be away, newest first
-  std::vector<Item> items_;                ///< cheapest by the byte first
-  std::vector<size_t> first_idle_, last_;  ///< by value: events
+  std::optional<IncrementalSimulator> simulator_;  ///< made by the first run(), which gives up large graphs at once
+  std::vector<int32_t> values_;                    ///< that may be away, newest first
+  std::vector<Item> items_;                        ///< cheapest by the byte first
+  std::vector<size_t> first_idle_, last_;          ///< by value: events
   int64_t limit_ = 0, end_of_work_ = 0;
   int64_t items_read_ = 0;  ///< in all: a nanosecond each
 };

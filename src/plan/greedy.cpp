@@ -87,8 +87,7 @@ Greedy::Choice Greedy::choice_of(const Actions& actions, int32_t v) {
   if (actions[v] == Action::kKeep) {
     consider(Action::kRecompute, added_seconds(actions, v, false), value.bytes);
     if (options_.pack && value.packed_bytes > 0) {
-      const double seconds = (kPackSecondsPerByte + kUnpackSecondsPerByte) * static_cast<double>(value.bytes);
-      consider(Action::kPack, seconds, value.bytes - value.packed_bytes);
+      consider(Action::kPack, packing_seconds(value.bytes), value.bytes - value.packed_bytes);
     }
   } else if (actions[v] == Action::kPack) {
     consider(Action::kRecompute, added_seconds(actions, v, false), value.packed_bytes);
