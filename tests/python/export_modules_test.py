@@ -11,7 +11,7 @@ import export_boards as boards
 import pytest
 import torch
 import torch.nn.functional as F
-from export_test import AMPLE, example, far, numbers_of, trained
+from export_test import AMPLE, example, expect_as_trained
 from torch import nn
 
 from remat.export.command import write_export
@@ -22,13 +22,8 @@ def test_a_module_that_is_used_twice(tmp_path: Path) -> None:
     shared = nn.Linear(4, 4)
     module, x, y = nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(4, 3)), torch.randn(2, 4), torch.tensor([0, 2])
     before = copy.deepcopy(module.state_dict())
-    write_export(module, F.cross_entropy, [x], [y], tmp_path, ram_bytes=AMPLE)
+    expect_as_trained(tmp_path, module, F.cross_entropy, x, y)
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
-    exported = boards.HostModel(tmp_path)
-    losses = [exported.step(0.1, x, y) for _ in range(3)]
-    single, end = trained(module, F.cross_entropy, x, y, torch.float32, 0.1, steps=3)
-    assert far(losses, single) < 1e-6
-    assert far(exported.parameters, numbers_of(end)) < 1e-6
 
 
 def test_a_loss_that_is_one_element_of_a_tensor(tmp_path: Path) -> None:
@@ -38,12 +33,7 @@ def test_a_loss_that_is_one_element_of_a_tensor(tmp_path: Path) -> None:
     def loss(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return ((out - target) ** 2)[1, 2]
 
-    write_export(module, loss, [x], [y], tmp_path, ram_bytes=AMPLE)
-    exported = boards.HostModel(tmp_path)
-    losses = [exported.step(0.1, x, y) for _ in range(3)]
-    single, end = trained(module, loss, x, y, torch.float32, 0.1, steps=3)
-    assert far(losses, single) < 1e-6
-    assert far(exported.parameters, numbers_of(end)) < 1e-6
+    expect_as_trained(tmp_path, module, loss, x, y)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell])
@@ -60,12 +50,7 @@ def test_recurrent_modules(kind: Any, tmp_path: Path) -> None:
 
     torch.manual_seed(0)
     module, x, y = Recurrent(), torch.randn(4, 2, 3), torch.tensor([1, 3])
-    write_export(module, F.cross_entropy, [x], [y], tmp_path, ram_bytes=AMPLE)
-    exported = boards.HostModel(tmp_path)
-    losses = [exported.step(0.1, x, y) for _ in range(3)]
-    double, end = trained(module, F.cross_entropy, x, y, torch.float64, 0.1, steps=3)
-    assert far(losses, double) < 1e-6
-    assert far(exported.parameters, numbers_of(end)) < 1e-6
+    expect_as_trained(tmp_path, module, F.cross_entropy, x, y, torch.float64)
 
 
 def test_a_loss_that_is_a_module_with_buffers(tmp_path: Path) -> None:

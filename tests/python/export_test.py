@@ -54,6 +54,17 @@ def trained(module: nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor, dtyp
     return numpy.array(losses), model
 
 
+def expect_as_trained(folder: Path, module: nn.Module, loss: Any, x: torch.Tensor, y: torch.Tensor,
+                      dtype: torch.dtype = torch.float32) -> None:  # fmt: skip
+    """Three steps of the exported C are PyTorch's, in a type."""
+    write_export(module, loss, [x], [y], folder, ram_bytes=AMPLE)
+    exported = boards.HostModel(folder)
+    losses = [exported.step(0.1, x, y) for _ in range(3)]
+    expected, end = trained(module, loss, x, y, dtype, 0.1, steps=3)
+    assert far(losses, expected) < 1e-6
+    assert far(exported.parameters, numbers_of(end)) < 1e-6
+
+
 def far(a: Any, b: Any) -> float:
     """The largest difference, relative to the largest number."""
     a, b = numpy.asarray(a, numpy.float64), numpy.asarray(b, numpy.float64)
@@ -271,12 +282,7 @@ def test_parameters_with_the_same_gradient(tmp_path: Path) -> None:
             return x + self.a + self.b
 
     module, x, y = Sum(), torch.randn(2, 3), torch.tensor([0, 2])
-    write_export(module, F.cross_entropy, [x], [y], tmp_path, ram_bytes=AMPLE)
-    exported = boards.HostModel(tmp_path)
-    losses = [exported.step(0.1, x, y) for _ in range(3)]
-    single, end = trained(module, F.cross_entropy, x, y, torch.float32, 0.1, steps=3)
-    assert far(losses, single) < 1e-6
-    assert far(exported.parameters, numbers_of(end)) < 1e-6
+    expect_as_trained(tmp_path, module, F.cross_entropy, x, y)
 
 
 def test_several_inputs_and_targets(tmp_path: Path) -> None:
