@@ -91,9 +91,7 @@ def _buffers(
         if name.endswith("num_batches_tracked"):
             continue  # read by no kernel
         if name in mutated and not name.endswith(("running_mean", "running_var")):
-            raise Error(
-                f'[export] buffer "{name}" is written to by the model; of mutated buffers BatchNorm\'s alone are exported'
-            )
+            raise _written(name)
         made[name] = constant_buffer(step, tensor, name, "state" if name in mutated else "constant")
     for name, tensor in tensors_of_loss(loss).items():
         made[name] = constant_buffer(step, tensor, name, "constant")
@@ -105,15 +103,17 @@ def _buffers(
     return made
 
 
+def _written(name: str) -> Error:
+    return Error(f'[export] buffer "{name}" is written to by the model; of mutated buffers BatchNorm\'s alone are exported')
+
+
 def _check_written(step: Step, lowering: Lowering, captured: Captured, buffers: dict[str, Buffer]) -> None:
     """Buffers that the model writes are BatchNorm's alone, by their kernel, and nothing else reads them: what is
     recomputed would read what is written by then."""
     for output, name in captured.mutated.items():
         view = lowering.values[lowering.nodes[output]]
         if name in buffers and not (isinstance(view, View) and view.buffer is buffers[name] and view.is_whole()):
-            raise Error(
-                f'[export] buffer "{name}" is written to by the model; of mutated buffers BatchNorm\'s alone are exported'
-            )
+            raise _written(name)
     for o in step.operators:
         read = [place[0].name for place in o.inputs if place is not None and place[0].kind == "state"]
         if read and o.kernel not in ("running", "dropout"):
