@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -74,6 +76,28 @@ def fork_generators(devices: Sequence[torch.device]) -> Iterator[None]:
         for device in devices:
             stack.enter_context(torch.random.fork_rng([device.index], device_type=device.type))
         yield
+
+
+@contextlib.contextmanager
+def fork_host_generators() -> Iterator[None]:
+    """The same of the host's, Python's own, and NumPy's where it is installed."""
+    python, numpy = random.getstate(), _numpy_random()
+    of_numpy = None if numpy is None else numpy.get_state()
+    try:
+        with fork_generators([]):
+            yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.set_state(of_numpy)
+
+
+def _numpy_random() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy.random
 
 
 _used: set[torch.device] = set()

@@ -28,7 +28,7 @@ if __name__ == "__main__":  # the files beside this one, without remat's package
 import torch  # noqa: E402
 
 from .meter import Meter  # noqa: E402
-from .observer import Enough, Observer  # noqa: E402
+from .observer import Enough, Observer, in_a_line  # noqa: E402
 from .records import Comparer, Recorder  # noqa: E402
 from .trace import Trace  # noqa: E402
 from .ways import BadWay, built_in, load, takes_model  # noqa: E402
@@ -68,12 +68,12 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         remat.memory.start_accounting(HOST)
     seed_all(request["seed"])
     error = None
-    observer = sink = None
+    observer = None
     meter = Meter(request["counting"])
     try:
         way = find_way(request["way"])
         sink = Recorder(request["folder"]) if request["record"] else Comparer(request["folder"], request["noise"])
-        trace = Trace(request["trace"]["update"], request["trace"]["path"]) if request["trace"] else None
+        trace = Trace(**request["trace"]) if request["trace"] else None
         observer = Observer(sink, meter, way, request["steps"], trace)
         observer.install()
         runpy.run_path(request["script"], run_name="__main__")
@@ -84,13 +84,11 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
             error = f"it ended with exit code {left.code}"
     except BaseException as raised:
         traceback.print_exc()
-        error = f"{type(raised).__name__}: {str(raised).strip().partition(chr(10))[0]}"
-    if observer is None or sink is None:
+        error = in_a_line(raised)
+    if observer is None:
         return {"error": error}
     observer.remove()
-    result = {**sink.finish(), **meter.figures(), "error": error}
-    result["applied"], result["refused"] = observer.calls.applied, observer.calls.refused
-    return result
+    return observer.outcome(error)
 
 
 def _check(functions: list[str]) -> dict[str, Any]:

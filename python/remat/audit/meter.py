@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from typing import Any
 
 from .states import accelerator_in_use
 
@@ -25,7 +26,7 @@ class Meter:
         self._peak = max(self._peak, self._read())
 
     def resume(self) -> None:
-        if (accelerator := accelerator_in_use()) is not None:
+        if (accelerator := _counting_accelerator()) is not None:
             accelerator.reset_peak_memory_stats()
         elif self._memory is not None:
             self._memory.reset_peak(self._host)
@@ -41,6 +42,11 @@ class Meter:
         return {"peak_bytes": self._peak or None, "seconds": statistics.median(seconds) if seconds else None}
 
     def _read(self) -> int:
-        if (accelerator := accelerator_in_use()) is not None:
+        if (accelerator := _counting_accelerator()) is not None:
             return accelerator.max_memory_allocated()
         return 0 if self._memory is None else self._memory.peak(self._host)
+
+
+def _counting_accelerator() -> Any:
+    accelerator = accelerator_in_use()
+    return accelerator if hasattr(accelerator, "max_memory_allocated") else None

@@ -21,6 +21,10 @@ class Enough(BaseException):
     """Ends a script after the steps that are asked for; no ``except Exception`` of the script's catches it."""
 
 
+def in_a_line(raised: BaseException) -> str:
+    return f"{type(raised).__name__}: {str(raised).strip().partition(chr(10))[0]}"
+
+
 class Observer:
     """`steps`: after how many updates by one optimizer the script is ended; None: never. Not for several threads."""
 
@@ -59,6 +63,11 @@ class Observer:
         for hook in self._hooks:
             hook.remove()
         self.calls.remove()
+
+    def outcome(self, error: str | None) -> dict[str, Any]:
+        """Of the run that has ended: what was found, what it took, whether the way was applied."""
+        figures = {**self._sink.finish(), **self._meter.figures(), "error": error}
+        return {**figures, "applied": self.calls.applied, "refused": self.calls.refused}
 
     def _add(self, kind: str, name: str, value: Value) -> None:
         count = self._named[kind, name] = self._named.get((kind, name), 0) + 1  # models may share their parts' names

@@ -17,7 +17,7 @@ def generator_states() -> Iterator[tuple[str, Value]]:
     yield "torch", value_of(torch.get_rng_state())
     if (accelerator := accelerator_in_use()) is not None:
         for device in range(accelerator.device_count()):
-            yield f"torch.{accelerator.__name__.rpartition('.')[2]}:{device}", value_of(accelerator.get_rng_state(device))
+            yield f"{accelerator.__name__.rpartition('.')[2]}:{device}", value_of(accelerator.get_rng_state(device))
     yield "random", _bytes_of(random.getstate())
     if "numpy" in sys.modules:
         _, words, place, *rest = sys.modules["numpy"].random.get_state()
@@ -28,7 +28,7 @@ def accelerator_in_use() -> Any:
     """The module of PyTorch's for the accelerator here, where the process has begun to use it; None otherwise."""
     kind = torch.accelerator.current_accelerator(check_available=True)
     module = None if kind is None else torch.get_device_module(kind)
-    return module if module is not None and module.is_initialized() else None
+    return module if getattr(module, "is_initialized", bool)() else None
 
 
 def _bytes_of(state: Any) -> Value:

@@ -8,7 +8,6 @@ was found is given by hand.
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from transformers import Trainer
 
-from remat.device import META, is_host
+from remat.device import META, fork_host_generators, is_host
 from remat.errors import BudgetError, Error
 from remat.fit import Fit, fit
 from remat.integrations.replaced_step import ReplacedStep
@@ -105,20 +104,16 @@ def _unchanged(trainer: Trainer) -> Iterator[None]:
     ]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     modes = [(module, module.training) for module in model.modules()]
-    python, numpy_state = random.getstate(), _numpy_state()
     if not hasattr(trainer, "current_gradient_accumulation_steps"):
         trainer.current_gradient_accumulation_steps = 1
     precision = ReplacedStep(trainer, lambda own: trainer.accelerator.autocast(), "compute_loss_context_manager")
     for parameter, _ in gradients:
         parameter.grad = None
     try:
-        with torch.random.fork_rng(devices=[]):
+        with fork_host_generators():
             yield
     finally:
         precision.put_back()
-        random.setstate(python)
-        if numpy_state is not None:
-            numpy_state[0].random.set_state(numpy_state[1])
         with torch.no_grad():
             for module, name, buffer, before in buffers:
                 module._buffers[name] = buffer  # forward may have put another in its place
@@ -127,14 +122,6 @@ def _unchanged(trainer: Trainer) -> Iterator[None]:
             parameter.grad = gradient
         for module, mode in modes:
             module.training = mode
-
-
-def _numpy_state() -> tuple[Any, Any] | None:
-    try:
-        import numpy
-    except ImportError:
-        return None
-    return numpy, numpy.random.get_state()
 
 
 @contextlib.contextmanager
