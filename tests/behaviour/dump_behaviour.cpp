@@ -21,6 +21,7 @@
 
 #include "fuzz/check.h"
 #include "fuzz/run.h"
+#include "support/silence.h"
 
 namespace {
 
@@ -151,12 +152,8 @@ void write_program(const Options& options, const Program& program) {
   }
 }
 
-struct Silence : c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 int dump(const Options& options) {
-  Silence silence;
+  test::Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   at::set_num_threads(1);
   for (int64_t i = 0; i < options.programs; ++i) {

@@ -10,6 +10,7 @@
 #include "device/generator.h"
 #include "device/simulated_device.h"
 #include "device/stream.h"
+#include "support/silence.h"
 
 namespace remat::simulated {
 
@@ -60,10 +61,7 @@ class DeviceSessionTest : public DeviceTest {
   }
 
  private:
-  struct Silence final : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  };
-  Silence silence_;
+  test::Silence silence_;
   c10::WarningHandler* before_ = nullptr;
 };
 

@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include "device/device_memory.h"
+#include "support/silence.h"
 
 namespace remat::simulated {
 namespace {
@@ -48,10 +49,6 @@ void note_failure(const char* message) {
   const std::lock_guard lock(failure().mutex);
   if (failure().message.empty()) failure().message = message;
 }
-
-struct Silence final : c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
 
 using Queues = std::array<std::atomic<WorkQueue*>, size_t{kDevices} * kStreams>;
 
@@ -114,7 +111,7 @@ void WorkQueue::run(uint32_t number) {
   // What kernels call of PyTorch is not to be differentiated, and not to be observed.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::DisableRecordFunctionGuard unobserved;
-  Silence silence;  // the call that queued a kernel has warned already
+  test::Silence silence;  // the call that queued a kernel has warned already
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&silence);
   std::unique_lock lock(mutex_);
   while (true) {

@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/silence.h"
+
 namespace remat::fuzz {
 namespace {
 
@@ -17,10 +19,6 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoll(text);
 }
-
-struct Silence : c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
 
 /// The same check in a child process, where a crash is a problem like any other.
 Check isolated(const Check& check) {
@@ -63,7 +61,7 @@ void run_programs(const Check& plain_check, int shard, int64_t programs, int64_t
   memory::start_accounting(device);
   at::set_num_threads(1);
   install_crash_message();
-  Silence silence;
+  test::Silence silence;
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&silence);
   const int64_t first = from_environment("REMAT_FUZZ_SEED", 1);
   const bool verbose = std::getenv("REMAT_FUZZ_VERBOSE") != nullptr;
