@@ -6,7 +6,7 @@
 // staleness), where the cost includes evicted neighbours. Here every value is needed exactly once more, in reverse
 // order, so staleness says nothing in the forward pass, and the order of uses is known in the backward pass.)
 //
-// src/run/eviction.cpp evicts by these prices at run time, OnlineStep on the graph.
+// src/session/eviction.cpp evicts by these prices at run time, OnlineStep on the graph.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// src/plan/online_step.h -- a step under the online policy of src/run/eviction.cpp, on the graph.
+// src/plan/online_step.h -- a step under the online policy of src/session/eviction.cpp, on the graph.
 //
 // OnlineStep is the policy of a StepMachine: before memory rises above the limit it evicts. Unlike at run time, the
 // graph tells how far memory rises between two events, not when, so everything that is needed until the next event is

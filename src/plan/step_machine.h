@@ -1,8 +1,8 @@
 // src/plan/step_machine.h -- simulates the operators and values of a step: the only code of the planner that does.
 //
 // It goes through the events of a graph, drops and recomputes values, and follows memory and time, operator by operator
-// as src/run/replay.cpp does: a change there is a change here. Two things are the caller's. Which values are dropped is
-// up to a policy: a plan (PlanPolicy), or eviction under a memory limit (OnlineStep). The states of values are all
+// as src/replay/replay.cpp does: a change there is a change here. Two things are the caller's. Which values are dropped
+// is up to a policy: a plan (PlanPolicy), or eviction under a memory limit (OnlineStep). The states of values are all
 // stored (Simulator, OnlineStep), or only those that a section of the step reads (IncrementalSimulator).
 #pragma once
 

@@ -2,7 +2,7 @@
 //
 // Clang checks at compile time that what is GUARDED_BY a mutex is touched under it alone (-Wthread-safety, which the
 // preset `tidy` makes an error: https://clang.llvm.org/docs/ThreadSafetyAnalysis.html). The standard library of GCC has
-// no annotations, hence these classes. A tape's mutex (record/tape_mutex.h) is not annotated: the analysis does not
+// no annotations, hence these classes. A tape's mutex (tape/tape_mutex.h) is not annotated: the analysis does not
 // follow it through lambdas and references, by which tapes are handed on.
 #pragma once
 

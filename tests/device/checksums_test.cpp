@@ -7,7 +7,7 @@
 #include <remat/remat.h>
 
 #include "device/device_fixture.h"
-#include "record/deferred_checksums.h"
+#include "tape/deferred_checksums.h"
 
 namespace remat::simulated {
 namespace {

@@ -4,7 +4,7 @@
 Each operator runs on samples that are enlarged until its kernels use several threads, forward and backward, many times
 from the same seed. Every call below autograd is compared with the same call of the first run: the first that had the
 same arguments and gave other bits is named. What PyTorch does not tag as nondeterministic, and is found here, belongs
-into the table kNotReproducible of src/record/operator_info.cpp.
+into the table kNotReproducible of src/operators/operator_info.cpp.
 """
 
 from __future__ import annotations

@@ -1,0 +1,198 @@
+#include <remat/session.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <remat/memory.h>
+
+#include "device/device.h"
+#include "observe/recorder.h"
+#include "observe/softmax_backward.h"
+#include "observe/step_extent.h"
+#include "observe/variable_hooks.h"
+#include "replay/batch_norm.h"
+#include "replay/saved_tensor.h"
+#include "session/session_impl.h"
+#include "util/replacement_file.h"
+
+namespace remat {
+Session::Session(SessionOptions options) {
+  const device::Kind& kind = device::kind_of(options.device);
+  if (!kind.has_contents() && options.budget.kind() != Budget::Kind::kDeviceLimit) {
+    throw Error("[session] a budget of " + options.budget.to_string() + " cannot be kept on the " +
+                options.device.str() + " device, which has no memory; plan for it from graph()");
+  }
+  memory::start_accounting();
+  kind.start_accounting(options.device);
+  options.device = kind.indexed(options.device);
+  if (!kind.is_tried()) {
+    TORCH_WARN("[session] remat has kept budgets and bits on simulated devices, and run on no real one: on ",
+               options.device.str(), " compare a few steps with plain ones, and measure their peaks (docs/devices.md)");
+  }
+  install_saved_tensors();
+  install_variable_hooks();
+  check_batch_norm();
+  install_softmax_backward();
+  impl_ = std::make_shared<Impl>(std::move(options));
+}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Session::Impl& Session::impl() const {
+  if (!impl_) throw Error("[session] this session was moved from; use the one that it was moved to");
+  return *impl_;
+}
+
+Step Session::step() {
+  if (impl().forks != forks()) impl_->after_fork();
+  if (Recorder::current() != nullptr) {
+    throw Error("[session] a step or policy scope of this thread is in progress; end it before the next step");
+  }
+  memory::start_accounting(impl_->options.device);  // throws where another allocator has taken the place of ours
+  impl_->throw_failure();
+  auto step = std::make_shared<Step::Impl>();
+  step->session = impl_;
+  step->tape->extent = std::make_shared<StepExtent>(
+      [ours = std::weak_ptr(step)](bool completed) {
+        if (const auto step_of_extent = ours.lock()) step_of_extent->end(completed);
+      },
+      [ours = std::weak_ptr(step)] {
+        const auto step_of_extent = ours.lock();
+        return step_of_extent != nullptr && step_of_extent->live_values() == 0;
+      });
+  step->turn.emplace(impl_->in_step);
+  auto& ledger = memory::Ledger::of(impl_->options.device);
+  static std::atomic<uint64_t> steps = 0;
+  step->tape->step = ++steps;
+  step->tape->values.ledger = &ledger;
+  step->tape->values.device = impl_->options.device;
+  step->tape->values.verify = impl_->options.verify;
+  step->tape->values.expect_emptied = impl_->empties_leaves;
+  step->tape->pack_values = impl_->options.pack;
+  step->tape->meta = !device::kind_of(impl_->options.device).has_contents();
+  ledger.reset_if_alone();
+  const int64_t baseline = ledger.current();
+  const int64_t expected = baseline + impl_->adopted_by(baseline);
+  const int64_t limit = impl_->limit_for(expected);
+  step->report.step = ++impl_->steps;
+  step->report.baseline_bytes = baseline;
+  step->report.budget_bytes = limit;
+  impl_->prepare_eviction(step->report, limit, expected);
+  if (impl_->ranks != nullptr) {
+    step->tape->before_collective = [ranks = impl_->ranks](std::string_view name) { ranks->before_collective(name); };
+  }
+  bool traces = impl_->planner.wants_trace();
+  const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
+  const auto planning = std::chrono::steady_clock::now();
+  // With all of plain's memory there is nothing to drop: what a record holds beyond that goes when it is in the way.
+  const bool is_all = impl_->options.budget.share() >= 100 && limit < memory::limit(impl_->options.device);
+  if (!is_all) step->follower->schedules = impl_->planner.schedules(room);
+  step->tape->actions = step->follower;
+  step->follower->resize = [impl = impl_.get()](const auto& followed, const PlanFollower::Seen& seen) {
+    return impl->planner.resized(followed, seen);
+  };
+  step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
+  impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(baseline, limit) : "";
+  impl_->eviction.watch(step->tape);
+  step->follows_plain = impl_->follows_plain();
+  if (step->follows_plain) step->report.budget_bytes = memory::limit(impl_->options.device);  // it may rise so far
+  impl_->eviction.is_covered = [impl = impl_.get(), follower = step->follower](const Tape& tape, int64_t request) {
+    return impl->covers(tape, request, follower->result_bytes);
+  };
+  impl_->eviction.fits_in_plain = [impl = impl_.get()](const Tape& tape, int64_t bytes) {
+    return impl->planner.fits_in_plain(tape, bytes);
+  };
+  step->measured.emplace(ledger);
+  impl_->eviction.measured = &*step->measured;
+  const auto first_limit = [&] { return impl_->eviction.follow_plain(impl_->share(baseline, limit)); };
+  step->enforcement = ledger.enforce(step->follows_plain ? first_limit() : limit, impl_->eviction);
+  step->measured->restart();  // what others allocated before the limit was in force is none of the step's
+  impl_->check_beginning(limit, room);
+  if (traces) {
+    auto trace = std::make_unique<Trace>();
+    if (memory::observe_allocations(*trace, impl_->options.device)) {
+      step->trace = std::move(trace);
+      step->tape->set_trace(step->trace.get());
+      if (device::has_streams(impl_->options.device)) step->tape->times.emplace(impl_->options.device);
+    }
+  }
+  step->follower->notes_results = step->follows_plain && impl_->planner.graph() == nullptr && step->trace == nullptr;
+  Recorder::start(step->tape);
+  return Step(std::move(step));
+}
+
+const StepReport& Session::report() const {
+  if (impl().report.step == 0) throw Error("[session] no step has ended yet; run one before asking for its report");
+  return impl().report;
+}
+
+Graph Session::graph() const {
+  if (impl().planner.graph() == nullptr) {
+    const bool online = impl_->options.planner == "online";
+    throw Error("[session] there is no graph: " +
+                std::string(online ? "the planner \"online\" needs none, and none is written down; use another"
+                            : impl_->steps == 0
+                                ? "no step has begun yet; run one first"
+                                : "no step has completed yet, or another session's was in progress each "
+                                  "time; run one more, by itself"));
+  }
+  return *impl_->planner.graph();
+}
+
+Plan Session::plan() const {
+  if (!impl().followed) {
+    throw Error(
+        "[session] no step has followed a plan to its end yet: the first is recorded, and where the budget has no plan "
+        "or the planner is \"online\" there is none; run more steps, or give more");
+  }
+  return impl_->followed->plan;
+}
+
+void Session::save_plan(const std::string& path) const {
+  namespace fs = std::filesystem;
+  const std::string text = to_json(plan());
+  const auto fail = [&](const std::string& why) {
+    throw Error("[session] cannot write the plan to '" + path + "' (" + why + "); give another path");
+  };
+  if (path.find('\0') != std::string::npos) fail("there is a zero byte in it");
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) fail("it is no regular file");
+  if (!fs::exists(status) && fs::is_symlink(fs::symlink_status(path, error))) fail("it is a link to nothing");
+  const auto target = fs::canonical(path, error);
+  ReplacementFile file;
+  if (!file.open(error ? path : target.string()) || !file.write(text.data(), text.size()) || !file.commit()) {
+    fail(std::strerror(errno));
+  }
+}
+
+std::optional<int64_t> Session::min_budget_bytes() const {
+  const Graph* const graph = impl().planner.graph();
+  if (graph == nullptr && !impl_->smallest_step) return std::nullopt;
+  // What is alive now, is when the next step begins: an optimizer's state, a result that is kept. But gradients that
+  // the last step made are made again, whether they are there or not.
+  const StepReport& last = impl_->report;
+  const bool between = !impl_->in_step && last.completed;
+  const int64_t came = between ? memory::current(impl_->options.device) - impl_->gradients_now() -
+                                     (last.baseline_bytes - impl_->gradients_at_begin)
+                               : 0;
+  const int64_t baseline = last.baseline_bytes + std::max<int64_t>(0, came);
+  if (graph == nullptr) return baseline + impl_->smallest_step->activation_peak;
+  // A first step has no plan, and where none fits, later ones do without.
+  return impl_->least_without_plan(*graph) + std::max(baseline, graph->baseline_bytes);
+}
+
+std::optional<int64_t> Session::budget_bytes() const {
+  const auto wanted = impl().wanted_for(memory::current(impl_->options.device));
+  if (!wanted) return std::nullopt;
+  return std::min(*wanted, memory::limit(impl_->options.device));
+}
+
+}  // namespace remat

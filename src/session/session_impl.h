@@ -1,0 +1,208 @@
+// src/session/session_impl.h -- what a session and its steps are made of.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/extension.h>
+#include <remat/session.h>
+
+#include "memory/fork.h"
+#include "memory/ledger.h"
+#include "observe/collective_hook.h"
+#include "observe/tapes.h"
+#include "operators/draw_section.h"
+#include "session/online_eviction.h"
+#include "session/rank_agreement.h"
+#include "session/step_planner.h"
+#include "tape/tape.h"
+#include "tape/trace.h"
+
+namespace remat {
+
+struct Session::Impl {
+  explicit Impl(SessionOptions given)
+      : options(std::move(given)),
+        eviction(memory::Ledger::of(options.device)),
+        planner(options.planner, options.pack, options.plan) {
+    if (!options.ranks) return;
+    ranks = std::make_shared<RankAgreement>(*options.ranks);
+    collective_hook = hook_collectives(options.device.type());
+  }
+
+  SessionOptions options;
+  OnlineEviction eviction;
+  StepPlanner planner;
+  std::shared_ptr<RankAgreement> ranks;  ///< null: the session is for itself
+  std::shared_ptr<const void> collective_hook;
+  std::exception_ptr failure;  ///< another rank's or the device's, met as a step ended: to be thrown
+  StepReport report;
+  std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end
+  int64_t steps = 0;
+  std::optional<int64_t> plain_activation_peak;  ///< the largest of the steps that completed
+  std::vector<int64_t> largest_results;          ///< of that step, where no graphs are known: see PlanFollower
+  /// What the records of a step held that plain does not, the most so far: generator states, and of leaves that plain
+  /// frees earlier (scalars, mostly) up to a 64th of the activations. A budget of all of plain leaves room for it.
+  int64_t room_beyond_plain = 0;
+  struct Smallest {
+    int64_t activation_peak = 0, gradients = 0;
+  };
+  std::optional<Smallest> smallest_step;  ///< of the same: its measured peak, and its gradients when it began
+  std::atomic<bool> in_step = false;
+  /// Between steps too: an operator of another thread that began before the watch is not seen.
+  std::shared_ptr<const void> draws_watch = watch_draws();
+  int forks = remat::forks();
+
+  void throw_failure() {
+    if (auto met = std::exchange(failure, nullptr)) std::rethrow_exception(met);
+  }
+
+  /// In a child of the process that used it last.
+  void after_fork() {
+    forks = remat::forks();
+    in_step = false;
+    ranks.reset();  // the child is none of them
+    eviction.after_fork();
+  }
+
+  static constexpr int64_t kPartOfAdopted = 16;
+  /// Of the last step: bytes alive when it began, and those of older tensors that it was the first to meet.
+  struct {
+    int64_t baseline = 0, adopted = 0;
+  } first_seen;
+  /// Of the parameters that the last step read: the gradients that they had when it ended, and the bytes of those that
+  /// they had when it began. (Not the parameters themselves: a weak reference to a tensor keeps
+  /// torch.utils.swap_tensors from it.)
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
+  int64_t gradients_at_begin = 0;
+  std::vector<LeafRead> leaf_reads;  ///< by the operators of the planner's graph
+  bool empties_leaves = true;        ///< the last step that completed did: Residency::expect_emptied
+  int64_t gradients_now() const;
+  /// Of `then` bytes of gradients those that backward makes again: they were freed since.
+  int64_t new_gradients(int64_t then) const { return std::max<int64_t>(0, then - gradients_now()); }
+  void note_gradients_of(Tape& tape);
+
+  /// What a step that begins with `baseline` will meet. Inputs that come from elsewhere (NumPy, a DataLoader's workers)
+  /// are new in every step; tensors older than the session count from their first step on, and the baseline has risen
+  /// by them. By a part of them it may rise for other reasons: losses that are kept.
+  int64_t adopted_by(int64_t baseline) const {
+    const bool as_before = std::abs(baseline - first_seen.baseline) <= first_seen.adopted / kPartOfAdopted;
+    return as_before ? first_seen.adopted : 0;
+  }
+
+  /// What earlier steps tell about one that began with `baseline` bytes alive, of which `tape` has what was recorded.
+  /// (Where an earlier step made gradients that are there now, they count twice.)
+  OnlineEviction::Known known_of(const Tape* tape, int64_t request, int64_t baseline) const;
+
+  /// Is a step known that began like the one in progress, with no smaller sizes? Else that may take more than any
+  /// known. `request`: bytes of the allocation in progress, `results`: see PlanFollower.
+  bool covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const;
+
+  /// Bytes that a step without a plan adds to those alive before it, where it drops as much as it can: as predicted on
+  /// the graph of an earlier one.
+  int64_t least_without_plan(const Graph& graph) const;
+
+  /// The limit for a step that begins with `baseline` bytes alive, never above the device's. (A share of what is not
+  /// known yet is for the policy to follow.)
+  int64_t limit_for(int64_t baseline) const;
+
+  /// Is the budget a share, whose limit rises with what plain takes?
+  bool follows_plain() const { return options.budget.kind() == Budget::Kind::kPercent; }
+  /// Of a step that follows plain. `limit`: limit_for() what it will meet.
+  OnlineEviction::Share share(int64_t baseline, int64_t limit) const;
+
+  /// Above a share. With nothing evicted, the records hold that too: where all is kept, nothing else could make room.
+  int64_t beyond_share() const { return options.budget.share() == 100 ? room_beyond_plain : 0; }
+
+  /// For a step that is about to begin.
+  void prepare_eviction(const StepReport& begun, int64_t limit, int64_t expected_baseline);
+
+  /// Bytes to plan for: `room`, or the least of all ranks'. Throws BudgetError where `baseline` passes the limit, here
+  /// or on another rank. `traces`: see RankAgreement::begin().
+  int64_t agree_on_room(int64_t baseline, int64_t limit, int64_t room, bool& traces);
+  /// The limit is in force from now on: throws BudgetError where more is alive, and tells the other ranks.
+  void check_beginning(int64_t limit, int64_t room);
+
+  /// For refusals, where no plan for the step that was recorded last fits: what it would take at least. (Eviction may
+  /// go lower, where values are asked for more than once.)
+  std::string known_need(int64_t baseline, int64_t limit) const;
+
+  /// What the user asked for; nothing while a percentage has no base.
+  std::optional<int64_t> wanted_for(int64_t baseline) const;
+};
+
+/// A session's one step in progress, which another thread must not begin a second beside.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken) {
+    if (taken_.exchange(true)) {
+      throw Error(
+          "[session] a step of this session is in progress on another thread; end it first, or give each "
+          "thread a session of its own");
+    }
+  }
+  ~Turn() {
+    if (forks_ == forks()) taken_ = false;
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic<bool>& taken_;
+  const int forks_ = forks();
+};
+
+struct Step::Impl {
+  std::shared_ptr<Session::Impl> session;
+  std::optional<Turn> turn;
+  std::shared_ptr<Tape> tape = Tapes::all().make();
+  std::optional<memory::MeasuredStep> measured;
+  std::unique_ptr<memory::Ledger::Enforcement> enforcement;  ///< destroyed first: it may ask what is measured
+  std::unique_ptr<Trace> trace;
+  std::shared_ptr<PlanFollower> follower = std::make_shared<PlanFollower>();
+  std::optional<FollowedTimes> followed_times;  ///< at the end
+  StepReport report;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  int exceptions = std::uncaught_exceptions();
+  std::atomic<bool> ended = false;
+  bool follows_plain = false;            ///< the limit may rise, as it is a share of what plain takes
+  int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
+  const int forks = remat::forks();
+  const int64_t compilations = extension::compilations();
+
+  void end(bool completed);
+  // Of the end, in this order.
+  std::optional<Graph> stop(bool completed);
+  std::optional<Graph> take_graph();
+  void report_plan(const Graph* traced);
+  void resolve();
+  void stop_recording();
+  void report_measurements();
+  void learn_peaks();
+  void learn_room_beyond_plain();
+  /// Returns what to plan with: this rank's, or what all have agreed on.
+  RankAgreement::OwnStep tell_ranks(Graph* graph);
+  /// Bytes that the budget leaves above the baseline.
+  int64_t room() const;
+
+  int64_t live_values() const {
+    const std::lock_guard lock(tape->mutex);
+    return tape->live_values();
+  }
+  /// Has code been compiled since it began? Compilers hold tensors for as long as they work.
+  bool compiled() const { return compilations != extension::compilations(); }
+  /// This is a copy of the step, in a child of its process.
+  bool is_parents() const { return forks != remat::forks(); }
+};
+
+}  // namespace remat

@@ -1,0 +1,131 @@
+// A step's life: what its user may do with it, and its end.
+#include <utility>
+
+#include <remat/memory.h>
+
+#include "device/device.h"
+#include "observe/recorder.h"
+#include "observe/step_extent.h"
+#include "pytorch/autograd_engine.h"
+#include "session/session_impl.h"
+
+namespace remat {
+
+void Step::Impl::end(bool completed) {
+  if (ended.exchange(true)) return;
+  if (is_parents()) {
+    trace.reset();
+    enforcement.reset();
+    return;
+  }
+  if (!completed) release_abandoned_gradients();
+  std::optional<Graph> graph;
+  {
+    const std::lock_guard lock(tape->mutex);
+    graph = stop(completed);
+    learn_peaks();
+  }
+  const RankAgreement::OwnStep agreed = tell_ranks(graph ? &*graph : nullptr);
+  const std::lock_guard lock(tape->mutex);
+  if (report.completed) session->empties_leaves = tape->values.emptied_leaves();
+  if (report.completed && followed_times) session->planner.learn_times(*followed_times, agreed.room);
+  if (report.completed && graph) {
+    session->leaf_reads = std::move(tape->leaf_reads);
+    session->planner.observe(*std::move(graph), agreed.room, agreed.changed, compiled(),
+                             tape->counts.differentiates ? tape->counts.saved_values : -1);
+  }
+  session->report = report;
+  turn.reset();
+  if (Tape::validates_steps()) tape->validate();
+}
+
+std::optional<Graph> Step::Impl::stop(bool completed) {
+  session->first_seen = {report.baseline_bytes, tape->counts.adopted_bytes};
+  report.baseline_bytes += tape->counts.adopted_bytes;  // they were alive when the step began, but not counted
+  report.completed = completed && std::uncaught_exceptions() == exceptions;
+  report.record_bytes = tape->record_bytes();
+  resolve();
+  report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::optional<Graph> graph = take_graph();
+  report_plan(graph ? &*graph : nullptr);
+  stop_recording();
+  trace.reset();
+  report_measurements();
+  return graph;
+}
+
+/// What the device has computed meanwhile. In a destructor too.
+void Step::Impl::resolve() {
+  try {
+    if (tape->times) tape->times->resolve(tape->program);
+    tape->values.checksums.deferred.resolve(report.completed);
+  } catch (...) {  // of a kernel: devices tell of it to whoever waits, and some but once
+    session->failure = std::current_exception();
+  }
+}
+
+/// In a destructor too: what it meets is thrown by Step::end(), or as the session's next step begins.
+RankAgreement::OwnStep Step::Impl::tell_ranks(Graph* graph) {
+  if (session->ranks == nullptr) return {.room = room()};
+  const RankAgreement::OwnStep own{.completed = report.completed,
+                                   .refusal = session->eviction.refusal(),
+                                   .graph = graph,
+                                   .followed = followed_times ? &*followed_times : nullptr,
+                                   .changed = graph != nullptr && session->planner.is_changed(*graph),
+                                   .room = room()};
+  try {
+    return session->ranks->end(own);
+  } catch (...) {
+    if (report.completed) session->failure = std::current_exception();
+    report.completed = false;
+  }
+  return own;
+}
+
+void Step::Impl::stop_recording() {
+  const auto* const recorder = Recorder::current_of(tape);
+  if (recorder != nullptr && tape->thread == std::this_thread::get_id() && recorder->is_idle()) {
+    Recorder::stop();
+  } else {  // ended by another thread, or when an operator released a saved tensor
+    tape->collect();
+  }
+  tape->closed = true;
+  tape->release_checksums();
+}
+
+Step::Step(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Step::Step(Step&&) noexcept = default;
+Step::~Step() {
+  if (impl_) impl_->end(true);
+}
+
+Step::Impl& Step::impl() const {
+  if (!impl_) throw Error("[session] this step was moved from; use the one that it was moved to");
+  return *impl_;
+}
+
+const StepReport& Step::end(bool completed) {
+  const bool was_open = !impl().ended && !impl_->is_parents();
+  impl_->end(completed);
+  if (was_open) impl_->session->throw_failure();
+  // Put in its place since the step began: what it allocated was neither counted nor limited.
+  if (was_open) device::kind_of(impl_->session->options.device).check_accounting();
+  return impl_->report;
+}
+
+void Step::enter_forward(std::function<bool()> goes_on) { impl().tape->extent->enter_forward(std::move(goes_on)); }
+void Step::leave_forward() { impl().tape->extent->leave_forward(); }
+void Step::end_when_released(bool completed) { impl().tape->extent->end_when_released(completed); }
+void Step::hold_under(int64_t bytes, const std::string& name) {
+  if (bytes >= impl().report.budget_bytes || impl_->ended) return;
+  auto& eviction = impl_->session->eviction;
+  impl_->report.budget_bytes = bytes;
+  const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside,");
+  impl_->enforcement = impl_->tape->values.ledger->enforce(limit, eviction);
+}
+bool Step::was_refused() const { return !has_ended() && impl_->session->eviction.refusal().has_value(); }
+bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
+
+int64_t Step::live_values() const { return impl().live_values(); }
+
+}  // namespace remat

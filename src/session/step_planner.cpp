@@ -1,0 +1,192 @@
+#include "session/step_planner.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+#include <utility>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+#include <remat/planner.h>
+
+#include "plan/choice.h"
+#include "plan/resize.h"
+#include "plan/simulate.h"
+
+namespace remat {
+namespace {
+
+constexpr double kPlenty = 2;  ///< times what plain takes
+/// Where the room has changed by more than such a part since plans were searched for, it is searched anew: an
+/// optimizer's state comes after the first step. So many times, for rooms that change in every step.
+constexpr int64_t kPartsOfRoom = 32;
+constexpr int kMostMoves = 3;
+
+}  // namespace
+
+StepPlanner::StepPlanner(std::string planner, bool pack, std::optional<Plan> given)
+    : planner_(std::move(planner)), pack_(pack), given_(std::move(given)) {
+  if (planner_ == "online") return;
+  std::string names = "online";
+  for (const PlannerInfo& info : list_planners()) {
+    if (info.name == planner_) return;
+    if (info.name != "online") names += ", " + std::string(info.name);
+  }
+  throw Error("[session] there is no planner \"" + planner_ + "\"; there are " + names);
+}
+
+void StepPlanner::explore(KnownStep& step, int64_t room) const {
+  if (!is_worth_planning(step)) return;
+  // Now the times are known well, and the Pareto front is there to stay: the room may change a little in every step.
+  const bool refine = times_seen(step.structure) >= kSamples;
+  const PlannerOptions options{.pack = pack_, .refine = refine};
+  const auto search = [graph = step.graph, limit = step.budget_within(room), options] {
+    return planners::plans_around(graph, limit, options);
+  };
+  using Future = std::future<planners::ParetoFront>;
+  step.explored_baseline = step.graph.baseline_bytes;
+  step.explored_room = room;
+  try {
+    step.exploration = Search(new Future(std::async(std::launch::async, search)));
+  } catch (const std::system_error&) {  // no thread to be had: when the plan is asked for, then
+    step.exploration = Search(new Future(std::async(std::launch::deferred, search)));
+  }
+}
+
+/// The plan that the user gave, if it is for this step and fits.
+std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budget) const {
+  if (!given_ || !given_->is_valid(step.graph)) return std::nullopt;
+  Plan plan = *given_;
+  const Prediction now = predict(step.graph, plan.actions);  // the times and the baseline may be others
+  if (now.peak_bytes > budget) return std::nullopt;
+  plan.budget_bytes = budget;
+  plan.predicted_peak_bytes = now.peak_bytes;
+  plan.predicted_seconds = now.seconds;
+  return plan;
+}
+
+/// The plan that keeps everything, if it fits.
+std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budget) const {
+  Plan plan =
+      finished_plan(step.graph, INT64_MAX, planner_, planners::Actions(step.graph.values.size(), Action::kKeep));
+  if (plan.predicted_peak_bytes > budget) return std::nullopt;
+  plan.budget_bytes = budget;
+  return plan;
+}
+
+/// The fastest plan within the budget that a search finds, if there is one.
+std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
+  const bool moved = std::abs(room - step.explored_room) > step.explored_room / kPartsOfRoom;
+  const bool again = step.front && moved && step.moves < kMostMoves;
+  if (again) ++step.moves;
+  if (!step.front || again) {
+    if (!is_in_progress(step.exploration)) explore(step, room);
+    if (step.exploration != nullptr) step.front = step.exploration->get();
+    step.exploration = Search();
+  }
+  if (!step.front) return std::nullopt;
+  const auto* const point = step.front->within(step.explored_baseline + room);
+  if (point == nullptr) return std::nullopt;
+  return finished_plan(step.graph, step.budget_within(room), planner_, point->actions);
+}
+
+std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {
+  const int64_t budget = step.budget_within(room);
+  if (auto given = given_plan(step, budget)) return given;
+  if (planner_ == "online") return std::nullopt;
+  if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});
+  if (!step.front) {
+    if (auto plain = plain_plan(step, budget)) return plain;
+  }
+  return searched_plan(step, room);
+}
+
+void StepPlanner::plan(KnownStep& step, int64_t room) const {
+  if (step.room == room) return;
+  step.room = room;
+  step.schedule = nullptr;
+  try {
+    if (auto plan = best_plan(step, room)) {
+      // A plan that was given is for the very graph.
+      const bool given = given_ && given_->actions == plan->actions;
+      step.schedule = std::make_shared<const Schedule>(
+          Schedule{.graph = step.graph, .plan = *std::move(plan), .structure = given ? 0 : step.structure});
+    }
+  } catch (const BudgetError&) {  // what decides when memory runs short may still find a way
+  }
+}
+
+/// The fastest of what was found for other sizes of the structure that fits, or plain; null if none does. With a
+/// `margin`, a share of the activations, if one fits with it.
+std::shared_ptr<Schedule> StepPlanner::chosen(Graph graph, uint64_t structure, int64_t limit, double margin,
+                                              const std::vector<bool>& away) const {
+  const int64_t room = std::max<int64_t>(0, limit - graph.baseline_bytes);
+  const auto spared = static_cast<int64_t>(margin * static_cast<double>(room));
+  for (const int64_t within : {limit - spared, limit}) {
+    planners::Choice choice(graph, within, away);
+    choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
+    for (const KnownStep& known : known_) {
+      if (known.structure != structure) continue;
+      if (known.front) choice.offer(*known.front);
+      if (known.schedule && known.schedule->structure != 0) choice.offer(known.schedule->plan.actions);
+    }
+    if (!choice.fits()) continue;
+    auto result = std::make_shared<Schedule>(Schedule{.graph = std::move(graph), .plan = {}, .structure = structure});
+    result->plan = {.planner = planner_,
+                    .graph_fingerprint = result->graph.fingerprint(),
+                    .budget_bytes = limit,
+                    .predicted_peak_bytes = choice.run().peak_bytes,
+                    .predicted_seconds = choice.run().seconds,
+                    .actions = choice.best()};
+    return result;
+  }
+  return nullptr;
+}
+
+/// Does `followed` drop nothing, with so much room that it need not be simulated for the sizes seen?
+bool StepPlanner::has_plenty(const Schedule& followed, const PlanFollower::Seen& seen) const {
+  if (followed.plan.predicted_seconds > 0) return false;
+  double known = 1, now = 1;
+  for (size_t v = 0; v < seen.bytes.size(); ++v) {
+    if (seen.bytes[v] < 0) continue;
+    known += static_cast<double>(followed.graph.values[v].bytes);
+    now += static_cast<double>(seen.bytes[v]);
+  }
+  const double growth = std::max(1.0, now / known);
+  const auto taken = static_cast<double>(followed.plan.predicted_peak_bytes - followed.graph.baseline_bytes);
+  return kPlenty * growth * growth * taken < static_cast<double>(room_);
+}
+
+std::shared_ptr<const Schedule> StepPlanner::resized(const std::shared_ptr<const Schedule>& followed,
+                                                     const PlanFollower::Seen& seen) const {
+  if (has_plenty(*followed, seen)) return followed;
+  std::vector<const Graph*> graphs;
+  for (const KnownStep& known : known_) {
+    if (known.structure == followed->structure) graphs.push_back(&known.graph);
+  }
+  if (graphs.empty() || planner_ == "online") return nullptr;
+  Resized foretold = resize(graphs, seen.bytes);
+  const int64_t limit = foretold.graph.baseline_bytes + room_;
+  const auto schedule =
+      chosen(std::move(foretold.graph), followed->structure, limit, foretold.exact ? 0 : margin_, seen.away);
+  if (schedule != nullptr) schedule->resized = true;
+  return schedule;
+}
+
+std::vector<std::shared_ptr<const Schedule>> StepPlanner::schedules(int64_t room) {
+  room_ = room;
+  for (KnownStep& step : known_) {
+    if (is_worth_planning(step)) plan(step, room);
+  }
+  std::vector<std::shared_ptr<const Schedule>> result;
+  for (KnownStep& step : known_) {
+    if (!is_worth_planning(step) && step.room != room && planner_ != "online") {
+      step.room = room;
+      step.schedule = chosen(step.graph, step.structure, step.budget_within(room), 0, {});
+    }
+    if (step.schedule && room > step.refused_room) result.push_back(step.schedule);
+  }
+  return result;
+}
+
+}  // namespace remat

@@ -1,0 +1,169 @@
+// src/session/step_planner.h -- learns what a session's steps do, and plans the next one.
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/graph.h>
+
+#include "memory/fork.h"
+#include "plan/pareto_front.h"
+#include "session/plan_follower.h"
+#include "tape/tape.h"
+
+namespace remat {
+
+/// Knows up to 32 different steps (sizes, control flow), so that a loop may alternate between them. What `auto`
+/// chooses from is searched for on another thread from the end of a step to the beginning of the next, which waits for
+/// it: beside the optimizer. Searches are not cut short by a clock. Where plain fits there is nothing to search for.
+///
+/// Steps of one structure (the same operators, other sizes) share what was found for the largest of them and for those
+/// that came again: a step of sizes that were never seen chooses from it while it runs (resized()).
+class StepPlanner {
+ public:
+  /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
+  StepPlanner(std::string planner, bool pack, std::optional<Plan> given = {});
+
+  /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
+  /// not one of those known.
+  bool wants_trace() const;
+  /// Has the step of `graph` allocated or freed at other places than the last of the same graph?
+  bool is_changed(const Graph& graph) const;
+  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
+  /// `changed`: is_changed() on another rank. `once`: the step did what later ones do not, such as to compile;
+  /// what is planned from it is for the next step alone. `saved`: values that its saved tensors referred to,
+  /// recomputable or not; -1: of a step that needed no gradient.
+  void observe(Graph graph, int64_t room, bool changed = false, bool once = false, int64_t saved = -1);
+  /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
+  /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
+  /// that goes on.
+  void note(bool followed, int64_t evictions, bool traced);
+
+  /// A step was refused that followed `followed`, as it was made for it, or did without a plan (null). Where it
+  /// followed one, the next steps within the same room do without, as those did that completed before there was a plan;
+  /// where that is refused too, plans are followed again.
+  void note_refused(const std::shared_ptr<const Schedule>& followed);
+
+  /// A step has completed that is not among those observed. Told before observe(). `room`: as there.
+  void learn_times(const FollowedTimes& times, int64_t room);
+
+  /// What to follow within `room` bytes above the baseline, one for each known step that has a plan, the last step's
+  /// first.
+  std::vector<std::shared_ptr<const Schedule>> schedules(int64_t room);
+  /// What a step should follow instead of `followed` that turns out to be of other sizes: of what is known of its
+  /// structure the fastest that the simulator puts within the room of the last schedules(). Null where nothing fits;
+  /// `followed` itself where it drops nothing and room is plenty. For the thread that runs the step.
+  std::shared_ptr<const Schedule> resized(const std::shared_ptr<const Schedule>& followed,
+                                          const PlanFollower::Seen& seen) const;
+
+  /// What chose the values that a step evicted: StepReport's decided_by and decision_reason.
+  struct Decision {
+    std::string by, reason;
+  };
+  /// `followed`: what the step followed to its end; null: nothing. `following`: how. `traced`: the step's graph, if it
+  /// was traced. Asked before that is observed.
+  Decision decision(const Schedule* followed, const PlanFollower& following, const Graph* traced) const;
+
+  /// The graph of the last observed step that begins like `tape`; null where there is none.
+  const Graph* graph_like(const Tape& tape) const;
+  /// The lowest peak of the plans that are known for the step of `graph`, which graph_like() or graph() has returned,
+  /// in bytes above its baseline. Empty where none were searched for.
+  std::optional<int64_t> lowest_plan(const Graph& graph) const;
+  /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step that could drop values
+  /// began with, and nowhere with more bytes than it?
+  bool covers(const Tape& tape, int64_t request) const;
+  /// Would every known step that began like `tape`, with no smaller sizes, fit in plain with `room` bytes above its
+  /// baseline? False where none is known.
+  bool fits_in_plain(const Tape& tape, int64_t room) const;
+  /// Is a step known of which nothing was recorded either, as under a dispatch mode of the user's, and that took
+  /// `plain` bytes above its baseline? They cannot be told apart by their operators.
+  bool covers_unrecorded(int64_t plain) const;
+  /// Has it run what known steps began with, and with more bytes than any of them?
+  bool is_outgrown_by(const Tape& tape, int64_t request) const;
+  /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
+  const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
+
+ private:
+  static constexpr size_t kSamples = 4;  ///< steps whose times are looked at; the first is often slow
+
+  struct StepTimes {
+    std::vector<double> operators;  ///< seconds
+    double step = 0;
+  };
+  /// On a thread of its own, which only the process has that began it: in a child of that one there would be no end to
+  /// wait for, not even for the future's destructor.
+  struct EndSearch {
+    EndSearch() : begun(forks()) {}
+    int begun;
+    void operator()(std::future<planners::ParetoFront>* search) const {
+      if (begun == forks()) delete search;
+    }
+  };
+  using Search = std::unique_ptr<std::future<planners::ParetoFront>, EndSearch>;
+  static bool is_in_progress(const Search& search) {
+    return search != nullptr && search.get_deleter().begun == forks();
+  }
+  struct KnownStep {
+    Graph graph;
+    uint64_t fingerprint = 0;
+    uint64_t structure = 0;
+    bool once = false;
+    int64_t kept_peak = 0;           ///< bytes above the baseline, of a step that keeps all
+    bool saves = false;              ///< values that could be dropped
+    int64_t saved = -1;              ///< values, whether they could be or not; -1: of a step that needed no gradient
+    std::vector<StepTimes> samples;  ///< one for each observed step
+    unsigned changes = 0;            ///< times that it did other things to memory than the time before
+    Search exploration;              ///< in progress
+    std::optional<planners::ParetoFront> front;
+    int64_t explored_room = 0;      ///< bytes: that plans were searched for
+    int moves = 0;                  ///< times that it was searched for another room
+    int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others
+    std::shared_ptr<const Schedule> schedule;
+    std::optional<int64_t> room;  ///< that `schedule` is for
+    int64_t refused_room = -1;    ///< bytes: within so many its plans are not followed, see note_refused()
+
+    int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
+  };
+
+  static void use_largest_packed(const Graph& before, Graph& graph);
+  /// But for what was alive before the step.
+  static bool same_memory(const Graph& a, const Graph& b);
+  void use_medians(KnownStep& step) const;
+  KnownStep& add(const Graph& graph, uint64_t fingerprint);
+  size_t times_seen(uint64_t structure) const;
+  bool is_largest(const KnownStep& step) const;
+  bool needs_search(const KnownStep& step) const;
+  KnownStep& step_to_plan(KnownStep& seen);
+  bool has_cheap_plan(const KnownStep& step) const;
+  void plan_anew(KnownStep& step, int64_t room);
+  bool has_plenty(const Schedule& followed, const PlanFollower::Seen& seen) const;
+  std::shared_ptr<Schedule> chosen(Graph graph, uint64_t structure, int64_t limit, double margin,
+                                   const std::vector<bool>& away) const;
+  bool is_worth_planning(const KnownStep& step) const;
+  void explore(KnownStep& step, int64_t room) const;
+  void plan(KnownStep& step, int64_t room) const;
+  std::string given_problem(const Graph& graph, std::optional<int64_t> room) const;
+  std::string why_not_given(const Schedule* followed, const Graph* traced) const;
+  std::string why_online(const PlanFollower& following, const Graph* traced) const;
+  const KnownStep* find(uint64_t fingerprint) const;
+  std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
+  std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;
+  std::optional<Plan> searched_plan(KnownStep& step, int64_t room) const;
+  std::optional<Plan> best_plan(KnownStep& step, int64_t room) const;
+
+  std::string planner_;
+  bool pack_;
+  std::optional<Plan> given_;
+  int to_look_for_ = 0;            ///< steps to trace in search of one that surprised
+  int to_ignore_ = 0, pause_ = 0;  ///< surprises to come that are not looked for, and how many the next time
+  int new_ones_ = 8;               ///< structures that may be traced until their times are known
+  double margin_ = 0.02;           ///< of the headroom, left free where a graph was not predicted exactly
+  int64_t room_ = 0;               ///< bytes: of the last schedules()
+  std::vector<KnownStep> known_;   ///< the last observed first
+};
+
+}  // namespace remat
