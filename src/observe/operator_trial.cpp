@@ -42,8 +42,7 @@ OperatorTrial::OperatorTrial(const OperatorInfo& info, c10::ArrayRef<const c10::
   }
 }
 
-std::vector<OperatorTrial::Contradiction> OperatorTrial::contradictions(
-    c10::ArrayRef<const c10::IValue> outputs) const {
+std::vector<Contradiction> OperatorTrial::contradictions(c10::ArrayRef<const c10::IValue> outputs) const {
   if (inputs_.empty()) return {};
   std::vector<const c10::StorageImpl*> results;
   for (const c10::IValue& output : outputs) {

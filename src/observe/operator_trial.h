@@ -8,6 +8,7 @@
 
 #include "operators/operator_info.h"
 #include "pytorch/tensor_view.h"
+#include "tape/call.h"
 
 namespace remat {
 
@@ -22,10 +23,6 @@ class OperatorTrial {
   /// Takes checksums of the inputs.
   OperatorTrial(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
 
-  struct Contradiction {
-    StoragePtr storage;  ///< of an input
-    bool changed;        ///< it has other contents; else a result looks at it
-  };
   /// After the call: where it did what the schema rules out.
   std::vector<Contradiction> contradictions(c10::ArrayRef<const c10::IValue> outputs) const;
 

@@ -16,8 +16,8 @@
 
 #include "device/allocation.h"
 #include "memory/ledger.h"
+#include "observe/reshape.h"
 #include "pytorch/tensors_of.h"
-#include "tape/generator_state.h"
 #include "tape/trace.h"
 
 namespace remat {
@@ -39,43 +39,9 @@ bool under_dispatch_mode() {
          !(c10::impl::tls_local_dispatch_key_set().included_ - kKnownKeys).empty();
 }
 
-/// Does a tensor among the inputs, on `device`, need a gradient?
-bool differentiates(c10::ArrayRef<const c10::IValue> inputs, std::optional<c10::Device> device) {
-  if (!c10::GradMode::is_enabled()) return false;
-  bool any = false;
-  for (const c10::IValue& input : inputs) {
-    for_each_tensor(input, [&](const at::Tensor& t) {
-      any = any || (t.defined() && t.requires_grad() && (!device || t.device() == *device));
-    });
-  }
-  return any;
-}
-
 bool below_autograd() {
   const auto excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
   return excluded.has(c10::DispatchKey::ADInplaceOrView) || excluded.has(c10::DispatchKey::AutogradFunctionality);
-}
-
-/// Calls `visit` for every tensor that an operator writes to, or may write to.
-template <class Visit>
-void for_each_written(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, Visit&& visit) {
-  if (info.writes_arguments()) {
-    for (const c10::IValue& input : inputs) for_each_tensor(input, visit);
-    return;
-  }
-  for (const auto position : info.written) for_each_tensor(inputs[position], visit);
-}
-
-/// Does an operator read `storage`, besides writing to it?
-bool reads(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs, const c10::StorageImpl* storage) {
-  bool found = false;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (info.writes(i)) continue;
-    for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
-      found = found || (tensor.defined() && tensor.has_storage() && storage_of(tensor) == storage);
-    });
-  }
-  return found;
 }
 
 /// Is any input a tensor that wraps others (DTensor)? The operators that its class calls for their parts are recorded
@@ -104,25 +70,17 @@ struct MetaKernel final : at::ObserverContext {};
 
 void Recorder::announce_write(const at::Tensor& tensor) {
   const std::lock_guard lock(tape_->mutex);
-  before_write(tensor);
+  calls_.before_write(tensor);
 }
 
 void Recorder::begin_compiled() {
   const std::lock_guard lock(tape_->mutex);
-  if (++compiled_ == 1) first_compiled_ = tape_->values.size();
+  calls_.begin_compiled();
 }
 
 void Recorder::end_compiled() {
-  if (--compiled_ == 0) first_compiled_ = SIZE_MAX;
-}
-
-void Recorder::count(c10::ArrayRef<const c10::IValue> values) {
-  if (tape_->values.ledger == nullptr) return;
-  const auto adopt = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && is_plain(tensor))
-      tape_->counts.adopted_bytes += tape_->values.ledger->adopt(*storage_of(tensor));
-  };
-  for (const auto& value : values) for_each_tensor(value, adopt);
+  const std::lock_guard lock(tape_->mutex);
+  calls_.end_compiled();
 }
 
 void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
@@ -137,7 +95,7 @@ void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
   if (node == nullptr || std::ranges::find(kReusingNodes, node->name()) == kReusingNodes.end()) return;
   const std::lock_guard lock(tape_->mutex);
   const c10::StorageImpl* const storage = storage_of(gradient);
-  if (tape_->values.find(storage) != kNone) return;
+  if (tape_->values.find(storage) != kNoId) return;
   if (!tape_->meta) {
     // Memory that is a user's may be read again, or not writable.
     if (memory::is_own_memory(*storage)) offered_ = storage;
@@ -165,7 +123,7 @@ bool Recorder::begins_to_write() {
 
 void Recorder::end_writing() noexcept {
   Recorder* writer = this;
-  if (pending_.empty()) tape_->writer.compare_exchange_strong(writer, nullptr);
+  if (running_.empty()) tape_->writer.compare_exchange_strong(writer, nullptr);
 }
 
 std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction& fn) {
@@ -178,7 +136,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (recorder == nullptr && torch::autograd::get_current_graph_task_id() == -1) left_backward();
   if (recorder == nullptr) return nullptr;
   // The C++ factories (torch::randn ...) call their operators below autograd: at the outermost level those count too.
-  if (recorder->suspended_ > 0 || (below_autograd() && !recorder->pending_.empty())) {
+  if (recorder->suspended_ > 0 || (below_autograd() && !recorder->running_.empty())) {
     recorder->note_inner_call(fn);
     return nullptr;
   }
@@ -186,22 +144,22 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr) return nullptr;
   const auto inputs = info->arguments(fn);
-  const bool inside = !recorder->pending_.empty();
-  if (inside && info->spoils_outer(inputs, at::get_num_threads())) recorder->keep_outer();
-  if (info->reshapes) return recorder->begin_reshape(inputs[0].toTensor());
+  const bool inside = !recorder->running_.empty();
+  if (inside && info->spoils_outer(inputs, at::get_num_threads())) recorder->calls_.keep_running_calls();
+  if (info->reshapes) return begin_reshape(*recorder->tape_, inputs[0].toTensor());
   const StepExtent* const extent = recorder->tape_->extent.get();
   // An evaluation while a result waits for its backward pass: nothing of it is worth a record.
   const bool evaluates = extent != nullptr && extent->is_between_calls() && !c10::GradMode::is_enabled();
   // With create_graph backward is a forward pass for another one.
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1 && !c10::GradMode::is_enabled();
   const bool unrecorded = in_backward || evaluates || recorder->opaque_ > 0 || !recorder->begins_to_write();
-  if (info->never_recorded || unrecorded) recorder->count(inputs);
+  if (info->never_recorded || unrecorded) count_older(*recorder->tape_, inputs);
   if (info->never_recorded) return nullptr;
   if (unrecorded) {
     if (in_backward && info->reuses_gradient) recorder->offer_gradient(inputs);
     if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(inputs)) {
       const std::lock_guard lock(recorder->tape_->mutex);
-      recorder->before_writes(*info, inputs);
+      recorder->calls_.before_writes(*info, inputs);
     }
     return nullptr;
   }
@@ -228,125 +186,73 @@ void Recorder::on_meta_kernel_end(const at::RecordFunction& /*fn*/, at::Observer
 void Recorder::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   Recorder* const recorder = current();
   if (recorder == nullptr) return;
-  if (context != nullptr) return recorder->end_reshape(*context);
-  if (recorder->pending_.empty() || recorder->pending_.back().fn != &fn) return;
-  const auto now = std::chrono::steady_clock::now();
+  if (context != nullptr) return end_reshape(*recorder->tape_, *context);
+  if (recorder->running_.empty() || recorder->running_.back().fn != &fn) return;
   const Suspension own_calls_pass(recorder);
-  Pending pending = std::move(recorder->pending_.back());
-  recorder->pending_.pop_back();
+  Running running = std::move(recorder->running_.back());
+  recorder->running_.pop_back();
   const WritingEnds at_last(*recorder);
-  if (pending.began) pending.ended = recorder->tape_->times->mark();
-  pending.operation.seconds = std::chrono::duration<float>(now - pending.begin).count();
-  recorder->end(pending, pending.info->results(fn));
+  recorder->end(std::move(running), recorder->calls_.last().results(fn));
 }
 
 void Recorder::begin(const at::RecordFunction& fn, const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
-  Tape& tape = *tape_;
   if (scopes_.follow_modules()) {
     scopes_.enter_module(inputs);
     scopes_changed();
   }
+  Running running;
+  running.fn = &fn;
   // Before the tape is locked: its caller may hold the generator's mutex, and others wait for that with the tape's.
-  std::unique_ptr<DrawSection> draws;
   if (info.random || info.may_draw()) {
-    draws = std::make_unique<DrawSection>(info.foreign ? &info.meets_threads : nullptr);
-    const std::lock_guard lock(tape.mutex);
-    tape.drop_idle();  // plain has freed these, and the state's allocation may ask for what is alive
+    running.draws = std::make_unique<DrawSection>(info.foreign ? &info.meets_threads : nullptr);
+    const std::lock_guard lock(tape_->mutex);
+    tape_->drop_idle();  // plain has freed these, and the state's allocation may ask for what is alive
   }
-  bool no_room = false;
-  auto generator = generator_before(info, inputs, no_room);
-  at::Generator second = second_generator(info, inputs);
-  if (second.defined() && !is_free(second)) generator.reset();
-  const uint64_t second_state = generator && second.defined() ? state_checksum(second) : 0;
-  const std::lock_guard lock(tape.mutex);
-  if (no_room) tape.note_forgotten();
-  tape.drop_idle();
-
-  // An operator that writes to a leaf is not recorded: what it leaves behind is another leaf.
-  bool writes_leaf = false;
-  for_each_written(info, inputs, [&](const at::Tensor& tensor) {
-    if (!tensor.defined() || is_blank(tensor)) return;
-    const ValueId id = is_plain(tensor) ? tape.values.find(storage_of(tensor)) : kNone;
-    const bool known = id != kNone && !tape.values[id].written_unseen();
-    // Inside of another operator memory may be scratch, the rest of which that one fills through a pointer.
-    const bool overwrites = known && info.overwrites && (pending_.empty() || covers_storage(tensor)) &&
-                            !reads(info, inputs, storage_of(tensor));
-    writes_leaf = writes_leaf || !known || !tape.values.accept_write(id, tensor, overwrites);
-  });
-  before_writing_statistics(info, inputs);
-
-  Pending& pending = pending_.emplace_back();
-  if (tape.extent != nullptr && tape.extent->is_between_calls()) pending.history = history_of(inputs);
-  pending.fn = &fn;
-  pending.info = &info;
-  pending.updates_statistics = info.updates_statistics(inputs);
-  pending.draws = std::move(draws);
-  if (second_state != 0) pending.default_generator = std::move(second);
-  pending.default_drawn = second_state;
-  pending.inside_wrapper = below_autograd() && compiled_ == 0;
-  pending.exceptions = std::uncaught_exceptions();
-  pending.before = tape.program.mark();
-  pending.values = tape.values.size();
-  if (pending_.size() == 1) {
-    tape.captured_values = pending.values;
-    tape.captured_tensors = pending.before.tensors;
-  }
-  pending.operation.info = &info;
-  pending.operation.first_argument = static_cast<uint32_t>(pending.before.arguments);
-  pending.operation.grad_mode = c10::GradMode::is_enabled();
+  running.generators = CallGenerators(info, inputs);
+  if (tape_->extent != nullptr && tape_->extent->is_between_calls()) running.history = history_of(inputs);
+  running.exceptions = std::uncaught_exceptions();
+  CallSite site;
+  site.info = &info;
+  site.inputs = inputs;
+  site.grad_mode = c10::GradMode::is_enabled();
   const auto left_out = c10::impl::tls_local_dispatch_key_set().excluded_;
-  pending.operation.below_autograd = left_out.has(c10::DispatchKey::AutogradFunctionality);
-  pending.operation.below_views = left_out.has(c10::DispatchKey::ADInplaceOrView);
-  pending.operation.settings = tape.program.add_settings(info);
-  const int threads = tape.program.settings(pending.operation).threads.kernels;
-  const bool under_mode = under_dispatch_mode();
-  if (under_mode && pending.operation.grad_mode) ++tape.counts.under_mode;
-  tape.counts.differentiates = tape.counts.differentiates || differentiates(inputs, tape.values.device);
-  pending.repeatable = generator && info.repeats(inputs, threads) && !writes_leaf && !under_mode;
-  // Other threads would see what a replay sets.
-  if (several_threads_run_operators() && tape.program.reads_changed_switches(pending.operation)) {
-    pending.repeatable = false;
-  }
-  find_default_type(pending, inputs);
-  try {
-    for (size_t i = 0; i < inputs.size() && pending.repeatable; ++i) capture_argument(pending, i, inputs[i]);
-    if (!pending.unheld.empty() && !pending.writes.empty()) pending.repeatable = false;
-    if (pending.repeatable && generator->state.defined()) keep_generator(pending, std::move(*generator));
-  } catch (...) {  // no memory for a copy or a generator's state: do without them
-    pending.repeatable = false;
-    tape.note_forgotten();
-  }
-  {
-    const memory::FrozenPlain frozen;  // as it was made
-    generator.reset();
-  }
-  if (!pending.repeatable) {
-    count(inputs);
-    for_each_written(info, inputs, [&](const at::Tensor& tensor) {
-      before_write(tensor);
-      if (tensor.defined() && tensor.has_storage()) pending.unrecorded.push_back(storage_of(tensor));
-    });
-  }
-  if (info.collective) {
-    for_each_written(info, inputs, [&](const at::Tensor& tensor) { pending.communicated.push_back(tensor); });
-  }
-  if (!tape.meta && OperatorTrial::is_due(info)) pending.trial = OperatorTrial(info, inputs);
-  pending.after = tape.program.mark();
-  pending.operation.argument_count = static_cast<uint32_t>(pending.after.arguments - pending.before.arguments);
-  if (tape.trace != nullptr) tape.trace->operator_begins();
-  if (tape.times) pending.began = tape.times->mark();
-  pending.begin = std::chrono::steady_clock::now();
+  site.below_autograd = left_out.has(c10::DispatchKey::AutogradFunctionality);
+  site.below_views = left_out.has(c10::DispatchKey::ADInplaceOrView);
+  site.under_mode = under_dispatch_mode();
+  site.several_threads = several_threads_run_operators();
+  site.generator = running.generators.take_state();
+  site.no_room_for_generator = running.generators.has_no_room();
+  const std::lock_guard lock(tape_->mutex);
+  calls_.begin(std::move(site));
+  if (!calls_.keeps_generator()) running.generators.forget_state();
+  if (!tape_->meta && OperatorTrial::is_due(info)) running.trial = OperatorTrial(info, inputs);
+  running.begin = std::chrono::steady_clock::now();
+  running_.push_back(std::move(running));
+}
+
+void Recorder::end(Running running, c10::ArrayRef<const c10::IValue> outputs) {
+  CallEnd end;
+  end.outputs = outputs;
+  end.seconds = std::chrono::duration<float>(std::chrono::steady_clock::now() - running.begin).count();
+  if (tape_->times) end.ended = tape_->times->mark();
+  // As in begin(): before the tape is locked.
+  const bool drawn_alone = running.generators.has_drawn_alone(end.drawn);
+  end.alone = drawn_alone && (running.draws == nullptr || running.draws->is_alone());
+  running.draws.reset();
+  end.several_threads = several_threads_run_operators();
+  const Policy::Rules* const policy = scopes_.rules();
+  const std::lock_guard lock(tape_->mutex);
+  end.failed = std::uncaught_exceptions() > running.exceptions;
+  if (!end.failed) end.contradictions = running.trial.contradictions(outputs);
+  end.evicted_by_policy = policy != nullptr && !policy->keeps(calls_.last());
+  calls_.end(std::move(end));
 }
 
 void Recorder::note_inner_call(const at::RecordFunction& fn) {
   const OperatorInfo* const info = operator_info(fn);
   if (info == nullptr || !info->runs_once(info->arguments(fn))) return;
   ++inner_calls_that_run_once_;
-  if (suspended_ == 0) keep_outer();
-}
-
-void Recorder::keep_outer() {
-  for (Pending& outer : pending_) outer.repeatable = outer.repeatable && outer.info->is_declared_repeatable();
+  if (suspended_ == 0) calls_.keep_running_calls();
 }
 
 PolicyScopes::Id Recorder::push_scope(PolicyRules rules) {
@@ -364,23 +270,11 @@ void Recorder::pop_scope(PolicyScopes::Id id) {
 
 void Recorder::scopes_changed() {
   const PolicyScopes::Region region = scopes_.outermost();
-  if (region == root_region_) return;
-  root_region_ = region;
+  if (region == scope_region_) return;
+  scope_region_ = region;
   const std::lock_guard lock(tape_->mutex);
-  if (root_scope_ != 0) tape_->close_scope(root_scope_);
-  root_scope_ = region == PolicyScopes::Region() ? 0 : tape_->open_scope();
-}
-
-void Recorder::before_writes(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
-  for_each_written(info, inputs, [&](const at::Tensor& tensor) { before_write(tensor); });
-  before_writing_statistics(info, inputs);
-}
-
-void Recorder::before_writing_statistics(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
-  if (!info.updates_statistics(inputs)) return;
-  for (const auto s : info.statistics) {
-    if (inputs[s].isTensor()) before_write(inputs[s].toTensor());
-  }
+  if (calls_.scope() != 0) tape_->close_scope(calls_.scope());
+  calls_.set_scope(region == PolicyScopes::Region() ? 0 : tape_->open_scope());
 }
 
 }  // namespace remat

@@ -155,8 +155,8 @@ StepExtent::Activity Recorder::activity() {
   if (recorder == nullptr) return activity;
   activity.watched = true;
   activity.records = !recorder->is_suspended();
-  for (const Pending& pending : recorder->pending_) {
-    if (pending.history != nullptr) activity.histories.push_back(pending.history);
+  for (const Running& running : recorder->running_) {
+    if (running.history != nullptr) activity.histories.push_back(running.history);
   }
   return activity;
 }

@@ -111,10 +111,10 @@ OperatorCall::OperatorCall(Tape& tape, OperationId id, HeldStorages& held)
     : operation_(tape.program[id]), settings_(tape.program.settings(operation_)) {
   check_threads(tape, operation_, settings_);
   tape.program.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t) {
-    if (t.value != kNone) check_input(tape, t, held.at(t.value).storage, operation_);
+    if (t.value != kNoId) check_input(tape, t, held.at(t.value).storage, operation_);
   });
   build_stack(tape, held);
-  if (operation_.generator != kNone) generator_ = tape.program.generator(operation_);
+  if (operation_.generator != kNoId) generator_ = tape.program.generator(operation_);
   has_statistics_ = operation_.info->batch_norm && find_statistics(tape);
 }
 
@@ -174,7 +174,7 @@ void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {
   tape.program.for_each_tensor(operation_, [&](const TensorArgument& t, uint32_t position) {
     if (!operation_.info->writes(position)) return;
     if (t.blank) written_.push_back(empty_storage(t.view));
-    if (t.value == kNone) return;
+    if (t.value == kNoId) return;
     auto [entry, first] = rewritten.emplace(t.value, StoragePtr());
     if (first) entry->second = to_write(held.at(t.value));
     written_.push_back(entry->second);
@@ -186,7 +186,7 @@ void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {
       return t.view.over(written_[blanks++]);
     }
     if (t.shape_only) return t.view.shape_over(empty_storage(t.view));
-    if (t.value == kNone) return t.opaque == kNone ? at::Tensor() : opaque_of(tape, t, *operation_.info);
+    if (t.value == kNoId) return t.opaque == kNoId ? at::Tensor() : opaque_of(tape, t, *operation_.info);
     const auto entry = rewritten.find(t.value);
     return t.view.over(entry != rewritten.end() ? entry->second : held.at(t.value).storage);
   };

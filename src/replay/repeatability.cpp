@@ -10,7 +10,7 @@ namespace {
 
 /// "a parameter of shape [4, 8]"
 std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
-  std::string text = tape.values[id].parameter ? "a parameter of shape " : "an input of shape ";
+  std::string text = tape.values[id].traits.parameter ? "a parameter of shape " : "an input of shape ";
   bool done = false;
   tape.program.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
     if (t.value != id || done) return;
@@ -23,18 +23,18 @@ std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
 /// Why the contents of a leaf cannot be read, and what to do about it.
 std::string why_lost(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
-  if (tape.values.emptied(id) || value.loss == Loss::kEmptied) {
+  if (tape.values.emptied(id) || value.home.loss == Loss::kEmptied) {
     const std::string emptied =
         "was emptied after the forward pass read it (its storage was resized or given other memory), and does not have "
         "the same contents now; fill it again before backward, or empty it after backward";
     // Of older memory nobody is told when it ends, so its contents cannot be compared.
-    return value.last_contents != nullptr || value.allocation.serial != 0
+    return value.home.last_contents != nullptr || value.home.allocation.serial != 0
                ? emptied
                : emptied +
                      ", or call remat.memory.start_accounting() before the first forward pass: the memory is older "
                      "than remat's accounts";
   }
-  if (value.loss == Loss::kWrittenUnseen) {
+  if (value.home.loss == Loss::kWrittenUnseen) {
     return "was modified in place after the forward pass read it, in a way that remat does not see (on another "
            "thread, or in a kernel of the user's); modify it after backward, or by an operator on the step's thread";
   }
@@ -46,13 +46,13 @@ std::string why_lost(const Tape& tape, ValueId id) {
 
 void check_input(Tape& tape, const TensorArgument& argument, const StoragePtr& contents, const Operation& reader) {
   const Value& value = tape.values[argument.value];
-  const bool counted = value.producer == kNone && value.written_unseen();
+  const bool counted = value.producer == kNoId && value.is_written_unseen();
   const auto message = [&] {
     return "[replay] " + reader.info->name + " cannot be repeated: " + describe(tape, argument.value, reader) +
            " was modified in place after " +
-           (value.producer == kNone ? "the forward pass read it (" : "the operator that made it had run (") +
-           (counted ? "version " + std::to_string(value.version) + ", now " +
-                          std::to_string(value.version_counter.current_version())
+           (value.producer == kNoId ? "the forward pass read it (" : "the operator that made it had run (") +
+           (counted ? "version " + std::to_string(value.watch.version) + ", now " +
+                          std::to_string(value.watch.counter.current_version())
                     : "through a pointer or .data") +
            "); modify it after backward, or inside the step by an operator that remat sees" +
            (counted ? "; use a parameter that backward updates (optimizer_in_backward) without detach()"
@@ -67,8 +67,8 @@ void check_input(Tape& tape, const TensorArgument& argument, const StoragePtr& c
     return true;
   };
   const auto value_differs = [&] {
-    if (value.checksum == 0 || value.checksum == argument.checksum) return false;  // compared with that
-    return tape.values.checksums.differ(value.checksum, *contents, {0, value.extent}, message);
+    if (value.watch.checksum == 0 || value.watch.checksum == argument.checksum) return false;  // compared with that
+    return tape.values.checksums.differ(value.watch.checksum, *contents, {0, value.extent}, message);
   };
   if (counted || argument_differs() || value_differs()) raise(Error(message()));
 }

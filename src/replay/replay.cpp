@@ -56,12 +56,12 @@ class Replay {
     const uint32_t stamp = program.next_stamp();
     std::vector<ValueId> missing = {target_};
     want(target_);  // the caller's
-    if (tape_.values[target_].packed) return;
+    if (tape_.values[target_].packed.contents) return;
     while (!missing.empty()) {
       const ValueId id = missing.back();
       missing.pop_back();
       const Value& value = tape_.values[id];
-      if (value.producer == kNone) refuse_lost(tape_, id);
+      if (value.producer == kNoId) refuse_lost(tape_, id);
       const Operation& operation = program[value.producer];
       if (program.is_stamped(value.producer, stamp)) continue;
       program.stamp(value.producer) = stamp;
@@ -71,7 +71,7 @@ class Replay {
         if (!want(input)) return;
         const StoragePtr alive = tape_.values.readable(input);
         if (!alive) {
-          if (!tape_.values[input].packed) missing.push_back(input);
+          if (!tape_.values[input].packed.contents) missing.push_back(input);
         } else if (!tape_.values[input].kept) {
           held_.at(input).storage = alive;
         }
@@ -95,7 +95,7 @@ class Replay {
     size_t bytes = 0;
     {
       const std::lock_guard lock(tape_.mutex);
-      packed = tape_.values[target_].packed;
+      packed = tape_.values[target_].packed.contents;
       bytes = static_cast<size_t>(tape_.values[target_].bytes);
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -167,7 +167,7 @@ class Replay {
     });
     for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
       const Value& value = tape_.values[id];
-      if (value.producer == kNone) continue;  // forgotten since
+      if (value.producer == kNoId) continue;  // forgotten since
       const size_t index = value.result >= Value::kWritten ? value.result - Value::kWritten : value.result;
       const auto& source = value.result >= Value::kWritten ? written : results;
       if (index >= source.size() || !source[index] || static_cast<int64_t>(source[index]->nbytes()) != value.bytes) {
@@ -183,7 +183,7 @@ class Replay {
     const Value& value = tape_.values[id];
     const auto message = [&] {
       const std::string found = "[replay] " + info.name + " gave other bits than before: ";
-      if (DeferredChecksums::is_deferred(value.checksum)) {
+      if (DeferredChecksums::is_deferred(value.watch.checksum)) {
         return found +
                "it does not repeat on this device (or its result was written to through a pointer), so that the "
                "gradients of this step are wrong; run the step again: from now on its results are held";
@@ -193,9 +193,9 @@ class Replay {
              "made it, or it does not repeat; modify it after backward, mark it with keep(), or say so of the "
              "operator: declare_not_repeatable(), remat.not_repeatable()";
     };
-    if (value.checksum != 0 &&
-        tape_.values.checksums.differ(value.checksum, *storage, {0, value.extent}, message, &info)) {
-      if (tape_.values.verify && !value.evicted_while_lent) {
+    if (value.watch.checksum != 0 &&
+        tape_.values.checksums.differ(value.watch.checksum, *storage, {0, value.extent}, message, &info)) {
+      if (tape_.values.verify && value.watch.exported != Exported::kBeforeEviction) {
         raise(InternalError("[replay] " + info.name +
                             " gave other bits than before: it is not repeatable here (please report this), or its "
                             "result was written to through a pointer"));
@@ -211,8 +211,8 @@ class Replay {
       if (needed && !tape_.values.readable(id)) entry->second.storage = storage;
       return;
     }
-    tape_.values.count_made(id);
-    if ((value.pending > 0 && value.action.holds(value.made)) || id == target_) {
+    tape_.values.count_recompute(id);
+    if ((value.needs.pending > 0 && value.action.holds(value.needs.recompute_count)) || id == target_) {
       tape_.values.restore(id, storage);
       if (value.kept) return;  // until it has been asked for, or memory runs short
     }

@@ -45,11 +45,11 @@ SavedTensor::~SavedTensor() {
   {
     const std::lock_guard lock(tape_->mutex);
     if (unbound_) {
-      if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->forget(*this);
+      if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->calls().forget(*this);
     }
-    if (value_ != kNone) tape_->remove_saved(value_, unpacked_in_);
+    if (value_ != kNoId) tape_->remove_saved(value_, unpacked_in_);
     tape_->drop_idle();
-    last = value_ != kNone && tape_->live_values() == 0;
+    last = value_ != kNoId && tape_->live_values() == 0;
   }
   if (last && tape_->extent != nullptr) tape_->extent->end_if_released();
 }
@@ -93,8 +93,8 @@ void SavedTensor::call_pack_hook(const at::Tensor& tensor) {
   if (versioned && is_plain(tensor)) {
     auto* const recorder = Recorder::current();
     // An operator that is still running may be making it, or writing to it.
-    unbound_ =
-        recorder != nullptr && recorder->tape() == tape_ && recorder->bind_later(*this, *tensor.unsafeGetTensorImpl());
+    unbound_ = recorder != nullptr && recorder->tape() == tape_ &&
+               recorder->calls().bind_later(*this, *tensor.unsafeGetTensorImpl());
     if (!unbound_ && bind_to(tensor)) return;
   }
   // A leaf of the graph is held itself, as autograd would: set_data() on it must show. Anything else could own this.
@@ -110,9 +110,10 @@ bool SavedTensor::bind_to(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = storage_of(impl);
   const ValueId id = tape_->values.find(storage);
-  if (id != kNone && tape_->values[id].unheld) tape_->hold_unheld(id, StoragePtr::reclaim_copy(storage));
-  if (id == kNone || !tape_->values[id].recomputable()) return false;  // not ours to evict: stays as it is
-  if (tape_->values[id].written_unseen() || tape_->values.emptied(id)) return false;  // no replay gives these contents
+  if (id != kNoId && tape_->values[id].is_unavailable()) tape_->hold_unavailable(id, StoragePtr::reclaim_copy(storage));
+  if (id == kNoId || !tape_->values[id].is_recomputable()) return false;  // not ours to evict: stays as it is
+  if (tape_->values[id].is_written_unseen() || tape_->values.emptied(id))
+    return false;  // no replay gives these contents
   if (tape_->needs_lost_leaf(id) || !tape_->values.is_defined(id, impl)) {
     tape_->make_leaf(id, StoragePtr::reclaim_copy(storage));
     return false;
@@ -125,12 +126,12 @@ bool SavedTensor::bind_to(const at::Tensor& tensor) {
 
 std::string SavedTensor::description() const {
   std::string text = "a tensor that was saved for backward";
-  if (value_ != kNone) {
+  if (value_ != kNoId) {
     const auto& value = tape_->values[value_];
-    if (value.producer != kNone) text += ", a result of " + tape_->program[value.producer].info->name + ",";
+    if (value.producer != kNoId) text += ", a result of " + tape_->program[value.producer].info->name + ",";
   }
   text += " of shape ";
-  if (value_ != kNone) return text + list_text(view_.shape.sizes_arrayref());
+  if (value_ != kNoId) return text + list_text(view_.shape.sizes_arrayref());
   const auto sizes = c10::asIntArrayRefSlowOpt(alias_.sym_sizes());
   return text + (sizes ? list_text(*sizes) : "that is not known");
 }
@@ -189,7 +190,7 @@ at::Tensor SavedTensor::unpack() {
   check_data();
   // The very tensor, where it is a leaf: a custom function may keep things on it. (Where it needs a gradient, autograd
   // makes another of it.)
-  if (value_ == kNone) {
+  if (value_ == kNoId) {
     const bool empty = alias_.sym_numel().maybe_as_int() == 0;  // the size may be a symbol, while torch.compile traces
     at::Tensor tensor = alias_.is_leaf() && !empty ? alias_ : history_free(alias_);
     // cummax() and others give an input that is empty back as its gradient, which then is written to in place: in plain
@@ -199,7 +200,7 @@ at::Tensor SavedTensor::unpack() {
     }
     return tensor;
   }
-  ValueId id = kNone;
+  ValueId id = kNoId;
   StoragePtr storage;
   {
     const std::lock_guard lock(tape_->mutex);
@@ -214,7 +215,7 @@ at::Tensor SavedTensor::unpack() {
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);
   const std::lock_guard lock(tape_->mutex);
   tape_->values.streams.used(*storage);
-  const uint32_t round = tape_->values[id].round;
+  const uint32_t round = tape_->values[id].needs.round;
   if (unpacked_in_ == round) return tensor;
   unpacked_in_ = round;
   // Else its graph is about to be freed, and none has been made that may have saved the value again.

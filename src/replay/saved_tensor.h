@@ -47,7 +47,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   std::function<at::Tensor(const std::vector<at::Tensor>&)> assemble_;
   const c10::TensorImpl* saved_ = nullptr;  ///< the tensor's address: not held
   int64_t saved_at_ = 0;                    ///< of Tape::saves
-  ValueId value_ = kNone;
+  ValueId value_ = kNoId;
   TensorView view_;
   c10::VariableVersion version_counter_{c10::VariableVersion::DISABLED};
   uint32_t version_ = 0;

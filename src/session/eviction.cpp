@@ -15,12 +15,12 @@ struct View {
   const OperatorTimes* times;
 
   bool is_alive(ValueId id) const { return tape.values.alive(id) != nullptr; }
-  bool is_packed(ValueId id) const { return tape.values[id].packed != nullptr; }
+  bool is_packed(ValueId id) const { return tape.values[id].packed.contents != nullptr; }
   int64_t bytes(ValueId id) const { return tape.values[id].bytes; }
   int64_t packed_bytes(ValueId id) const {
     const Value& value = tape.values[id];
-    return value.packed ? value.packed->bytes()
-                        : value.bytes / (int64_t{8} * value.element_bytes);  // a bit for each element
+    return value.packed.contents ? value.packed.contents->bytes()
+                                 : value.bytes / (int64_t{8} * value.packed.element_bytes);  // a bit for each element
   }
   OperationId producer(ValueId id) const { return tape.values[id].producer; }
   double seconds(OperationId id) const {
@@ -39,7 +39,7 @@ struct View {
         return tape.values.evict_packed(option.value);
       case EvictionOption::Kind::kPack:
         if (!tape.values.pack(option.value)) return 0;
-        return value.bytes - (value.packed ? value.packed->bytes() : 0);
+        return value.bytes - (value.packed.contents ? value.packed.contents->bytes() : 0);
       case EvictionOption::Kind::kDrop:
         if (!tape.values.is_as_watched(option.value)) return 0;  // plain's saved tensors see what was written to it
         break;
@@ -48,7 +48,7 @@ struct View {
     return value.bytes;
   }
 };
-static_assert(EvictionChoice<View>::kNoProducer == kNone);
+static_assert(EvictionChoice<View>::kNoProducer == kNoId);
 
 /// Every call looks at all n values of a step. It evicts at least an (n / kMostLooks)-th of what may be evicted, so
 /// that a step looks at about so many values each time that it evicts all it holds: some tenths of a second, however
@@ -57,7 +57,7 @@ constexpr double kMostLooks = 1 << 20;
 
 bool may_be_evicted(const Tape& tape, ValueId id) {
   const Value& value = tape.values[id];
-  return value.kept && !value.pinned && value.producer != kNone && !value.in_use() && !tape.values.emptied(id);
+  return value.kept && !value.is_pinned() && value.producer != kNoId && !value.is_in_use() && !tape.values.emptied(id);
 }
 
 }  // namespace
@@ -73,15 +73,16 @@ Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
     const Value& value = tape.values[id];
     const bool evictable = may_be_evicted(tape, id);
     if (evictable) {
-      (value.wanted == 0 ? options : last).push_back({Kind::kDrop, id});
-      if (value.wanted == 0) held += static_cast<double>(value.bytes);
-      if (value.wanted == 0 && value.element_bytes > 0 && !value.packed) options.push_back({Kind::kPack, id});
-    } else if (value.packed && value.wanted == 0 && tape.values.alive(id) == nullptr) {
+      (value.needs.wanted == 0 ? options : last).push_back({Kind::kDrop, id});
+      if (value.needs.wanted == 0) held += static_cast<double>(value.bytes);
+      if (value.needs.wanted == 0 && value.packed.element_bytes > 0 && !value.packed.contents)
+        options.push_back({Kind::kPack, id});
+    } else if (value.packed.contents && value.needs.wanted == 0 && tape.values.alive(id) == nullptr) {
       options.push_back({Kind::kDropPacked, id});
-      held += static_cast<double>(value.packed->bytes());
+      held += static_cast<double>(value.packed.contents->bytes());
     }
-    if (value.pending == 0 || value.producer == kNone) continue;
-    const bool gone = evictable ? value.written_unseen() : tape.values.alive(id) == nullptr;
+    if (value.needs.pending == 0 || value.producer == kNoId) continue;
+    const bool gone = evictable ? value.is_written_unseen() : tape.values.alive(id) == nullptr;
     if (gone) choice.pay(id);
   }
   if (options.empty()) {

@@ -35,9 +35,9 @@ bool is_unwritten(const at::Tensor& tensor) {
   Tape& tape = *recorder->tape();
   const std::lock_guard lock(tape.mutex);
   const ValueId id = tape.values.find(storage_of(tensor));
-  if (id == kNone) return false;
+  if (id == kNoId) return false;
   const Value& value = tape.values[id];
-  return value.producer != kNone && tape.program[value.producer].info->blank;
+  return value.producer != kNoId && tape.program[value.producer].info->blank;
 }
 
 static std::atomic<int64_t> g_compilations = 0;

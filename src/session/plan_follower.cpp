@@ -82,11 +82,11 @@ void PlanFollower::note_results(const Tape& tape) {
 
 OperationId PlanFollower::advance(const Tape& tape) {
   if (notes_results) note_results(tape);
-  if (schedules.empty()) return kNone;
+  if (schedules.empty()) return kNoId;
   const size_t index = tape.program.size() - 1;
   if (lost_ == 0 && matches(tape, index, next_)) {
     planned_.push_back(static_cast<uint32_t>(next_++));
-    return !has_size(tape, index) && check_sizes(tape) ? 0 : kNone;
+    return !has_size(tape, index) && check_sizes(tape) ? 0 : kNoId;
   }
   if (lost_ == 0) {
     if (change_to_known(tape, /*of_size=*/true)) return 0;
@@ -98,7 +98,7 @@ OperationId PlanFollower::advance(const Tape& tape) {
     const bool too_many = gaps_ > kFewGaps + index / kOperatorsPerGap;
     if (schedules.front()->structure == 0 || too_many) {
       abandon();
-      return kNone;
+      return kNoId;
     }
   }
   planned_.push_back(kLost);
@@ -131,7 +131,7 @@ bool PlanFollower::check_sizes(const Tape& tape) {
 OperationId PlanFollower::take_up_again(const Tape& tape) {
   if (lost_ > kMostLost) {
     abandon();
-    return kNone;
+    return kNoId;
   }
   const Graph& graph = schedules.front()->graph;
   if (signatures_.size() != graph.operators.size()) {
@@ -144,7 +144,7 @@ OperationId PlanFollower::take_up_again(const Tape& tape) {
     }
   }
   const auto [place, run] = find_place(tape);
-  if (run == 0) return kNone;
+  if (run == 0) return kNoId;
   for (size_t back = 0; back < run; ++back) {
     planned_[planned_.size() - 1 - back] = static_cast<uint32_t>(place - back);
   }
@@ -208,7 +208,8 @@ PlanFollower::Seen PlanFollower::seen(const Tape& tape) const {
       // What was forgotten since says nothing any more.
       const int64_t bytes = value.producer == index ? value.counted_bytes() : graph.values[made].bytes;
       result.bytes[made] = std::max<int64_t>(0, result.bytes[made]) + bytes;
-      result.away[made] = result.away[made] || value.account == PlainAccount::kPlainOnly || value.packed != nullptr;
+      result.away[made] =
+          result.away[made] || value.account == PlainAccount::kPlainOnly || value.packed.contents != nullptr;
     }
   }
   return result;
@@ -217,7 +218,7 @@ PlanFollower::Seen PlanFollower::seen(const Tape& tape) const {
 std::optional<Action> PlanFollower::action_of(const Tape& tape, ValueId value) const {
   if (schedules.empty()) return std::nullopt;
   const OperationId producer = tape.values[value].producer;
-  if (producer == kNone || producer >= planned_.size() || planned_[producer] == kLost) return Action::kKeep;
+  if (producer == kNoId || producer >= planned_.size() || planned_[producer] == kLost) return Action::kKeep;
   const Schedule& schedule = *schedules.front();
   const std::vector<int32_t>& results = schedule.graph.operators[planned_[producer]].results;
   const size_t result = value - tape.program[producer].first_value;

@@ -93,7 +93,7 @@ at::Tensor keep(const at::Tensor& tensor) {
     Tape& tape = *recorder->tape();
     const std::lock_guard lock(tape.mutex);
     const ValueId id = tape.values.find(storage_of(tensor));
-    if (id != kNone) tape.values.pin(id);
+    if (id != kNoId) tape.values.pin(id);
   }
   return tensor;
 }

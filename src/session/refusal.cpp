@@ -38,12 +38,13 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
   int64_t bytes = plain_with(request);
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(tape->mutex);
-    if (!lock.owns_lock() || tape->forgotten_from != kNone) return baseline;
+    if (!lock.owns_lock() || tape->forgotten_from != kNoId) return baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
       // Leaves stay, and plain's bytes are without what is kept for replays alone.
-      const bool recomputable = value.producer != kNone && !value.pinned && value.account != PlainAccount::kReplaysOnly;
-      const bool held_in_vain = value.kept && (!value.in_use() || value.wanted > 0);
+      const bool recomputable =
+          value.producer != kNoId && !value.is_pinned() && value.account != PlainAccount::kReplaysOnly;
+      const bool held_in_vain = value.kept && (!value.is_in_use() || value.needs.wanted > 0);
       if (value.account == PlainAccount::kPlainOnly || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }

@@ -16,7 +16,7 @@ class ActionSource {
  public:
   virtual ~ActionSource() = default;
   /// The last operation of `tape` has just been recorded. Returns from which operation on another action may be due for
-  /// results than was said before: kNone where for none.
+  /// results than was said before: kNoId where for none.
   virtual OperationId advance(const Tape& tape) = 0;
   /// What shall become of a value, or nothing where no plan is followed any more.
   virtual std::optional<Action> action_of(const Tape& tape, ValueId value) const = 0;

@@ -33,6 +33,9 @@ class Coverage {
   /// told apart.
   void add(const Strip& strip);
   bool is_complete() const;
+  /// Writes so far after which a checksum of the whole storage was taken.
+  uint8_t watched_writes() const { return watched_writes_; }
+  void count_watched_write() { ++watched_writes_; }
   /// Are all bytes that the tensor reaches filled? False also where that cannot be told.
   bool covers(const c10::TensorImpl& impl) const;
 
@@ -44,6 +47,7 @@ class Coverage {
   bool contains(int64_t begin, int64_t end) const;
 
   int64_t bytes_, period_;
+  uint8_t watched_writes_ = 0;
   std::vector<Interval> filled_;
 };
 

@@ -84,11 +84,11 @@ void Program::forget(OperationId id) {
     const Argument argument = std::exchange(arguments_[a], Argument());
     if (argument.kind == Argument::Kind::kConstant) constants_[argument.first] = c10::IValue();
     for (uint32_t t = argument.first; t < argument.first + argument.count; ++t) {
-      if (tensors_[t].opaque != kNone) opaque_[tensors_[t].opaque] = at::Tensor();
+      if (tensors_[t].opaque != kNoId) opaque_[tensors_[t].opaque] = at::Tensor();
       tensors_[t] = TensorArgument();
     }
   }
-  if (operation.generator != kNone) {
+  if (operation.generator != kNoId) {
     const memory::FrozenPlain frozen;
     generators_[operation.generator] = GeneratorRecord();
   }
@@ -97,7 +97,7 @@ void Program::forget(OperationId id) {
 
 int64_t Program::release_generator(OperationId id) {
   const Operation& operation = operations_[id];
-  if (operation.info == nullptr || operation.generator == kNone) return 0;
+  if (operation.info == nullptr || operation.generator == kNoId) return 0;
   at::Tensor& state = generators_[operation.generator].state;
   if (!state.defined()) return 0;
   const memory::FrozenPlain frozen;
@@ -109,10 +109,10 @@ int64_t Program::release_generator(OperationId id) {
 bool Program::holds_memory(OperationId id) const {
   const Operation& operation = operations_[id];
   if (operation.info == nullptr) return false;
-  if (operation.generator != kNone && generators_[operation.generator].state.defined()) return true;
+  if (operation.generator != kNoId && generators_[operation.generator].state.defined()) return true;
   bool holds = false;
   for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-    if (t.opaque == kNone) return;
+    if (t.opaque == kNoId) return;
     const at::Tensor& whole = opaque_[t.opaque];
     if (whole.use_count() > 1) return;
     holds = holds || !whole.has_storage() || whole.storage().use_count() == 1;  // without one it has parts
@@ -138,7 +138,7 @@ void Program::validate() const {
   for (const Operation& operation : operations_) {
     if (operation.info == nullptr) continue;
     check(operation.first_argument + operation.argument_count <= arguments_.size(), "arguments out of range");
-    check(operation.generator == kNone || operation.generator < generators_.size(), "generator out of range");
+    check(operation.generator == kNoId || operation.generator < generators_.size(), "generator out of range");
     check(operation.settings < settings_.size(), "settings out of range");
     for (const Argument& argument : arguments(operation)) {
       const bool constant = argument.kind == Argument::Kind::kConstant;
@@ -146,8 +146,8 @@ void Program::validate() const {
             "an argument out of range");
     }
     for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-      check(t.value == kNone || t.value < operation.first_value, "an operation reads a later value");
-      check(t.opaque == kNone || (t.opaque < opaque_.size() && opaque_[t.opaque].defined()), "an opaque input is gone");
+      check(t.value == kNoId || t.value < operation.first_value, "an operation reads a later value");
+      check(t.opaque == kNoId || (t.opaque < opaque_.size() && opaque_[t.opaque].defined()), "an opaque input is gone");
     });
   }
 }

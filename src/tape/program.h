@@ -23,11 +23,11 @@ namespace remat {
 
 using ValueId = uint32_t;
 using OperationId = uint32_t;
-inline constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+inline constexpr uint32_t kNoId = std::numeric_limits<uint32_t>::max();
 
 struct TensorArgument {
-  ValueId value = kNone;    ///< kNone: see the others; an undefined tensor if none is set
-  uint32_t opaque = kNone;  ///< place of a tensor that is held whole, because a view cannot describe it
+  ValueId value = kNoId;    ///< kNoId: see the others; an undefined tensor if none is set
+  uint32_t opaque = kNoId;  ///< place of a tensor that is held whole, because a view cannot describe it
   uint32_t version = 0;     ///< of the opaque tensor when it was read
   bool blank = false;       ///< an empty tensor for the operator to fill and resize
   uint64_t checksum = 0;  ///< of the bytes read, where pointers may write to them, or of an opaque one's parts; 0: none
@@ -52,7 +52,7 @@ struct Operation {
   bool below_autograd = false;      ///< autograd's kernels were left out
   bool below_views = false;         ///< those for views and writes in place were
   float seconds = 0;                ///< measured when it was recorded
-  uint32_t generator = kNone;       ///< place of the state that its generator had
+  uint32_t generator = kNoId;       ///< place of the state that its generator had
   uint32_t settings = 0;            ///< place of the settings that were in force
   uint32_t visit = 0;               ///< stamp of the last search that met it
 
@@ -109,7 +109,7 @@ class Program {
   template <class Visit>
   void for_each_value(const Operation& operation, Visit&& visit) const {
     for_each_tensor(operation, [&](const TensorArgument& t, uint32_t) {
-      if (t.value != kNone) visit(t.value);
+      if (t.value != kNoId) visit(t.value);
     });
   }
   /// Calls visit(tensor) for all tensors from place `first` on.

@@ -10,8 +10,13 @@
 #include "memory/ledger.h"
 #include "pytorch/tensor_view.h"
 #include "tape/checksum.h"
+#include "tape/value_rules.h"
 
 namespace remat {
+
+using value_rules::check;
+using value_rules::Event;
+
 Residency::Residency(StepCounts& counts) : checksums(streams), counts_(counts) {
   checksums.takes_memory = [this](c10::Device of, int64_t bytes) {
     if (!is_on_device(of)) return;
@@ -29,25 +34,25 @@ Residency::~Residency() {
 
 ValueId Residency::find(const c10::StorageImpl* storage) const {
   const auto it = by_storage_.find(storage);
-  return it == by_storage_.end() ? kNone : it->second;
+  return it == by_storage_.end() ? kNoId : it->second;
 }
 
 ValueId Residency::latest(ValueId id) const {
-  while (values_[id].successor != kNone) id = values_[id].successor;
+  while (values_[id].successor != kNoId) id = values_[id].successor;
   return id;
 }
 
 StoragePtr Residency::alive(ValueId id) const {
   const Value& value = values_[id];
-  if (value.recomputable() && value.written_unseen()) return {};
-  StoragePtr storage = value.kept ? value.kept : value.home.lock();
+  if (value.is_recomputable() && value.is_written_unseen()) return {};
+  StoragePtr storage = value.kept ? value.kept : value.home.storage.lock();
   if (storage && !value.is_in_place(*storage)) return {};
   return storage;
 }
 
 StoragePtr Residency::emptied(ValueId id) const {
   const Value& value = values_[id];
-  StoragePtr storage = value.kept ? value.kept : value.home.lock();
+  StoragePtr storage = value.kept ? value.kept : value.home.storage.lock();
   if (storage && value.is_in_place(*storage)) return {};
   return storage;
 }
@@ -55,7 +60,7 @@ StoragePtr Residency::emptied(ValueId id) const {
 StoragePtr Residency::readable(ValueId id) {
   StoragePtr storage = alive(id);
   if (!storage && is_restored(id)) storage = alive(id);
-  if (storage && values_[id].recomputable() && values_[id].is_handed_out(*storage)) return {};
+  if (storage && values_[id].is_recomputable() && values_[id].is_exported(*storage)) return {};
   return storage;
 }
 
@@ -66,7 +71,7 @@ int64_t Residency::bytes_of_arrays() const {
 
 void Residency::validate_homes() const {
   for (const auto& [storage, id] : by_storage_) {
-    if (id < values_.size() && values_[id].home._unsafe_get_target() == storage) continue;
+    if (id < values_.size() && values_[id].home.storage._unsafe_get_target() == storage) continue;
     throw InternalError("[tape] broken invariant: the table has a home that is none; please report this");
   }
 }
@@ -75,11 +80,11 @@ void Residency::validate_homes() const {
 
 void Residency::set_home(ValueId id, const StoragePtr& storage) {
   Value& value = values_[id];
-  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
-  value.allocation = memory::allocation_of(*storage);
-  value.last_contents.reset();
-  value.elsewhere = !is_on_device(storage->device());
-  value.pinned = value.pinned || value.elsewhere;
+  value.home.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(storage);
+  value.home.allocation = memory::allocation_of(*storage);
+  value.home.last_contents.reset();
+  value.traits.elsewhere = !is_on_device(storage->device());
+  if (value.traits.elsewhere) pin(id);
   by_storage_[storage.get()] = id;
 }
 
@@ -88,8 +93,8 @@ ValueId Residency::add(const StoragePtr& storage, const c10::TensorImpl& seen_th
   Value& value = values_.emplace_back();
   value.bytes = static_cast<int64_t>(storage->nbytes());
   value.extent = reach_of(seen_through).end;
-  value.version_counter = seen_through.version_counter();
-  value.version = value.version_counter.current_version();
+  value.watch.counter = seen_through.version_counter();
+  value.watch.version = value.watch.counter.current_version();
   set_home(id, storage);
   return id;
 }
@@ -102,9 +107,10 @@ ValueId Residency::add_result(const at::Tensor& tensor, OperationId producer, ui
   Value& value = values_[id];
   value.producer = producer;
   value.result = result;
-  value.workspace = static_cast<int>(result) == info.workspace_result;
-  value.watched = watch && !tensor.requires_grad() && !info.random && !value.workspace;
-  value.pinned = value.pinned || (info.batch_norm && result > 0);  // some bytes that spare a replay two passes
+  value.traits.workspace = static_cast<int>(result) == info.workspace_result;
+  if (watch && !tensor.requires_grad() && !info.random && !value.traits.workspace)
+    value.watch.access = PointerAccess::kUsers;
+  if (info.batch_norm && result > 0) pin(id);  // some bytes that spare a replay two passes
   return id;
 }
 
@@ -112,20 +118,21 @@ void Residency::move_saved(ValueId from, ValueId to) {
   Value& before = values_[from];
   Value& after = values_[to];
   before.successor = to;
-  after.saved = std::exchange(before.saved, 0);
-  after.pending = std::exchange(before.pending, 0);
-  after.round = before.round;
+  after.needs.saved = std::exchange(before.needs.saved, 0);
+  after.needs.pending = std::exchange(before.needs.pending, 0);
+  after.needs.round = before.needs.round;
 }
 
 ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
   const auto after = static_cast<ValueId>(values_.size());
   Value& value = values_.emplace_back();
   value.bytes = value.extent = static_cast<int64_t>(storage->nbytes());
-  if (before != kNone) {
+  if (before != kNoId) {
+    check(Event::kSupersede, values_[before]);
     value.extent = values_[before].extent;
     values_[before].kept.reset();
     detach(before);
-    if (values_[before].saved > 0) move_saved(before, after);
+    if (values_[before].needs.saved > 0) move_saved(before, after);
     if (observer != nullptr) observer->superseded(before);
   }
   set_home(after, storage);
@@ -133,6 +140,7 @@ ValueId Residency::supersede(ValueId before, const StoragePtr& storage) {
 }
 
 ValueId Residency::hand_over(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through) {
+  check(Event::kHandOver, values_[before]);
   values_[before].kept.reset();
   detach(before);
   const ValueId leaf = add(storage, seen_through);
@@ -142,29 +150,40 @@ ValueId Residency::hand_over(ValueId before, const StoragePtr& storage, const c1
 
 void Residency::set_writer(ValueId id, OperationId producer, uint32_t written, const c10::VariableVersion& version) {
   Value& value = values_[id];
-  value.version_counter = version;
-  value.version = version.current_version();
+  value.watch.counter = version;
+  value.watch.version = version.current_version();
   value.producer = producer;
   value.result = Value::kWritten + written;
 }
 
-void Residency::become_leaf(ValueId id) {
+void Residency::set_unread_factory(ValueId id, bool unread) {
   Value& value = values_[id];
-  if (std::exchange(value.filled, false)) value.checksum = 0;
-  value.coverage.reset();
-  value.raw = false;
-  value.producer = kNone;
+  if (unread) {
+    value.origin = value.is_filled() ? Origin::kFilled : Origin::kUndefined;
+  } else if (value.is_unread_factory()) {
+    value.origin = value.is_filled() ? Origin::kFilledAndRead : Origin::kComputed;
+  }
 }
 
-void Residency::become_unheld(ValueId id) {
+void Residency::become_leaf(ValueId id) {
+  check(Event::kBecomeLeaf, values_[id]);
+  Value& value = values_[id];
+  if (value.is_filled()) value.watch.checksum = 0;
+  value.coverage.reset();
+  value.origin = Origin::kComputed;
+  forget_producer(id);
+}
+
+void Residency::become_unavailable(ValueId id) {
+  check(Event::kBecomeUnavailable, values_[id]);
   become_leaf(id);
   values_[id].kept.reset();
-  values_[id].unheld = true;
+  values_[id].origin = Origin::kUnavailable;
 }
 
-void Residency::become_borrowed(ValueId id) {
-  become_unheld(id);
-  values_[id].borrowed = true;
+void Residency::become_externally_owned(ValueId id) {
+  become_unavailable(id);
+  values_[id].origin = Origin::kExternallyOwned;
 }
 
 void Residency::reset(ValueId id, std::vector<StoragePtr>& freed) {
@@ -183,102 +202,135 @@ void Residency::reset(ValueId id, std::vector<StoragePtr>& freed) {
 // ---- Who needs it. ----
 
 void Residency::clear_readers() {
-  for (Value& value : values_) value.readers = 0;
+  for (Value& value : values_) value.needs.readers = 0;
 }
 
 void Residency::add_saved(ValueId id, bool now) {
+  check(Event::kSave, values_[id]);
   Value& value = values_[id];
-  if (value.saved == 0) {
+  if (value.needs.saved == 0) {
     ++counts_.saved_values;
     counts_.saved_bytes += value.counted_bytes();
   }
-  ++value.saved;
-  if (now) ++value.pending;
+  ++value.needs.saved;
+  if (now) ++value.needs.pending;
 }
 
 bool Residency::remove_saved(ValueId id, bool pending) {
+  check(Event::kEndSaved, values_[id]);
   Value& value = values_[id];
-  if (pending) --value.pending;
-  return --value.saved == 0;
+  if (pending) --value.needs.pending;
+  return --value.needs.saved == 0;
 }
 
 void Residency::begin_round(ValueId id) {
+  check(Event::kBeginRound, values_[id]);
   Value& value = values_[id];
-  ++value.round;
-  value.made = 0;
-  value.pending = value.saved;
+  ++value.needs.round;
+  value.needs.recompute_count = 0;
+  value.needs.pending = value.needs.saved;
+}
+
+void Residency::remove_reader(ValueId id) {
+  check(Event::kEndRead, values_[id]);
+  --values_[id].needs.readers;
+}
+
+void Residency::stop_wanting(ValueId id) {
+  check(Event::kEndWanted, values_[id]);
+  --values_[id].needs.wanted;
+}
+
+bool Residency::note_unpacked(ValueId id) {
+  check(Event::kUnpack, values_[id]);
+  return --values_[id].needs.pending == 0;
+}
+
+bool Residency::remove_anchor(ValueId id) {
+  check(Event::kEndAnchor, values_[id]);
+  return --values_[id].needs.held_for == 0;
 }
 
 bool Residency::add_anchor(ValueId id, uint32_t scope) {
   Value& value = values_[id];
-  if (value.anchor_of == scope) return false;
-  value.anchor_of = scope;
-  ++value.held_for;
+  if (value.policy.anchor_of == scope) return false;
+  value.policy.anchor_of = scope;
+  ++value.needs.held_for;
   return true;
 }
 
 // ---- Contents come and go. ----
 
+void Residency::keep(ValueId id, const StoragePtr& storage) {
+  check(Event::kKeep, values_[id]);
+  values_[id].kept = storage;
+}
+
 void Residency::attach(ValueId id, const StoragePtr& storage) {
   detach(id);
   Value& value = values_[id];
   set_home(id, storage);
-  value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
-  value.lent = false;
-  if (observer != nullptr && value.saved > 0) observer->holds(id, *storage);
+  value.watch.counter = c10::VariableVersion(c10::VariableVersion::DISABLED);  // that was the old home's
+  value.watch.exported = Exported::kNo;
+  if (observer != nullptr && value.needs.saved > 0) observer->holds(id, *storage);
 }
 
 void Residency::detach(ValueId id) {
   Value& value = values_[id];
-  const auto* const storage = value.home._unsafe_get_target();
+  const auto* const storage = value.home.storage._unsafe_get_target();
   if (storage == nullptr) return;
   if (const auto it = by_storage_.find(storage); it != by_storage_.end() && it->second == id) by_storage_.erase(it);
-  value.home = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr());
+  value.home.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(StoragePtr());
 }
 
 void Residency::lose(ValueId id, Loss loss) {
-  if (values_[id].producer == kNone) values_[id].loss = loss;
+  check(Event::kLose, values_[id]);
+  if (values_[id].producer == kNoId) values_[id].home.loss = loss;
   values_[id].kept.reset();
   detach(id);
 }
 
 void Residency::move_to_copy(ValueId id, const StoragePtr& copy) {
+  check(Event::kMoveToCopy, values_[id]);
   detach(id);
   Value& value = values_[id];
-  value.version_counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
+  value.watch.counter = c10::VariableVersion(c10::VariableVersion::DISABLED);
   value.kept = copy;
   if (copy) {
-    value.allocation = memory::allocation_of(*copy);
-    value.last_contents.reset();
+    value.home.allocation = memory::allocation_of(*copy);
+    value.home.last_contents.reset();
     value.account = PlainAccount::kReplaysOnly;
     streams.made(*copy, /*by_record=*/true);
     if (observer != nullptr) observer->held(value.counted_bytes());
-  } else if (value.readers > 0) {
-    value.loss = Loss::kNoRoom;
+  } else if (value.needs.readers > 0) {
+    value.home.loss = Loss::kNoRoom;
   }
 }
 
 void Residency::follow(ValueId leaf, const StoragePtr& storage) {
+  check(Event::kFollow, values_[leaf]);
   Value& value = values_[leaf];
   if (!emptied(leaf)) {
     ++freed_homes_;
-    if (value.checksum == 0) value.checksum = checksums.take(*value.kept, {0, value.extent});
+    if (value.watch.checksum == 0) value.watch.checksum = checksums.take(*value.kept, {0, value.extent});
   }
-  const memory::Allocation before = value.allocation;
+  const memory::Allocation before = value.home.allocation;
   detach(leaf);
   set_home(leaf, storage);
-  value.allocation = before;
-  value.followed = true;
+  value.home.allocation = before;
+  value.home.kind = Value::Home::Kind::kFollowed;
   value.kept = storage;
 }
 
 void Residency::evict(ValueId id) {
+  check(Event::kEvict, values_[id]);
   Value& value = values_[id];
-  value.evicted_while_lent = value.is_handed_out(*value.kept);
-  const bool may_be_written_to = value.evicted_while_lent || (value.watched && device::is_on_host(*value.kept));
-  if ((verify || may_be_written_to) && value.comparable() && value.checksum == 0) {
+  value.watch.exported = value.is_exported(*value.kept) ? Exported::kBeforeEviction : Exported::kNo;
+  const bool may_be_written_to = value.watch.exported == Exported::kBeforeEviction ||
+                                 (value.watch.access == PointerAccess::kUsers && device::is_on_host(*value.kept));
+  if ((verify || may_be_written_to) && value.is_comparable() && value.watch.checksum == 0) {
     streams.look_at(*value.kept);
-    value.checksum = checksum(*value.kept, {0, value.extent});
+    value.watch.checksum = checksum(*value.kept, {0, value.extent});
   }
   ++counts_.evicted_values;
   counts_.evicted_bytes += value.bytes;
@@ -286,7 +338,7 @@ void Residency::evict(ValueId id) {
   const memory::FrozenPlain frozen;
   streams.freed(*value.kept);
   value.kept.reset();
-  if (value.saved == 0) {
+  if (value.needs.saved == 0) {
     if (value.account != PlainAccount::kReplaysOnly) leave_plain(id);
   } else {
     value.account = value.account == PlainAccount::kSame ? PlainAccount::kPlainOnly : PlainAccount::kSame;
@@ -294,37 +346,40 @@ void Residency::evict(ValueId id) {
 }
 
 bool Residency::pack(ValueId id) {
+  check(Event::kPack, values_[id]);
   Value& value = values_[id];
-  if (value.is_handed_out(*value.kept)) return false;  // replays shall read the contents before somebody wrote to them
-  if (value.packed) {
+  if (value.is_exported(*value.kept)) return false;  // replays shall read the contents before somebody wrote to them
+  if (value.packed.contents) {
     evict(id);
     return true;
   }
-  const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.element_bytes);
+  const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.packed.element_bytes);
   if (packed == nullptr) {
-    value.element_bytes = 0;  // do not look again
+    value.packed.element_bytes = 0;  // do not look again
     return false;
   }
   evict(id);
   // The eviction has just made room for it; if another thread took that, a replay recomputes the value.
   if (ledger == nullptr || !packed->count_in(*ledger)) return true;
-  value.packed = packed;
+  value.packed.contents = packed;
   ++counts_.packed_values;
   counts_.packed_bytes += value.bytes - packed->bytes();
   return true;
 }
 
 int64_t Residency::evict_packed(ValueId id) {
-  const int64_t bytes = values_[id].packed->bytes();
-  values_[id].packed.reset();
+  check(Event::kEvictPacked, values_[id]);
+  const int64_t bytes = values_[id].packed.contents->bytes();
+  values_[id].packed.contents.reset();
   return bytes;
 }
 
 void Residency::restore(ValueId id, const StoragePtr& storage) {
+  check(Event::kRestore, values_[id]);
   attach(id, storage);
   streams.made(*storage, /*by_record=*/true);
   Value& value = values_[id];
-  if (value.saved == 0) return;
+  if (value.needs.saved == 0) return;
   // Where it is not in plain's account, it was overwritten since: there its bytes are those of the value after it.
   value.account = value.account == PlainAccount::kPlainOnly ? PlainAccount::kSame : PlainAccount::kReplaysOnly;
   value.kept = storage;
@@ -335,12 +390,14 @@ void Residency::return_to_plain(ValueId id) {
 }
 
 void Residency::release(ValueId id, bool for_replays) {
+  check(Event::kRelease, values_[id]);
   if (for_replays && observer != nullptr) observer->forgotten(id, values_[id].counted_bytes());
   release_kept(values_[id]);
-  values_[id].packed.reset();
+  values_[id].packed.contents.reset();
 }
 
 void Residency::leave_plain(ValueId id) {
+  check(Event::kLeavePlain, values_[id]);
   values_[id].account = PlainAccount::kReplaysOnly;
   forget_plain(values_[id]);
 }

@@ -5,7 +5,7 @@
 // Rule 2. A value with a producer can be recomputed. Its storage is kept only while something asks for that, and can be
 //         evicted.
 // Rule 3. What a factory made (empty, zeros, arange, randn ...), or fill_() or zero_() put into all of given memory, is
-//         `raw`: kernels and users write to it through pointers, which nobody sees. Operators that overwrite all of it
+//         unread: kernels and users write to it through pointers, which nobody sees. Operators that overwrite all of it
 //         are recorded. Where it is read as it is, it can be recomputed if its factory gave it these contents, and
 //         otherwise becomes a leaf. A checksum tells, on the CPU; it is taken again when an operator has written to a
 //         part, up to four times. What a factory left undefined (empty), and after that what it filled, can be
@@ -73,7 +73,7 @@ class Residency {
   bool is_on_device(c10::Device other) const { return !device || other == *device; }
   size_t size() const { return values_.size(); }
   const Value& operator[](ValueId id) const { return values_[id]; }
-  /// The value that lives in `storage` now, or kNone.
+  /// The value that lives in `storage` now, or kNoId.
   ValueId find(const c10::StorageImpl* storage) const;
   /// What saved tensors that were bound to `id` refer to now.
   ValueId latest(ValueId id) const;
@@ -108,33 +108,32 @@ class Residency {
   /// `watch`: people may write to it through a pointer, where it needs no gradient.
   ValueId add_result(const at::Tensor& tensor, OperationId producer, uint32_t result, const OperatorInfo& info,
                      bool watch = true);
-  /// `storage`, the home of `before` (kNone: of nothing yet), was written to: makes it the home of a new leaf and
+  /// `storage`, the home of `before` (kNoId: of nothing yet), was written to: makes it the home of a new leaf and
   /// returns that. Tensors saved before see the new contents when they are asked for, as far as their version count
   /// allows: from now on they refer to the new value, which the caller must make kept.
   ValueId supersede(ValueId before, const StoragePtr& storage);
   /// The same where the contents are what somebody may write through a pointer: saved tensors refer to the new leaf, as
   /// plain's would see what is written there.
   ValueId hand_over(ValueId before, const StoragePtr& storage, const c10::TensorImpl& seen_through);
-  /// supersede()'s value is written tensor number `written` of operation `producer` (kNone: of none that is recorded),
+  /// supersede()'s value is written tensor number `written` of operation `producer` (kNoId: of none that is recorded),
   /// seen through a tensor with that version counter.
   void set_writer(ValueId id, OperationId producer, uint32_t written, const c10::VariableVersion& version);
   /// What an operator that is recorded made in policy scope `scope`.
   void set_policy(ValueId id, uint32_t scope, bool drop) {
-    values_[id].scope = scope;
-    values_[id].drop = drop;
+    Value::PolicyPlace& policy = values_[id].policy;
+    policy.scope = scope;
+    if (policy.retention != Retention::kPinned) policy.retention = drop ? Retention::kDrop : Retention::kByPlan;
   }
-  void set_raw(ValueId id, bool raw) { values_[id].raw = raw; }
+  /// Is it (`unread`) or is it no more a factory's, which operators may overwrite and which nobody has read?
+  void set_unread_factory(ValueId id, bool unread);
   /// Compiled code has made it.
-  void set_compiled(ValueId id) {
-    values_[id].compiled = true;
-    values_[id].watched = false;
-  }
+  void set_compiled(ValueId id) { values_[id].watch.access = PointerAccess::kCompiledCode; }
   /// An operator outside of the compiled code that made it reads it, without a gradient.
-  void leave_compiled(ValueId id) { values_[id].watched = std::exchange(values_[id].compiled, false); }
-  /// Its factory has given every element of raw value `id` in `storage` a value.
+  void leave_compiled(ValueId id) { values_[id].watch.access = PointerAccess::kUsers; }
+  /// Its factory has given every element of unread value `id` in `storage` a value.
   void note_filled(ValueId id, const c10::StorageImpl& storage);
-  /// A raw value in `storage` is about to be read. Where it has the contents that its factory gave it, it is raw no
-  /// more, since a replay can make it; true then.
+  /// An unread value in `storage` is about to be read. Where it has the contents that its factory gave it, it is unread
+  /// no more, since a replay can make it; true then.
   bool accept_filled(ValueId id, const c10::StorageImpl& storage);
   /// May an operator that writes to `tensor`, which looks at value `id`, be recorded? Not where that is a leaf, what a
   /// factory filled and somebody wrote to through a pointer, or undefined in part and read. `overwrites`: it overwrites
@@ -146,28 +145,30 @@ class Residency {
   /// Has every byte of `id` that the tensor reaches been given contents, as far as is known?
   bool is_defined(ValueId id, const c10::TensorImpl& seen_through) const {
     const Value& value = values_[id];
-    return value.filled || !value.coverage || value.coverage->covers(seen_through);
+    return value.is_filled() || !value.coverage || value.coverage->covers(seen_through);
   }
   /// Has a value that accept_filled() accepted been written to through a pointer since?
   bool is_overwritten(ValueId id, const c10::StorageImpl& storage) const;
   /// No replay makes it any more, so it must stay: the caller makes it kept.
   void become_leaf(ValueId id);
   /// Its producer is forgotten.
-  void forget_producer(ValueId id) { values_[id].producer = kNone; }
+  void forget_producer(ValueId id) {
+    values_[id].producer = kNoId;
+    values_[id].packed.contents.reset();
+  }
   /// The same, but nothing is held: the value is a leaf for as long as others hold its storage.
-  void become_unheld(ValueId id);
-  /// An unheld leaf in memory that its storage does not own.
-  void become_borrowed(ValueId id);
-  void end_unheld(ValueId id) { values_[id].unheld = false; }
+  void become_unavailable(ValueId id);
+  /// An unavailable leaf in memory that its storage does not own.
+  void become_externally_owned(ValueId id);
   /// In whose memory it is, as is_restored() needs to know.
   void watch_contents(ValueId id, const c10::StorageImpl& storage);
-  void mark_parameter(ValueId id) { values_[id].parameter = true; }
+  void mark_parameter(ValueId id) { values_[id].traits.parameter = true; }
   void mark_packable(ValueId id, size_t element_bytes) {
-    values_[id].element_bytes = static_cast<uint8_t>(element_bytes);
+    values_[id].packed.element_bytes = static_cast<uint8_t>(element_bytes);
   }
-  void pin(ValueId id) { values_[id].pinned = true; }
+  void pin(ValueId id) { values_[id].policy.retention = Retention::kPinned; }
   /// The version count went up by one, and the contents are what they were.
-  void note_reshape(ValueId id) { ++values_[id].version; }
+  void note_reshape(ValueId id) { ++values_[id].watch.version; }
   /// The memory of `storage` is about to be given to somebody who may write to it, as by .numpy() and DLPack.
   void hand_out(const c10::StorageImpl& storage);
   /// From now on nobody reports writes: takes checksums of contents that are in a user's hands.
@@ -178,28 +179,28 @@ class Residency {
   // Who needs it.
 
   void clear_readers();
-  void add_reader(ValueId id) { ++values_[id].readers; }
-  void remove_reader(ValueId id) { --values_[id].readers; }
-  void want(ValueId id) { ++values_[id].wanted; }
-  void stop_wanting(ValueId id) { --values_[id].wanted; }
+  void add_reader(ValueId id) { ++values_[id].needs.readers; }
+  void remove_reader(ValueId id);
+  void want(ValueId id) { ++values_[id].needs.wanted; }
+  void stop_wanting(ValueId id);
   /// One saved tensor more refers to it, which will ask for it in this round (`now`) or in a later one.
   void add_saved(ValueId id, bool now);
   /// One less, which was to ask for it in this round (`pending`). True if it was the last.
   bool remove_saved(ValueId id, bool pending);
   /// One saved tensor has asked for it in this round. True if it was the last.
-  bool note_unpacked(ValueId id) { return --values_[id].pending == 0; }
+  bool note_unpacked(ValueId id);
   /// All saved tensors may ask for it again.
   void begin_round(ValueId id);
   /// `scope` reads it, and was made outside. True if that is new.
   bool add_anchor(ValueId id, uint32_t scope);
   /// True if no scope holds it any more.
-  bool remove_anchor(ValueId id) { return --values_[id].held_for == 0; }
+  bool remove_anchor(ValueId id);
   void set_action(ValueId id, Action action) { values_[id].action = action; }
 
   // Contents come and go.
 
   /// The record holds `storage`, its home, from now on.
-  void keep(ValueId id, const StoragePtr& storage) { values_[id].kept = storage; }
+  void keep(ValueId id, const StoragePtr& storage);
   /// It has left its home (written over, or the storage changes size).
   void detach(ValueId id);
   /// Its contents can be read no more.
@@ -220,7 +221,7 @@ class Residency {
   int64_t evict_packed(ValueId id);
   /// A replay has made it. `storage` is its home from now on and, where it is saved, kept.
   void restore(ValueId id, const StoragePtr& storage);
-  void count_made(ValueId id) { ++values_[id].made; }
+  void count_recompute(ValueId id) { ++values_[id].needs.recompute_count; }
   /// It is in a user's or a replay's hands again, which plain's account has.
   void return_to_plain(ValueId id);
   /// Frees the contents for good. `for_replays`: the observer has them, plain's account does not.
@@ -229,6 +230,7 @@ class Residency {
   void leave_plain(ValueId id);
 
  private:
+  friend class ResidencyInAnyState;  ///< of the tests: makes values of all states
   /// May an operator that overwrites part of `storage`, which a factory left undefined, be recorded?
   bool accept_undefined(ValueId id, const c10::StorageImpl& storage) const;
   /// The contents of `storage`, as it is now, are those of the value.

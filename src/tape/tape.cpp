@@ -13,8 +13,8 @@ void Tape::set_trace(Trace* now) {
 bool Tape::may_change_unseen(ValueId id, const at::Tensor& tensor) const {
   if (!device::kind_of(tensor.device()).has_contents()) return false;
   const Value& value = values[id];
-  if (value.producer != kNone) return value.watched && !tensor.requires_grad();
-  if (!tensor.requires_grad() || value.is_handed_out(*storage_of(tensor))) return true;
+  if (value.producer != kNoId) return value.watch.access == PointerAccess::kUsers && !tensor.requires_grad();
+  if (!tensor.requires_grad() || value.is_exported(*storage_of(tensor))) return true;
   return !base_of(tensor).is_leaf();
 }
 
@@ -25,7 +25,7 @@ bool Tape::needs_lost_leaf(ValueId id) {
     intact_ = program.next_stamp();
   }
   const OperationId producer = values[id].producer;
-  if (intact_ == 0 || (producer != kNone && program.is_stamped(producer, intact_))) return false;
+  if (intact_ == 0 || (producer != kNoId && program.is_stamped(producer, intact_))) return false;
   std::vector<ValueId> stack = {id};
   while (!stack.empty()) {
     const Value& value = values[stack.back()];
@@ -34,7 +34,7 @@ bool Tape::needs_lost_leaf(ValueId id) {
       return true;
     }
     stack.pop_back();
-    if (value.producer == kNone || program.is_stamped(value.producer, intact_)) continue;
+    if (value.producer == kNoId || program.is_stamped(value.producer, intact_)) continue;
     program.stamp(value.producer) = intact_;
     program.for_each_value(program[value.producer], [&](ValueId input) { stack.push_back(input); });
   }
@@ -49,22 +49,19 @@ void Tape::make_leaf(ValueId id, const StoragePtr& storage) {
 
 void Tape::make_unrepeatable(ValueId id, const StoragePtr& storage) {
   if (values[id].kept) return make_leaf(id, storage);
-  values.become_unheld(id);
+  values.become_unavailable(id);
 }
 
-void Tape::hold_unheld(ValueId id, const StoragePtr& storage) {
-  values.end_unheld(id);
-  make_leaf(id, storage);
-}
+void Tape::hold_unavailable(ValueId id, const StoragePtr& storage) { make_leaf(id, storage); }
 
 void Tape::retain(ValueId id, const StoragePtr& storage) {
   if (trace != nullptr) trace->holds(id, *storage);
   const Value& value = values[id];
   if (value.kept) return;
   values.keep(id, storage);
-  if (value.drop && !value.pinned) drop_queue_.push_back(id);
+  if (value.policy.retention == Retention::kDrop) drop_queue_.push_back(id);
   take_action(id);
-  const OperatorInfo* const producer = value.producer == kNone ? nullptr : program[value.producer].info;
+  const OperatorInfo* const producer = value.producer == kNoId ? nullptr : program[value.producer].info;
   if (producer != nullptr) values.watch_first(id, *producer);
 }
 
@@ -72,14 +69,14 @@ void Tape::take_action(ValueId id) {
   const auto action = actions != nullptr ? actions->action_of(*this, id) : std::nullopt;
   if (!action) return;
   values.set_action(id, *action);
-  if (values[id].action.kind != Action::Kind::kKeep && !values[id].pinned) drop_queue_.push_back(id);
+  if (values[id].action.kind != Action::Kind::kKeep && !values[id].is_pinned()) drop_queue_.push_back(id);
 }
 
 void Tape::follow_plan() {
-  const OperationId first = actions != nullptr ? actions->advance(*this) : kNone;
-  if (first == kNone) return;
+  const OperationId first = actions != nullptr ? actions->advance(*this) : kNoId;
+  if (first == kNoId) return;
   for (ValueId id = program[first].first_value; id < values.size(); ++id) {
-    if ((values[id].saved > 0 || values[id].held_for > 0) && values[id].kept) take_action(id);
+    if ((values[id].needs.saved > 0 || values[id].needs.held_for > 0) && values[id].kept) take_action(id);
   }
 }
 
@@ -97,10 +94,10 @@ void Tape::close_scope(uint32_t id) {
   Scope& scope = scopes_[id - 1];
   scope.end = static_cast<ValueId>(values.size());
   for (ValueId made = scope.first_saved; made < scope.end; ++made) {
-    if (values[made].saved > 0) return;
+    if (values[made].needs.saved > 0) return;
   }
   for (ValueId made = scope.first_saved; made < scope.end; ++made) {
-    if (values[made].in_hands()) values.set_policy(made, id, /*drop=*/false);
+    if (values[made].is_in_hands()) values.set_policy(made, id, /*drop=*/false);
   }
   release_anchors(scope);
 }

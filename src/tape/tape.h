@@ -34,6 +34,7 @@ namespace remat {
 
 class Recorder;
 class StepExtent;
+struct Contradiction;
 class Trace;
 
 /// The contents of `storage`, which no recorded operator had made, were read by the operator that was recorded next.
@@ -46,7 +47,7 @@ struct LeafRead {
 struct Scope {
   std::vector<ValueId> anchors;  ///< values from outside that its operators read
   ValueId first_saved = 0;       ///< no saved tensor refers to values that it made before this one
-  ValueId end = kNone;           ///< behind the values that it made; kNone while it is open
+  ValueId end = kNoId;           ///< behind the values that it made; kNoId while it is open
 };
 
 class Tape : public std::enable_shared_from_this<Tape> {
@@ -91,8 +92,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// In the order of execution, where the step is traced: who reads a parameter belongs to its module.
   std::vector<LeafRead> leaf_reads;
   /// From where on, for lack of memory, values in a user's hands became leaves, or an operator's results: with more
-  /// they could be evicted, and nothing follows from how the record differs from other steps'. kNone: they did not.
-  OperationId forgotten_from = kNone;
+  /// they could be evicted, and nothing follows from how the record differs from other steps'. kNoId: they did not.
+  OperationId forgotten_from = kNoId;
   void note_forgotten() { forgotten_from = std::min(forgotten_from, static_cast<OperationId>(program.size())); }
 
   // Saved tensors. (REQUIRES of all: the value is recomputable when it is saved.)
@@ -136,6 +137,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void before_write(const StoragePtr& storage);
   /// `storage` has been written to, by an operator that does not say so.
   void after_write(const StoragePtr& storage);
+  /// An operator's call has done what its schema rules out: no replay runs that operator any more. Earlier calls may
+  /// have done the same unseen: what is left of their results is held.
+  void contradicted(const OperatorInfo& info, const std::vector<Contradiction>& contradictions);
   /// `tensor.data = other` is about to happen. Plain's saved tensors are the very tensor and see the other contents.
   /// Of an activation the record does not know which contents those are: asking for one of this tensor is an error from
   /// now on. A parameter that becomes empty is about to be freed, and may be filled again (DeepSpeed's ZeRO-3).
@@ -158,8 +162,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void make_leaf(ValueId id, const StoragePtr& storage);
   /// The same for one that needs_lost_leaf(). Where plain does not save it, the record does not hold it either.
   void make_unrepeatable(ValueId id, const StoragePtr& storage);
-  /// Autograd saves an unheld leaf: replays may read it from now on.
-  void hold_unheld(ValueId id, const StoragePtr& storage);
+  /// Autograd saves an unavailable leaf: replays may read it from now on.
+  void hold_unavailable(ValueId id, const StoragePtr& storage);
 
   // Garbage collection.
 
@@ -201,7 +205,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void collect_unreachable();
   /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands,
   /// but for those that were made of `leaf`; stamps their operations. With `settles`, what is there needs nothing.
-  std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNone, bool settles = false);
+  std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNoId, bool settles = false);
   /// By value: whether operators made it of `leaf`, directly or not.
   std::vector<bool> made_of(ValueId leaf) const;
   /// Forgets an operation whose results nothing reads, and the leaves that it alone has read.

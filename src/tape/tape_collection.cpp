@@ -21,18 +21,18 @@ std::vector<bool> Tape::made_of(ValueId leaf) const {
 
 std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf, bool settles) {
   std::vector<bool> needed(values.size(), false);
-  const std::vector<bool> passed_over = leaf == kNone ? std::vector<bool>(values.size(), false) : made_of(leaf);
+  const std::vector<bool> passed_over = leaf == kNoId ? std::vector<bool>(values.size(), false) : made_of(leaf);
   std::vector<ValueId> stack;
   const auto need = [&](ValueId id) {
-    if (id != kNone && !needed[id]) {
+    if (id != kNoId && !needed[id]) {
       needed[id] = true;
       stack.push_back(id);
     }
   };
   for (ValueId id = 0; id < values.size(); ++id) {
     const Value& value = values[id];
-    const bool lives = living && !passed_over[id] && value.in_hands();
-    if (value.saved > 0 || value.wanted > 0 || id >= captured_values || lives) need(id);
+    const bool lives = living && !passed_over[id] && value.is_in_hands();
+    if (value.needs.saved > 0 || value.needs.wanted > 0 || id >= captured_values || lives) need(id);
   }
   program.for_each_tensor_from(captured_tensors, [&](const TensorArgument& t) { need(t.value); });
   while (!stack.empty()) {
@@ -40,7 +40,7 @@ std::vector<bool> Tape::reachable(bool living, uint32_t stamp, ValueId leaf, boo
     stack.pop_back();
     need(value.successor);
     if (settles && value.kept) continue;
-    if (value.producer == kNone || program.is_stamped(value.producer, stamp)) continue;
+    if (value.producer == kNoId || program.is_stamped(value.producer, stamp)) continue;
     program.stamp(value.producer) = stamp;
     program.for_each_value(program[value.producer], need);
   }
@@ -53,7 +53,7 @@ void Tape::forget_unread(OperationId id) {
   const ValueId end = operation.first_value + operation.value_count;
   for (ValueId made = operation.first_value; made < end; ++made) {
     const Value& value = values[made];
-    if (value.needed() || value.kept || value.home.use_count() > 0) return;
+    if (value.is_needed() || value.kept || value.home.storage.use_count() > 0) return;
   }
   std::vector<ValueId> inputs;
   program.for_each_value(operation, [&](ValueId input) {
@@ -64,7 +64,7 @@ void Tape::forget_unread(OperationId id) {
   program.forget(id);
   std::vector<StoragePtr> freed;
   for (const ValueId input : inputs) {
-    if (!values[input].needed() && values[input].producer == kNone) values.reset(input, freed);
+    if (!values[input].is_needed() && values[input].producer == kNoId) values.reset(input, freed);
   }
 }
 
@@ -92,7 +92,7 @@ bool Tape::collect_to_free(bool spare_living) {
 
 bool Tape::settle() {
   const uint32_t stamp = program.next_stamp();
-  return free_all_but(reachable(/*living=*/false, stamp, kNone, /*settles=*/true), stamp, /*forgets=*/true);
+  return free_all_but(reachable(/*living=*/false, stamp, kNoId, /*settles=*/true), stamp, /*forgets=*/true);
 }
 
 bool Tape::free_all_but(const std::vector<bool>& needed, uint32_t stamp, bool forgets) {
@@ -105,7 +105,7 @@ bool Tape::free_all_but(const std::vector<bool>& needed, uint32_t stamp, bool fo
 bool Tape::would_free(const std::vector<bool>& needed, uint32_t stamp) const {
   for (ValueId id = 0; id < values.size(); ++id) {
     if (needed[id]) continue;
-    if (values[id].packed || (values[id].kept && !values[id].in_use())) return true;
+    if (values[id].packed.contents || (values[id].kept && !values[id].is_in_use())) return true;
   }
   // What operations hold is little each, but where gradients are the peak it may be all that is left.
   for (OperationId id = 0; id < program.size(); ++id) {
@@ -141,7 +141,7 @@ void Tape::release_all_but(const std::vector<bool>& needed, uint32_t stamp) {
   }
   for (ValueId id = 0; id < values.size(); ++id) {
     const OperationId producer = values[id].producer;
-    if (producer != kNone && program[producer].info == nullptr) values.forget_producer(id);
+    if (producer != kNoId && program[producer].info == nullptr) values.forget_producer(id);
     if (!needed[id]) values.reset(id, freed);
   }
   for (Scope& scope : scopes_) std::erase_if(scope.anchors, [&](ValueId anchor) { return !needed[anchor]; });

@@ -18,10 +18,10 @@ constexpr size_t kMostLooks = 32;
 
 uint32_t Tape::add_saved(ValueId id, const StoragePtr& storage) {
   const Value& value = values[id];
-  if (value.saved == 0) ++live_;
-  const bool for_later = value.pending < value.saved;
-  const uint32_t unpacked_in = for_later ? value.round : 0;
-  if (for_later && value.pending == 0) again_queue_.push_back(id);
+  if (value.needs.saved == 0) ++live_;
+  const bool for_later = value.needs.pending < value.needs.saved;
+  const uint32_t unpacked_in = for_later ? value.needs.round : 0;
+  if (for_later && value.needs.pending == 0) again_queue_.push_back(id);
   values.add_saved(id, /*now=*/!for_later);
   retain(id, storage);
   return unpacked_in;
@@ -33,7 +33,7 @@ void Tape::note_unpacked(ValueId id, bool again) {
 
 void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
   const ValueId id = values.latest(bound);
-  if (!values.remove_saved(id, /*pending=*/unpacked_in != values[id].round)) return;
+  if (!values.remove_saved(id, /*pending=*/unpacked_in != values[id].needs.round)) return;
   --live_;
   end_saved(id);
   ++released_since_collect_;
@@ -49,13 +49,13 @@ void Tape::drop_idle() {
     collect_unreachable();
   }
   std::erase_if(drop_queue_, [&](ValueId id) {
-    if (values[id].in_use()) return false;
+    if (values[id].is_in_use()) return false;
     apply_action(id);
     return true;
   });
   std::erase_if(again_queue_, [&](ValueId id) {
-    if (values[id].saved == 0) return true;
-    if (values[id].in_use()) return false;
+    if (values[id].needs.saved == 0) return true;
+    if (values[id].is_in_use()) return false;
     values.begin_round(id);
     if (trace != nullptr) trace->idle_again(values, id);
     apply_action(id);
@@ -65,7 +65,7 @@ void Tape::drop_idle() {
   for (size_t looks = std::min(leaf_queue_.size(), kMostLooks); looks > 0; --looks) {
     if (next_look_ >= leaf_queue_.size()) next_look_ = 0;
     const ValueId id = leaf_queue_[next_look_];
-    if (values[id].in_use()) {
+    if (values[id].is_in_use()) {
       ++next_look_;
       continue;
     }
@@ -78,16 +78,17 @@ void Tape::drop_idle() {
 void Tape::apply_action(ValueId id) {
   const Value& value = values[id];
   if (!value.kept || values.emptied(id)) return;  // what is not there cannot be evicted
-  const bool by_policy = value.drop && value.anchor_of == 0;
-  const bool chosen = (by_policy || value.action.kind != Action::Kind::kKeep) && value.recomputable() && !value.pinned;
+  const bool by_policy = value.policy.retention == Retention::kDrop && value.policy.anchor_of == 0;
+  const bool chosen =
+      (by_policy || value.action.kind != Action::Kind::kKeep) && value.is_recomputable() && !value.is_pinned();
   // Where somebody has written to it unseen, plain's saved tensors see that: then it stays.
   if (chosen && values.is_as_watched(id)) {
     if (by_policy || value.action.kind != Action::Kind::kPack) {
       values.evict(id);
-    } else if (value.element_bytes > 0) {
+    } else if (value.packed.element_bytes > 0) {
       values.pack(id);
     }
-  } else if (value.saved == 0 && value.account != PlainAccount::kReplaysOnly) {
+  } else if (value.needs.saved == 0 && value.account != PlainAccount::kReplaysOnly) {
     values.leave_plain(id);
   }
 }
@@ -96,23 +97,23 @@ void Tape::end_saved(ValueId id) {
   const Value& value = values[id];
   const bool evicted = value.account == PlainAccount::kPlainOnly;
   if (evicted) values.leave_plain(id);
-  if (value.producer == kNone || value.pinned || value.held_for > 0) {
+  if (value.producer == kNoId || value.is_pinned() || value.needs.held_for > 0) {
     values.set_action(id, Action::kKeep);  // the plan has had its say
     if (value.kept) leaf_queue_.push_back(id);
   } else {
     values.release(id, /*for_replays=*/evicted);
   }
-  if (value.scope != 0) release_anchors(scopes_[value.scope - 1]);
+  if (value.policy.scope != 0) release_anchors(scopes_[value.policy.scope - 1]);
 }
 
 void Tape::release_anchors(Scope& scope) {
-  if (scope.end == kNone) return;
-  while (scope.first_saved < scope.end && values[scope.first_saved].saved == 0) ++scope.first_saved;
+  if (scope.end == kNoId) return;
+  while (scope.first_saved < scope.end && values[scope.first_saved].needs.saved == 0) ++scope.first_saved;
   if (scope.first_saved < scope.end) return;
   for (const ValueId anchor : std::exchange(scope.anchors, {})) {
     const Value& value = values[anchor];
     const bool last = values.remove_anchor(anchor);
-    if (last && value.saved == 0 && !value.pinned) {
+    if (last && value.needs.saved == 0 && !value.is_pinned()) {
       values.release(anchor, /*for_replays=*/value.account == PlainAccount::kReplaysOnly);
     }
   }

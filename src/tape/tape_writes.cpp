@@ -4,6 +4,7 @@
 
 #include "device/device.h"
 #include "memory/ledger.h"
+#include "tape/call.h"
 #include "tape/tape.h"
 
 namespace remat {
@@ -30,10 +31,10 @@ bool are_one_counter(const c10::VariableVersion& a, const c10::VariableVersion& 
 
 void Tape::before_write(const StoragePtr& storage) {
   const ValueId id = values.find(storage.get());
-  if (id == kNone) return;
-  if (values[id].raw || values[id].unheld) {
+  if (id == kNoId) return;
+  if (values[id].is_unread_factory() || values[id].is_unavailable()) {
     values.detach(id);
-  } else if (!values[id].recomputable()) {
+  } else if (!values[id].is_recomputable()) {
     // What was emptied before cannot be copied. It may be about to be filled again, with the same contents.
     if (!values.emptied(id)) save_leaf(id, /*intact=*/true);
   } else {
@@ -44,8 +45,8 @@ void Tape::before_write(const StoragePtr& storage) {
 
 void Tape::after_write(const StoragePtr& storage) {
   const ValueId id = values.find(storage.get());
-  if (id == kNone) return;
-  if (values[id].raw || values[id].unheld || values[id].recomputable()) {
+  if (id == kNoId) return;
+  if (values[id].is_unread_factory() || values[id].is_unavailable() || values[id].is_recomputable()) {
     before_write(storage);  // the old contents need no copy
   } else {
     save_leaf(id, /*intact=*/false);
@@ -53,23 +54,44 @@ void Tape::after_write(const StoragePtr& storage) {
 }
 
 void Tape::save_leaf(ValueId leaf, bool intact) {
-  if (values[leaf].readers > 0) collect_before_write(leaf);
+  if (values[leaf].needs.readers > 0) collect_before_write(leaf);
   const StoragePtr original = values[leaf].kept;
   if (original == nullptr) return;  // overwritten before, unseen
   StoragePtr copy;
-  if (values[leaf].readers > 0 && intact) copy = copy_for_replays(*original);
-  if (values[leaf].readers == 0) {  // to make room for the copy, its readers were released
+  if (values[leaf].needs.readers > 0 && intact) copy = copy_for_replays(*original);
+  if (values[leaf].needs.readers == 0) {  // to make room for the copy, its readers were released
     const memory::FrozenPlain frozen;
     copy.reset();
   }
-  if (values[leaf].saved > 0) hold_leaf(values.supersede(leaf, original), original);
+  if (values[leaf].needs.saved > 0) hold_leaf(values.supersede(leaf, original), original);
   values.move_to_copy(leaf, copy);
+}
+
+void Tape::contradicted(const OperatorInfo& info, const std::vector<Contradiction>& contradictions) {
+  info.contradicted = true;
+  for (OperationId op = 0; op < program.size(); ++op) {
+    const Operation& operation = program[op];
+    if (operation.info != &info) continue;
+    for (ValueId id = operation.first_value; id < operation.first_value + operation.value_count; ++id) {
+      if (values[id].producer != op) continue;
+      const StoragePtr storage = values.alive(id);
+      if (storage == nullptr) continue;  // evicted: a replay will say that it cannot run
+      make_leaf(id, storage);
+    }
+  }
+  for (const auto& [storage, changed] : contradictions) {
+    if (changed) {
+      after_write(storage);
+    } else {
+      before_write(storage);  // the result may be what it will write to until somebody waits for it
+    }
+  }
 }
 
 void Tape::replace_data(const at::TensorBase& tensor, const at::TensorBase& other) {
   if (!tensor.has_storage()) return;
   const ValueId id = values.find(storage_of(tensor));
-  if (!tensor.is_leaf() || (id != kNone && values[id].recomputable())) {
+  if (!tensor.is_leaf() || (id != kNoId && values[id].is_recomputable())) {
     const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
     replaced_[impl].push_back({impl->version_counter(), saves});
   } else if (other.has_storage()) {  // leaves of autograd's graph are saved themselves, so that they show it
@@ -80,12 +102,12 @@ void Tape::replace_data(const at::TensorBase& tensor, const at::TensorBase& othe
 void Tape::replace_leaf(ValueId id, const c10::StorageImpl& before, const StoragePtr& after) {
   // What operators have put together for it (a gathered parameter) is freed when it becomes empty, whatever made it.
   const ValueId gathered = values.find(after.get());
-  if (gathered != kNone) {
-    if (values[gathered].saved > 0) return;  // an activation's memory
+  if (gathered != kNoId) {
+    if (values[gathered].needs.saved > 0) return;  // an activation's memory
     values.detach(gathered);
-    if (values[gathered].producer != kNone) forget_unread(values[gathered].producer);
+    if (values[gathered].producer != kNoId) forget_unread(values[gathered].producer);
   }
-  if (id == kNone) return;
+  if (id == kNoId) return;
   // The record's reference, and the tensor's. Where a saved view holds the memory too, emptying the tensor frees none.
   const StoragePtr& kept = values[id].kept;
   const bool frees = after->nbytes() == 0 && kept && owners(kept) == 2;

@@ -141,7 +141,7 @@ void Trace::operator_ended(const Program& program, const Residency& values, Oper
   }
   const auto first_result = static_cast<int32_t>(operation.first_value);
   program.for_each_tensor(operation, [&](const TensorArgument& t, uint32_t position) {
-    if (t.value == kNone) return;
+    if (t.value == kNoId) return;
     const auto add_to = [&](std::vector<int32_t>& ids) {
       const auto id = static_cast<int32_t>(t.value);
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
@@ -185,8 +185,8 @@ void Trace::find_idle(const Residency& values) {
     const Value& value = values[id];
     const bool asked = stages_[id] == Stage::kUsed;  // while somebody held it
     if (stages_[id] != Stage::kSaved && !asked) return true;
-    if (asked && value.saved == 0 && value.held_for == 0) return true;
-    if (value.in_use()) return false;
+    if (asked && value.needs.saved == 0 && value.needs.held_for == 0) return true;
+    if (value.is_in_use()) return false;
     put_away(values, id);
     return true;
   });
@@ -198,13 +198,14 @@ void Trace::put_away(const Residency& values, ValueId id) {
   GraphValue& known = graph_.values[id];
   const bool there =
       (value.kept || value.account != PlainAccount::kSame) && !values.emptied(id);  // not overwritten since
-  const bool droppable = there && value.recomputable() && !value.pinned && (value.saved > 0 || value.held_for > 0);
-  known.dropped = droppable && value.drop && value.anchor_of == 0;
+  const bool droppable =
+      there && value.is_recomputable() && !value.is_pinned() && (value.needs.saved > 0 || value.needs.held_for > 0);
+  known.dropped = droppable && value.policy.retention == Retention::kDrop && value.policy.anchor_of == 0;
   known.droppable = droppable && !known.dropped;
-  const bool packable = known.droppable && value.saved > 0;  // for replays alone it would be unpacked each time
-  if (packable && value.packed) known.packed_bytes = value.packed->bytes();
-  if (packable && value.kept && value.element_bytes > 0) {
-    if (const auto packed = Packed::of(*value.kept, value.extent, value.element_bytes)) {
+  const bool packable = known.droppable && value.needs.saved > 0;  // for replays alone it would be unpacked each time
+  if (packable && value.packed.contents) known.packed_bytes = value.packed.contents->bytes();
+  if (packable && value.kept && value.packed.element_bytes > 0) {
+    if (const auto packed = Packed::of(*value.kept, value.extent, value.packed.element_bytes)) {
       known.packed_bytes = packed->bytes();
     }
   }

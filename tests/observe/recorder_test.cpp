@@ -64,7 +64,7 @@ TEST(Recorder, AnInPlaceWriteMakesANewValueOfTheSameStorage) {
   y.mul_(2);
   const ValueId after = recording.tape().values.find(storage);
   EXPECT_NE(before, after);
-  EXPECT_TRUE(recording.tape().values[after].recomputable());
+  EXPECT_TRUE(recording.tape().values[after].is_recomputable());
   EXPECT_EQ(recording.tape().values.alive(before), nullptr);
   EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::mul_"}));
 }
@@ -75,8 +75,8 @@ TEST(Recorder, ResultsThatDependOnUnfilledMemoryAreLeaves) {
   const auto solution = std::get<0>(at::linalg_lstsq(a * 1, torch::randn({4, 2})));
   const auto y = solution.sin();
   const ValueId id = recording.tape().values.find(solution.storage().unsafeGetStorageImpl());
-  ASSERT_NE(id, kNone);
-  EXPECT_FALSE(recording.tape().values[id].recomputable());
+  ASSERT_NE(id, kNoId);
+  EXPECT_FALSE(recording.tape().values[id].is_recomputable());
 }
 
 TEST(Recorder, ChangingSizesInPlaceIsNoWrite) {
@@ -89,15 +89,15 @@ TEST(Recorder, ChangingSizesInPlaceIsNoWrite) {
   input.unsqueeze_(0);
   EXPECT_EQ(recording.names(), (Names{"aten::add"}));
   EXPECT_NE(recording.tape().values.alive(made), nullptr);
-  EXPECT_FALSE(recording.tape().values[made].written_unseen());
-  EXPECT_FALSE(recording.tape().values[leaf].written_unseen());
+  EXPECT_FALSE(recording.tape().values[made].is_written_unseen());
+  EXPECT_FALSE(recording.tape().values[leaf].is_written_unseen());
   const auto* const data = y.mutable_data_ptr<float>();
   y.detach().add_(1);
   y.squeeze_(0);  // after a write that was seen
   EXPECT_EQ(y.const_data_ptr<float>(), data);
   const ValueId after = recording.tape().values.find(y.storage().unsafeGetStorageImpl());
   EXPECT_NE(after, made);
-  EXPECT_FALSE(recording.tape().values[after].written_unseen());
+  EXPECT_FALSE(recording.tape().values[after].is_written_unseen());
   recording.tape().validate();
 }
 
@@ -110,7 +110,7 @@ TEST(Recorder, AWriteToALeafCopiesItOnlyIfAReplayCouldReadIt) {
   const ValueId leaf = recording.tape().values.find(storage);
   const auto old = unread.clone();
   unread.add_(1);
-  EXPECT_EQ(recording.tape().values.find(storage), kNone) << "the storage holds something else now";
+  EXPECT_EQ(recording.tape().values.find(storage), kNoId) << "the storage holds something else now";
   const StoragePtr copy = recording.tape().values.alive(leaf);
   ASSERT_NE(copy, nullptr);
   EXPECT_NE(copy.get(), storage);
@@ -128,9 +128,9 @@ TEST(Recorder, InAnOpaqueRegionNothingIsRecordedAndWritesAreSeen) {
   Recorder::current()->end_opaque();
   const auto after = y.exp();
   EXPECT_EQ(recording.names(), (Names{"aten::add", "aten::exp"}));
-  EXPECT_EQ(tape.values.find(inside.storage().unsafeGetStorageImpl()), kNone);
-  EXPECT_FALSE(tape.values[tape.values.find(y.storage().unsafeGetStorageImpl())].recomputable());
-  EXPECT_TRUE(tape.values[tape.values.find(after.storage().unsafeGetStorageImpl())].recomputable());
+  EXPECT_EQ(tape.values.find(inside.storage().unsafeGetStorageImpl()), kNoId);
+  EXPECT_FALSE(tape.values[tape.values.find(y.storage().unsafeGetStorageImpl())].is_recomputable());
+  EXPECT_TRUE(tape.values[tape.values.find(after.storage().unsafeGetStorageImpl())].is_recomputable());
   tape.validate();
 }
 
@@ -166,13 +166,13 @@ TEST(Recorder, RandomOperatorsKeepTheirGeneratorsState) {
   const auto x = torch::empty({8}).uniform_(0, 1, generator);
   const Program& program = recording.tape().program;
   const OperationId draw = static_cast<OperationId>(program.size() - 1);
-  ASSERT_NE(program[draw].generator, kNone);
+  ASSERT_NE(program[draw].generator, kNoId);
   EXPECT_EQ(program.generator(program[draw]).generator, generator);
 }
 
 bool is_recomputable(Recording& recording, const at::Tensor& tensor) {
   const ValueId id = recording.tape().values.find(storage_of(tensor));
-  return id != kNone && recording.tape().values[id].recomputable();
+  return id != kNoId && recording.tape().values[id].is_recomputable();
 }
 
 TEST(Recorder, RepeatsFactoriesUnlessTheirResultsWereFilledThroughAPointer) {

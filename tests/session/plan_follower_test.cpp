@@ -35,7 +35,7 @@ class Spy final : public ActionSource {
   explicit Spy(std::shared_ptr<PlanFollower> follower) : follower_(std::move(follower)) {}
   OperationId advance(const Tape& tape) override {
     const OperationId first = follower_->advance(tape);
-    if (first != kNone) restarts.emplace_back(first, tape.program.size());
+    if (first != kNoId) restarts.emplace_back(first, tape.program.size());
     return first;
   }
   std::optional<Action> action_of(const Tape& tape, ValueId value) const override {

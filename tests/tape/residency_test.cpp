@@ -58,9 +58,9 @@ TEST_F(ResidencyTest, AValueThatWasOverwrittenIsRestoredForReplaysAlone) {
   values.add_saved(before, true);
   const ValueId after = values.supersede(before, storage_behind(home));
   EXPECT_EQ(values.latest(before), after) << "saved tensors see the new contents";
-  EXPECT_EQ(values[before].saved, 0U);
-  EXPECT_EQ(values[after].saved, 1U);
-  EXPECT_EQ(values[after].pending, 1U);
+  EXPECT_EQ(values[before].needs.saved, 0U);
+  EXPECT_EQ(values[after].needs.saved, 1U);
+  EXPECT_EQ(values[after].needs.pending, 1U);
   EXPECT_EQ(values.alive(before), nullptr);
   EXPECT_EQ(values.find(storage_of(home)), after);
 }
@@ -73,10 +73,10 @@ TEST_F(ResidencyTest, ACopyOfALeafIsForReplaysAndALostOneSaysWhy) {
   values.move_to_copy(leaf, storage_behind(copy));
   EXPECT_EQ(values.alive(leaf), storage_behind(copy));
   EXPECT_EQ(values[leaf].account, PlainAccount::kReplaysOnly);
-  EXPECT_EQ(values.find(storage_of(input)), kNone);
+  EXPECT_EQ(values.find(storage_of(input)), kNoId);
   values.move_to_copy(leaf, {});
   EXPECT_EQ(values.alive(leaf), nullptr);
-  EXPECT_EQ(values[leaf].loss, Loss::kNoRoom);
+  EXPECT_EQ(values[leaf].home.loss, Loss::kNoRoom);
 }
 
 TEST_F(ResidencyTest, RoundsCountTheSavedTensorsThatWillAsk) {
@@ -85,10 +85,10 @@ TEST_F(ResidencyTest, RoundsCountTheSavedTensorsThatWillAsk) {
   EXPECT_FALSE(values.note_unpacked(id));
   EXPECT_TRUE(values.note_unpacked(id));
   values.begin_round(id);
-  EXPECT_EQ(values[id].pending, 2U);
-  EXPECT_EQ(values[id].round, 2U);
+  EXPECT_EQ(values[id].needs.pending, 2U);
+  EXPECT_EQ(values[id].needs.round, 2U);
   EXPECT_FALSE(values.remove_saved(id, /*pending=*/true));
-  EXPECT_EQ(values[id].pending, 1U);
+  EXPECT_EQ(values[id].needs.pending, 1U);
   EXPECT_TRUE(values.remove_saved(id, true));
 }
 
@@ -103,7 +103,7 @@ TEST_F(ResidencyTest, HandedOutMemoryIsNoSourceForReplays) {
 
 TEST_F(ResidencyTest, WithoutALedgerToCountThemInPackedContentsAreEvicted) {
   const ValueId id = saved_result();
-  EXPECT_TRUE(values[id].element_bytes == 0);
+  EXPECT_TRUE(values[id].packed.element_bytes == 0);
   values.mark_packable(id, sizeof(float));
   EXPECT_TRUE(values.pack(id));
   EXPECT_EQ(values.alive(id), nullptr);

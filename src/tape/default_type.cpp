@@ -1,6 +1,7 @@
 // What the default type (torch.set_default_dtype()) decides: the type of what factories make that are given none, and
 // what operators compute in that turn integers into floating-point numbers.
-#include "observe/recorder.h"
+#include "tape/default_type.h"
+
 #include "pytorch/tensors_of.h"
 
 namespace remat {
@@ -10,44 +11,43 @@ bool is_floating(at::ScalarType type) { return at::isFloatingType(type) || at::i
 
 }  // namespace
 
-void Recorder::find_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> inputs) {
-  const OperatorInfo& info = *pending.info;
+void find_default_type(Call& call, c10::ArrayRef<const c10::IValue> inputs) {
+  const OperatorInfo& info = *call.info;
   bool floating = false;
   for (const c10::IValue& input : inputs) {
     const bool number = input.isDouble() || input.isComplexDouble();
-    pending.scalar_of_default_type = pending.scalar_of_default_type || number;
+    call.scalar_of_default_type = call.scalar_of_default_type || number;
     for_each_tensor(input, [&](const at::Tensor& tensor) {
       if (!tensor.defined() || !is_floating(tensor.scalar_type())) return;
       const bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-      (wrapped ? pending.scalar_of_default_type : floating) = true;
+      (wrapped ? call.scalar_of_default_type : floating) = true;
     });
   }
   const bool given = info.dtype_argument >= 0 && !inputs[static_cast<size_t>(info.dtype_argument)].isNone();
   // The code of an operator that is not PyTorch's may ask for it at any time, and a factory whatever its inputs are
   // (linspace between two tensors).
-  pending.operation.reads_default_type = info.foreign || (!given && (info.takes_options || !floating));
+  call.operation.reads_default_type = info.foreign || (!given && (info.takes_options || !floating));
 }
 
-void Recorder::settle_default_type(Pending& pending, c10::ArrayRef<const c10::IValue> outputs) {
-  Operation& operation = pending.operation;
-  if (!operation.reads_default_type || !pending.repeatable) return;
-  const OperatorInfo& info = *pending.info;
+void settle_default_type(Call& call, const CallEnd& end, Program& program) {
+  Operation& operation = call.operation;
+  if (!operation.reads_default_type || !call.repeatable) return;
+  const OperatorInfo& info = *call.info;
   if (!info.foreign) {
     std::optional<at::ScalarType> made;
-    for_each_result(outputs, [&](const at::Tensor& t) {
+    for_each_result(end.outputs, [&](const at::Tensor& t) {
       if (t.defined() && is_floating(t.scalar_type())) made = t.scalar_type();
     });
-    if (made && info.dtype_argument >= 0 && (info.takes_options || !pending.reads)) {
-      tape_->program.set_constant(operation, static_cast<size_t>(info.dtype_argument), static_cast<int64_t>(*made));
+    if (made && info.dtype_argument >= 0 && (info.takes_options || !call.reads)) {
+      program.set_constant(operation, static_cast<size_t>(info.dtype_argument), static_cast<int64_t>(*made));
       made.reset();
-      pending.scalar_of_default_type = false;
+      call.scalar_of_default_type = false;
     }
-    operation.reads_default_type = made.has_value() || pending.scalar_of_default_type;
+    operation.reads_default_type = made.has_value() || call.scalar_of_default_type;
   }
-  const Program& program = tape_->program;
   const bool changed = program.settings(operation).default_type != program.first_settings().default_type;
   // Other threads would see what a replay sets.
-  if (operation.reads_default_type && changed && several_threads_run_operators()) pending.repeatable = false;
+  if (operation.reads_default_type && changed && end.several_threads) call.repeatable = false;
 }
 
 }  // namespace remat
