@@ -113,7 +113,7 @@ void CallWriter::end(Call& call, CallEnd& end) {
   if (recorded) add_results(call, end.outputs, id);
   forget_resized(call, end.outputs);
   finish_writes(call, recorded ? id : kNoId);
-  if (calls_.empty()) tape.captured_values = tape.captured_tensors = SIZE_MAX;
+  if (calls_.empty()) tape.set_captured(SIZE_MAX, SIZE_MAX);
   const auto value_count = tape.values.size() - first_value;
   if (!recorded || value_count == 0) {
     tape.program.erase(call.before, call.after);

@@ -130,8 +130,7 @@ void CallWriter::begin(Call& call, CallSite& site, bool outermost) {
   call.before = tape.program.mark();
   call.values = tape.values.size();
   if (outermost) {
-    tape.captured_values = call.values;
-    tape.captured_tensors = call.before.tensors;
+    tape.set_captured(call.values, call.before.tensors);
   }
   call.operation.info = &info;
   call.operation.first_argument = static_cast<uint32_t>(call.before.arguments);

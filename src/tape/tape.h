@@ -4,7 +4,7 @@
 //   values   the contents that storages had, one after another, and where they are now
 //
 // and what holds them: saved tensors, policy scopes, plans. What no saved tensor can ever ask for is released by
-// collect(), a mark and sweep over the arrays.
+// a collector.
 //
 // Thread-safety: everything below needs `mutex`, which is recursive because freeing or allocating tensors under it may
 // come back here (reclaim). Operators are never run while it is held.
@@ -24,8 +24,10 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include "tape/action_source.h"
+#include "tape/collector.h"
 #include "tape/kernel_times.h"
 #include "tape/program.h"
+#include "tape/replaced_data.h"
 #include "tape/residency.h"
 #include "tape/step_counts.h"
 #include "tape/tape_mutex.h"
@@ -41,13 +43,6 @@ class Trace;
 struct LeafRead {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   OperationId by = 0;
-};
-
-/// A policy scope that is inside of no other.
-struct Scope {
-  std::vector<ValueId> anchors;  ///< values from outside that its operators read
-  ValueId first_saved = 0;       ///< no saved tensor refers to values that it made before this one
-  ValueId end = kNoId;           ///< behind the values that it made; kNoId while it is open
 };
 
 class Tape : public std::enable_shared_from_this<Tape> {
@@ -83,8 +78,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::atomic<Recorder*> writer{nullptr};  ///< of which operators are running that are written down
   bool inherited = false;                  ///< written by the process that this one was forked from
   std::atomic<int> policy_scopes{0};  ///< open ones that are recorded on it; without a step, recording ends with them
-  /// Places from here on belong to operators that are running.
-  size_t captured_values = SIZE_MAX, captured_tensors = SIZE_MAX;
   /// That the step has read.
   ska::flat_hash_map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> parameters;
   /// Of parameters that it has read and that were let_go() since.
@@ -146,10 +139,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void replace_data(const at::TensorBase& tensor, const at::TensorBase& other);
   /// Nobody but its user may have a reference to the parameter, not even a weak one.
   void let_go(const c10::TensorImpl& parameter);
-  /// Was the data of the tensor replaced after the moment `saved_at` of `saves`? Its address alone does not tell which
-  /// tensor it is, since another one may have had it before or after; its version counter, which `counter` shares,
-  /// does.
-  bool is_replaced(const c10::TensorImpl* tensor, const c10::VariableVersion& counter, int64_t saved_at) const;
+  /// Was the data of the tensor replaced after the moment `saved_at` of `saves`?
+  bool is_replaced(const c10::TensorImpl* tensor, const c10::VariableVersion& counter, int64_t saved_at) const {
+    return replaced_.is_replaced(tensor, counter, saved_at);
+  }
   /// Do people write to tensors of this kind through a pointer? Inputs, masks, tables and values computed from them,
   /// but not parameters, their views and activations, unless their memory was handed out. On the CPU alone: a look at a
   /// GPU's memory would take too long.
@@ -165,18 +158,17 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Autograd saves an unavailable leaf: replays may read it from now on.
   void hold_unavailable(ValueId id, const StoragePtr& storage);
 
-  // Garbage collection.
+  // Garbage collection: see Collector. These note from where on the record is another than with more memory.
 
-  /// Releases everything that no saved tensor, replay or capture in progress can reach. Values still in a user's hands
-  /// become leaves when they are read next.
-  void collect();
-  /// Does so only if it frees memory, and returns whether it did. With `spare_living`, values in a user's hands stay
-  /// recomputable.
+  void collect() { collector_.collect(); }
   bool collect_to_free(bool spare_living);
-  /// Frees what is kept to recompute values that are there: they become leaves. Returns whether that was anything.
   bool settle();
-  /// Frees the generator states of operators that nothing can ask for any more, and returns their bytes.
-  int64_t release_unused_generators();
+  int64_t release_unused_generators() { return collector_.release_unused_generators(); }
+  /// Values and arguments from here on belong to operators that are running.
+  void set_captured(size_t values_from, size_t tensors_from) {
+    collector_.captured_values = values_from;
+    collector_.captured_tensors = tensors_from;
+  }
 
   /// Bytes of the record itself.
   int64_t record_bytes() const { return program.bytes() + values.bytes_of_arrays(); }
@@ -190,31 +182,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void replace_leaf(ValueId id, const c10::StorageImpl& before, const StoragePtr& after);
   /// Copies `leaf` where a replay may read it: it is about to be written to, or has been (`intact` is false).
   void save_leaf(ValueId leaf, bool intact);
-  /// collect() before `leaf` is written to, but of values in a user's hands only those made of it are released: others
-  /// stay recomputable, and need not be held where they are read.
-  void collect_before_write(ValueId leaf);
-  /// How much must have been released or recorded since the last collection to make one worth it: it looks at all that
-  /// was there then, and at the arrays. `left`: operations that it left. `rebuilding`: reversible layers and
-  /// hand-written checkpoints rebuild activations inside of a backward, and free them at once.
-  size_t collection_threshold(bool rebuilding, size_t left) const {
-    return rebuilding ? values.size() / 256 : 32 + left + values.size() / 64;
-  }
-  /// collect(), if so much has been released, or all that a tape on which nothing more is recorded was asked for.
-  void collect_if_due();
-  /// collect() where values in a user's hands stay recomputable.
-  void collect_unreachable();
-  /// Which values saved tensors, replays and captures in progress can reach, and with `living` those in a user's hands,
-  /// but for those that were made of `leaf`; stamps their operations. With `settles`, what is there needs nothing.
-  std::vector<bool> reachable(bool living, uint32_t stamp, ValueId leaf = kNoId, bool settles = false);
-  /// By value: whether operators made it of `leaf`, directly or not.
-  std::vector<bool> made_of(ValueId leaf) const;
-  /// Forgets an operation whose results nothing reads, and the leaves that it alone has read.
-  void forget_unread(OperationId id);
-  /// Would release_all_but() free memory that the record alone holds?
-  bool would_free(const std::vector<bool>& needed, uint32_t stamp) const;
-  /// release_all_but(), where that frees such memory; returns whether it did. `forgets`: note_forgotten() first.
-  bool free_all_but(const std::vector<bool>& needed, uint32_t stamp, bool forgets);
-  void release_all_but(const std::vector<bool>& needed, uint32_t stamp);
+  /// Has it ended, and is no saved tensor left?
+  bool is_over() const { return closed && live_ == 0; }
   /// Only the record holds the value: evicts or packs it, if its policy or plan says so.
   void apply_action(ValueId id);
   /// Takes what the plan says about a saved value.
@@ -224,27 +193,16 @@ class Tape : public std::enable_shared_from_this<Tape> {
   /// Releases the scope's anchors if no saved tensor refers to the values that it made.
   void release_anchors(Scope& scope);
 
-  struct Replacement {
-    c10::VariableVersion counter;  ///< of the tensor
-    int64_t saves;                 ///< when its data was replaced
-  };
-
   int64_t live_ = 0;
-  ska::flat_hash_map<const c10::TensorImpl*, std::vector<Replacement>> replaced_;  ///< tensors whose data was
-  std::vector<Scope> scopes_;                                                      ///< by id, which begin at 1
+  ReplacedData replaced_;
+  std::vector<Scope> scopes_;  ///< by id, which begin at 1
+  Collector collector_{program, values, scopes_};
   std::vector<ValueId> drop_queue_;           ///< to be evicted or packed as soon as only the record holds them
   std::vector<ValueId> leaf_queue_;           ///< that stay, and leave plain's account then
   std::vector<ValueId> again_queue_;          ///< that all saved tensors have unpacked, and may unpack again
   size_t next_look_ = 0;                      ///< in leaf_queue_
   uint64_t losses_ = memory::watched_ends();  ///< of leaves, when needs_lost_leaf() last looked at any
   uint32_t intact_ = 0;                       ///< stamps operators whose replays read no leaf that was lost by then
-  uint32_t released_since_collect_ = 0;
-  size_t reachable_ = 0;     ///< operations that the last collection left
-  size_t collected_at_ = 0;  ///< operations that had been recorded then
-  /// The same of the last collect(). Those while operators are recorded do not count: a step that is traced has none,
-  /// and shall hold as much in its backward pass as one that is not.
-  size_t left_by_collect_ = 0;
-  bool released_since_look_ = false;  ///< at the generators' states
 };
 
 }  // namespace remat

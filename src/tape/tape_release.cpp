@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <c10/core/GradMode.h>
-
-#include "pytorch/autograd_engine.h"
 #include "tape/tape.h"
 #include "tape/trace.h"
 
@@ -36,18 +33,19 @@ void Tape::remove_saved(ValueId bound, uint32_t unpacked_in) {
   if (!values.remove_saved(id, /*pending=*/unpacked_in != values[id].needs.round)) return;
   --live_;
   end_saved(id);
-  ++released_since_collect_;
-  released_since_look_ = true;
-  collect_if_due();
+  collector_.note_released();
+  // After the last of an ended step nothing can be asked for: whoever still holds the step holds no memory by it.
+  if (is_over()) {
+    collector_.collect();
+  } else {
+    collector_.collect_if_due();
+  }
+  release_checksums();
 }
 
 void Tape::drop_idle() {
   if (trace != nullptr) trace->find_idle(values);
-  const bool rebuilding = c10::GradMode::is_enabled() && in_backward_that_frees();
-  if ((trace == nullptr || rebuilding) &&
-      program.size() > collected_at_ + collection_threshold(rebuilding, reachable_)) {
-    collect_unreachable();
-  }
+  collector_.collect_while_recording(/*traced=*/trace != nullptr);
   std::erase_if(drop_queue_, [&](ValueId id) {
     if (values[id].is_in_use()) return false;
     apply_action(id);
