@@ -62,6 +62,7 @@ def test_the_doctor_tries_it(device):
     out = io.StringIO()
     assert doctor.examine(out), out.getvalue()
     assert "trial on simulated:0" in out.getvalue() and out.getvalue().count("same bits as plain") == 3, out.getvalue()
+    assert out.getvalue().count("not packed there") == simulated_device.DEVICES, out.getvalue()
     assert torch.equal(states[0], torch.get_rng_state())
     assert torch.equal(states[1], torch.get_device_module(device).get_rng_state(device))
 
