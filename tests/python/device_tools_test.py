@@ -160,3 +160,26 @@ def test_a_device_that_does_not_say_how_much_memory_it_has(device):
         assert doctor.examine(out), out.getvalue()
     finally:
         torch.ops.remat_simulated.set_tells_memory(True)
+
+
+def test_a_device_that_cannot_be_told_of_streams_does_not_end_the_process():
+    program = """
+import simulated_device, torch, remat
+device = simulated_device.load()
+torch.ops.remat_simulated.set_records_streams(False)
+x = torch.randn(256, 64, device=device, requires_grad=True)
+y = torch.randn(256, 64, device=device)
+for budget in ("99%", "60%"):
+    session = remat.Session(budget, device=device)
+    for _ in range(3):
+        try:
+            with session.step():
+                a = torch.ones(256, 64, device=device)
+                ((x * a).sin() * y).exp().sum().backward()
+        except remat.BudgetError:
+            pass
+        except RuntimeError as error:
+            assert "streams are not recorded" in str(error), error
+"""
+    well, errors = ends_well(program)
+    assert well, errors
