@@ -6,16 +6,19 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <remat/error.h>
 #include <torch/library.h>
 
 #include "device/counted_ledger.h"
 #include "device/device.h"
 #include "device/ledger_table.h"
+#include "device/unobserved.h"
 #include "memory/allocation_observer.h"
 #include "memory/last_contents.h"
 #include "memory/serial_number.h"
@@ -26,6 +29,7 @@ namespace remat::memory {
 namespace {
 
 constexpr c10::DeviceType kType = c10::kPrivateUse1;
+constexpr uint8_t kPriority = 128;  ///< above what a device's own allocator has
 constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 class AcceleratorLedger final : public CountedLedger {
@@ -40,7 +44,13 @@ class AcceleratorLedger final : public CountedLedger {
   bool hold(int64_t) noexcept override { return false; }  // only what is on the CPU is packed
   int64_t reserved() const override { return allocator_.getDeviceStats(index_).reserved_bytes[kAll].current; }
 
-  int64_t device_limit() const override { return static_cast<int64_t>(allocator_.getMemoryInfo(index_).second); }
+  int64_t device_limit() const override {
+    try {
+      return static_cast<int64_t>(allocator_.getMemoryInfo(index_).second);
+    } catch (const c10::NotImplementedError&) {  // its allocator says when there is no more
+      return INT64_MAX;
+    }
+  }
   int64_t cached() const override {
     const auto now = allocator_.getDeviceStats(index_);
     return now.reserved_bytes[kAll].current - now.allocated_bytes[kAll].current;
@@ -134,6 +144,13 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   c10::getDeviceAllocator(kType)->recordStream(self.storage().data_ptr(), stream);
 }
 
+/// Does the device take the memory of its tensors from the allocator that PyTorch knows for it?
+bool asks_ours() {
+  const Unobserved unobserved;
+  const c10::Device device(kType, c10::impl::VirtualGuardImpl(kType).getDevice().index());
+  return block_of(at::empty({1}, device).storage().data_ptr()) != nullptr;
+}
+
 void install() {
   at::globalContext().lazyInitDevice(kType);
   auto* const inner = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(kType));
@@ -143,7 +160,14 @@ void install() {
   }
   g_ledgers.fill(c10::impl::VirtualGuardImpl(kType).deviceCount(),
                  [&](c10::DeviceIndex index) { return new AcceleratorLedger(*inner, index); });
-  c10::SetAllocator(kType, new AskingAllocator(*inner), /*priority=*/128);
+  c10::SetAllocator(kType, new AskingAllocator(*inner), kPriority);
+  auto undo = c10::make_scope_exit([&] { c10::SetAllocator(kType, inner, kPriority); });
+  if (!asks_ours()) {
+    throw Error("[memory] tensors on " + c10::DeviceTypeName(kType, /*lower_case=*/true) +
+                " take their memory from an allocator other than the one that PyTorch has for it "
+                "(c10::GetAllocator()), so that it cannot be counted; use cpu");
+  }
+  undo.release();
   static auto* const kernels =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   const SilentWarnings silent;  // that the device has one

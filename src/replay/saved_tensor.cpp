@@ -47,6 +47,7 @@ SavedTensor::~SavedTensor() {
     if (unbound_) {
       if (auto* const recorder = Recorder::current(); recorder != nullptr) recorder->calls().forget(*this);
     }
+    if (tape_->trace != nullptr) tape_->trace->find_idle(tape_->values, /*between_frees=*/true);
     if (value_ != kNoId) tape_->remove_saved(value_, unpacked_in_);
     tape_->drop_idle();
     last = value_ != kNoId && tape_->live_values() == 0;

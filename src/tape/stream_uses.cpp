@@ -5,6 +5,7 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include "device/device.h"
 
@@ -72,7 +73,13 @@ void StreamUses::freed(const c10::StorageImpl& storage) noexcept {
   uses_.erase(entry);
   if (!uses.leaf && uses.streams.size() == 1) return;
   const c10::impl::VirtualGuardImpl guard(device.type());
-  for (const c10::Stream& stream : uses.streams) guard.recordDataPtrOnStream(storage.data_ptr(), stream);
+  for (const c10::Stream& stream : uses.streams) {
+    try {
+      guard.recordDataPtrOnStream(storage.data_ptr(), stream);
+    } catch (const c10::Error&) {  // a device that cannot be told: then it is done before the memory is free
+      guard.synchronizeStream(stream);
+    }
+  }
 }
 
 }  // namespace remat

@@ -28,7 +28,10 @@ void Trace::kernel_begins() {
 
 void Trace::kernel_ends() {
   const MutexLock lock(mutex_);
-  if (--kernels_ == 0) change(std::exchange(withheld_, 0));
+  if (--kernels_ == 0) {
+    rises();  // what it allocated is written down here, even where more was freed
+    change(std::exchange(withheld_, 0));
+  }
   if (log_) log_->kernel_ends(last_event());
 }
 
@@ -53,15 +56,35 @@ void Trace::change(int64_t bytes) {
     withheld_ += bytes;
     return;
   }
-  GraphEvent& event = update_ ? *update_ : graph_.events.back();
+  if (bytes > 0) rises();
+  GraphEvent& event = update_ ? *update_ : graph_.events[fall_];
   event.delta += bytes;
   event.rise = std::max(event.rise, event.delta);
   if (update_) return;
+  if (bytes < 0) fallen_ -= bytes;
   level_ += bytes;
   for (Window& window : windows_) window.peak = std::max(window.peak, level_);
 }
 
-void Trace::add(GraphEvent::Kind kind, int32_t index) { graph_.events.push_back({kind, index, 0, 0}); }
+void Trace::rises() {
+  if (update_) return;
+  top_ = fall_ = last_event();
+  fallen_ = 0;
+}
+
+void Trace::add(GraphEvent::Kind kind, int32_t index) {
+  graph_.events.push_back({kind, index, 0, 0});
+  rises();
+}
+
+void Trace::add_in_fall(GraphEvent::Kind kind, int32_t index) {
+  const auto at = [&](size_t event) { return graph_.events.begin() + static_cast<std::ptrdiff_t>(event); };
+  const bool free = kind == GraphEvent::Kind::kFree;
+  const auto first = at(free ? fall_ : top_) + 1, last = free ? graph_.events.end() : at(fall_ + 1);
+  graph_.events[fall_].delta += free ? 0 : fallen_;
+  graph_.events.insert(std::ranges::upper_bound(first, last, index, {}, &GraphEvent::index), {kind, index, 0, 0});
+  if (!free) graph_.events[++fall_].delta -= fallen_;
+}
 
 void Trace::allocated(const void* data, int64_t bytes, bool plain) noexcept {
   const MutexLock lock(mutex_);
@@ -82,7 +105,7 @@ void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
     return;
   }
   const auto home = homes_.find(data);
-  if (log_) log_->freed(data, /*noted=*/home != homes_.end(), last_event());
+  if (log_) log_->freed(data, /*noted=*/home != homes_.end(), fall_);
   if (home == homes_.end()) {
     if (plain) change(-bytes);
     return;
@@ -96,7 +119,7 @@ void Trace::release(ValueId value) {
   const Stage before = std::exchange(stages_[value], Stage::kFreed);
   if (before == Stage::kFreed) return;
   level_ -= graph_.values[value].bytes;
-  add(GraphEvent::Kind::kFree, static_cast<int32_t>(value));
+  add_in_fall(GraphEvent::Kind::kFree, static_cast<int32_t>(value));
 }
 
 void Trace::forgotten(ValueId value, int64_t bytes) {
@@ -111,6 +134,7 @@ void Trace::forgotten(ValueId value, int64_t bytes) {
 void Trace::reused(int64_t bytes, const void* input) {
   const MutexLock lock(mutex_);
   if (log_) return;
+  rises();
   GraphEvent& event = update_ ? *update_ : graph_.events.back();
   event.reused = std::max(event.reused, event.delta + withheld_ + bytes);  // until take(): plain's rise
   if (input == nullptr) return;
@@ -179,7 +203,7 @@ void Trace::held(int64_t bytes) {
   if (log_) log_->held(bytes, last_event());
 }
 
-void Trace::find_idle(const Residency& values) {
+void Trace::find_idle(const Residency& values, bool between_frees) {
   const MutexLock lock(mutex_);
   std::erase_if(saved_, [&](ValueId id) REMAT_REQUIRES(mutex_) {
     const Value& value = values[id];
@@ -187,12 +211,12 @@ void Trace::find_idle(const Residency& values) {
     if (stages_[id] != Stage::kSaved && !asked) return true;
     if (asked && value.needs.saved == 0 && value.needs.held_for == 0) return true;
     if (value.is_in_use()) return false;
-    put_away(values, id);
+    put_away(values, id, between_frees);
     return true;
   });
 }
 
-void Trace::put_away(const Residency& values, ValueId id) {
+void Trace::put_away(const Residency& values, ValueId id, bool between_frees) {
   const Value& value = values[id];
   stages_[id] = Stage::kIdle;
   GraphValue& known = graph_.values[id];
@@ -209,7 +233,8 @@ void Trace::put_away(const Residency& values, ValueId id) {
       known.packed_bytes = packed->bytes();
     }
   }
-  add(GraphEvent::Kind::kIdle, static_cast<int32_t>(id));
+  const auto index = static_cast<int32_t>(id);
+  between_frees ? add_in_fall(GraphEvent::Kind::kIdle, index) : add(GraphEvent::Kind::kIdle, index);
 }
 
 void Trace::used(ValueId value) {
@@ -222,7 +247,7 @@ void Trace::used(ValueId value) {
 void Trace::idle_again(const Residency& values, ValueId value) {
   const MutexLock lock(mutex_);
   if (value >= stages_.size() || stages_[value] != Stage::kUsed) return;
-  put_away(values, value);
+  put_away(values, value, /*between_frees=*/false);
 }
 
 void Trace::superseded(ValueId value) {

@@ -45,8 +45,8 @@ class Trace final : public memory::AllocationObserver, public ResidencyObserver 
   void operator_skipped();
   void holds(ValueId value, const c10::StorageImpl& storage) override;
   void held(int64_t bytes) override;
-  /// Looks for saved values that nobody else holds any more.
-  void find_idle(const Residency& values);
+  /// Looks for saved values that nobody else holds any more. `between_frees`: while things are let go of, in any order.
+  void find_idle(const Residency& values, bool between_frees = false);
   void used(ValueId value);
   /// Only saved tensors hold it once more, which have all asked for it and may do so again.
   void idle_again(const Residency& values, ValueId value);
@@ -80,13 +80,23 @@ class Trace final : public memory::AllocationObserver, public ResidencyObserver 
   };
 
   void change(int64_t bytes) REMAT_REQUIRES(mutex_);
+  /// Memory is about to rise, or something happens that has its place: what comes later is told apart from what came
+  /// before.
+  void rises() REMAT_REQUIRES(mutex_);
   void add(GraphEvent::Kind kind, int32_t index) REMAT_REQUIRES(mutex_);
+  /// While memory only falls, the order of things says nothing about the step: autograd frees many values at once, in
+  /// that of their addresses. So that each run of a step writes one graph, theirs is made to be: what became idle, by
+  /// ids; what belongs to no saved value; the values that are freed, by ids.
+  void add_in_fall(GraphEvent::Kind kind, int32_t index) REMAT_REQUIRES(mutex_);
   void release(ValueId value) REMAT_REQUIRES(mutex_);
   size_t last_event() const REMAT_REQUIRES(mutex_) { return ended_ ? ended_->event : graph_.events.size() - 1; }
-  void put_away(const Residency& values, ValueId id) REMAT_REQUIRES(mutex_);
+  void put_away(const Residency& values, ValueId id, bool between_frees) REMAT_REQUIRES(mutex_);
 
   Mutex mutex_;
   Graph graph_ REMAT_GUARDED_BY(mutex_);
+  size_t top_ REMAT_GUARDED_BY(mutex_) = 0;              ///< the event since which memory has only fallen
+  size_t fall_ REMAT_GUARDED_BY(mutex_) = 0;             ///< it, or the last of those that became idle since
+  int64_t fallen_ REMAT_GUARDED_BY(mutex_) = 0;          ///< by what belongs to no saved value
   std::vector<Stage> stages_ REMAT_GUARDED_BY(mutex_);   ///< by value
   std::vector<ValueId> saved_ REMAT_GUARDED_BY(mutex_);  ///< that somebody else holds still
   ska::flat_hash_map<const void*, ValueId> homes_ REMAT_GUARDED_BY(mutex_);

@@ -88,20 +88,6 @@ StepReport without_surroundings(StepReport report) {
   return report;
 }
 
-/// Values that autograd frees at once come in the order of their addresses.
-Graph without_order_of_frees(Graph graph) {
-  const auto frees = [](const GraphEvent& event) { return event.kind == GraphEvent::Kind::kFree; };
-  for (auto begin = graph.events.begin(); begin != graph.events.end();) {
-    begin = std::find_if(begin, graph.events.end(), frees);
-    const auto end = std::find_if_not(begin, graph.events.end(), frees);
-    std::vector<int32_t> values;
-    for (auto event = begin; event != end; ++event) values.push_back(event->index);
-    std::ranges::sort(values);
-    for (const int32_t value : values) begin++->index = value;
-  }
-  return graph;
-}
-
 /// One line: what happened in the step that has just run.
 void write_step(const Options& options, const Program& program, const std::string& setting, int step, const Run& run,
                 const std::optional<Session>& session) {
@@ -114,7 +100,7 @@ void write_step(const Options& options, const Program& program, const std::strin
   if (run.report) std::cout << ' ' << to_json(without_surroundings(*run.report));
   if (session) {
     try {
-      const Graph graph = without_order_of_frees(session->graph());
+      const Graph graph = session->graph();
       std::cout << " graph " << written(to_json(graph), options.full);
       Plan plan = session->plan();
       plan.graph_fingerprint = 0;

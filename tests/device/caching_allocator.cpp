@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -20,6 +21,8 @@ namespace remat::simulated {
 namespace {
 
 using Stats = c10::CachingDeviceAllocator::DeviceStats;
+
+std::atomic<bool> tells_memory = true;
 
 /// One device's blocks.
 class DeviceBlocks {
@@ -186,6 +189,7 @@ class CachingAllocator final : public c10::DeviceAllocator {
     });
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    if (!tells_memory.load()) return DeviceAllocator::getMemoryInfo(device);
     const DeviceMemory& memory = DeviceMemory::of(device);
     const size_t total = memory.capacity();
     return {total - std::min(total, memory.reserved()), total};
@@ -205,5 +209,7 @@ c10::DeviceAllocator& caching_allocator() {
   static auto* const allocator = new CachingAllocator;
   return *allocator;
 }
+
+void set_tells_memory(bool tells) { tells_memory.store(tells); }
 
 }  // namespace remat::simulated

@@ -13,4 +13,7 @@ namespace remat::simulated {
 /// The one that registration makes PyTorch use; others may stand in front of it. Thread-safe.
 c10::DeviceAllocator& caching_allocator();
 
+/// Whether it says how much memory a device has, which not every device's does; true at the start.
+void set_tells_memory(bool tells);
+
 }  // namespace remat::simulated

@@ -1,4 +1,7 @@
 // What PyTorch's device guards, streams and events ask of the simulated devices.
+#include "device/device_guard.h"
+
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -11,6 +14,8 @@
 
 namespace remat::simulated {
 namespace {
+
+std::atomic<bool> records_streams = true;
 
 /// Where an event was recorded last; any thread may record it, or ask for it.
 class Event {
@@ -95,6 +100,7 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    TORCH_CHECK(records_streams.load(), "[simulated] a block's streams are not recorded");
     c10::getDeviceAllocator(c10::kPrivateUse1)->recordStream(data, stream);
   }
 
@@ -103,6 +109,8 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
 };
 
 }  // namespace
+
+void set_records_streams(bool records) { records_streams.store(records); }
 
 void register_device_guard() { c10::impl::registerDeviceGuard(c10::kPrivateUse1, new DeviceGuard); }
 

@@ -1,6 +1,7 @@
 // The operators that make, view, resize and copy tensors of a simulated device. What computes is in
 // computing_kernels.cpp.
 #include <array>
+#include <atomic>
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -18,10 +19,12 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include "device/caching_allocator.h"
 #include "device/device_memory.h"
 #include "device/kernel_view.h"
 #include "device/pinned_memory.h"
 #include "device/registration.h"
+#include "device/simulated_device.h"
 #include "device/stream.h"
 
 namespace remat::simulated {
@@ -38,21 +41,25 @@ c10::Device device_or_current(std::optional<c10::Device> device) {
   return c10::Device(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(current_device()));
 }
 
-// The allocator is looked up each time: another may stand in front of the device's by now.
+std::atomic<bool> own_allocator = false;
+
+/// Looked up each time: another may stand in front of the device's by now.
+c10::Allocator* tensor_allocator() {
+  return own_allocator.load() ? &caching_allocator() : c10::GetAllocator(c10::kPrivateUse1);
+}
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> /*layout*/,
                  std::optional<c10::Device> device, std::optional<bool> /*pin*/,
                  std::optional<at::MemoryFormat> format) {
   const c10::DeviceGuard guard(device_or_current(device));
-  return at::detail::empty_generic(sizes, c10::GetAllocator(c10::kPrivateUse1), kKeys, type_or_default(type), format);
+  return at::detail::empty_generic(sizes, tensor_allocator(), kKeys, type_or_default(type), format);
 }
 
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> type,
                          std::optional<at::Layout> /*layout*/, std::optional<c10::Device> device,
                          std::optional<bool> /*pin*/) {
   const c10::DeviceGuard guard(device_or_current(device));
-  return at::detail::empty_strided_generic(sizes, strides, c10::GetAllocator(c10::kPrivateUse1), kKeys,
-                                           type_or_default(type));
+  return at::detail::empty_strided_generic(sizes, strides, tensor_allocator(), kKeys, type_or_default(type));
 }
 
 void enlarge_storage(const at::Tensor& tensor) {
@@ -186,5 +193,7 @@ void register_memory_kernels() {
     marked->impl("_copy_from", torch::CppFunction::makeFallthrough());
   }
 }
+
+void set_own_allocator(bool own) { own_allocator.store(own); }
 
 }  // namespace remat::simulated

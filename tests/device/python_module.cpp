@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include "device/caching_allocator.h"
+#include "device/device_guard.h"
 #include "device/device_memory.h"
 #include "device/generator.h"
 #include "device/simulated_device.h"
@@ -26,6 +28,9 @@ TORCH_LIBRARY(remat_simulated, library) {
   library.def("set_draw_on_cpu", &simulated::set_draw_on_cpu);
   library.def("set_synchronous", &simulated::set_synchronous);
   library.def("set_delay", &simulated::set_delay);
+  library.def("set_records_streams", &simulated::set_records_streams);
+  library.def("set_own_allocator", &simulated::set_own_allocator);
+  library.def("set_tells_memory", &simulated::set_tells_memory);
   library.def("set_capacity", [](int64_t device, int64_t bytes) {
     simulated::DeviceMemory::of(static_cast<int>(device)).set_capacity(static_cast<size_t>(bytes));
   });

@@ -17,4 +17,7 @@ void register_devices();
 /// The device, which register_devices() has made known.
 c10::Device device(int index = 0);
 
+/// Whether tensors take their memory from the device's own allocator, whatever PyTorch knows as that; false at the start.
+void set_own_allocator(bool own);
+
 }  // namespace remat::simulated

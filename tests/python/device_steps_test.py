@@ -3,6 +3,7 @@ addresses alone, and backward runs on a thread of autograd's."""
 
 import contextlib
 import gc
+import json
 
 import pytest
 import simulated_device
@@ -140,6 +141,30 @@ def test_the_first_step_asks_for_no_more_than_was_counted_before(device):
     report = session.report()
     assert report.baseline_bytes > 0
     assert abs(report.peak_bytes - torch.accelerator.max_memory_allocated()) < 512 * 100  # rounding
+
+
+class MasksAndIndices(nn.Module):
+    """Its values with two different elements, and its small numbers in 64 bits, are what the CPU packs."""
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.where(x > 0, x, x.exp() - 1) * 1.5
+        indices = x.abs().mul(7).long().remainder(x.shape[1])
+        return x.gather(1, indices).sin() * (x > 0.5)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_nothing_is_packed_on_a_device(device, packs):
+    where = "cpu" if packs else device
+    make = lambda: (nn.Sequential(nn.Linear(32, 128), MasksAndIndices(), nn.Dropout(0.1)), torch.randn(256, 32))  # noqa: E731
+    training = Training(make, where)
+    session = remat.Session(budget="85%", device=where)
+    training.run(session.step, steps=3)
+    graph, plan = json.loads(session.graph().to_json()), json.loads(session.plan().to_json())
+    assert any(value["packed_bytes"] for value in graph["values"]) == packs
+    assert bool(plan["actions"]["pack"]) == packs
+    assert (session.report().values_packed > 0) == packs
+    assert session.report().decided_by == "auto"
 
 
 @pytest.mark.parametrize("draws_on_cpu", [False, True])

@@ -62,6 +62,7 @@ def test_the_doctor_tries_it(device):
     out = io.StringIO()
     assert doctor.examine(out), out.getvalue()
     assert "trial on simulated:0" in out.getvalue() and out.getvalue().count("same bits as plain") == 3, out.getvalue()
+    assert out.getvalue().count("not packed there") == simulated_device.DEVICES, out.getvalue()
     assert torch.equal(states[0], torch.get_rng_state())
     assert torch.equal(states[1], torch.get_device_module(device).get_rng_state(device))
 
@@ -119,3 +120,66 @@ with remat.Session("1GiB", device=device).step():
     for _ in range(6):
         well, errors = ends_well(program)
         assert well, errors
+
+
+def test_a_device_that_takes_memory_elsewhere_is_refused():
+    """Some backends call an allocator of their own where PyTorch has one for them: a budget could not be kept."""
+    program = """
+import simulated_device, torch, remat
+device = simulated_device.load()
+torch.ops.remat_simulated.set_own_allocator(True)
+model, x = torch.nn.Linear(64, 64).to(device), torch.randn(64, 64, device=device)
+wrapped = remat.wrap(torch.nn.Linear(64, 64).to(device), "1GiB")
+for _ in range(2):
+    for ask in (lambda: remat.Session("1GiB", device=device), lambda: wrapped(x)):
+        try:
+            ask()
+        except remat.Error as error:
+            assert "simulated" in str(error) and "other than the one that PyTorch has" in str(error), error
+        else:
+            raise AssertionError("it was taken")
+model(x).sum().backward()
+"""
+    well, errors = ends_well(program)
+    assert well, errors
+
+
+def test_a_device_that_does_not_say_how_much_memory_it_has(device):
+    torch.ops.remat_simulated.set_tells_memory(False)
+    try:
+        step = steps_of(device)(64)
+        for budget in (None, "60%", 6 << 20):
+            session = remat.Session(budget=budget, device=device)
+            for _ in range(3):
+                with session.step():
+                    step()
+            report = session.report()
+            assert budget is None or report.peak_bytes <= report.budget_bytes
+        assert remat.memory.limit(device) > 1 << 60
+        out = io.StringIO()
+        assert doctor.examine(out), out.getvalue()
+    finally:
+        torch.ops.remat_simulated.set_tells_memory(True)
+
+
+def test_a_device_that_cannot_be_told_of_streams_does_not_end_the_process():
+    program = """
+import simulated_device, torch, remat
+device = simulated_device.load()
+torch.ops.remat_simulated.set_records_streams(False)
+x = torch.randn(256, 64, device=device, requires_grad=True)
+y = torch.randn(256, 64, device=device)
+for budget in ("99%", "60%"):
+    session = remat.Session(budget, device=device)
+    for _ in range(3):
+        try:
+            with session.step():
+                a = torch.ones(256, 64, device=device)
+                ((x * a).sin() * y).exp().sum().backward()
+        except remat.BudgetError:
+            pass
+        except RuntimeError as error:
+            assert "streams are not recorded" in str(error), error
+"""
+    well, errors = ends_well(program)
+    assert well, errors
