@@ -7,7 +7,10 @@
 #define INVERSE_ROOT_2_PI 0.398942280f
 
 static float gelu_argument(float x) { return ROOT_2_OVER_PI * (x + 0.044715f * x * x * x); }
-static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+static float clamp(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
 static float softplus(float x, float beta, float threshold) {
   const float scaled = x * beta;
   return scaled > threshold ? x : remat_log1p(remat_exp(scaled)) / beta;
@@ -38,7 +41,12 @@ void remat_unary(const remat_unary_t* a, const float* x, float* y) {
     case REMAT_SHIFT:
       EACH(v + p);
     case REMAT_HARDTANH:
+    case REMAT_CLAMP:
       EACH(clamp(v, p, q));
+    case REMAT_CLAMP_MIN:
+      EACH(v < p ? p : v);
+    case REMAT_CLAMP_MAX:
+      EACH(v > p ? p : v);
     case REMAT_GELU_TANH:
       EACH(0.5f * v * (1.0f + remat_tanh(gelu_argument(v))));
     case REMAT_GELU_ERF:
@@ -108,12 +116,25 @@ static float softplus_slope(float scaled, float threshold) {
   }                               \
   break
 
+#define EACH_PASSED(condition)          \
+  for (int i = 0; i < n; ++i) {         \
+    const float v = x[i];               \
+    dx[i] = (condition) ? dy[i] : 0.0f; \
+  }                                     \
+  break
+
 void remat_unary_grad(const remat_unary_t* a, const float* dy, const float* x, float* dx) {
   const int n = a->n;
   const float p = a->p, q = a->q;
   switch (a->function) {
     case REMAT_HARDTANH:
       EACH_SLOPE(v <= p || v >= q ? 0.0f : 1.0f);
+    case REMAT_CLAMP:
+      EACH_PASSED(v >= p && v <= q);
+    case REMAT_CLAMP_MIN:
+      EACH_PASSED(v >= p);
+    case REMAT_CLAMP_MAX:
+      EACH_PASSED(v <= p);
     case REMAT_GELU_TANH:
       EACH_SLOPE(gelu_tanh_slope(v));
     case REMAT_GELU_ERF:
@@ -157,10 +178,30 @@ void remat_binary(const remat_binary_t* a, const float* x0, const float* x1, flo
           case REMAT_MUL:
             for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u * *v;
             break;
-          default:
+          case REMAT_DIV:
             for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u / *v;
+            break;
+          case REMAT_EQUAL:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u == *v ? 1.0f : 0.0f;
+            break;
+          case REMAT_GREATER:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u > *v ? 1.0f : 0.0f;
+            break;
+          default:
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u >= *v ? 1.0f : 0.0f;
         }
       }
+}
+
+void remat_where(const remat_where_t* a, const float* condition, const float* x0, const float* x1, float* y) {
+  const int *sc = a->sc, *s0 = a->s0, *s1 = a->s1;
+  for (int i = 0; i < a->d[0]; ++i)
+    for (int j = 0; j < a->d[1]; ++j)
+      for (int k = 0; k < a->d[2]; ++k)
+        for (int l = 0; l < a->d[3]; ++l)
+          *y++ = condition[i * sc[0] + j * sc[1] + k * sc[2] + l * sc[3]] != 0.0f
+                     ? x0[i * s0[0] + j * s0[1] + k * s0[2] + l * s0[3]]
+                     : x1[i * s1[0] + j * s1[1] + k * s1[2] + l * s1[3]];
 }
 
 void remat_relu(const remat_relu_t* a, const float* x, float* y, uint32_t* mask) {

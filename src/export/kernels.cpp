@@ -35,6 +35,7 @@ constexpr std::string_view kRows = "rows columns", kCells = "f=(rows*columns)",
                            kTwoCells = "f=(rows*columns) f=(rows*columns)";
 constexpr std::string_view kNll = "rows columns +reduction ~ignore";
 constexpr std::string_view kLoss = "n +reduction", kLossOf = "f(n) f(n)", kLossGradOf = "f(n|reduction) f=(n) f(n)";
+constexpr std::string_view kHuber = "n +reduction delta.f scale.f";
 
 constexpr Row kTable[] = {
     {"matmul", "matmul", "products", kMatmul, kFactorsBias, "f(b*m*n) b?(b*m*n)"},
@@ -47,14 +48,17 @@ constexpr Row kTable[] = {
     {"unary", "unary", "elementwise", kUnary, "f=(n)", "f(n)"},
     {"unary_grad", "unary", "elementwise", kUnary, "f=(n) f=(n)", "f(n)"},
     {"binary", "binary", "elementwise", "+function d:4 +s0:4 +s1:4 scale.f", "f=(d:s0) f=(d:s1)", "f(d)"},
+    {"where", "where", "elementwise", "d:4 +sc:4 +s0:4 +s1:4", "f=(d:sc) f=(d:s0) f=(d:s1)", "f(d)"},
     {"relu", "relu", "elementwise", "n", "f=(n)", "f(n) b?(n)"},
     {"relu_grad", "relu", "elementwise", "n", "f=(n) f=(n)", "f(n)"},
     {"relu_grad_mask", "relu", "elementwise", "n", "f=(n) b(n)", "f(n)"},
     {"dropout", "dropout", "elementwise", "n ^keep +site scale.f", "f=(n) u(2)", "f(n)"},
-    {"copy", "copy", "copies", "d:6 +s:6", "f(d:s)", "f(d)"},
+    {"copy", "copy", "copies", "d:6 ~s:6", "f(d:s)", "f(d)"},
     {"pad", "pad", "copies", "d:4 x:4 +low:4", "f(x)", "f(d)"},
     {"cat", "cat", "copies", "outer width inner +at", "f(outer*inner)", "f(outer*width)", false, true},
     {"fill", "fill", "copies", "n value.f", "", "f(n)"},
+    {"to_float", "convert", "copies", "n", "i(n)", "f(n)"},
+    {"to_int", "convert", "copies", "n", "f(n)", "i(n)"},
     {"sum", "sum", "copies", kSum, kSummed, "f(outer*inner)"},
     {"sum_around", "sum", "copies", kSum, kSummed, "f(middle)"},
     {"sum_around_grad", "sum", "copies", kSum, kSummed, "s(middle)"},
@@ -84,13 +88,15 @@ constexpr Row kTable[] = {
     {"softmax_grad", "softmax", "losses", kRows, kTwoCells, "f(rows*columns)"},
     {"log_softmax", "softmax", "losses", kRows, kCells, "f(rows*columns)"},
     {"log_softmax_grad", "softmax", "losses", kRows, kTwoCells, "f(rows*columns)"},
-    {"nll_loss", "nll_loss", "losses", kNll, "f(rows*columns) i(rows)", "f(rows|reduction) f(1)"},
-    {"nll_loss_grad", "nll_loss", "losses", kNll, "f(rows|reduction) i(rows) f(1)", "f(rows*columns)"},
+    {"nll_loss", "nll_loss", "losses", kNll, "f(rows*columns) i(rows) f?(columns)", "f(rows|reduction) f(1)"},
+    {"nll_loss_grad", "nll_loss", "losses", kNll, "f(rows|reduction) i(rows) f?(columns) f(1)", "f(rows*columns)"},
     {"mse_loss", "loss", "losses", kLoss, kLossOf, "f(n|reduction)"},
     {"mse_loss_grad", "loss", "losses", kLoss, kLossGradOf, "f(n)"},
     {"bce_loss", "loss", "losses", kLoss, kLossOf, "f(n|reduction)"},
     {"bce_loss_grad", "loss", "losses", kLoss, kLossGradOf, "f(n)"},
     {"bce_logits_loss", "loss", "losses", kLoss, kLossOf, "f(n|reduction)"},
+    {"huber_loss", "huber_loss", "losses", kHuber, kLossOf, "f(n|reduction)"},
+    {"huber_loss_grad", "huber_loss", "losses", kHuber, kLossGradOf, "f(n)"},
     // What the exporter adds: a stored gradient becomes an update.
     {"update", "update", "updates", "rows columns ?transposed", "f(rows*columns)", "s(rows*columns)"},
 };

@@ -28,7 +28,7 @@ KERNELS = dict(re.findall(r"^void remat_(\w+)\(const remat_(\w+)_t\* a", HEADER,
 del KERNELS["update"]
 EACH = 4  # calls of a kernel
 CASES = {  # of export_operators.py, by group: every how many
-    "functions": 9, "products": 3, "broadcasting": 6, "convolutions": 3, "pooling": 3, "norms": 2, "order": 3, "losses": 2,
+    "functions": 9, "products": 3, "broadcasting": 6, "convolutions": 3, "pooling": 3, "norms": 2, "order": 3, "masks": 3, "losses": 2,
 }  # fmt: skip
 Json = dict[str, Any]
 
