@@ -112,6 +112,10 @@ static void add(exact_t* to, float value) {
   to->sum = sum;
 }
 
+static void reduce(int reduction, int n, const exact_t* total, float* loss) {
+  if (reduction != 0) *loss = reduction == 1 ? total->sum / (float)n : total->sum;
+}
+
 static void loss_of(const remat_loss_t* a, const float* x, const float* target, float* loss,
                     float (*element)(float, float)) {
   exact_t total = {0.0f, 0.0f};
@@ -120,7 +124,7 @@ static void loss_of(const remat_loss_t* a, const float* x, const float* target, 
     if (a->reduction == 0) loss[i] = value;
     add(&total, value);
   }
-  if (a->reduction != 0) *loss = a->reduction == 1 ? total.sum / (float)a->n : total.sum;
+  reduce(a->reduction, a->n, &total, loss);
 }
 
 static float weight_of(const remat_loss_t* a, const float* dloss, int i) {
@@ -150,23 +154,23 @@ void remat_bce_logits_loss(const remat_loss_t* a, const float* x, const float* t
   loss_of(a, x, target, loss, logits_cross_entropy);
 }
 
+/* The slope at a distance: it, cut at delta. */
+static float cut(const remat_huber_loss_t* a, float far) {
+  return far < -a->delta ? -a->delta : far > a->delta ? a->delta : far;
+}
+
 void remat_huber_loss(const remat_huber_loss_t* a, const float* x, const float* target, float* loss) {
   exact_t total = {0.0f, 0.0f};
   for (int i = 0; i < a->n; ++i) {
-    const float far = x[i] - target[i], size = far < 0.0f ? -far : far;
-    const float value = (size <= a->delta ? 0.5f * size * size : a->delta * (size - 0.5f * a->delta)) * a->scale;
+    const float far = x[i] - target[i], near = cut(a, far), value = near * (far - 0.5f * near) * a->scale;
     if (a->reduction == 0) loss[i] = value;
     add(&total, value);
   }
-  if (a->reduction != 0) *loss = a->reduction == 1 ? total.sum / (float)a->n : total.sum;
+  reduce(a->reduction, a->n, &total, loss);
 }
 
 void remat_huber_loss_grad(const remat_huber_loss_t* a, const float* dloss, const float* x, const float* target,
                            float* dx) {
   const remat_loss_t loss = {a->n, a->reduction};
-  for (int i = 0; i < a->n; ++i) {
-    const float far = x[i] - target[i];
-    const float slope = far < -a->delta ? -a->delta : far > a->delta ? a->delta : far;
-    dx[i] = slope * a->scale * weight_of(&loss, dloss, i);
-  }
+  for (int i = 0; i < a->n; ++i) dx[i] = cut(a, x[i] - target[i]) * a->scale * weight_of(&loss, dloss, i);
 }

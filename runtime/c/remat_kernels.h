@@ -104,10 +104,10 @@ enum {
   REMAT_SIGN,
   REMAT_SQUARE,
   REMAT_SOFTPLUS,
-  REMAT_POWER, /* p: whole, or whole and a half */
-  REMAT_CLAMP, /* between p and q; its gradient at both too */
-  REMAT_CLAMP_MIN,
-  REMAT_CLAMP_MAX
+  REMAT_POWER,     /* p: whole, or whole and a half */
+  REMAT_CLAMP,     /* p and q, with a gradient there too */
+  REMAT_CLAMP_MIN, /* p alone */
+  REMAT_CLAMP_MAX  /* q alone */
 };
 typedef struct {
   int n, function;

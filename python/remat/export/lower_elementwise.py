@@ -141,7 +141,7 @@ def _clamp(lowering: Lowering, node: Node) -> View:
     x = lowering.view(node.args[0])
     if low is not None and high is not None:
         return unary(lowering, x, "clamp", low, high)
-    return unary(lowering, x, "clamp_max", high) if low is None else unary(lowering, x, "clamp_min", low)
+    return unary(lowering, x, "clamp_max", 0.0, high) if low is None else unary(lowering, x, "clamp_min", low)
 
 
 @lowers("gelu.default", "hardtanh.default", "leaky_relu.default", "elu.default", "softplus.default")

@@ -126,7 +126,7 @@ def _clamped(condition: Any) -> tuple[Node, str, float, float] | None:
     if low := bound(condition, "ge"):
         return low[0], "clamp_min", low[1], 0.0
     if high := bound(condition, "le"):
-        return high[0], "clamp_max", high[1], 0.0
+        return high[0], "clamp_max", 0.0, high[1]
     if isinstance(condition, Node) and str(condition.target) == "aten.logical_and.default":
         low, high = bound(condition.args[0], "ge"), bound(condition.args[1], "le")
         if low and high and low[0] is high[0]:
