@@ -109,9 +109,11 @@ class Exporter {
                                                  std::move(schedule), std::move(placement), bytes});
   }
 
-  CandidatePtr best_within_limit() {
+  /// `any`: the first that is found, to know that there is one.
+  CandidatePtr best_within_limit(bool any = false) {
     CandidatePtr best;
     for (const int share : kShares) {
+      if (any && best) break;
       CandidatePtr found = plan_within(limit_ * share / 100, share == 100);
       if (found && (!best || found->plan.predicted_seconds < best->plan.predicted_seconds)) best = std::move(found);
     }
@@ -125,7 +127,7 @@ class Exporter {
     while (limit_ < kept_bytes) {
       nearest_ = kept_bytes;
       smallest_.reset();
-      if (best_within_limit()) break;
+      if (best_within_limit(true)) break;
       const int64_t further = limit_ + limit_ / 256 + 4;
       limit_ = nearest_ > limit_ ? std::min(nearest_, further) : further;
     }
