@@ -45,6 +45,7 @@ void run_export(const ExportSettings& settings) {
                                                    .optimizer = settings.optimizer,
                                                    .momentum = settings.momentum,
                                                    .weight_decay = settings.weight_decay,
+                                                   .name = settings.name,
                                                    .planner = settings.planner});
   make_folder(fs::path(settings.out) / "kernels");
   for (const auto& [name, text] : exported.files) write_output((fs::path(settings.out) / name).string(), text, "out");

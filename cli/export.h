@@ -8,7 +8,7 @@ namespace remat::cli {
 struct ExportSettings {
   std::string step;  ///< the file to read
   std::string out;   ///< the folder to write
-  std::string ram, stack = "1KiB", optimizer = "sgd", planner = "auto";
+  std::string ram, stack = "1KiB", optimizer = "sgd", planner = "auto", name = "model";
   double momentum = 0.9, weight_decay = 0;
   std::string json;
 };

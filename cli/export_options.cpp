@@ -21,6 +21,9 @@ void add_export_options(CLI::App& app, ExportSettings& settings) {
       ->check(budget_given())
       ->type_name("BYTES")
       ->required();
+  app.add_option("--name", settings.name, "Of the files, and what names in the C begin with")
+      ->capture_default_str()
+      ->type_name("NAME");
   add.budget("--stack", settings.stack, "Of it, for the stack");
   add.choice("--optimizer", settings.optimizer, {"sgd", "momentum", "adam"},
              "What updates the parameters: sgd keeps nothing, momentum a number for each of them, adam two");

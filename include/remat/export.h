@@ -22,6 +22,7 @@ struct ExportOptions {
   double beta2 = 0.999;           ///< of "adam": of its square's mean
   double epsilon = 1e-8;          ///< of "adam": added to the root that is divided by
   double weight_decay = 0;        ///< of all: added to the gradient, as torch.optim.SGD and Adam do
+  std::string name = "model";     ///< of files, and what names in C begin with: another one for each model of a program
   std::string planner = "auto";   ///< who decides what is recomputed; list_planners() has their names
 };
 

@@ -8,7 +8,7 @@ void bind_export(py::module_& m) {
   m.def(
       "export_step",
       [](const std::string& step, int64_t ram_bytes, int64_t stack_bytes, const std::string& optimizer, double momentum,
-         double weight_decay, const std::string& planner) {
+         double weight_decay, const std::string& planner, const std::string& name) {
         ExportOptions options;
         options.ram_bytes = ram_bytes;
         options.stack_bytes = stack_bytes;
@@ -16,6 +16,7 @@ void bind_export(py::module_& m) {
         options.momentum = momentum;
         options.weight_decay = weight_decay;
         options.planner = planner;
+        options.name = name;
         ExportedStep exported;
         {
           py::gil_scoped_release unlocked;
@@ -41,7 +42,7 @@ void bind_export(py::module_& m) {
         return result;
       },
       py::arg("step"), py::kw_only(), py::arg("ram_bytes"), py::arg("stack_bytes") = 1024, py::arg("optimizer") = "sgd",
-      py::arg("momentum") = 0.9, py::arg("weight_decay") = 0.0, py::arg("planner") = "auto");
+      py::arg("momentum") = 0.9, py::arg("weight_decay") = 0.0, py::arg("planner") = "auto", py::arg("name") = "model");
 }
 
 }  // namespace remat::python

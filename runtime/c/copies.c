@@ -33,6 +33,14 @@ void remat_fill(const remat_fill_t* a, float* y) {
   for (int i = 0; i < a->n; ++i) y[i] = a->value;
 }
 
+void remat_to_float(const remat_convert_t* a, const int32_t* x, float* y) {
+  for (int i = 0; i < a->n; ++i) y[i] = (float)x[i];
+}
+
+void remat_to_int(const remat_convert_t* a, const float* x, int32_t* y) {
+  for (int i = 0; i < a->n; ++i) y[i] = (int32_t)x[i];
+}
+
 void remat_sum(const remat_sum_t* a, const float* x, float* y) {
   for (int i = 0; i < a->outer; ++i)
     for (int j = 0; j < a->inner; ++j) {

@@ -7,7 +7,15 @@
 #define INVERSE_ROOT_2_PI 0.398942280f
 
 static float gelu_argument(float x) { return ROOT_2_OVER_PI * (x + 0.044715f * x * x * x); }
-static float clamp(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+static float clamp(float x, float low, float high) {
+  x = x < low ? low : x;
+  return x > high ? high : x;
+}
+/* From p on, or up to q, or both. */
+static float between(const remat_unary_t* a, float x) {
+  if (a->function != REMAT_CLAMP_MAX && x < a->p) x = a->p;
+  return a->function != REMAT_CLAMP_MIN && x > a->q ? a->q : x;
+}
 static float softplus(float x, float beta, float threshold) {
   const float scaled = x * beta;
   return scaled > threshold ? x : remat_log1p(remat_exp(scaled)) / beta;
@@ -28,6 +36,38 @@ static float power(float x, float exponent) {
     y[i] = (expression);        \
   }                             \
   break
+
+/* Those that steps have less of share a loop, and a look at the function for each element. */
+static float seldom(const remat_unary_t* a, float v) {
+  switch (a->function) {
+    case REMAT_HARDSIGMOID:
+      return clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f;
+    case REMAT_EXP:
+      return remat_exp(v);
+    case REMAT_LOG:
+      return remat_log(v);
+    case REMAT_SQRT:
+      return remat_sqrt(v);
+    case REMAT_RSQRT:
+      return 1.0f / remat_sqrt(v);
+    case REMAT_RECIPROCAL:
+      return 1.0f / v;
+    case REMAT_ABS:
+      return v < 0.0f ? -v : v;
+    case REMAT_SIGN:
+      return v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : 0.0f;
+    case REMAT_SQUARE:
+      return v * v;
+    case REMAT_POWER:
+      return power(v, a->p);
+    case REMAT_SOFTPLUS:
+      return softplus(v, a->p, a->q);
+    case REMAT_ELU:
+      return v > 0.0f ? v : a->p * remat_expm1(v);
+    default:
+      return between(a, v);
+  }
+}
 
 void remat_unary(const remat_unary_t* a, const float* x, float* y) {
   const int n = a->n;
@@ -51,34 +91,10 @@ void remat_unary(const remat_unary_t* a, const float* x, float* y) {
       EACH(remat_tanh(v));
     case REMAT_HARDSWISH:
       EACH(v * clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
-    case REMAT_HARDSIGMOID:
-      EACH(clamp(v + 3.0f, 0.0f, 6.0f) / 6.0f);
     case REMAT_LEAKY_RELU:
       EACH(v > 0.0f ? v : v * p);
-    case REMAT_ELU:
-      EACH(v > 0.0f ? v : p * remat_expm1(v));
-    case REMAT_EXP:
-      EACH(remat_exp(v));
-    case REMAT_LOG:
-      EACH(remat_log(v));
-    case REMAT_SQRT:
-      EACH(remat_sqrt(v));
-    case REMAT_RSQRT:
-      EACH(1.0f / remat_sqrt(v));
-    case REMAT_RECIPROCAL:
-      EACH(1.0f / v);
-    case REMAT_ABS:
-      EACH(v < 0.0f ? -v : v);
-    case REMAT_SIGN:
-      EACH(v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : 0.0f);
-    case REMAT_SQUARE:
-      EACH(v * v);
-    case REMAT_SOFTPLUS:
-      EACH(softplus(v, p, q));
-    case REMAT_POWER:
-      EACH(power(v, p));
     default:
-      break;
+      EACH(seldom(a, v));
   }
 }
 
@@ -101,6 +117,19 @@ static float softplus_slope(float scaled, float threshold) {
   return e / (e + 1.0f);
 }
 
+static float seldom_slope(const remat_unary_t* a, float v) {
+  switch (a->function) {
+    case REMAT_SILU:
+      return silu_slope(v);
+    case REMAT_SOFTPLUS:
+      return softplus_slope(v * a->p, a->q);
+    case REMAT_ELU:
+      return v <= 0.0f ? a->p * remat_exp(v) : 1.0f;
+    default: /* hardsigmoid */
+      return v > -3.0f && v < 3.0f ? 1.0f / 6.0f : 0.0f;
+  }
+}
+
 #define EACH_SLOPE(expression)    \
   for (int i = 0; i < n; ++i) {   \
     const float v = x[i];         \
@@ -114,52 +143,63 @@ void remat_unary_grad(const remat_unary_t* a, const float* dy, const float* x, f
   switch (a->function) {
     case REMAT_HARDTANH:
       EACH_SLOPE(v <= p || v >= q ? 0.0f : 1.0f);
+    case REMAT_CLAMP:
+    case REMAT_CLAMP_MIN:
+    case REMAT_CLAMP_MAX:
+      for (int i = 0; i < n; ++i) dx[i] = between(a, x[i]) == x[i] ? dy[i] : 0.0f;
+      break;
     case REMAT_GELU_TANH:
       EACH_SLOPE(gelu_tanh_slope(v));
     case REMAT_GELU_ERF:
       EACH_SLOPE(gelu_erf_slope(v));
-    case REMAT_SILU:
-      EACH_SLOPE(silu_slope(v));
     case REMAT_SIGMOID:
       EACH_SLOPE(v * (1.0f - v));
     case REMAT_TANH:
       EACH_SLOPE(1.0f - v * v);
     case REMAT_HARDSWISH:
       EACH_SLOPE(hardswish_slope(v));
-    case REMAT_HARDSIGMOID:
-      EACH_SLOPE(v > -3.0f && v < 3.0f ? 1.0f / 6.0f : 0.0f);
     case REMAT_LEAKY_RELU:
       EACH_SLOPE(v > 0.0f ? 1.0f : p);
-    case REMAT_ELU:
-      EACH_SLOPE(v <= 0.0f ? p * remat_exp(v) : 1.0f);
-    case REMAT_SOFTPLUS:
-      EACH_SLOPE(softplus_slope(v * p, q));
     default:
-      break;
+      EACH_SLOPE(seldom_slope(a, v));
   }
+}
+
+/* Where a row begins. */
+static int row(const int s[4], int i, int j, int k) { return i * s[0] + j * s[1] + k * s[2]; }
+
+static float combine(int function, float u, float v) {
+  if (function == REMAT_DIV) return u / v;
+  return (function == REMAT_EQUAL ? u == v : function == REMAT_GREATER ? u > v : u >= v) ? 1.0f : 0.0f;
 }
 
 void remat_binary(const remat_binary_t* a, const float* x0, const float* x1, float* y) {
   const int inner = a->d[3], step0 = a->s0[3], step1 = a->s1[3];
-  const float scale = a->scale;
+  const float scale = a->function == REMAT_SUB ? -a->scale : a->scale;
   for (int i = 0; i < a->d[0]; ++i)
     for (int j = 0; j < a->d[1]; ++j)
       for (int k = 0; k < a->d[2]; ++k, y += inner) {
-        const float* u = x0 + i * a->s0[0] + j * a->s0[1] + k * a->s0[2];
-        const float* v = x1 + i * a->s1[0] + j * a->s1[1] + k * a->s1[2];
+        const float *u = x0 + row(a->s0, i, j, k), *v = x1 + row(a->s1, i, j, k);
         switch (a->function) {
           case REMAT_ADD:
-            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u + scale * *v;
-            break;
           case REMAT_SUB:
-            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u - scale * *v;
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u + scale * *v;
             break;
           case REMAT_MUL:
             for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u * *v;
             break;
           default:
-            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = *u / *v;
+            for (int l = 0; l < inner; ++l, u += step0, v += step1) y[l] = combine(a->function, *u, *v);
         }
+      }
+}
+
+void remat_where(const remat_where_t* a, const float* condition, const float* x0, const float* x1, float* y) {
+  for (int i = 0; i < a->d[0]; ++i)
+    for (int j = 0; j < a->d[1]; ++j)
+      for (int k = 0; k < a->d[2]; ++k) {
+        const float *c = condition + row(a->sc, i, j, k), *u = x0 + row(a->s0, i, j, k), *v = x1 + row(a->s1, i, j, k);
+        for (int l = 0; l < a->d[3]; ++l, c += a->sc[3], u += a->s0[3], v += a->s1[3]) *y++ = *c != 0.0f ? *u : *v;
       }
 }
 

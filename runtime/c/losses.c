@@ -66,25 +66,30 @@ void remat_log_softmax_grad(const remat_softmax_t* a, const float* dy, const flo
   }
 }
 
-void remat_nll_loss(const remat_nll_loss_t* a, const float* x, const int32_t* target, float* loss, float* total) {
+void remat_nll_loss(const remat_nll_loss_t* a, const float* x, const int32_t* target, const float* weight, float* loss,
+                    float* total) {
   float sum = 0.0f, count = 0.0f;
   for (int r = 0; r < a->rows; ++r) {
     const int ignored = target[r] == a->ignore;
-    const float value = ignored ? 0.0f : -x[r * a->columns + target[r]];
+    const float share = ignored ? 0.0f : weight ? weight[target[r]] : 1.0f;
+    const float value = ignored ? 0.0f : -x[r * a->columns + target[r]] * share;
     if (a->reduction == 0) loss[r] = value;
     sum += value;
-    if (!ignored) count += 1.0f;
+    count += share;
   }
   if (a->reduction != 0) *loss = a->reduction == 1 ? sum / count : sum;
   *total = count;
 }
 
-void remat_nll_loss_grad(const remat_nll_loss_t* a, const float* dloss, const int32_t* target, const float* total,
-                         float* dx) {
+void remat_nll_loss_grad(const remat_nll_loss_t* a, const float* dloss, const int32_t* target, const float* weight,
+                         const float* total, float* dx) {
   for (int r = 0; r < a->rows; ++r, dx += a->columns) {
     for (int i = 0; i < a->columns; ++i) dx[i] = 0.0f;
     if (target[r] == a->ignore) continue;
-    dx[target[r]] = a->reduction == 0 ? -dloss[r] : a->reduction == 1 ? -*dloss / *total : -*dloss;
+    const float share = weight ? weight[target[r]] : 1.0f;
+    dx[target[r]] = a->reduction == 0   ? -dloss[r] * share
+                    : a->reduction == 1 ? -*dloss * share / *total
+                                        : -*dloss * share;
   }
 }
 
@@ -107,6 +112,10 @@ static void add(exact_t* to, float value) {
   to->sum = sum;
 }
 
+static void reduce(int reduction, int n, const exact_t* total, float* loss) {
+  if (reduction != 0) *loss = reduction == 1 ? total->sum / (float)n : total->sum;
+}
+
 static void loss_of(const remat_loss_t* a, const float* x, const float* target, float* loss,
                     float (*element)(float, float)) {
   exact_t total = {0.0f, 0.0f};
@@ -115,7 +124,7 @@ static void loss_of(const remat_loss_t* a, const float* x, const float* target, 
     if (a->reduction == 0) loss[i] = value;
     add(&total, value);
   }
-  if (a->reduction != 0) *loss = a->reduction == 1 ? total.sum / (float)a->n : total.sum;
+  reduce(a->reduction, a->n, &total, loss);
 }
 
 static float weight_of(const remat_loss_t* a, const float* dloss, int i) {
@@ -143,4 +152,25 @@ void remat_bce_loss_grad(const remat_loss_t* a, const float* dloss, const float*
 
 void remat_bce_logits_loss(const remat_loss_t* a, const float* x, const float* target, float* loss) {
   loss_of(a, x, target, loss, logits_cross_entropy);
+}
+
+/* The slope at a distance: it, cut at delta. */
+static float cut(const remat_huber_loss_t* a, float far) {
+  return far < -a->delta ? -a->delta : far > a->delta ? a->delta : far;
+}
+
+void remat_huber_loss(const remat_huber_loss_t* a, const float* x, const float* target, float* loss) {
+  exact_t total = {0.0f, 0.0f};
+  for (int i = 0; i < a->n; ++i) {
+    const float far = x[i] - target[i], near = cut(a, far), value = near * (far - 0.5f * near) * a->scale;
+    if (a->reduction == 0) loss[i] = value;
+    add(&total, value);
+  }
+  reduce(a->reduction, a->n, &total, loss);
+}
+
+void remat_huber_loss_grad(const remat_huber_loss_t* a, const float* dloss, const float* x, const float* target,
+                           float* dx) {
+  const remat_loss_t loss = {a->n, a->reduction};
+  for (int i = 0; i < a->n; ++i) dx[i] = cut(a, x[i] - target[i]) * a->scale * weight_of(&loss, dloss, i);
 }

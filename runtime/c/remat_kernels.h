@@ -104,7 +104,10 @@ enum {
   REMAT_SIGN,
   REMAT_SQUARE,
   REMAT_SOFTPLUS,
-  REMAT_POWER /* p: whole, or whole and a half */
+  REMAT_POWER,     /* p: whole, or whole and a half */
+  REMAT_CLAMP,     /* p and q, with a gradient there too */
+  REMAT_CLAMP_MIN, /* p alone */
+  REMAT_CLAMP_MAX  /* q alone */
 };
 typedef struct {
   int n, function;
@@ -114,13 +117,20 @@ void remat_unary(const remat_unary_t* a, const float* x, float* y);
 /* x: the function's argument, but its result for sigmoid and tanh, as PyTorch saves it. */
 void remat_unary_grad(const remat_unary_t* a, const float* dy, const float* x, float* dx);
 
-enum { REMAT_ADD, REMAT_SUB, REMAT_MUL, REMAT_DIV };
+/* Comparisons give 1 or 0. */
+enum { REMAT_ADD, REMAT_SUB, REMAT_MUL, REMAT_DIV, REMAT_EQUAL, REMAT_GREATER, REMAT_NOT_LESS };
 /* y is contiguous, of sizes d; x0 and x1 have strides. */
 typedef struct {
   int function, d[4], s0[4], s1[4];
   float scale;
 } remat_binary_t;
 void remat_binary(const remat_binary_t* a, const float* x0, const float* x1, float* y);
+
+/* y = condition != 0 ? x0 : x1. */
+typedef struct {
+  int d[4], sc[4], s0[4], s1[4];
+} remat_where_t;
+void remat_where(const remat_where_t* a, const float* condition, const float* x0, const float* x1, float* y);
 
 typedef struct {
   int n;
@@ -143,7 +153,7 @@ void remat_dropout(const remat_dropout_t* a, const float* x, const uint32_t* cou
 typedef struct {
   int d[6], s[6];
 } remat_copy_t;
-void remat_copy(const remat_copy_t* a, const float* x, float* y); /* from strides */
+void remat_copy(const remat_copy_t* a, const float* x, float* y); /* from strides, which may be negative */
 typedef struct {
   int d[4], x[4], low[4];
 } remat_pad_t;
@@ -157,6 +167,11 @@ typedef struct {
   float value;
 } remat_fill_t;
 void remat_fill(const remat_fill_t* a, float* y);
+typedef struct {
+  int n;
+} remat_convert_t;
+void remat_to_float(const remat_convert_t* a, const int32_t* x, float* y);
+void remat_to_int(const remat_convert_t* a, const float* x, int32_t* y); /* of whole numbers */
 
 /* ---- Sums: over the middle one of three sizes, and over the two others. ---- */
 
@@ -232,9 +247,11 @@ void remat_log_softmax_grad(const remat_softmax_t* a, const float* dy, const flo
 typedef struct {
   int rows, columns, reduction, ignore;
 } remat_nll_loss_t;
-void remat_nll_loss(const remat_nll_loss_t* a, const float* x, const int32_t* target, float* loss, float* total);
-void remat_nll_loss_grad(const remat_nll_loss_t* a, const float* dloss, const int32_t* target, const float* total,
-                         float* dx);
+/* weight: of each class, or 0. total: of the weights of the targets. */
+void remat_nll_loss(const remat_nll_loss_t* a, const float* x, const int32_t* target, const float* weight, float* loss,
+                    float* total);
+void remat_nll_loss_grad(const remat_nll_loss_t* a, const float* dloss, const int32_t* target, const float* weight,
+                         const float* total, float* dx);
 typedef struct {
   int n, reduction;
 } remat_loss_t;
@@ -243,5 +260,13 @@ void remat_mse_loss_grad(const remat_loss_t* a, const float* dloss, const float*
 void remat_bce_loss(const remat_loss_t* a, const float* x, const float* target, float* loss);
 void remat_bce_loss_grad(const remat_loss_t* a, const float* dloss, const float* x, const float* target, float* dx);
 void remat_bce_logits_loss(const remat_loss_t* a, const float* x, const float* target, float* loss);
+/* Squares up to `delta`, lines beyond it; all of it times `scale`. */
+typedef struct {
+  int n, reduction;
+  float delta, scale;
+} remat_huber_loss_t;
+void remat_huber_loss(const remat_huber_loss_t* a, const float* x, const float* target, float* loss);
+void remat_huber_loss_grad(const remat_huber_loss_t* a, const float* dloss, const float* x, const float* target,
+                           float* dx);
 
 #endif

@@ -35,9 +35,9 @@ class Counter {
       add(k + ".element", of("planes") * of("h") * of("w"));
     } else if (k.starts_with("unary")) {
       add(k + "." + std::to_string(static_cast<int>(of("function"))), of("n"));
-    } else if (k == "binary") {
-      add("binary.row", of("d") * at("d", 1) * at("d", 2));
-      add("binary.element", of("d") * at("d", 1) * at("d", 2) * at("d", 3));
+    } else if (k == "binary" || k == "where") {
+      add(k + ".row", of("d") * at("d", 1) * at("d", 2));
+      add(k + ".element", of("d") * at("d", 1) * at("d", 2) * at("d", 3));
     } else if (k == "copy" || k == "pad") {
       double rows = 1;
       const size_t last = k == "copy" ? 5 : 3;

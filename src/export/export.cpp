@@ -1,6 +1,7 @@
 #include <remat/export.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -66,6 +67,15 @@ class Exporter {
     const auto refuse = [](const std::string& what) { throw Error("[export] " + what); };
     if (states_of(options_.optimizer) == 0 && options_.optimizer != "sgd")
       refuse("the optimizer \"" + options_.optimizer + "\" is none of sgd, momentum, adam");
+    // Files and targets of a folder have other names than these; remat's own symbols begin with remat_.
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", digits = "0123456789_";
+    constexpr std::string_view taken[] = {"example", "remat",   "stdint", "stdio",         "all",
+                                          "test",    "install", "clean",  "remat_kernels", "help"};
+    const std::string& name = options_.name;
+    const auto fits = [&](char c) { return letters.find(c) != letters.npos || digits.find(c) != digits.npos; };
+    if (name.empty() || letters.find(name[0]) == letters.npos || !std::ranges::all_of(name, fits) ||
+        std::ranges::find(taken, name) != std::end(taken))
+      refuse("the name \"" + name + "\" is none for files and functions in C; give letters, digits and _, as in motor");
     if (options_.ram_bytes < 1 || options_.stack_bytes < 0 || options_.stack_bytes >= options_.ram_bytes)
       refuse("of " + std::to_string(options_.ram_bytes) + " bytes of RAM " + std::to_string(options_.stack_bytes) +
              " are the stack's; give more RAM, or a smaller stack");
@@ -74,9 +84,9 @@ class Exporter {
                                                       {"beta2", options_.beta2},
                                                       {"epsilon", options_.epsilon},
                                                       {"weight decay", options_.weight_decay}};
-    for (const auto& [name, number] : numbers) {
+    for (const auto& [what, number] : numbers) {
       if (!(number >= 0 && number <= std::numeric_limits<float>::max()))
-        refuse("the " + std::string(name) + " is " + short_text(number) + "; give a number from 0 on");
+        refuse("the " + std::string(what) + " is " + short_text(number) + "; give a number from 0 on");
     }
     if (step_.gradients.empty()) refuse("the step trains no parameter");
   }
@@ -99,9 +109,11 @@ class Exporter {
                                                  std::move(schedule), std::move(placement), bytes});
   }
 
-  CandidatePtr best_within_limit() {
+  /// `any`: the first that is found, to know that there is one.
+  CandidatePtr best_within_limit(bool any = false) {
     CandidatePtr best;
     for (const int share : kShares) {
+      if (any && best) break;
       CandidatePtr found = plan_within(limit_ * share / 100, share == 100);
       if (found && (!best || found->plan.predicted_seconds < best->plan.predicted_seconds)) best = std::move(found);
     }
@@ -115,7 +127,7 @@ class Exporter {
     while (limit_ < kept_bytes) {
       nearest_ = kept_bytes;
       smallest_.reset();
-      if (best_within_limit()) break;
+      if (best_within_limit(true)) break;
       const int64_t further = limit_ + limit_ / 256 + 4;
       limit_ = nearest_ > limit_ ? std::min(nearest_, further) : further;
     }
@@ -197,8 +209,8 @@ class Exporter {
     const ProgramParts parts{step_,       chosen.flow,        options_, places_, chosen.schedule, chosen.placement,
                              prediction_, prediction_places_, result};
     std::map<std::string, std::string> files = result.files;
-    files["model.h"] = model_header(parts);
-    files["model.c"] = model_source(parts);
+    files[options_.name + ".h"] = model_header(parts);
+    files[options_.name + ".c"] = model_source(parts);
     files["example.c"] = example_source(parts);
     files["CMakeLists.txt"] = cmake_lists(parts);
     files["schedule.json"] = schedule_json(parts);

@@ -13,13 +13,16 @@ struct KernelField {
   std::string_view name;
   int count = 1;  ///< of a list: how many numbers
   bool is_float = false;
+  double least = 1, most = 268435456;  ///< of whole numbers
 };
 
 /// An input or a result.
 struct KernelTensor {
   StepBuffer::Type type = StepBuffer::Type::kFloat;
   bool optional = false;
-  bool sink = false;  ///< a gradient: given as a remat_sink, which may update the parameter at once
+  bool sink = false;          ///< a gradient: given as a remat_sink, which may update the parameter at once
+  bool in_place = false;      ///< an input that the result may lie over
+  std::string_view elements;  ///< that are read or made, as of_elements() reads it
 };
 
 struct Kernel {
@@ -35,7 +38,10 @@ struct Kernel {
 /// nullptr: there is none of this name.
 const Kernel* find_kernel(std::string_view name);
 
-/// Throws Error unless the call is one that its kernel takes. `index`: its place in the step, for the message.
+const std::vector<Kernel>& all_kernels();
+
+/// Throws Error unless the call is one that its kernel takes: names, types, ranges of numbers. `index`: its place in
+/// the step, for the message.
 void check_call(const Step& step, size_t index);
 
 }  // namespace remat::exporting

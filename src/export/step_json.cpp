@@ -6,6 +6,7 @@
 
 #include <remat/error.h>
 
+#include "export/call_sizes.h"
 #include "export/kernels.h"
 #include "export/step.h"
 #include "plan/json.h"
@@ -248,6 +249,7 @@ bool StepOperator::reads(int32_t buffer) const {
 Step step_from_json(std::string_view text) {
   Step step = StepReader(text).read();
   for (size_t i = 0; i < step.operators.size(); ++i) check_call(step, i);
+  for (size_t i = 0; i < step.operators.size(); ++i) check_sizes(step, i);
   check_order(step);
   check_states(step);
   return step;

@@ -18,7 +18,7 @@ struct FixedPlaces {
   explicit FixedPlaces(const Step& step);
 
   std::vector<int64_t> offset;  ///< by buffer: within parameters, state, constants of floats, or those of integers
-  /// By buffer, of parameters and inputs: what C calls it, without "MODEL_AT_" or "model_"; no two alike.
+  /// By buffer, of parameters and inputs: what C calls it, without a prefix; no two alike.
   std::vector<std::string> names;
   int64_t parameters = 0, state = 0, constants = 0, int_constants = 0;  ///< elements
 };
@@ -36,6 +36,9 @@ struct ProgramParts {
   const ExportedStep& figures;
 };
 
+/// "model_": what names that the C exports begin with; "MODEL_": and those of macros.
+std::string prefix_of(const ExportOptions& options);
+std::string macro_prefix_of(const ExportOptions& options);
 /// How many numbers the optimizer keeps for each parameter: 0, 1 or 2.
 int states_of(std::string_view optimizer);
 

@@ -23,6 +23,8 @@ FUNCTIONS: dict[str, Function] = {
     "pow 0": lambda v: v**0 + v, "pow 0.5": lambda v: v**0.5, "pow 1": lambda v: v**1, "pow 1.5": lambda v: v**1.5,
     "pow 2": lambda v: v**2, "pow 3": lambda v: v**3, "pow 4": lambda v: v**4, "add 2": lambda v: v + 2,
     "sub 2": lambda v: v - 2, "1 -": lambda v: 1 - v, "mul 3": lambda v: v * 3, "div 3": lambda v: v / 3, "2 /": lambda v: 2 / v,
+    "clamp": lambda v: v.clamp(-0.5, 0.75), "clamp min": lambda v: v.clamp(min=-0.5), "clamp_min": lambda v: v.clamp_min(0.25),
+    "clamp max": lambda v: v.clamp(max=0.5), "clamp low above high": lambda v: v.clamp(0.75, -0.5),
     "add alpha": lambda v: torch.add(v, 1.5, alpha=2), "sub alpha": lambda v: torch.sub(v, 1.5, alpha=2),
 }  # fmt: skip
 _OF_POSITIVE = {"log", "sqrt", "rsqrt", "reciprocal", "2 /", *(f"pow {e}" for e in (-2, -1, -0.5, 0.5, 1.5))}
@@ -153,6 +155,10 @@ def _norms() -> dict[str, Case]:
         "batch_norm 2d": (lambda: nn.BatchNorm2d(6), image), "batch_norm 1d": (lambda: nn.BatchNorm1d(6), (5, 6)),
         "batch_norm 1d of 3": (lambda: nn.BatchNorm1d(6, eps=0.01, momentum=0.3), (3, 6, 4)),
         "batch_norm plain": (lambda: nn.BatchNorm2d(6, affine=False), image), "batch_norm evaluated": (lambda: nn.BatchNorm2d(6).eval(), image),
+        "batch_norm untracked": (lambda: nn.BatchNorm1d(6, track_running_stats=False), (5, 6)),
+        "batch_norm untracked plain": (lambda: nn.BatchNorm2d(6, affine=False, track_running_stats=False), image),
+        "instance_norm": (lambda: nn.InstanceNorm2d(6, affine=True), image), "instance_norm plain": (lambda: nn.InstanceNorm2d(6), image),
+        "instance_norm 1d": (lambda: nn.InstanceNorm1d(3, affine=True, eps=0.01), (4, 3, 6)),
         "batch_norm plain evaluated": (lambda: nn.BatchNorm1d(6, affine=False).eval(), (4, 6)),
     }  # fmt: skip
     return {name: _case(_randomized(make()), torch.randn(size) * 2 + 0.5) for name, (make, size) in makers.items()}
@@ -191,6 +197,55 @@ def _order() -> dict[str, Case]:
     return cases
 
 
+def _masks() -> dict[str, Case]:
+    """What is compared and chosen, what is hidden from a softmax."""
+    torch.manual_seed(9)
+    x, low = torch.randn(2, 5, 5), torch.ones(5, 5, dtype=torch.bool).tril()
+    heads = torch.randn(2, 2, 5, 4)
+    tokens = torch.tensor([[3, 0, 2, 7, 1], [7, 7, 4, 0, 3]])
+
+    def attention(mask: Tensor | None = None, causal: bool = False) -> Callable[..., Tensor]:
+        def run(v: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            own = mask.to(v.dtype) if mask is not None and mask.is_floating_point() else mask
+            return F.scaled_dot_product_attention(v + q, v * k, v, own, is_causal=causal)
+
+        return run
+
+    def hidden(value: float) -> Callable[[Tensor], Tensor]:
+        return lambda v: v.masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), value).softmax(-1)
+
+    sizes = ((2, 2, 5, 4), (2, 2, 5, 4))
+    cases = {
+        "causal": _case(attention(causal=True), heads, *sizes), "attn_mask": _case(attention(low), heads, *sizes),
+        "attn_mask added": _case(attention(torch.randn(5, 5)), heads, *sizes),
+        "attn_mask infinite": _case(attention(torch.zeros(5, 5).masked_fill(~low, float("-inf"))), heads, *sizes),
+        "triu of infinite": _case(lambda v: (v + torch.full((5, 5), float("-inf")).triu(1)).softmax(-1), x),
+        "masked_fill": _case(hidden(float("-inf")), x), "masked_fill finite": _case(hidden(-1e9), x),
+        "masked_fill of what is read": _case(lambda v: v.masked_fill(v > 0.5, 0.25) * v, x),
+        "where": _case(lambda v, p: torch.where(v > p, v * 2, p), x, (5,)), "where number": _case(lambda v: torch.where(v >= 0.1, v, -v), x),
+        "where zero": _case(lambda v: torch.where(v <= 0.1, v * v, 0.0), x), "ne": _case(lambda v: torch.where(v.sign() != 1, v, v * 3), x),
+        "and or not": _case(lambda v: torch.where(((v < 1) & (v > -1)) | ~(v < 2), v, 0.5), x),
+        "lt tensor": _case(lambda v, p: torch.where(v < p, v, p) + torch.where(v.eq(v), v, p), x, (5, 5)),
+        "mask as a factor": _case(lambda v: v * (v > 0).to(v.dtype) * (v.detach() < 1), x),
+        "padding": _case(lambda i, table: F.embedding(i, table) * (i != 7).unsqueeze(-1), tokens, (8, 3)),
+        "integers": _case(lambda i, p: i.to(p.dtype) * p, tokens, (5,)),
+        "flip": _case(lambda v: v.flip(1) * v.flip((0, 2)), x), "flip of a view": _case(lambda v: v[:, 1:, :4].transpose(1, 2).flip(2) * 2, x),
+        "repeat": _case(lambda v, p: v.repeat(1, 2, 1) * p.repeat(2, 1), x, (5, 5)), "arange": _case(lambda v: v * torch.arange(5.0), x),
+    }  # fmt: skip
+    for kind in (nn.RNN, nn.LSTM, nn.GRU):
+        cases[f"{kind.__name__} both ways"] = _case(_First(kind(4, 3, bidirectional=True, batch_first=True)), torch.randn(2, 3, 4))
+    return cases
+
+
+class _First(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
 class _Loss(nn.Module):
     def __init__(self, loss: Callable[..., Tensor], target: Tensor, options: dict[str, Any]) -> None:
         super().__init__()
@@ -198,7 +253,8 @@ class _Loss(nn.Module):
         self.register_buffer("target", target)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.loss(x, self.target, **self.options)
+        options = {k: v.to(x.dtype) if isinstance(v, Tensor) else v for k, v in self.options.items()}
+        return self.loss(x, self.target, **options)
 
 
 def _losses() -> dict[str, Case]:
@@ -214,6 +270,16 @@ def _losses() -> dict[str, Case]:
     add("cross_entropy ignored", logits, F.cross_entropy, torch.tensor([0, -100, 2, -100, 1, 3]))
     add("cross_entropy ignore_index", logits, F.cross_entropy, classes, ignore_index=2)
     add("cross_entropy of shares", logits, F.cross_entropy, torch.softmax(torch.randn(6, 5), -1))
+    weight = torch.tensor([1.0, 0.5, 2.0, 0.25, 3.0])
+    add("cross_entropy weights", logits, F.cross_entropy, torch.tensor([0, -100, 2, 4, 1, 3]), weight=weight)
+    add("cross_entropy smooth", logits, F.cross_entropy, torch.tensor([0, -100, 2, 4, 1, 3]), label_smoothing=0.2)
+    add("cross_entropy both", logits, F.cross_entropy, torch.tensor([0, -100, 2, 4, 1, 3]), label_smoothing=0.2, weight=weight)
+    add("cross_entropy of shares with both", logits, F.cross_entropy, torch.softmax(torch.randn(6, 5), -1), label_smoothing=0.2,
+        weight=weight)  # fmt: skip
+    for name, far in (("huber_loss", {"delta": 0.7}), ("smooth_l1_loss", {"beta": 0.7})):
+        add(name, logits, getattr(F, name), torch.randn(6, 5))
+        add(f"{name} {far}", logits, getattr(F, name), torch.randn(6, 5), **far)
+    add("l1_loss", logits, F.l1_loss, torch.randn(6, 5))
     add("nll_loss", torch.randn(6, 5), F.nll_loss, classes)
     add("mse_loss", logits, F.mse_loss, torch.randn(6, 5))
     add("binary_cross_entropy", torch.rand(6, 5) * 0.9 + 0.05, F.binary_cross_entropy, torch.rand(6, 5))
@@ -223,7 +289,7 @@ def _losses() -> dict[str, Case]:
 
 GROUPS: dict[str, Callable[[], dict[str, Case]]] = {
     "functions": _functions, "products": _between_products, "broadcasting": _broadcasting, "convolutions": _convolutions,
-    "pooling": _pooling, "norms": _norms, "order": _order, "losses": _losses,
+    "pooling": _pooling, "norms": _norms, "order": _order, "masks": _masks, "losses": _losses,
 }  # fmt: skip
 
 

@@ -48,6 +48,8 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     F.relu, F.relu, F.relu, F.relu6, F.hardtanh, F.leaky_relu, F.elu, F.gelu, lambda v: F.gelu(v, approximate="tanh"), F.silu,
     torch.sigmoid, torch.tanh, F.hardswish, F.hardsigmoid, F.softplus, lambda v: (v * 0.5).sigmoid().log(), torch.abs,
     lambda v: torch.exp(-v.square()), lambda v: torch.rsqrt(v * v + 1), lambda v: v * 1.5 - 0.25, lambda v: 1 - v, lambda v: v**3 / 8,
+    lambda v: v.clamp(-0.5, 0.75), lambda v: v.clamp_min(-0.25), lambda v: torch.where(v > 0, v, v * 0.25), lambda v: v.flip(-1),
+    lambda v: v.masked_fill(v < 0, 0.0), lambda v: (v + 0.5) * (v > -0.5).to(v.dtype),
 ]  # fmt: skip
 
 
@@ -77,6 +79,15 @@ class Graph(nn.Module):
             values.append(node.function(self, *(values[i] for i in node.of)))
         outs = [head(values[i].flatten(1)) for i, head in zip(self.ends, self.heads, strict=True)]
         return sum(outs[1:], outs[0])
+
+
+class _First(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
 
 
 class Builder:
@@ -233,7 +244,7 @@ class Builder:
 
     def sequence(self, i: int, shape: tuple[int, ...]) -> None:
         _, frames, width = shape
-        choice = self.r.randrange(6)
+        choice = self.r.randrange(9)
         if choice == 0:
             self.add("linear", self.linear(width, self.r.choice([4, 6, width])), i)
         elif choice == 1:
@@ -241,6 +252,15 @@ class Builder:
         elif choice == 2:
             q, k = self.linear(width, 4), self.linear(width, 4)
             self.add("attention", lambda g, x: (q(g, x) @ k(g, x).transpose(1, 2) * 0.5).softmax(-1) @ x, i)
+        elif choice == 4:
+            q = self.linear(width, 4)
+            self.add("causal", lambda g, x: F.scaled_dot_product_attention(q(g, x), q(g, x), x, is_causal=True), i)
+        elif choice == 5:
+            hidden = torch.ones(frames, frames, dtype=torch.bool).triu(1 + self.r.randrange(2))
+            self.add("hidden", lambda _, x: (x @ x.transpose(1, 2) * 0.3).masked_fill(hidden, float("-inf")).softmax(-1) @ x, i)
+        elif choice == 6:
+            layer = _First(self.r.choice([nn.RNN, nn.GRU, nn.LSTM])(width, 3, bidirectional=self.r.random() < 0.7, batch_first=True))
+            self.add("recurrent", self.part(layer), i)
         elif choice == 3:
             others = [j for j, v in enumerate(self.values) if v.dim() == 3 and v.is_floating_point() and v.shape[1] == width]
             if others:
@@ -269,7 +289,12 @@ class Builder:
         elif choice == 5:
             self.add("batch_norm", self.part(nn.BatchNorm2d(c).train(self.r.random() < 0.7 and n * h * w > 1)), i)
         elif choice == 6:
-            self.add("group_norm", self.part(nn.GroupNorm(self.r.choice([1, c]), c)), i)
+            if self.r.random() < 0.4 and h * w > 1:
+                self.add("instance_norm", self.part(nn.InstanceNorm2d(c, affine=self.r.random() < 0.5)), i)
+            elif self.r.random() < 0.3 and n * h * w > 1:
+                self.add("batch_norm untracked", self.part(nn.BatchNorm2d(c, track_running_stats=False)), i)
+            else:
+                self.add("group_norm", self.part(nn.GroupNorm(self.r.choice([1, c]), c)), i)
         elif choice == 7 and min(h, w) >= 2:
             kernel, stride, padding = self.r.choice([(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 1, 1)])
             pool = nn.MaxPool2d if self.r.random() < 0.5 else nn.AvgPool2d
@@ -306,6 +331,10 @@ class Builder:
         self.graph.heads[0].bias.requires_grad_(True)
         loss, target = r.choice([
             (F.cross_entropy, torch.arange(batch) % classes), (F.mse_loss, torch.randn(batch, classes)),
+            (lambda out, target: F.cross_entropy(out, target, label_smoothing=0.1), torch.arange(batch) % classes),
+            (lambda out, target: F.cross_entropy(out, target, weight=torch.arange(1.0, classes + 1, dtype=out.dtype)), torch.arange(batch) % classes),
+            (lambda out, target: F.huber_loss(out, target, delta=0.5), torch.randn(batch, classes)),
+            (lambda out, target: F.smooth_l1_loss(out[:, 0], target.to(out.dtype)), torch.arange(batch) % classes),
             (F.binary_cross_entropy_with_logits, torch.rand(batch, classes)),
             (lambda out, target: (out * target).sum(), torch.randn(batch, classes)),
         ])  # fmt: skip

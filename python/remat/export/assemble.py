@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 # What lowers operators registers itself.
-from remat.export import lower_convolutions, lower_copies, lower_elementwise, lower_norms  # noqa: F401
+from remat.export import lower_convolutions, lower_copies, lower_elementwise, lower_masks, lower_norms  # noqa: F401
 from remat.export import lower_products, lower_reductions  # noqa: F401
 from remat.errors import Error
 from remat.export.capture import Captured, capture_prediction, capture_training, tensors_of_loss
@@ -31,8 +31,9 @@ def training_step(
     if isinstance(loss, nn.Module) and any(parameter.requires_grad for parameter in loss.parameters()):
         raise Error("[export] the loss has parameters that require gradients; make them parameters of the model")
     try:
-        captured = capture_training(module, loss, inputs, targets)
-        prediction = capture_prediction(module, inputs)
+        with torch.random.fork_rng(devices=[]):  # what is drawn while graphs are made is not the user's
+            captured = capture_training(module, loss, inputs, targets)
+            prediction = capture_prediction(module, inputs)
     except Error:
         raise
     except Exception as error:
@@ -75,6 +76,12 @@ def _check(module: nn.Module, inputs: Tensors, targets: Tensors) -> None:
         if parameter.dtype != torch.float32:
             kind = str(parameter.dtype).removeprefix("torch.")
             raise Error(f'[export] parameter "{name}" is {kind}; exports are float32: call .float()')
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.track_running_stats and part.momentum is None:
+            raise Error(
+                f'[export] {type(part).__name__} "{name}" has momentum=None, with which a factor depends on a value; give it a '
+                "momentum, as 0.1"
+            )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise Error("[export] no parameter requires a gradient, so there is nothing to train; set requires_grad")
 

@@ -82,6 +82,7 @@ class Captured:
 
     graph: torch.fx.GraphModule
     names: dict[str, str]
+    buffers: set[str]  # those of the names that are of buffers
     mutated: dict[str, str]  # outputs that are new contents of buffers
     gradients: dict[str, str]  # outputs that are gradients, and of which parameters
     loss: str | None
@@ -115,9 +116,13 @@ def _plain_kernels() -> Iterator[None]:
 
 def _export(module: nn.Module, tensors: Sequence[torch.Tensor], joint: bool) -> tuple[torch.fx.GraphModule, Any]:
     from torch._functorch.aot_autograd import aot_export_module
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
+    # Tensors that the functions have from elsewhere, as a loss its weights of classes, become constants.
+    context = TracingContext(FakeTensorMode(allow_non_fake_inputs=True))
     options = {"trace_joint": True, "output_loss_index": 0} if joint else {"trace_joint": False}
-    with _plain_kernels():
+    with _plain_kernels(), tracing(context):
         return aot_export_module(module, tuple(tensors), **options)
 
 
@@ -132,6 +137,7 @@ def _captured(graph: torch.fx.GraphModule, signature: Any, called: dict[str, str
     return Captured(
         graph,
         names,
+        set(own(signature.inputs_to_buffers).values()),
         own(signature.buffers_to_mutate),
         own(backward.gradients_to_parameters) if backward else {},
         # backward.loss_output is another output where buffers are mutated.
@@ -155,9 +161,24 @@ def _trained(
     module: nn.Module, loss: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]
 ) -> list[str]:
     """The parameters that the loss depends on: of others PyTorch has no gradient, and changes none."""
+    wanted = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    with fake_step(module, loss, inputs, targets, wanted) as (step, tensors):
+        (value,) = step(*tensors)
+        if not value.requires_grad:
+            raise Error("[export] the loss depends on no parameter that requires a gradient, so there is nothing to train")
+        parameters = [(step.names[own], p) for own, p in step.named_parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(value, [p for _, p in parameters], allow_unused=True)
+    return [name for (name, _), gradient in zip(parameters, gradients, strict=True) if gradient is not None]
+
+
+@contextlib.contextmanager
+def fake_step(
+    module: nn.Module, loss: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], targets: Sequence[torch.Tensor],
+    wanted: Collection[str],
+) -> Iterator[tuple[TrainingStep, list[torch.Tensor]]]:  # fmt: skip
+    """A step of tensors without contents, and its arguments: no buffer of the module and no generator changes by it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    wanted = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, _plain_kernels():
         step = TrainingStep(module, loss, len(inputs), wanted)
         for own, tensor in [*step.named_parameters(), *step.named_buffers()]:
@@ -166,12 +187,7 @@ def _trained(
                 step._parameters[own] = nn.Parameter(fake, requires_grad=tensor.requires_grad)
             else:
                 step._buffers[own] = fake
-        (value,) = step(*(mode.from_tensor(tensor) for tensor in (*inputs, *targets)))
-        if not value.requires_grad:
-            raise Error("[export] the loss depends on no parameter that requires a gradient, so there is nothing to train")
-        parameters = [(step.names[own], p) for own, p in step.named_parameters() if p.requires_grad]
-        gradients = torch.autograd.grad(value, [p for _, p in parameters], allow_unused=True)
-    return [name for (name, _), gradient in zip(parameters, gradients, strict=True) if gradient is not None]
+        yield step, [mode.from_tensor(tensor) for tensor in (*inputs, *targets)]
 
 
 def capture_prediction(module: nn.Module, inputs: Sequence[torch.Tensor]) -> Captured:

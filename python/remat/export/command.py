@@ -34,6 +34,7 @@ def add_options(commands: Any) -> None:
     parser.add_argument("--ram", type=ram, required=True, metavar="BYTES", help="of the board, as in 256KiB")
     parser.add_argument("--out", metavar="FOLDER", help="write the C here")
     parser.add_argument("--step", metavar="FILE.json", help="write the step here, for `remat export`, which needs no torch")
+    parser.add_argument("--name", default="model", help="of the files, and what names in C begin with (default: %(default)s)")
     parser.add_argument("--stack", type=ram, default=1024, metavar="BYTES", help="of the RAM, for the stack (default: 1KiB)")
     parser.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="sgd", help="default: %(default)s")
     parser.add_argument("--momentum", type=float, default=0.9, help="of --optimizer momentum (default: %(default)s)")
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
         optimizer=options.optimizer,
         momentum=options.momentum,
         weight_decay=options.weight_decay,
+        name=options.name,
     )
     if options.out is not None:
         _write_files(Path(options.out), result["files"])
@@ -63,11 +65,11 @@ def write_export(
     module: Any, loss: Callable[..., Any], inputs: Sequence[Any], targets: Sequence[Any], folder: Path,
     name: str = "model", **options: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Writes the C of a model into a folder, and returns its figures, as ``remat::ExportedStep`` has them. ``options``:
-    those of ``remat::ExportOptions``."""
+    """Writes the C of a model into a folder, and returns its figures, as ``remat::ExportedStep`` has them. ``name``
+    and ``options``: those of ``remat::ExportOptions``."""
     from remat.export.assemble import training_step
 
-    result = dict(_C.export_step(training_step(module, loss, inputs, targets, name).to_json(), **options))
+    result = dict(_C.export_step(training_step(module, loss, inputs, targets, name).to_json(), name=name, **options))
     _write_files(Path(folder), result.pop("files"))
     return result
 

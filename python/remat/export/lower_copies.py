@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch.fx import Node
 
-from remat.export.lowering import Lowering, Missing, front, lowers
+from remat.export.lowering import Lowering, Missing, front, lowers, merged
 from remat.export.step import View
 
 
@@ -80,3 +80,31 @@ def _slice_backward(lowering: Lowering, node: Node) -> View:
     dim %= len(shape)
     start = min(max(start + shape[dim] if start < 0 else start, 0), shape[dim])
     return _padded(lowering, dy, shape, [start if d == dim else 0 for d in range(len(shape))])
+
+
+@lowers("flip.default")
+def _flip(lowering: Lowering, node: Node) -> View:
+    """A copy with negative strides, from the last element on."""
+    x = lowering.view(node.args[0])
+    flipped = {dim % len(x.shape) for dim in node.args[1]}
+    strides = [-s if d in flipped else s for d, s in enumerate(x.strides)]
+    first = x.offset + sum(x.strides[d] * (x.shape[d] - 1) for d in flipped)
+    sizes, (own,) = merged(x.shape, [strides])
+    if len(sizes) > 6 or x.buffer.type != "float32":
+        raise Missing(str(node.target), "of integers, or of more than six dimensions that do not merge")
+    y = lowering.new(x.shape)
+    begin = View(x.buffer, x.layout.as_strided((1,), (1,), first))
+    lowering.emit("copy", [begin], [y], dict(d=front(sizes, 6, 1), s=front(own, 6, 0)))
+    return y
+
+
+@lowers("repeat.default")
+def _repeat(lowering: Lowering, node: Node) -> View:
+    x, times = lowering.view(node.args[0]), node.args[1]
+    layout = x.layout.reshape([1] * (len(times) - len(x.shape)) + list(x.shape)) if len(times) > len(x.shape) else x.layout
+    sizes = list(layout.shape)
+    for d in reversed(range(len(times))):
+        layout = layout.unsqueeze(d)
+    layout = layout.expand([n for pair in zip(times, sizes, strict=True) for n in pair])
+    copied = lowering.contiguous(View(x.buffer, layout))
+    return View(copied.buffer, copied.layout.reshape([t * s for t, s in zip(times, sizes, strict=True)]))

@@ -17,10 +17,10 @@ UNARY = {
     name: number
     for number, name in enumerate(
         "scale shift hardtanh gelu_tanh gelu_erf silu sigmoid tanh hardswish hardsigmoid leaky_relu elu exp log sqrt "
-        "rsqrt reciprocal abs sign square softplus power".split()
+        "rsqrt reciprocal abs sign square softplus power clamp clamp_min clamp_max".split()
     )
 }
-BINARY = {name: number for number, name in enumerate("add sub mul div".split())}
+BINARY = {name: number for number, name in enumerate("add sub mul div equal greater not_less".split())}
 _PLAIN = ("silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "exp", "log", "sqrt", "rsqrt", "reciprocal", "abs")
 
 
@@ -32,17 +32,21 @@ def unary(lowering: Lowering, x: View, function: str, p: float = 0.0, q: float =
     return y
 
 
-def _binary(lowering: Lowering, node: Node, function: str, scale: float = 1.0) -> View:
-    a, b = lowering.view(node.args[0]), lowering.view(node.args[1])
-    y = lowering.new(node.meta["val"].shape)
+def broadcast(lowering: Lowering, a: View, b: View, shape: Sequence[int], function: str, scale: float = 1.0) -> View:
+    y = lowering.new(shape)
     strides = [View(v.buffer, v.layout.expand(y.shape)).strides for v in (a, b)]
     sizes, (s0, s1, _) = merged(y.shape, [*strides, y.strides])
     if len(sizes) > 4:
-        raise Missing(str(node.target), "of tensors with more than four dimensions that do not merge")
+        raise Missing("aten." + function, "of tensors with more than four dimensions that do not merge")
     arguments = dict(function=BINARY[function], d=front(sizes, 4, 1), s0=front(s0, 4, 0), s1=front(s1, 4, 0), scale=scale)
     pairs = [(i, 0) for i, v in enumerate((a, b)) if v.elements == y.elements and a.buffer is not b.buffer]
     lowering.emit("binary", [a, b], [y], arguments, in_place=pairs)
     return y
+
+
+def _binary(lowering: Lowering, node: Node, function: str, scale: float = 1.0) -> View:
+    a, b = lowering.view(node.args[0]), lowering.view(node.args[1])
+    return broadcast(lowering, a, b, node.meta["val"].shape, function, scale)
 
 
 def _scaled(lowering: Lowering, node: Node, factor: float) -> View:
@@ -129,6 +133,17 @@ def _parameters(node: Node, at: int) -> tuple[str, float, float]:
     return name, numbers[0], numbers[1] if name in ("hardtanh", "softplus") else 0.0
 
 
+@lowers("clamp.default", "clamp_min.default", "clamp_max.default")
+def _clamp(lowering: Lowering, node: Node) -> View:
+    low, high = (node.args[i] if len(node.args) > i else None for i in (1, 2))
+    if _named(node) == "clamp_max":
+        low, high = None, low
+    x = lowering.view(node.args[0])
+    if low is not None and high is not None:
+        return unary(lowering, x, "clamp", low, high)
+    return unary(lowering, x, "clamp_max", 0.0, high) if low is None else unary(lowering, x, "clamp_min", low)
+
+
 @lowers("gelu.default", "hardtanh.default", "leaky_relu.default", "elu.default", "softplus.default")
 def _function_with_numbers(lowering: Lowering, node: Node) -> View:
     return unary(lowering, lowering.view(node.args[0]), *_parameters(node, 1))
@@ -139,7 +154,7 @@ def _function_with_numbers(lowering: Lowering, node: Node) -> View:
     *(f"{name}_backward.default" for name in ("silu", "sigmoid", "tanh", "hardswish", "hardsigmoid")),
 )
 def _function_backward(lowering: Lowering, node: Node) -> View:
-    return _unary_grad(lowering, node.args[0], node.args[1], *_parameters(node, 2))
+    return unary_grad(lowering, node.args[0], node.args[1], *_parameters(node, 2))
 
 
 @lowers("elu_backward.default")
@@ -147,10 +162,10 @@ def _elu_backward(lowering: Lowering, node: Node) -> View:
     dy, alpha, scale, input_scale, is_result, x = node.args
     if scale != 1 or input_scale != 1 or is_result:
         raise Missing(str(node.target), "with scales, or in place")
-    return _unary_grad(lowering, dy, x, "elu", alpha, 0.0)
+    return unary_grad(lowering, dy, x, "elu", alpha, 0.0)
 
 
-def _unary_grad(lowering: Lowering, dy: Node, x: Node, function: str, p: float, q: float) -> View:
+def unary_grad(lowering: Lowering, dy: Node, x: Node, function: str, p: float, q: float) -> View:
     views = [lowering.whole(dy), lowering.whole(x)]
     dx = lowering.new(views[0].shape)
     if (made := lowering.sole_product(dy)) is not None:

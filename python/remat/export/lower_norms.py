@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from remat.export.lowering import Lowering, lowers
+from remat.export.lowering import Lowering, Missing, lowers
 from remat.export.step import View
 
 
@@ -81,19 +81,34 @@ def _batch_sizes(x: View, train: bool, eps: float) -> dict[str, Any]:
     return dict(n=x.shape[0], channels=x.shape[1], inner=math.prod(x.shape[2:]), train=int(train), eps=eps)
 
 
+def _batch_norm_made(lowering: Lowering, x: View, weight: View | None, bias: View | None, a: dict[str, Any]) -> list[View]:
+    y, mean, var = lowering.new(x.shape), lowering.new((x.shape[1],)), lowering.new((x.shape[1],))
+    inputs = [None if v is None else lowering.contiguous(v) for v in (x, weight, bias)]
+    lowering.emit("batch_norm", inputs, [y, mean, var], a, in_place=[(0, 0)])
+    return [y, mean, var]
+
+
 @lowers("_native_batch_norm_legit_functional.default")
 def _batch_norm(lowering: Lowering, node: Node) -> list[Any]:
     x, weight, bias = lowering.whole(node.args[0]), lowering.optional(node.args[1]), lowering.optional(node.args[2])
+    if any(str(argument.target) == "aten.repeat.default" for argument in node.args[3:5]):
+        raise Missing("aten.instance_norm", "that tracks running statistics; leave track_running_stats at False: it")
     running, momentum, eps = [lowering.view(argument) for argument in node.args[3:5]], node.args[6], node.args[7]
     a = _batch_sizes(x, True, eps)
-    y, mean, var = lowering.new(x.shape), lowering.new((x.shape[1],)), lowering.new((x.shape[1],))
-    lowering.emit("batch_norm", [x, weight, bias], [y, mean, var], a, in_place=[(0, 0)])
+    y, mean, var = _batch_norm_made(lowering, x, weight, bias, a)
     count = a["n"] * a["inner"]
     unbiased = count / (count - 1) if count > 1 else 1.0
     # An operator of its own, which no replay repeats.
     arguments = dict(channels=a["channels"], momentum=float(momentum), unbiased=unbiased)
     lowering.emit("running", [mean, var, *running], [], arguments)
     return [y, mean, var, *running]
+
+
+@lowers("_native_batch_norm_legit.no_stats")
+def _batch_norm_of_the_batch(lowering: Lowering, node: Node) -> list[Any]:
+    """Of modules that track no running statistics, and with each picture for itself of InstanceNorm."""
+    x, weight, bias = lowering.whole(node.args[0]), lowering.optional(node.args[1]), lowering.optional(node.args[2])
+    return _batch_norm_made(lowering, x, weight, bias, _batch_sizes(x, True, node.args[5]))
 
 
 @lowers("_native_batch_norm_legit_no_training.default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch.fx import Node
 
+from remat.export.lower_elementwise import broadcast
 from remat.export.lowering import Lowering, Missing, lowers
 from remat.export.step import View
 
@@ -54,3 +55,12 @@ def _addmm(lowering: Lowering, node: Node) -> View:
 @lowers("bmm.default")
 def _bmm(lowering: Lowering, node: Node) -> View:
     return _product(lowering, lowering.view(node.args[0]), lowering.view(node.args[1]), None, node)
+
+
+@lowers("baddbmm.default")
+def _baddbmm(lowering: Lowering, node: Node) -> View:
+    """Attention with a mask that is added."""
+    if any(node.kwargs.get(name, 1) != 1 for name in ("alpha", "beta")):
+        raise Missing(str(node.target), "with factors")
+    product = _product(lowering, lowering.view(node.args[1]), lowering.view(node.args[2]), None, node)
+    return broadcast(lowering, product, lowering.view(node.args[0]), product.shape, "add")

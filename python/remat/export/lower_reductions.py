@@ -78,9 +78,7 @@ def _softmax_backward(lowering: Lowering, node: Node) -> View:
     return dx
 
 
-def _nll_sizes(node: Node, x: View, weight: Any, reduction: int, ignore: int) -> dict[str, int]:
-    if weight is not None:
-        raise Missing(str(node.target), "with weights of classes")
+def _nll_sizes(x: View, reduction: int, ignore: int) -> dict[str, int]:
     return dict(rows=x.elements // x.shape[-1], columns=x.shape[-1], reduction=reduction, ignore=ignore)
 
 
@@ -88,7 +86,8 @@ def _nll_sizes(node: Node, x: View, weight: Any, reduction: int, ignore: int) ->
 def _nll_loss(lowering: Lowering, node: Node) -> list[View]:
     x, target = lowering.whole(node.args[0]), lowering.whole(node.args[1])
     loss, total = lowering.new(node.meta["val"][0].shape), lowering.new(())
-    lowering.emit("nll_loss", [x, target], [loss, total], _nll_sizes(node, x, *node.args[2:5]))
+    weight = None if node.args[2] is None else lowering.whole(node.args[2])
+    lowering.emit("nll_loss", [x, target, weight], [loss, total], _nll_sizes(x, *node.args[3:5]))
     return [loss, total]
 
 
@@ -96,7 +95,8 @@ def _nll_loss(lowering: Lowering, node: Node) -> list[View]:
 def _nll_loss_backward(lowering: Lowering, node: Node) -> View:
     dloss, x, target = lowering.whole(node.args[0]), lowering.view(node.args[1]), lowering.whole(node.args[2])
     dx, total = lowering.new(x.shape), lowering.view(node.args[6])
-    lowering.emit("nll_loss_grad", [dloss, target, total], [dx], _nll_sizes(node, x, *node.args[3:6]))
+    weight = None if node.args[3] is None else lowering.whole(node.args[3])
+    lowering.emit("nll_loss_grad", [dloss, target, weight, total], [dx], _nll_sizes(x, *node.args[4:6]))
     return dx
 
 
@@ -126,6 +126,31 @@ def _loss_backward(lowering: Lowering, node: Node) -> View:
     dx = lowering.new(x.shape)
     kernel = _LOSSES[str(node.target).split(".")[1].removesuffix("_backward")] + "_grad"
     lowering.emit(kernel, [dloss, x, target], [dx], _loss_sizes(node, x, 3), in_place=[(1, 0)])
+    return dx
+
+
+_HUBER = {"huber_loss": 1.0, "smooth_l1_loss": 1.0}  # delta, beta
+
+
+def _huber_sizes(x: View, name: str, reduction: int, delta: float) -> dict[str, Any]:
+    """smooth_l1_loss() of beta is huber_loss() of that delta, divided by it."""
+    return dict(n=x.elements, reduction=reduction, delta=float(delta), scale=1.0 / delta if name == "smooth_l1_loss" else 1.0)
+
+
+@lowers(*(f"{name}.default" for name in _HUBER))
+def _huber_loss(lowering: Lowering, node: Node) -> View:
+    x, target = lowering.whole(node.args[0]), lowering.whole(node.args[1])
+    loss, name = lowering.new(node.meta["val"].shape), str(node.target).split(".")[1]
+    reduction, delta = [*node.args[2:], *[1, _HUBER[name]][len(node.args) - 2 :]]
+    lowering.emit("huber_loss", [x, target], [loss], _huber_sizes(x, name, reduction, delta))
+    return loss
+
+
+@lowers(*(f"{name}_backward.default" for name in _HUBER))
+def _huber_loss_backward(lowering: Lowering, node: Node) -> View:
+    dloss, x, target = (lowering.whole(argument) for argument in node.args[:3])
+    dx, name = lowering.new(x.shape), str(node.target).split(".")[1].removesuffix("_backward")
+    lowering.emit("huber_loss_grad", [dloss, x, target], [dx], _huber_sizes(x, name, *node.args[3:5]), in_place=[(1, 0)])
     return dx
 
 

@@ -14,6 +14,7 @@ from torch.fx import Node
 from remat.device import META
 from remat.errors import Error
 from remat.export.capture import Captured
+from remat.export.known_values import KnownValues, hides
 from remat.export.step import Buffer, Operator, Step, View, whole
 
 LARGEST = torch.finfo(torch.float32).max
@@ -31,8 +32,13 @@ VIEWS = {
 }  # fmt: skip
 _SAME = {"aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default"}
 _OF_INTEGERS = {
-    f"aten.{name}.default" for name in ("embedding", "embedding_dense_backward", "nll_loss_forward", "nll_loss_backward", "clone")
-}
+    f"aten.{name}"
+    for name in (
+        "embedding.default", "embedding_dense_backward.default", "nll_loss_forward.default", "nll_loss_backward.default",
+        "clone.default", "_to_copy.default", "_assert_tensor_metadata.default", "masked_fill.Scalar", "gather.default",
+        "eq.Scalar", "ne.Scalar", "ge.Scalar", "gt.Scalar", "le.Scalar", "lt.Scalar",
+    )
+}  # fmt: skip
 # Those that copy in PyTorch: a value is never written to, so that views do.
 _AS_VIEWS = {
     "aten._unsafe_view.default": torch.ops.aten.view.default,
@@ -65,9 +71,11 @@ class Lowering:
         self.step = step
         self.phase = phase
         self.values: dict[Node, Lowered] = {}
+        self.known = KnownValues()
         self.nodes = {node.name: node for node in captured.graph.graph.nodes}
         self._graph = captured.graph
         self._names = captured.names
+        self._of_buffers = captured.buffers
         self._buffers = buffers
         self._loss = self.nodes.get(captured.loss or "")
         self.loss: Buffer | None = None
@@ -83,11 +91,15 @@ class Lowering:
     def run(self) -> None:
         for node in self._graph.graph.nodes:
             if node.op == "placeholder":
-                buffer = self._buffers.get(self._names.get(node.name, ""))
+                name = self._names.get(node.name, "")
+                buffer = self._buffers.get(name)
                 self.values[node] = None if buffer is None else whole(buffer)
+                if buffer is not None and buffer.kind == "constant" and name in self._of_buffers:
+                    self.known.put(node, torch.tensor(buffer.values, dtype=node.meta["val"].dtype).view(buffer.shape))
             elif node.op == "get_attr":
                 tensor = getattr(self._graph, node.target)
-                self.values[node] = whole(constant_buffer(self.step, tensor, node.name, "constant"))
+                self.known.put(node, tensor)
+                self.values[node] = self._constant(node)
             elif node.op == "call_function":
                 self.values[node] = self._call(node)
 
@@ -96,6 +108,9 @@ class Lowering:
             return self.values[node.args[0]][node.args[1]]
         name = self._name = str(node.target)
         inputs = node.all_input_nodes
+        if self.known.compute(node) and name not in VIEWS:
+            if inputs or name not in _FUNCTIONS or not _is_finite(self.known.get(node)):
+                return self._constant(node)
         if inputs and all(self.values.get(source) is None for source in inputs):
             return None  # of counters that no kernel reads
         if self.phase == "forward" and name.startswith("aten.ones_like") and node.args[0] is self._loss:
@@ -106,10 +121,20 @@ class Lowering:
         function = _FUNCTIONS.get(name)
         if function is None:
             raise Missing(name)
-        views = [self.values[source] for source in inputs]
-        if name not in _OF_INTEGERS and any(isinstance(v, View) and v.buffer.type == "int32" for v in views):
+        integers = [n for n in inputs if isinstance(v := self.values[n], View) and v.buffer.type == "int32"]
+        if name in _OF_INTEGERS or not integers:
+            return function(self, node)
+        if any(self.known.get(source) is None for source in integers):
             raise Missing(name, "of integers")
-        return function(self, node)
+        # Numbers, as how many there are of something.
+        kept = {source: self.values[source] for source in integers}
+        for source in integers:
+            tensor = self.known.get(source)
+            assert tensor is not None
+            self.values[source] = whole(constant_buffer(self.step, tensor.float(), source.name, "constant"))
+        result = function(self, node)
+        self.values.update(kept)
+        return result
 
     def _view(self, node: Node, name: str) -> Lowered:
         view = self.values[node.args[0]]
@@ -125,11 +150,24 @@ class Lowering:
             return View(view.buffer, layout)
         return [View(view.buffer, part) for part in layout]
 
+    def _constant(self, node: Node) -> Lowered:
+        """A node whose contents are known. None where C cannot have them, which matters where a kernel reads them."""
+        tensor = self.known.get(node)
+        if tensor is None or tensor.dtype in (torch.float64, torch.float16, torch.bfloat16):
+            return None
+        if not _is_finite(tensor):
+            if not hides(node, tensor):
+                return None
+            tensor = tensor.clamp(min=-LARGEST)
+        return whole(constant_buffer(self.step, tensor, node.name, "constant"))
+
     # ---- What functions of families use.
 
     def view(self, node: Any) -> View:
         """A tensor that a kernel reads."""
         value = self.values[node]
+        if value is None and not _is_finite(self.known.get(node)):
+            raise Missing(self._name, "with a number that is not finite, and in no mask that leaves a softmax one in each row,")
         if not isinstance(value, View):
             raise Missing(str(node.target), "whose result no kernel gives")
         if value.elements == 0:
@@ -253,6 +291,10 @@ class Lowering:
         return True if layout.dim() == 2 and layout.t().is_contiguous() else None
 
 
+def _is_finite(tensor: torch.Tensor | None) -> bool:
+    return tensor is None or not tensor.is_floating_point() or bool(tensor.isfinite().all())
+
+
 class Missing(Exception):
     """An operator that has no kernel."""
 
@@ -272,8 +314,10 @@ def constant_buffer(step: Step, tensor: torch.Tensor, name: str, kind: str) -> B
         if not all(math.isfinite(v) for v in values):
             raise Error(f'[export] "{name}" has values that are not finite; export a model that can be trained')
         return step.buffer(kind, "float32", tensor.shape, name, values)
+    if tensor.dtype == torch.bool:
+        return step.buffer(kind, "float32", tensor.shape, name, tensor.flatten().float().tolist())
     if tensor.dtype not in (torch.int64, torch.int32):
-        raise Error(f'[export] "{name}" is {type_}; exports have float32, and int64 for indices')
+        raise Error(f'[export] "{name}" is {type_}; exports have float32, int64 for indices, and bool for masks')
     return step.buffer(kind, "int32", tensor.shape, name, tensor.flatten().tolist())
 
 
