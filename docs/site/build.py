@@ -59,7 +59,10 @@ class Site:
         page = f"source/{path}.md"
         if path not in self.shown:
             self.shown.add(path)
-            self.write(page, self.listing(path))
+            if path.endswith("README.md"):
+                self.document(path)
+            else:
+                self.write(page, self.listing(path))
         return page
 
     def listing(self, path: str) -> str:
@@ -88,7 +91,8 @@ class Site:
 
         parts = re.split(r"(^```.*?^```$)", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         text = "".join(part if part.startswith("```") else LINK.sub(link, part) for part in parts)
-        self.write(page, text + (contents_of(text) if page == "index.md" else ""))
+        orphan = "---\norphan: true\n---\n" if page.startswith("source/") else ""
+        self.write(page, orphan + text + (contents_of(text) if page == "index.md" else ""))
 
 
 def contents_of(index: str) -> str:

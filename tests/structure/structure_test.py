@@ -106,6 +106,22 @@ class Classes(unittest.TestCase):
         self.assertIn("Residency", files)
 
 
+class Documents(unittest.TestCase):
+    def test_the_architecture_is_a_map(self):
+        self.assertLessEqual(len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split()), 900)
+
+    def test_every_folder_says_what_it_holds(self):
+        for folder in MAY_INCLUDE:
+            self.assertTrue((ROOT / "src" / folder / "README.md").is_file(), folder)
+
+    def test_files_that_readmes_name_are_there(self):
+        for readme in [ROOT / "ARCHITECTURE.md", *(ROOT / "src").rglob("README.md"), *(ROOT / "python").rglob("README.md")]:
+            for name in re.findall(r"`([\w/]+\.(?:h|cpp|py))`", readme.read_text(encoding="utf-8")):
+                with self.subTest(readme=str(readme.relative_to(ROOT)), name=name):
+                    beside = [readme.parent, ROOT, ROOT / "src", ROOT / "include", *readme.parent.glob("*/"), ROOT / "include/remat", ROOT / "python", ROOT / "python/remat"]
+                    self.assertTrue(any((folder / name).is_file() for folder in beside))
+
+
 class Files(unittest.TestCase):
     def test_none_is_too_long(self):
         folders = ("include", "src", "cli", "zoo", "pretrained", "tokenizers", "data", "python", "bench", "tests", "examples")
