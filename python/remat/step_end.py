@@ -62,7 +62,11 @@ AFTER = {
     (State.REACHED, Event.KEEPS): State.KEPT,
     (State.REACHED, Event.FREES_CALL): State.PASSED,
     (State.KEPT, Event.FREES_KEPT): State.PASSED,
-    **{(state, Event.COMES): State.REACHED for state in State},
+    (State.NEW, Event.COMES): State.REACHED,
+    (State.LEFT, Event.COMES): State.REACHED,
+    (State.OLDER, Event.COMES): State.REACHED,
+    (State.BESIDE, Event.COMES): State.REACHED,
+    (State.KEPT, Event.COMES): State.REACHED,
 }
 """The state after an event; the same as before for what is not listed."""
 
@@ -72,11 +76,10 @@ WAITS = {
     State.LEFT:    (Answer.WAIT, Answer.ASK,  Answer.WAIT),
     State.OLDER:   (Answer.WAIT, Answer.OVER, Answer.OVER),
     State.BESIDE:  (Answer.ASK,  Answer.OVER, Answer.OVER),
-    State.REACHED: (Answer.WAIT, Answer.OVER, Answer.OVER),
     State.KEPT:    (Answer.WAIT, Answer.ASK,  Answer.ASK),
-    State.PASSED:  (Answer.OVER, Answer.OVER, Answer.OVER),
 }  # fmt: skip
-"""Whether the step waits for a result in a state, at each moment."""
+"""Whether the step waits for a result in a state, at each moment. For one that has passed it does not; where a call begins
+while one is reached, that backward has failed, and the step is over."""
 
 Question = tuple[State, int, int]
 """For a result in which state it is waited, and its place in what the model returns: how many there are, and which."""
@@ -186,6 +189,8 @@ class StepEnd:
     def call_begins(self, moment: Moment, live: int, passes: int, joins: bool) -> bool:
         """Of this model or another one, with or without gradients (`joins`), after so many backward passes in the step.
         Returns whether the step is over."""
+        if self.in_backward():  # which has failed
+            return True
         if moment is Moment.CALL:
             freed = [reference for reference in self._waited if reference() is None]
             self._history.update((self._waited.pop(reference), False) for reference in freed)

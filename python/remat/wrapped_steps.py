@@ -115,7 +115,7 @@ class WrappedSteps:
         step = self.step
         if step is None or (self.depth > 0 and not step.has_ended()):
             return
-        if step.has_ended() or step.was_refused() or self.results.in_backward():  # it has failed
+        if step.has_ended() or step.was_refused():
             self.end()
         elif self.results.call_begins(moment, step.live_values(), step.backward_passes(), torch.is_grad_enabled()):
             self.end()
