@@ -78,8 +78,8 @@ WAITS = {
     State.BESIDE:  (Answer.ASK,  Answer.OVER, Answer.OVER),
     State.KEPT:    (Answer.WAIT, Answer.ASK,  Answer.ASK),
 }  # fmt: skip
-"""Whether the step waits for a result in a state, at each moment. For one that has passed it does not; where a call begins
-while one is reached, that backward has failed, and the step is over."""
+"""Whether the step waits for a result in a state, at each moment. For one that has passed it doesn't. Where a call
+begins and one is reached, that backward has failed, and the step is over."""
 
 Question = tuple[State, int, int]
 """For a result in which state it is waited, and its place in what the model returns: how many there are, and which."""

@@ -58,6 +58,18 @@ TEST_F(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
   EXPECT_TRUE(step_.has_ended());
 }
 
+// What is computed of the result for a log saves values, and lets go of them.
+TEST_F(StepCalls, GoesOnWhereTheCallsHaveSavedNothing) {
+  const auto shift = torch::ones({64}, torch::requires_grad());
+  step_.enter_forward();
+  const auto result = model_.x + shift;
+  step_.leave_forward();
+  result.exp().sum();
+  EXPECT_FALSE(step_.has_ended());
+  result.exp().sum().backward();
+  EXPECT_EQ(step_.backward_passes(), 1);
+}
+
 // A notebook keeps a result, and trains another model.
 TEST_F(StepCalls, EndsAfterManyBackwardPassesOfOthers) {
   const auto kept = model_.call(step_);
