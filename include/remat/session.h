@@ -84,14 +84,15 @@ class Step {
   /// step's model begins and ends. From the first one on, only what belongs to these calls is refused memory: the
   /// calls, operators whose inputs' gradients lead into them, and backward passes that do. For anything else values are
   /// evicted as before, and where that is not enough, its allocation passes the budget. A backward pass of the step
-  /// that fails ends the step. On the step's thread; calls do not nest. `goes_on`: asked on that thread before memory
-  /// is refused for the call's sake; false where the call was left without leave_forward(), as by an interrupt.
+  /// that fails ends the step. So does, between calls and backward passes, that no values are left of those that the
+  /// calls have saved: completed if backward_passes() is not 0. On the step's thread; calls do not nest. `goes_on`:
+  /// asked on that thread before memory is refused for the call's sake; false where the call was left without
+  /// leave_forward(), as by an interrupt.
   void enter_forward(std::function<bool()> goes_on = {});
   /// The forward call that enter_forward() began has ended.
   void leave_forward();
-  /// Nothing more is to come but backward passes through what the forward calls have made: from now on the step ends,
-  /// with this outcome, as soon as there are no values left that they could ask for. Taken back by enter_forward().
-  void end_when_released(bool completed);
+  /// How many backward passes through what the forward calls have made have ended without an exception. Thread-safe.
+  int backward_passes() const;
   /// A model that has a budget of its own, of `bytes`, is called inside of the step: the smaller budget holds until the
   /// step ends. `name`: what messages call the model's session. On the step's thread.
   void hold_under(int64_t bytes, const std::string& name);

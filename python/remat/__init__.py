@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch  # its libraries must be there before remat._C
 
 from remat._load import _C  # checks versions
-from remat import compiled, doors, memory, scripting
+from remat import compiled, memory, scripting, untracked_writes
 from remat.audit.result import AuditResult
 from remat.audit.run import audit
 from remat.blocks import disable, enable, find_blocks
@@ -71,7 +71,7 @@ __all__ = [
     "wrap",
 ]
 
-del compiled, doors, scripting, torch
+del compiled, scripting, torch, untracked_writes
 
 
 def __dir__() -> list[str]:

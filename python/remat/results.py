@@ -1,9 +1,8 @@
-"""What a wrapped model returned, and which of it backward has come to."""
+"""The tensors in what a wrapped model returned."""
 
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Mapping
 from types import MemberDescriptorType, MethodDescriptorType, ModuleType
 from typing import Any
@@ -13,10 +12,6 @@ from torch import nn
 from torch.utils.hooks import unserializable_hook
 
 _DEEPEST = 6  # of results in results, such as the layers of a cache
-
-Place = tuple[int, int]
-"""Of a result in what the model returns: how many results there are, and which of them it is."""
-
 
 unseen_by_torch_functions = torch._C.DisableTorchFunction
 """While it is entered, what remat asks tensors is seen by no ``__torch_function__`` of theirs, and no mode of a user's,
@@ -89,51 +84,3 @@ def add_hook(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None
     tensors, or whoever has replaced the one of `torch.Tensor`, takes for the user's."""
     with unseen_by_torch_functions():
         _register_hook(tensor, unserializable_hook(hook))
-
-
-class Call:
-    """One forward call of the model, whose results wait for backward. Its results keep it alive."""
-
-    def __init__(self, number: int, saved: int) -> None:
-        self.number = number  # of the call in its step, from 1
-        self.saved = saved  # values that it left for autograd
-        self.reached = False  # a backward has begun on it
-        self.retained = False  # a backward has been through it and left it there for another
-        # Whether a backward had been through others of the step when one had not come to it before the next call began.
-        self.left_after: bool | None = None
-        self.partly = False  # a backward has been through some of its results, and may come to the rest
-        self._results: list[weakref.ref[Result]] = []
-
-    def results(self) -> list[Result]:
-        """Those whose graphs are still there."""
-        return [result for result in (reference() for reference in self._results) if result is not None]
-
-
-class Result:
-    """A tensor of a call. The tensor's hook keeps it alive: as long as there is a graph for backward to come by."""
-
-    def __init__(self, call: Call, tensor: torch.Tensor, place: Place) -> None:
-        self.call = call
-        self.place = place
-        self.reached = False  # by a backward that has not ended, or has left the graph there for another
-        self.passed = False  # a backward has been through it to the end
-        self._tensor = weakref.ref(tensor)
-        call._results.append(weakref.ref(self))
-
-    def is_cut_off(self) -> bool:
-        """At the end of a backward: whether it has been through a part of this result's graph, which no other backward
-        can come by then."""
-        tensor = self._tensor()
-        with unseen_by_torch_functions():
-            node = None if tensor is None else tensor.grad_fn
-        pending = [] if node is None else [node]
-        seen = set()
-        while pending:
-            node = pending.pop()
-            if node in seen or node.name() == "torch::autograd::AccumulateGrad":
-                continue
-            if torch._C._will_engine_execute_node(node):
-                return True
-            seen.add(node)
-            pending.extend(before for before, _ in node.next_functions if before is not None)
-        return False

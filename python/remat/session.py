@@ -71,10 +71,11 @@ class Step:
         """The forward call ends."""
         self._step.leave_forward()
 
-    def end_when_released(self, completed: bool) -> None:
-        """Lets the step end as soon as no values are left that autograd may ask for; the next forward call takes that
-        back."""
-        self._step.end_when_released(completed)
+    def backward_passes(self) -> int:
+        """How many backward passes through what the forward calls have made have ended without an exception. Once there
+        has been a call, the step ends by itself where no values are left that another one may ask for: completed, if
+        this is not 0."""
+        return self._step.backward_passes()
 
     def hold_under(self, session: Session) -> bool:
         """A model with a session of its own is called inside of this step: a budget in bytes on the same device holds

@@ -123,7 +123,7 @@ void bind_session(py::module_& m) {
       .def("enter_forward",
            [](Step& step, py::function goes_on) { step.enter_forward(called_on_any_thread(std::move(goes_on))); })
       .def("leave_forward", &Step::leave_forward)
-      .def("end_when_released", &Step::end_when_released)
+      .def("backward_passes", &Step::backward_passes)
       .def("hold_under", &Step::hold_under, WithoutLock())
       .def("has_ended", &Step::has_ended)
       .def("was_refused", &Step::was_refused)

@@ -36,34 +36,6 @@ std::shared_ptr<const History> history_of(c10::ArrayRef<const c10::IValue> input
   return history->nodes.empty() ? nullptr : history;
 }
 
-/// Lives as long as a graph task: its end is that of the backward pass, whatever became of it.
-struct StepExtent::Watch {
-  explicit Watch(std::shared_ptr<StepExtent> watched) : extent(std::move(watched)) { ++extent->backwards_; }
-  ~Watch() {
-    --extent->backwards_;
-    if (completed) {
-      extent->end_if_released();
-    } else {
-      extent->end_unless_in_backward();
-    }
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-
-  std::shared_ptr<StepExtent> extent;
-  bool completed = false;
-};
-
-/// Ends the step with a graph task that does not belong to it.
-struct StepExtent::Ending {
-  explicit Ending(std::shared_ptr<StepExtent> ended) : extent(std::move(ended)) {}
-  ~Ending() { extent->end_unless_in_backward(); }
-  Ending(const Ending&) = delete;
-  Ending& operator=(const Ending&) = delete;
-
-  std::shared_ptr<StepExtent> extent;
-};
-
 StepExtent::StepExtent(std::function<void(bool completed)> end, std::function<bool()> is_released)
     : end_(std::move(end)), is_released_(std::move(is_released)), thread_(at::RecordFunction::currentThreadId()) {}
 
@@ -74,7 +46,6 @@ void StepExtent::enter_forward(std::function<bool()> goes_on) {
     const MutexLock lock(mutex_);
     calls_.emplace_back(next, UINT64_MAX);
   }
-  when_released_ = Outcome::kUnknown;
   others_ = 0;
   in_forward_ = true;
   delimited_by_calls_ = true;
@@ -86,6 +57,7 @@ void StepExtent::leave_forward() {
     const MutexLock lock(mutex_);
     calls_.back().second = at::sequence_number::peek();
   }
+  if (!is_released_()) saves_ = true;
   in_forward_ = false;
   goes_on_ = nullptr;  // it may hold what ends before this step's last reference
 }
@@ -151,15 +123,10 @@ bool StepExtent::covers(const Activity& activity) {
   return std::ranges::any_of(activity.histories, [this](const auto& history) { return reaches(*history); });
 }
 
-void StepExtent::end_when_released(bool completed) {
-  when_released_ = completed ? Outcome::kCompleted : Outcome::kAbandoned;
-  end_if_released();
-}
-
 void StepExtent::end_if_released() {
-  const Outcome outcome = when_released_;
-  if (outcome == Outcome::kUnknown || !is_between_calls() || backwards_ > 0 || !is_released_()) return;
-  end_(outcome == Outcome::kCompleted);
+  // Where the calls have saved nothing, that nothing is left does not show that their results are gone.
+  if (!saves_ || !is_between_calls() || backwards_ > 0 || !is_released_()) return;
+  end_(passes_ > 0);
 }
 
 void StepExtent::on_unpack() {
@@ -169,7 +136,7 @@ void StepExtent::on_unpack() {
   if (covers_backward(task)) {
     watch(task);
   } else if (other_.exchange(task) != task && ++others_ > kMostOthers) {
-    on_end_of_backward([ending = std::make_shared<Ending>(shared_from_this())] {});
+    after_backward([](StepExtent& extent, bool) { extent.end_unless_in_backward(); });
   }
 }
 
@@ -177,11 +144,25 @@ void StepExtent::end_unless_in_backward() {
   if (torch::autograd::get_current_graph_task_id() == -1) end_(/*completed=*/false);
 }
 
+/// In a backward pass: calls `done` when its graph task is gone, whatever became of it.
+void StepExtent::after_backward(void (*done)(StepExtent& extent, bool completed)) {
+  const std::shared_ptr<bool> completed(new bool(false), [extent = shared_from_this(), done](const bool* flag) {
+    done(*extent, *flag);
+    delete flag;
+  });
+  on_end_of_backward([completed] { *completed = true; });
+}
+
 /// Inside of the backward pass `task`, which belongs to the step: ends the step if the pass fails.
 void StepExtent::watch(int task) {
   if (watched_.exchange(task) == task) return;
-  const auto watch = std::make_shared<Watch>(shared_from_this());
-  on_end_of_backward([watch] { watch->completed = true; });
+  ++backwards_;
+  after_backward([](StepExtent& extent, bool completed) {
+    --extent.backwards_;
+    if (!completed) return extent.end_unless_in_backward();
+    ++extent.passes_;
+    extent.end_if_released();
+  });
 }
 
 }  // namespace remat

@@ -32,7 +32,7 @@ std::shared_ptr<const History> history_of(c10::ArrayRef<const c10::IValue> input
 class StepExtent : public std::enable_shared_from_this<StepExtent> {
  public:
   /// `end` ends the step. Called on any thread, with no lock of the tape held, for steps with forward calls alone: when
-  /// a backward pass that belongs to the step has ended by an exception, and as end_when_released() says.
+  /// a backward pass that belongs to the step has ended by an exception (not completed), and as end_if_released() says.
   /// `is_released`: whether no saved tensor is left; called likewise.
   StepExtent(std::function<void(bool completed)> end, std::function<bool()> is_released);
 
@@ -41,9 +41,6 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   /// memory for the forward call's sake: false where the call has been left without leave_forward().
   void enter_forward(std::function<bool()> goes_on = {});
   void leave_forward();
-  /// From now on the step ends when it is between calls and backward passes, and no saved tensor is left. Taken back by
-  /// the next forward call. Thread-safe.
-  void end_when_released(bool completed);
   /// The step has forward calls, and is in none of them. Thread-safe.
   bool is_between_calls() const { return delimited_by_calls_ && !in_forward_; }
 
@@ -58,19 +55,19 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   /// A saved tensor is asked for. Of many backward passes since the last forward call that do not belong to the step,
   /// the last ends it: another model is trained while a result is kept. Thread-safe.
   void on_unpack();
-  /// Ends the step if end_when_released() wants it and that moment has come. Thread-safe.
+  /// Ends the step if it is between calls and backward passes, and no saved tensor is left of those that its calls have
+  /// made: nothing can come any more. It is completed if a backward pass was. Thread-safe.
   void end_if_released();
+  /// How many backward passes that belong to the step have ended without an exception. Thread-safe.
+  int backward_passes() const { return passes_; }
   /// Does it lead into a forward call?
   bool reaches(const History& history) const;
 
  private:
-  struct Watch;
-  struct Ending;
-  enum class Outcome : uint8_t { kUnknown, kAbandoned, kCompleted };
-
   bool is_forward_going_on(const Activity& activity);
   bool contains(uint64_t thread, uint64_t sequence_number) const;
   bool covers_backward(int task);
+  void after_backward(void (*done)(StepExtent& extent, bool completed));
   void watch(int task);
   /// A backward pass has ended. A failure inside of another one is that one's to pass on.
   void end_unless_in_backward();
@@ -79,8 +76,9 @@ class StepExtent : public std::enable_shared_from_this<StepExtent> {
   const std::function<bool()> is_released_;
   const uint64_t thread_;
   std::atomic<bool> delimited_by_calls_{false}, in_forward_{false};
-  std::atomic<Outcome> when_released_{Outcome::kUnknown};
+  std::atomic<bool> saves_{false};  ///< a forward call has left saved tensors
   std::atomic<int> backwards_{0};   ///< of the step, in progress
+  std::atomic<int> passes_{0};      ///< of the step, completed
   std::atomic<int> watched_{-1};    ///< the last graph task that watch() was called for
   std::atomic<int64_t> known_{-1};  ///< the last one that covers_backward() looked at, and what it found
   std::atomic<int> other_{-1};      ///< the last graph task that does not belong to the step

@@ -61,7 +61,9 @@ Step Session::step() {
   step->session = impl_;
   step->tape->extent = std::make_shared<StepExtent>(
       [ours = std::weak_ptr(step)](bool completed) {
-        if (const auto step_of_extent = ours.lock()) step_of_extent->end(completed);
+        const auto step_of_extent = ours.lock();
+        if (step_of_extent == nullptr) return;
+        step_of_extent->end(completed && !step_of_extent->session->eviction.refusal().has_value());
       },
       [ours = std::weak_ptr(step)] {
         const auto step_of_extent = ours.lock();

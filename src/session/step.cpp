@@ -115,7 +115,7 @@ const StepReport& Step::end(bool completed) {
 
 void Step::enter_forward(std::function<bool()> goes_on) { impl().tape->extent->enter_forward(std::move(goes_on)); }
 void Step::leave_forward() { impl().tape->extent->leave_forward(); }
-void Step::end_when_released(bool completed) { impl().tape->extent->end_when_released(completed); }
+int Step::backward_passes() const { return impl().tape->extent->backward_passes(); }
 void Step::hold_under(int64_t bytes, const std::string& name) {
   if (bytes >= impl().report.budget_bytes || impl_->ended) return;
   auto& eviction = impl_->session->eviction;

@@ -14,6 +14,7 @@ from compare import blocks, same_bits
 from scopes import Dropping, loss_of
 
 import remat
+from remat import _C
 
 
 def train(scope, seed):
@@ -175,6 +176,32 @@ def test_a_result_that_another_thread_keeps_does_not_switch_the_budget_off(keepe
         second.join()
     assert [str(each.message)[:6] for each in told] == ["[wrap]"]
     assert remat.session_of(model).report().step == 1 + 4
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_call_on_another_thread_leaves_a_step_whose_backward_goes_on(grad):
+    model = remat.wrap(blocks(2), budget="1GiB")
+    in_a_step = []
+
+    def call():
+        with torch.set_grad_enabled(grad):
+            model(torch.randn(16, 64))
+
+    def hook(_):
+        for _ in range(6):
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join()
+        in_a_step.append(_C.is_recording())
+
+    x = torch.randn(16, 64, requires_grad=True)
+    x.register_hook(hook)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model(x).square().mean().backward()
+    assert in_a_step == [True]
+    report = remat.session_of(model).report()
+    assert (report.step, report.completed) == (1, True)
 
 
 def test_arrays_are_freed_in_a_step_while_another_thread_assigns_data():

@@ -32,10 +32,10 @@ class StepCalls : public ::testing::Test {
   Step step_ = session_.step();
 };
 
-TEST_F(StepCalls, EndsWithTheBackwardThatLeavesNoValuesThoughItWasToldBefore) {
+TEST_F(StepCalls, EndsWithTheBackwardThatLeavesNoValues) {
   const auto result = model_.call(step_);
-  step_.end_when_released(/*completed=*/true);
   EXPECT_FALSE(step_.has_ended());
+  EXPECT_EQ(step_.backward_passes(), 0);
   result.square().mean().backward();
   EXPECT_TRUE(step_.has_ended());
   EXPECT_TRUE(session_.report().completed);
@@ -43,7 +43,6 @@ TEST_F(StepCalls, EndsWithTheBackwardThatLeavesNoValuesThoughItWasToldBefore) {
 
 TEST_F(StepCalls, EndsWhenTheResultIsLetGoOf) {
   auto result = model_.call(step_);
-  step_.end_when_released(/*completed=*/false);
   EXPECT_FALSE(step_.has_ended());
   result.reset();
   EXPECT_TRUE(step_.has_ended());
@@ -52,11 +51,23 @@ TEST_F(StepCalls, EndsWhenTheResultIsLetGoOf) {
 
 TEST_F(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
   const auto loss = model_.call(step_).square().mean();
-  step_.end_when_released(/*completed=*/true);
   loss.backward({}, /*retain_graph=*/true);
   EXPECT_FALSE(step_.has_ended());
+  EXPECT_EQ(step_.backward_passes(), 1);
   loss.backward();
   EXPECT_TRUE(step_.has_ended());
+}
+
+// What is computed of the result for a log saves values, and lets go of them.
+TEST_F(StepCalls, GoesOnWhereTheCallsHaveSavedNothing) {
+  const auto shift = torch::ones({64}, torch::requires_grad());
+  step_.enter_forward();
+  const auto result = model_.x + shift;
+  step_.leave_forward();
+  result.exp().sum();
+  EXPECT_FALSE(step_.has_ended());
+  result.exp().sum().backward();
+  EXPECT_EQ(step_.backward_passes(), 1);
 }
 
 // A notebook keeps a result, and trains another model.
@@ -72,6 +83,7 @@ TEST_F(StepCalls, EndsAfterManyBackwardPassesOfOthers) {
 }
 
 TEST_F(StepCalls, GoesOnWhereBackwardPassesLeadIntoIt) {
+  const auto kept = model_.call(step_);
   for (int i = 0; i < 40; ++i) model_.call(step_).square().mean().backward();
   EXPECT_FALSE(step_.has_ended());
 }
