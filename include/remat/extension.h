@@ -13,6 +13,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <remat/session.h>
 
 namespace remat::extension {
 
@@ -77,6 +78,36 @@ class CompiledRegion {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// ---- Steps that follow the calls of a model ----
+
+/// A step of whoever finds the beginnings and ends of steps by the calls of a model, as Python's remat.wrap() does. It
+/// refers to the step, which must not be moved.
+class CalledStep {
+ public:
+  explicit CalledStep(const Step& step) : step_(step) {}
+
+  /// A forward call of the step's model begins. From the first one on, only what belongs to these calls is refused
+  /// memory: the calls, operators whose inputs' gradients lead into them, and backward passes that do. For anything
+  /// else values are evicted as before, and where that is not enough, its allocation passes the budget. A backward pass
+  /// of the step that fails ends the step. So does, between calls and backward passes, that no values are left of those
+  /// that the calls have saved: completed if backward_passes() is not 0. On the step's thread; calls do not nest.
+  /// `goes_on`: asked on that thread before memory is refused for the call's sake; false where the call was left
+  /// without leave_forward(), as by an interrupt.
+  void enter_forward(std::function<bool()> goes_on = {}) const;
+  /// The forward call that enter_forward() began has ended.
+  void leave_forward() const;
+  /// How many backward passes through what the forward calls have made have ended without an exception. Thread-safe.
+  int backward_passes() const;
+  /// A model that has a budget of its own, of `bytes`, is called inside of the step: the smaller budget holds until the
+  /// step ends. `name`: what messages call the model's session. On the step's thread.
+  void hold_under(int64_t bytes, const std::string& name) const;
+  /// Has a BudgetError been thrown for anything in this step, which has not ended?
+  bool was_refused() const;
+
+ private:
+  const Step& step_;
 };
 
 // ---- What happens to memory ----

@@ -36,11 +36,9 @@ class ModulePolicies {
   /// matches no module with parameters, in it or in modules inside of it.
   ModulePolicies(const Parameters& parameters, const Rules& rules);
 
-  struct Table;  // defined inside the library
-  /// For the library's own use.
-  const std::shared_ptr<const Table>& shared_table() const { return table_; }
-
  private:
+  friend class ModulePolicyScope;
+  struct Table;
   std::shared_ptr<const Table> table_;
 };
 

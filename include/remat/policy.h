@@ -28,10 +28,10 @@ class Policy {
   static Policy keep_compute();
 
   struct Rules;  // defined inside the library
-  /// For the library's own use.
-  const std::shared_ptr<const Rules>& shared_rules() const { return rules_; }
 
  private:
+  friend class PolicyScope;
+  friend class ModulePolicies;
   explicit Policy(std::shared_ptr<const Rules> rules) : rules_(std::move(rules)) {}
   std::shared_ptr<const Rules> rules_;
 };

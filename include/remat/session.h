@@ -27,6 +27,10 @@
 
 namespace remat {
 
+namespace extension {
+class CalledStep;
+}
+
 /// What a Session keeps to, and how. Each has a default: `Session session({.budget = "2GiB"})`.
 struct SessionOptions {
   /// The most tensor bytes alive on the device at any moment of a step. Default: the device's limit.
@@ -80,32 +84,16 @@ class Step {
   /// SessionOptions::ranks, throws as said there.
   const StepReport& end(bool completed = true);
 
-  /// For whoever finds the beginnings and ends of steps by himself, as Python's remat.wrap does: a forward call of the
-  /// step's model begins and ends. From the first one on, only what belongs to these calls is refused memory: the
-  /// calls, operators whose inputs' gradients lead into them, and backward passes that do. For anything else values are
-  /// evicted as before, and where that is not enough, its allocation passes the budget. A backward pass of the step
-  /// that fails ends the step. So does, between calls and backward passes, that no values are left of those that the
-  /// calls have saved: completed if backward_passes() is not 0. On the step's thread; calls do not nest. `goes_on`:
-  /// asked on that thread before memory is refused for the call's sake; false where the call was left without
-  /// leave_forward(), as by an interrupt.
-  void enter_forward(std::function<bool()> goes_on = {});
-  /// The forward call that enter_forward() began has ended.
-  void leave_forward();
-  /// How many backward passes through what the forward calls have made have ended without an exception. Thread-safe.
-  int backward_passes() const;
-  /// A model that has a budget of its own, of `bytes`, is called inside of the step: the smaller budget holds until the
-  /// step ends. `name`: what messages call the model's session. On the step's thread.
-  void hold_under(int64_t bytes, const std::string& name);
-  /// By end(), by one of the above, or because this is a child of the process that began it: there it is no step.
+  /// By end(), by what remat/extension.h is told of it, or because this is a child of the process that began it: there
+  /// it is no step.
   bool has_ended() const;
-  /// Has a BudgetError been thrown for anything in this step, which has not ended?
-  bool was_refused() const;
 
   /// Values saved in this step that autograd may still ask for: none once backward has freed the graph.
   int64_t live_values() const;
 
  private:
   friend class Session;
+  friend class extension::CalledStep;
   struct Impl;
   Impl& impl() const;
   explicit Step(std::shared_ptr<Impl> impl);

@@ -1,3 +1,4 @@
+#include <remat/extension.h>
 #include <remat/session.h>
 
 #include <functional>
@@ -121,12 +122,19 @@ void bind_session(py::module_& m) {
       .def(
           "end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
       .def("enter_forward",
-           [](Step& step, py::function goes_on) { step.enter_forward(called_on_any_thread(std::move(goes_on))); })
-      .def("leave_forward", &Step::leave_forward)
-      .def("backward_passes", &Step::backward_passes)
-      .def("hold_under", &Step::hold_under, WithoutLock())
+           [](Step& step, py::function goes_on) {
+             extension::CalledStep(step).enter_forward(called_on_any_thread(std::move(goes_on)));
+           })
+      .def("leave_forward", [](Step& step) { extension::CalledStep(step).leave_forward(); })
+      .def("backward_passes", [](const Step& step) { return extension::CalledStep(step).backward_passes(); })
+      .def(
+          "hold_under",
+          [](Step& step, int64_t bytes, const std::string& name) {
+            extension::CalledStep(step).hold_under(bytes, name);
+          },
+          WithoutLock())
       .def("has_ended", &Step::has_ended)
-      .def("was_refused", &Step::was_refused)
+      .def("was_refused", [](const Step& step) { return extension::CalledStep(step).was_refused(); })
       .def("live_values", &Step::live_values, WithoutLock());
 
   py::class_<Session>(m, "Session", DestroyedWithoutLock())
@@ -153,7 +161,7 @@ void bind_session(py::module_& m) {
                const py::gil_scoped_release unlocked;
                return session.step();
              }();
-             if (goes_on) step.enter_forward(called_on_any_thread(std::move(*goes_on)));
+             if (goes_on) extension::CalledStep(step).enter_forward(called_on_any_thread(std::move(*goes_on)));
              return step;
            })
       .def("report", [](const Session& session) { return session.report(); })

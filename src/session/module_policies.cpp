@@ -70,7 +70,7 @@ ModulePolicies::ModulePolicies(const Parameters& parameters, const Rules& rules)
       for (size_t r = rules.size(); r-- > 0;) {
         if (!matches(rules[r].first, path)) continue;
         used[r] = true;
-        if (!place.rules) place.rules = rules[r].second.shared_rules();
+        if (!place.rules) place.rules = rules[r].second.rules_;
         found = true;
       }
       if (found) outermost = path;
@@ -91,7 +91,7 @@ struct ModulePolicyScope::Impl {
 
 ModulePolicyScope::ModulePolicyScope(const ModulePolicies& policies) : impl_(std::make_unique<Impl>()) {
   ModulePlaces modules;
-  for (const auto& [parameter, place] : policies.shared_table()->places) modules.add(parameter, place);
+  for (const auto& [parameter, place] : policies.table_->places) modules.add(parameter, place);
   impl_->scope = impl_->tape.recorder()->push_scope(std::move(modules));
 }
 

@@ -81,7 +81,7 @@ struct PolicyScope::Impl {
 };
 
 PolicyScope::PolicyScope(const Policy& policy) : impl_(std::make_unique<Impl>()) {
-  impl_->scope = impl_->tape.recorder()->push_scope(policy.shared_rules());
+  impl_->scope = impl_->tape.recorder()->push_scope(policy.rules_);
 }
 
 PolicyScope::~PolicyScope() {

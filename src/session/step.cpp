@@ -1,6 +1,7 @@
 // A step's life: what its user may do with it, and its end.
 #include <utility>
 
+#include <remat/extension.h>
 #include <remat/memory.h>
 
 #include "device/device.h"
@@ -113,19 +114,33 @@ const StepReport& Step::end(bool completed) {
   return impl_->report;
 }
 
-void Step::enter_forward(std::function<bool()> goes_on) { impl().tape->extent->enter_forward(std::move(goes_on)); }
-void Step::leave_forward() { impl().tape->extent->leave_forward(); }
-int Step::backward_passes() const { return impl().tape->extent->backward_passes(); }
-void Step::hold_under(int64_t bytes, const std::string& name) {
-  if (bytes >= impl().report.budget_bytes || impl_->ended) return;
-  auto& eviction = impl_->session->eviction;
-  impl_->report.budget_bytes = bytes;
-  const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside,");
-  impl_->enforcement = impl_->tape->values.ledger->enforce(limit, eviction);
-}
-bool Step::was_refused() const { return !has_ended() && impl_->session->eviction.refusal().has_value(); }
 bool Step::has_ended() const { return impl().ended || impl_->is_parents(); }
 
 int64_t Step::live_values() const { return impl().live_values(); }
+
+namespace extension {
+
+void CalledStep::enter_forward(std::function<bool()> goes_on) const {
+  step_.impl().tape->extent->enter_forward(std::move(goes_on));
+}
+
+void CalledStep::leave_forward() const { step_.impl().tape->extent->leave_forward(); }
+
+int CalledStep::backward_passes() const { return step_.impl().tape->extent->backward_passes(); }
+
+void CalledStep::hold_under(int64_t bytes, const std::string& name) const {
+  Step::Impl& step = step_.impl();
+  if (bytes >= step.report.budget_bytes || step.ended) return;
+  auto& eviction = step.session->eviction;
+  step.report.budget_bytes = bytes;
+  const int64_t limit = eviction.lower_limit(bytes, ", with " + name + " inside,");
+  step.enforcement = step.tape->values.ledger->enforce(limit, eviction);
+}
+
+bool CalledStep::was_refused() const {
+  return !step_.has_ended() && step_.impl().session->eviction.refusal().has_value();
+}
+
+}  // namespace extension
 
 }  // namespace remat

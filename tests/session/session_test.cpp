@@ -1,4 +1,6 @@
 // Budgets: the measured peak never passes, bits stay equal, infeasible budgets are refused.
+#include <remat/extension.h>
+
 #include "support/compare.h"
 
 #include "session/budgeted_net.h"
@@ -149,8 +151,9 @@ TEST(Session, RefusalsBesideAStepOfAnotherSessionNameItsLimit) {
   Net net;
   Session small({.budget = Budget::bytes(memory::current() + 100'000)});
   Step step = small.step();
-  step.enter_forward([] { return false; });  // as a wrapped model's, whose backward is still to come
-  step.leave_forward();
+  const extension::CalledStep called(step);
+  called.enter_forward([] { return false; });  // as a wrapped model's, whose backward is still to come
+  called.leave_forward();
   std::string what;
   std::thread([&] {
     try {

@@ -1,4 +1,6 @@
 // A step that is told of its forward calls, as remat.wrap() does from Python.
+#include <remat/extension.h>
+
 #include "support/compare.h"
 
 namespace remat::test {
@@ -18,9 +20,10 @@ struct Model {
   }
 
   at::Tensor call(Step& step) {
-    step.enter_forward();
+    const extension::CalledStep called(step);
+    called.enter_forward();
     auto result = layers->forward(x);
-    step.leave_forward();
+    called.leave_forward();
     return result;
   }
 };
@@ -30,12 +33,13 @@ class StepCalls : public ::testing::Test {
   Model model_;
   Session session_;
   Step step_ = session_.step();
+  const extension::CalledStep called_{step_};
 };
 
 TEST_F(StepCalls, EndsWithTheBackwardThatLeavesNoValues) {
   const auto result = model_.call(step_);
   EXPECT_FALSE(step_.has_ended());
-  EXPECT_EQ(step_.backward_passes(), 0);
+  EXPECT_EQ(called_.backward_passes(), 0);
   result.square().mean().backward();
   EXPECT_TRUE(step_.has_ended());
   EXPECT_TRUE(session_.report().completed);
@@ -53,7 +57,7 @@ TEST_F(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
   const auto loss = model_.call(step_).square().mean();
   loss.backward({}, /*retain_graph=*/true);
   EXPECT_FALSE(step_.has_ended());
-  EXPECT_EQ(step_.backward_passes(), 1);
+  EXPECT_EQ(called_.backward_passes(), 1);
   loss.backward();
   EXPECT_TRUE(step_.has_ended());
 }
@@ -61,13 +65,13 @@ TEST_F(StepCalls, ARetainedGraphKeepsTheStepUntilTheLastBackward) {
 // What is computed of the result for a log saves values, and lets go of them.
 TEST_F(StepCalls, GoesOnWhereTheCallsHaveSavedNothing) {
   const auto shift = torch::ones({64}, torch::requires_grad());
-  step_.enter_forward();
+  called_.enter_forward();
   const auto result = model_.x + shift;
-  step_.leave_forward();
+  called_.leave_forward();
   result.exp().sum();
   EXPECT_FALSE(step_.has_ended());
   result.exp().sum().backward();
-  EXPECT_EQ(step_.backward_passes(), 1);
+  EXPECT_EQ(called_.backward_passes(), 1);
 }
 
 // A notebook keeps a result, and trains another model.
@@ -96,8 +100,8 @@ TEST(StepCallsOfTwoModels, AnotherModelsSmallerBudgetHoldsUntilTheStepEnds) {
       auto step = session.step();
       const int64_t smaller = memory::current() + 100'000;
       const auto result = outer.call(step);
-      step.hold_under(smaller, "the inner model");
-      step.hold_under(2 * smaller, "a model with more");
+      extension::CalledStep(step).hold_under(smaller, "the inner model");
+      extension::CalledStep(step).hold_under(2 * smaller, "a model with more");
       try {
         inner.call(step);
         FAIL() << "that cannot fit";
