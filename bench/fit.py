@@ -36,7 +36,7 @@ MOST_TIMES = 16  # the usual batch: where halving begins
 def run(args, model, options, *more):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "fit.json"
-        words = [args.build / "cli" / "remat", "fit", model, *options, *more, "--json", out]
+        words = [args.build / "app" / "remat", "fit", model, *options, *more, "--json", out]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"bench: {' '.join(map(str, words))}: {done.stderr}")

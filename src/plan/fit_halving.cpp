@@ -6,8 +6,7 @@
 
 #include <remat/budget.h>
 #include <remat/error.h>
-
-#include "plan/rounds.h"
+#include <remat/rounds.h>
 
 namespace remat {
 namespace {
