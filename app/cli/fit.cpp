@@ -46,7 +46,7 @@ void run_fit(const FitSettings& settings) {
                            .effective = settings.effective,
                            .predict_only = settings.predict,
                            .what = settings.along};
-  const Fit found = settings.by_halving ? fit_by_halving(options, run) : fit(options, run);
+  const Fit found = fit(options, run);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("\n%sfound in %s\n", to_text(found).c_str(), format_seconds(seconds).c_str());
   nlohmann::json json = {{"command", "fit"}, {"model", settings.model}, {"sizes", sizes}, {"seconds", seconds}};

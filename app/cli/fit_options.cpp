@@ -20,8 +20,6 @@ void add_fit_options(CLI::App& app, FitSettings& settings) {
       ->transform(range(0.0, 100.0))
       ->type_name("PERCENT");
   add.flag("--predict", settings.predict, "Run small steps alone; then nothing vouches for the answer");
-  add.flag("--by-halving", settings.by_halving,
-           "Find the largest sizes by real steps alone, from --most down: to see that the answer is the same");
   add_sizes(app, settings);
   add_size(app, "--most", settings.most, "The largest size to consider (default: 256 times the usual)");
   add.group("Files");
@@ -32,11 +30,6 @@ void check_fit_options(const FitSettings& settings) {
   if (settings.effective > 0 && settings.along != "batch") {
     throw UsageError("[options] --effective-batch has no meaning with --along " + settings.along +
                      ", which no steps add up to; leave one of them out");
-  }
-  if (settings.by_halving && (settings.predict || settings.effective > 0)) {
-    throw UsageError(
-        "[options] --by-halving runs real steps for the largest sizes alone; leave out --predict and "
-        "--effective-batch");
   }
   check_sizes(settings);
 }

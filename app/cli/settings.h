@@ -113,7 +113,6 @@ struct FitSettings {
   int64_t effective = 0;                                ///< 0: none
   double most_loss = 15;                                ///< in percent
   bool predict = false;
-  bool by_halving = false;
   std::string json;  ///< empty: none
 };
 
