@@ -1,8 +1,8 @@
 // remat/rounds.h -- how long steps take, told by several rounds of them on a machine that does other things too.
 //
 // What disturbs a step only adds to its time, so the least of many is what it takes; how far other rounds stay from the
-// least tells how much that is worth. No torch, no clock here: whoever
-// asks measures, as fit() (remat/fit.h) asks for.
+// least tells how much that is worth. No torch, no clock here: whoever asks measures. FitTrial::step_seconds
+// (remat/fit.h) are those of a round.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,19 @@ inline constexpr double kLongStep = 0.25;
 /// left out.
 std::vector<double> time_round(const std::function<double()>& step);
 
-/// The times of one kind of step.
+/// The times of one kind of step, in seconds. Not thread-safe.
 class RoundTimes {
  public:
   /// Of steps in their order. Times of zero and less are left out.
   void add_round(const std::vector<double>& seconds);
 
+  /// How many rounds have been added.
   size_t rounds() const { return rounds_.size(); }
-  /// 0 where there are none.
+  /// Of all steps the shortest time; 0 where there are none.
   double least() const;
   /// The median of what is least in each round: the later one of two in the middle.
   double usual() const;
-  /// Of all rounds.
+  /// How many steps all rounds have.
   size_t steps() const;
   /// The mean in the fastest rows of steps that take `seconds` together (or a round where that has fewer): in as large
   /// a part of them as the least of `tries` stands for. So long a step would have taken, had it been as long as
@@ -43,8 +44,9 @@ class RoundTimes {
 
 /// How many times as long one kind of step takes as another.
 struct TimesRatio {
-  double told = 1;             ///< by the least of each
-  double least = 1, most = 1;  ///< what it may be, as far as the rounds vary
+  double told = 1;   ///< by the least of each
+  double least = 1;  ///< the least that it may be, as far as the rounds vary
+  double most = 1;   ///< the most
 };
 
 /// Both have been timed, in turn.
