@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 STAMP := build/.setup-done
 KJV := build/data/kjv.txt
-REMAT := $(BUILD)/cli/remat
+REMAT := $(BUILD)/app/remat
 
 .PHONY: help setup configure build demo test quick docs package wheel clean format
 

@@ -63,7 +63,7 @@ def main():
         subprocess.run([ROOT / "scripts" / "kjv", text], check=True, capture_output=True)
         with multiprocessing.Pool(1) as process:  # of its own, which gives its memory back
             parameters = process.apply(make_directory, (directory, text, args.layers))
-        command = [args.build / "cli" / "remat", "train", "--hf", directory, "--data", text, "--json", out]
+        command = [args.build / "app" / "remat", "train", "--hf", directory, "--data", text, "--json", out]
         command += ["--batch", args.batch, "--seq", args.seq, "--steps", args.steps]
 
         def run(*options, limit=resource.RLIM_INFINITY):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What ExecuTorch plans for the training steps of export.py, and for the same steps rewritten by remat's plans.
 
-    PYTHON bench/export_executorch.py [MODEL ...] [--remat build/release/cli/remat] [--out FILE]
+    PYTHON bench/export_executorch.py [MODEL ...] [--remat build/release/app/remat] [--out FILE]
 
 PYTHON is an interpreter that has executorch, which brings a torch of its own. Writes bench/results/<date>-executorch.json.
 A step is torch.export's joint graph of forward and backward, planned by to_executorch() as it comes: bytes are those of
@@ -383,7 +383,7 @@ def measured(name, remat):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
-    parser.add_argument("--remat", default=ROOT / "build/release/cli/remat", type=Path)
+    parser.add_argument("--remat", default=ROOT / "build/release/app/remat", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     today = datetime.date.today().isoformat()

@@ -293,7 +293,7 @@ def judged(result):
 def command_on_graphs(bench):
     """The command remat for figures about plans, and the batch of each model."""
     batches = {model: name.partition(":")[2] for model, name in bench.models.items()}
-    return plans.Planner(bench.build / "cli" / "remat", bench.build / "bench" / "gap"), batches
+    return plans.Planner(bench.build / "app" / "remat", bench.build / "bench" / "gap"), batches
 
 
 def gap(bench):

@@ -92,7 +92,7 @@ def run(variant, args, directory, text, least_bytes=None):
         done = subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True)
         return [{"seconds": seconds} for seconds in json.loads(done.stdout.splitlines()[-1])]
     out = Path(directory).with_name("run.json")
-    command = [args.build / "cli" / "remat", "train", "--hf", directory, "--data", text, "--json", out]
+    command = [args.build / "app" / "remat", "train", "--hf", directory, "--data", text, "--json", out]
     command += ["--steps", args.steps, "--batch", args.batch, "--seq", args.seq]
     command += [word.format(share=args.share, least_bytes=least_bytes) for word in VARIANTS[variant]]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)

@@ -36,11 +36,16 @@ MOST_TIMES = 16  # the usual batch: where halving begins
 def run(args, model, options, *more):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "fit.json"
-        words = [args.build / "cli" / "remat", "fit", model, *options, *more, "--json", out]
+        words = [args.build / "app" / "remat", "fit", model, *options, *more, "--json", out]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"bench: {' '.join(map(str, words))}: {done.stderr}")
         return json.loads(out.read_text())
+
+
+def halve(args, model, options, *more):
+    words = [args.build / "bench" / "bench_fit_halving", model, *options, *more]
+    return json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def size_of(point):
@@ -59,20 +64,20 @@ def measure(args, model, options, share):
     if args.full:
         return row
     predicted = run(args, model, options, *budget, "--predict")
-    halved = run(args, model, options, *budget, "--by-halving")
+    halved = halve(args, model, options, *budget)
     sizes = [0, *halved["sizes"]]
 
     def steps_off(name, size):
-        return sizes.index(size) - sizes.index(size_of(halved[name]))
+        return sizes.index(size) - sizes.index(halved[name])
 
     return row | {
         "predict_seconds": predicted["seconds"],
         "halving_seconds": halved["seconds"],
         "time_ratio": fit["seconds"] / halved["seconds"],
         "predict_time_ratio": predicted["seconds"] / halved["seconds"],
-        "halved_plain": size_of(halved["plain"]),
-        "halved_largest": size_of(halved["largest"]),
-        "halving_runs": len(halved["runs"]),
+        "halved_plain": halved["plain"],
+        "halved_largest": halved["largest"],
+        "halving_runs": halved["runs"],
         "steps_off": {
             "plain predicted": steps_off("plain", fit["predicted_plain"]),
             "remat predicted": steps_off("largest", fit["predicted_largest"]),

@@ -39,7 +39,7 @@ def busy(count):
 def ask(args, question):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "fit.json"
-        words = [args.build / "cli" / "remat", "fit", *question, "--json", out]
+        words = [args.build / "app" / "remat", "fit", *question, "--json", out]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"bench: {' '.join(map(str, words))}: {done.stderr}")

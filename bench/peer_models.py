@@ -1,7 +1,7 @@
 """The models that remat is compared on with other ways to save memory, each with made-up data of a fixed seed.
 
 A model's repeated blocks are in `blocks`, and it calls them through `run_block`, so that a variant can change how blocks
-are run and nothing else. Shapes are those of zoo/ where both exist.
+are run and nothing else. Shapes are those of app/zoo/ where both exist.
 """
 
 import functools

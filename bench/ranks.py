@@ -48,7 +48,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text = f"{folder}/kjv.txt"
         subprocess.run([ROOT / "scripts" / "kjv", text], check=True, capture_output=True)
-        rows = [run(args.build / "cli" / "remat", text, variant, args.steps) for variant in VARIANTS]
+        rows = [run(args.build / "app" / "remat", text, variant, args.steps) for variant in VARIANTS]
     for row in rows:
         row["sum_peak_ratio"] = row["sum_peak_bytes"] / rows[0]["sum_peak_bytes"]
         print(f"{row['variant']}: {row['sum_peak_bytes'] / 2**20:.0f} MiB, {row['sum_peak_ratio']:.3f} of plain copies")

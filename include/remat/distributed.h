@@ -30,13 +30,19 @@
 
 namespace c10d {
 class ProcessGroup;
-}
+class Work;
+}  // namespace c10d
 
 namespace remat {
 
 /// For SessionOptions::ranks, by all-reductions over `group`: one that nothing else uses, since the model's is in the
 /// middle of a collective when the ranks agree. Tensors of its backend must be on the CPU.
 Ranks ranks_of(c10::intrusive_ptr<c10d::ProcessGroup> group);
+
+/// Waits for `work`, and until the process group's own thread lets go of it: up to then that holds the collective's
+/// tensors, whose bytes would count in what comes next. A busy machine may take milliseconds for it; where something
+/// else holds the work on purpose, this ends after a tenth of a second all the same.
+void finish(const c10::intrusive_ptr<c10d::Work>& work);
 
 /// Parameters of a part of a model, a block for instance, that are held in equal shards, one by each process of a
 /// group. The whole is gathered while that part's forward and backward pass run, and freed after each; gradients are

@@ -87,7 +87,7 @@ struct FitSplit {
 
 /// Whether sizes larger than plain's are worth their time.
 enum class FitVerdict : uint8_t {
-  kNone,        ///< nothing to compare: plain fits at none or as large a size; by halving
+  kNone,        ///< nothing to compare: plain fits at none or as large a size
   kWorthIt,     ///< Fit::largest is
   kUpToASize,   ///< Fit::worthwhile is, larger ones are not
   kNotWorthIt,  ///< none is
@@ -103,13 +103,12 @@ struct FitRun {
 
 /// What fit() found.
 struct Fit {
-  std::string what;               ///< what the sizes are of: "batch"
-  int64_t budget_bytes = 0;       ///< that everything alive had to fit in
-  double most_loss_percent = 0;   ///< what a larger size might cost to be worth it: FitOptions::most_loss_percent
-  std::optional<FitPoint> plain;  ///< the largest that fits without remat; nothing where none does
-  FitPoint largest;               ///< the largest that fits with it
-  std::optional<FitPoint>
-      worthwhile;  ///< the largest surely at no more than most_loss_percent; nothing without `plain`, or by halving
+  std::string what;                    ///< what the sizes are of: "batch"
+  int64_t budget_bytes = 0;            ///< that everything alive had to fit in
+  double most_loss_percent = 0;        ///< what a larger size might cost to be worth it: FitOptions::most_loss_percent
+  std::optional<FitPoint> plain;       ///< the largest that fits without remat; nothing where none does
+  FitPoint largest;                    ///< the largest that fits with it
+  std::optional<FitPoint> worthwhile;  ///< the largest surely at no more than most_loss_percent; nothing without plain
   FitVerdict verdict = FitVerdict::kNone;  ///< on the larger sizes
   std::optional<FitSplit> split;           ///< the fastest for the effective size; nothing where no split of it fits
   int64_t predicted_plain = 0;             ///< what the small steps said, before anything was measured; 0: none fits
@@ -126,10 +125,6 @@ struct Fit {
 
 /// Finds what fits. Throws BudgetError where not even the smallest size does, Error for options that make no sense.
 Fit fit(const FitOptions& options, const FitSteps& steps);
-
-/// The same by real steps alone, for comparison: from the largest size, by halves until one fits, then between that and
-/// the last that did not. Plain steps may pass the budget. Says nothing of what is worthwhile, and splits nothing.
-Fit fit_by_halving(const FitOptions& options, const FitSteps& steps);
 
 /// The first steps of a training within a budget: a session with it and all else made anew, two steps or more with the
 /// optimizer's, since its state comes to stay in its first. Returns the most bytes alive at once, over all steps.

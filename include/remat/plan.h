@@ -32,8 +32,6 @@ struct Action {
   static const Action kPack;               ///< held packed
   static const Action kRecompute;          ///< held from the first time on
   static const Action kRecomputeEachTime;  ///< held for its own use alone
-  static const Action kDrop;               ///< older name of kRecompute
-  static const Action kDropAgain;          ///< older name of kRecomputeEachTime
 
   /// Held from time `from` on, at least 1; later than kNever is kNever.
   static constexpr Action recompute(int64_t from) {
@@ -48,10 +46,6 @@ inline constexpr Action Action::kKeep{};
 inline constexpr Action Action::kPack{Kind::kPack};
 inline constexpr Action Action::kRecompute{Kind::kRecompute, 1};
 inline constexpr Action Action::kRecomputeEachTime{Kind::kRecompute, kNever};
-inline constexpr Action Action::kDrop = kRecompute;
-inline constexpr Action Action::kDropAgain = kRecomputeEachTime;
-
-using Fate = Action;  ///< older name of Action
 
 /// An Action for each value of one graph, and what a step under them is predicted to take. Plain data.
 struct Plan {

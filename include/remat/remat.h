@@ -4,6 +4,7 @@
 #include <remat/allocation_notes.h>       // the blocks of memory that a step takes
 #include <remat/budget.h>                 // how many bytes
 #include <remat/checkpoint.h>             // checkpoint(fn, inputs...), checkpoint_sequential
+#include <remat/checkpoints.h>            // plans of so many checkpoints
 #include <remat/device_estimate.h>        // what they take of a GPU's memory, without the GPU
 #include <remat/error.h>                  // Error, BudgetError, InternalError
 #include <remat/export.h>                 // a training step as C for microcontrollers
@@ -19,6 +20,7 @@
 #include <remat/policy.h>                 // scopes, keep(tensor)
 #include <remat/ranks.h>                  // processes that run their steps together
 #include <remat/report.h>                 // what a step cost
+#include <remat/rounds.h>                 // how long steps take on a busy machine
 #include <remat/run.h>                    // all that is known of a step, and pictures of it
 #include <remat/session.h>                // Session, Step
 #include <remat/timeline.h>               // its memory, moment by moment

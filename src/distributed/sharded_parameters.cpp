@@ -13,8 +13,6 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "distributed/finished_work.h"
-
 #include "device/device.h"
 
 namespace remat {

@@ -1,17 +1,28 @@
-#include "plan/checkpoints.h"
+#include <remat/checkpoints.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include <remat/error.h>
+
 #include "plan/chain.h"
 #include "plan/simulate.h"
 
-namespace remat::planners {
+namespace remat {
 namespace {
 
+using planners::Chain;
+using planners::ChainSchedule;
+using planners::Cuts;
+
 constexpr double kTimesRoot = 4;
+
+void check(const Graph& graph) {
+  if (const std::string wrong = graph.problem(); !wrong.empty())
+    throw Error("[checkpoints] the graph is not sound: " + wrong + "; record it again");
+}
 
 struct Placed {
   Checkpoints checkpoints;
@@ -44,17 +55,20 @@ Placed place(const Graph& graph, const Cuts& cuts, Simulator& simulator, int64_t
 }  // namespace
 
 int64_t most_checkpoints(const Graph& graph) {
+  check(graph);
   const auto operators = static_cast<int64_t>(graph.operators.size());
   const auto cuts = Cuts(graph).divide(operators + 1, Cuts::Measure::kBytes);
   return std::max<int64_t>(0, static_cast<int64_t>(cuts.size()) - 2);
 }
 
 Checkpoints place_checkpoints(const Graph& graph, int64_t count) {
+  check(graph);
   Simulator simulator(graph);
   return place(graph, Cuts(graph), simulator, count).checkpoints;
 }
 
 Checkpoints best_checkpoints(const Graph& graph) {
+  check(graph);
   const Cuts cuts(graph);
   Simulator simulator(graph);
   const auto enough = static_cast<int64_t>(kTimesRoot * std::sqrt(static_cast<double>(graph.operators.size())));
@@ -67,12 +81,13 @@ Checkpoints best_checkpoints(const Graph& graph) {
   return std::move(best.checkpoints);
 }
 
-Actions recompute_all(const Graph& graph) {
-  Actions actions(graph.values.size(), Action::kKeep);
+std::vector<Action> recompute_all(const Graph& graph) {
+  check(graph);
+  std::vector<Action> actions(graph.values.size(), Action::kKeep);
   for (size_t v = 0; v < actions.size(); ++v) {
     if (graph.values[v].droppable) actions[v] = Action::kRecomputeEachTime;
   }
   return actions;
 }
 
-}  // namespace remat::planners
+}  // namespace remat

@@ -11,9 +11,9 @@
 
 #include <remat/budget.h>
 #include <remat/error.h>
+#include <remat/rounds.h>
 
 #include "plan/forecast.h"
-#include "plan/rounds.h"
 #include "util/number_text.h"
 
 namespace remat {

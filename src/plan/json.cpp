@@ -10,8 +10,6 @@
 
 #include <remat/error.h>
 
-#include "util/json_object.h"
-
 namespace remat {
 namespace {
 
@@ -27,12 +25,41 @@ std::string describe(const json& value) {
   return text.size() <= 40 ? "\"" + text + "\"" : "a string of " + std::to_string(text.size()) + " bytes";
 }
 
-class DocumentReader final : public JsonReader {
+/// Builds a document from the parser's events. (nlohmann/json's own documents would accept names that stand twice in an
+/// object and any depth, and its callbacks take a time that grows with the square of a list's length.)
+class DocumentReader final : public nlohmann::json_sax<json> {
  public:
-  DocumentReader(std::string_view text, const char* document)
-      : JsonReader(kMostNested), text_(text), place_{document} {}
+  DocumentReader(std::string_view text, const char* document) : text_(text), place_{document} {}
 
-  void refuse_syntax(size_t byte, const json::exception& error) override {
+  json read() {
+    // The parser takes a zero byte for the end of the text, and would ignore what follows it.
+    if (const size_t zero = text_.find('\0'); zero != std::string_view::npos)
+      refuse("has a zero byte, byte " + std::to_string(zero + 1) + " of " + std::to_string(text_.size()));
+    json::sax_parse(text_.begin(), text_.end(), this);
+    if (!root_.is_object()) refuse("is " + describe(root_) + ", not an object");
+    return std::move(root_);
+  }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(int64_t value) override { return add(value); }
+  bool number_unsigned(uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string& /*text*/) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(json::binary_t& value) override { return add(std::move(value)); }
+  bool start_object(size_t /*size*/) override { return open(json::object()); }
+  bool start_array(size_t /*size*/) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    const auto [place, inserted] = open_.back()->get_ref<json::object_t&>().try_emplace(name);
+    if (!inserted) refuse("has the field " + describe(name) + " twice in one object");
+    field_ = &place->second;
+    return true;
+  }
+
+  bool parse_error(size_t byte, const std::string& /*token*/, const json::exception& error) override {
     constexpr int beyond_double = 406;
     const std::string_view before = text_.substr(0, byte > 0 ? byte - 1 : 0);
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -42,21 +69,34 @@ class DocumentReader final : public JsonReader {
                 std::to_string(line) + ", column " + std::to_string(column) + " (byte " + std::to_string(byte) +
                 " of " + std::to_string(text_.size()) + "); the text may be damaged or cut off, have it written again");
   }
-  void refuse_zero_byte(size_t byte) override {
-    refuse("has a zero byte, byte " + std::to_string(byte) + " of " + std::to_string(text_.size()));
-  }
-  void refuse_name_twice(const std::string& name) override {
-    refuse("has the field " + describe(name) + " twice in one object");
-  }
-  void refuse_nesting() override { refuse("is nested deeper than " + std::to_string(kMostNested) + " levels"); }
-  void refuse_count() override {}  // any
-  void refuse_root(const json& root) override { refuse("is " + describe(root) + ", not an object"); }
 
  private:
-  void refuse(const std::string& what) const { refuse_json(place_, nullptr, what); }
+  json* put(json value) {
+    if (open_.empty()) return &(root_ = std::move(value));
+    json& parent = *open_.back();
+    if (parent.is_object()) return &(*field_ = std::move(value));
+    return &parent.get_ref<json::array_t&>().emplace_back(std::move(value));
+  }
+  bool add(json value) {
+    put(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    if (open_.size() == kMostNested) refuse("is nested deeper than " + std::to_string(kMostNested) + " levels");
+    open_.push_back(put(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  [[noreturn]] void refuse(const std::string& what) const { refuse_json(place_, nullptr, what); }
 
   std::string_view text_;
   JsonPlace place_;
+  json root_;
+  std::vector<json*> open_;  // objects and arrays that have not ended; the last of each parent, so they do not move
+  json* field_ = nullptr;    // for the next value, if it goes into an object
 };
 
 }  // namespace
@@ -73,7 +113,7 @@ void refuse_json(const JsonPlace& place, const char* field, const std::string& w
 
 json parse_document(std::string_view text, const char* document, std::string_view format, int version) {
   const JsonPlace place{document};
-  json root = DocumentReader(text, document).read(text);
+  json root = DocumentReader(text, document).read();
 
   // Of another version nothing else is known: it is told before other fields are missed.
   const auto actual_format = root.find("format");

@@ -1,4 +1,4 @@
-#include "plan/rounds.h"
+#include <remat/rounds.h>
 
 #include <algorithm>
 #include <iterator>

@@ -173,10 +173,7 @@ StepReport report_from_json(std::string_view text) {
   StepReport report;
   try {
     const auto json = nlohmann::json::parse(text);
-    visit_fields(report, [&](const char* name, auto& field) {
-      const bool is_new = &field == static_cast<void*>(&report.reserved_peak_bytes) && !json.contains(name);
-      if (!is_new) json.at(name).get_to(field);  // files of earlier versions have none
-    });
+    visit_fields(report, [&](const char* name, auto& field) { json.at(name).get_to(field); });
     for (const auto& element : json.at("replayed")) {
       visit_replayed(report.replayed.emplace_back(),
                      [&](const char* name, auto& field) { element.at(name).get_to(field); });

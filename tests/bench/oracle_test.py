@@ -22,7 +22,7 @@ import oracle  # noqa: E402
 from small_graphs import blocks, chain, random_graph  # noqa: E402
 from step_model import EACH_TIME, KEEP, PACK, share_of_peak, simulate  # noqa: E402
 
-REMAT = Path(os.environ.get("REMAT", ROOT / "build/release/cli/remat"))
+REMAT = Path(os.environ.get("REMAT", ROOT / "build/release/app/remat"))
 GRAPHS = int(os.environ.get("REMAT_ORACLE_GRAPHS", 60))
 
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "cli/wrong_usage.h"
 
 namespace remat::test {
 

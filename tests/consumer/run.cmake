@@ -42,6 +42,16 @@ else()
     run_expecting_failure("an assertion of the user" ${WORK}/build/debug_user fail)
     if(EXISTS ${WORK}/prefix/bin/remat)  # it must find LibTorch by itself
       run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${WORK}/prefix/bin/remat --version)
+      # The application is a user's project too. Building all of it once more would take minutes: that everything which
+      # its command needs is found has to do, and its smallest library.
+      run(${CMAKE_COMMAND} -S ${source}/app -B ${WORK}/app -G Ninja -D CMAKE_PREFIX_PATH=${WORK}/prefix
+          -D CMAKE_CXX_COMPILER=${COMPILER})
+      run(${CMAKE_COMMAND} --build ${WORK}/app --target remat_common)
+      execute_process(COMMAND ${CMAKE_COMMAND} --build ${WORK}/app --target remat_command -- -n
+                      OUTPUT_VARIABLE steps COMMAND_ERROR_IS_FATAL ANY)
+      if(NOT steps MATCHES "Linking CXX executable remat")
+        message(FATAL_ERROR "app/ alone would not link the command:\n${steps}")
+      endif()
     endif()
   endif()
 endif()

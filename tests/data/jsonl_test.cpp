@@ -28,8 +28,8 @@ TEST(Jsonl, MistakesAreNamedWithTheirLine) {
   EXPECT_ERROR(read_jsonl("{}\n{\"a\": \n1}"), "[data] 'x.jsonl' line 2: the line is no JSON at byte ");
   EXPECT_ERROR(read_jsonl("{} {}"), "line 1: the line is no JSON at byte 4");
   EXPECT_ERROR(read_jsonl("{\"a\": 1, \"a\": 2}"), "line 1: the line has the name 'a' twice");
-  EXPECT_ERROR(read_jsonl("[1]"), "line 1: the line is array, not an object");
-  EXPECT_ERROR(read_jsonl(std::string("{}\0", 3)), "line 1: the line has a zero byte at byte 3");
+  EXPECT_ERROR(read_jsonl("[1]"), "line 1: the line is an array, not an object");
+  EXPECT_ERROR(read_jsonl(std::string("{}\0", 3)), "line 1: the line has a zero byte, byte 3");
   EXPECT_ERROR(read_jsonl("{\"a\":" + std::string(100000, '[')), "is nested more than 64 deep");
 }
 

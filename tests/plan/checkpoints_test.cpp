@@ -1,4 +1,4 @@
-#include "plan/checkpoints.h"
+#include <remat/checkpoints.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +9,12 @@
 
 #include "step_builder.h"
 
-namespace remat::planners {
+namespace remat {
 namespace {
 
 Graph chain(size_t length) { return test::plain_chain(std::vector<std::pair<int64_t, double>>(length, {1000, 1})); }
 
-int64_t peak_of(const Graph& graph, const Actions& actions) { return predict(graph, actions).peak_bytes; }
+int64_t peak_of(const Graph& graph, const std::vector<Action>& actions) { return predict(graph, actions).peak_bytes; }
 
 TEST(Checkpoints, AreEvenlySpacedAndNothingElseIsKeptBeforeTheLast) {
   const Graph graph = chain(12);
@@ -62,4 +62,4 @@ TEST(Checkpoints, RecomputingAllTakesTheSquareOfTheLengthAndNoMemoryOfIt) {
 }
 
 }  // namespace
-}  // namespace remat::planners
+}  // namespace remat

@@ -161,17 +161,6 @@ TEST(Fit, SplitsAnEffectiveSizeIntoTheFastestSteps) {
   }
 }
 
-TEST(Fit, HalvingFindsTheSameByManyMoreSteps) {
-  const Family family([](int64_t size) { return sized_step(size); });
-  for (const int64_t budget : {20'000, 100'000, 1 << 30}) {
-    const FitOptions options{.sizes = fit_sizes(1, 512), .budget_bytes = budget};
-    const Fit halved =
-        fit_by_halving(options, [&](int64_t size, FitMode mode) { return family.run(size, mode, budget); });
-    EXPECT_EQ(size_of(halved.plain), family.largest(options, true)) << budget;
-    EXPECT_EQ(halved.largest.size, family.largest(options, false)) << budget;
-  }
-}
-
 TEST(Fit, NothingFits) {
   const Family family([](int64_t size) { return sized_step(size); });
   try {

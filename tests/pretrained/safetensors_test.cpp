@@ -91,7 +91,7 @@ TEST(Safetensors, RefusesWhatIsNoWholeFile) {
   EXPECT_ERROR(open_file("1234567"), "has no header");
   EXPECT_ERROR(open_file(std::string(8, '\xFF')), "says that its header has 18446744073709551615 bytes");
   EXPECT_ERROR(open_file(file_of("{}", 0).substr(0, 9)), "says that its header has 2 bytes, and has 1");
-  EXPECT_ERROR(open_header("[]", 0), "is no JSON object");
+  EXPECT_ERROR(open_header("[]", 0), "is an array, not an object");
   EXPECT_ERROR(open_header(std::string(100'000, '['), 0), "nested more than 3 deep");
   EXPECT_ERROR(open_header("{}", 4), "has 4 bytes behind its header, its tensors need 0");
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Numbers are the same text under every locale: nothing but src/util/number_text.h and <charconv> writes or reads those
-with a point, and no stream groups the digits of whole ones."""
+"""Numbers are the same text under every locale: nothing but src/util/number_text.h, app/common/number_text.h and
+<charconv> writes or reads those with a point, and no stream groups the digits of whole ones."""
 import os
 import re
 import subprocess
@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FOLDERS = ("include", "src", "cli", "python/src", "zoo", "pretrained", "data", "tokenizers")
+FOLDERS = ("include", "src", "app", "python/src")
 # What asks the locale wherever it stands. c10::str() is a stream.
 ASKS = re.compile(
     r"\b(?:strto(?:d|f|ld)|sto(?:d|f|ld)|atof|v?f?s?scanf|setprecision|std::(?:of|wof|f)stream|std::(?:cout|cerr|clog)"

@@ -27,9 +27,10 @@ def included(path):
     return {folder for folder in re.findall(r'^\s*#\s*include "(\w+)/', text, re.MULTILINE)}
 
 
-def parts(root):
-    """By name without suffix, the parts of a folder (a header with its source) and those whose headers they include."""
-    files = [path for path in root.rglob("*") if path.suffix in (".cpp", ".h")]
+def parts(folder, root):
+    """By name without suffix, the parts of a folder (a header with its source) and those whose headers they include.
+    Includes begin at `root`."""
+    files = [path for path in folder.rglob("*") if path.suffix in (".cpp", ".h")]
     headers = {str(path.relative_to(root).with_suffix("")) for path in files if path.suffix == ".h"}
     graph = {}
     for path in files:
@@ -50,12 +51,36 @@ class Includes(unittest.TestCase):
                     self.assertLessEqual(included(path), allowed | {folder})
 
     def test_go_round_in_no_circle(self):
-        for folder in ("src", "cli", "zoo", "pretrained", "tokenizers", "data", "bench", "python/src"):
+        for folder, root in (("src", "src"), ("app", "app"), ("bench", "."), ("python/src", "python/src")):
             with self.subTest(folder=folder):
+                graph = parts(ROOT / folder, ROOT / root)
+                self.assertTrue(any(graph.values()), "no include was followed")
                 try:
-                    graphlib.TopologicalSorter(parts(ROOT / folder)).prepare()
+                    graphlib.TopologicalSorter(graph).prepare()
                 except graphlib.CycleError as error:
                     self.fail(" includes ".join(reversed(error.args[1])))
+
+    def test_of_the_application_are_its_own_and_public_headers(self):
+        own = {path.name for path in (ROOT / "app").iterdir() if path.is_dir()}
+        public = {path.name for path in (ROOT / "include/remat").iterdir()}
+        for path in sorted((ROOT / "app").rglob("*.[ch]*")):
+            with self.subTest(file=str(path.relative_to(ROOT))):
+                text = path.read_text(encoding="utf-8")
+                self.assertLessEqual(included(path), own)
+                self.assertNotRegex(text, r'#\s*include "[^"]*\.\./')
+                self.assertLessEqual(set(re.findall(r"#\s*include <remat/([^>]+)>", text)), public)
+
+    def test_the_library_names_nothing_of_the_application(self):
+        """Not even to compile: neither in an include nor in a CMake file of the library."""
+        targets = re.findall(r"add_(?:library|executable)\((\w+)", "".join(
+            path.read_text(encoding="utf-8") for path in (ROOT / "app").rglob("CMakeLists.txt")))
+        self.assertIn("remat_command", targets)
+        names = re.compile(rf"\bapp/|\b(?:{'|'.join(targets)})\b")
+        for folder in ("include", "src", "runtime"):
+            for path in sorted((ROOT / folder).rglob("*")):
+                if path.suffix in (".cpp", ".h", ".c", ".txt", ".in"):
+                    with self.subTest(file=str(path.relative_to(ROOT))):
+                        self.assertEqual(names.findall(path.read_text(encoding="utf-8")), [])
 
     def test_public_headers_include_nothing_of_src(self):
         for path in sorted((ROOT / "include").rglob("*.h")):
@@ -84,8 +109,8 @@ def code_of(path):
 
 class Devices(unittest.TestCase):
     def test_their_kinds_are_named_in_their_own_files(self):
-        own = {ROOT / "python/remat/device.py", ROOT / "cli/device.h", *(ROOT / "src/device").iterdir()}
-        folders = ("include", "src", "cli", "python/src", "python/remat")
+        own = {ROOT / "python/remat/device.py", ROOT / "app/cli/device.h", *(ROOT / "src/device").iterdir()}
+        folders = ("include", "src", "app/cli", "python/src", "python/remat")
         files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".h", ".py")]
         naming = {path for path in files if path not in own and NAMES_A_DEVICE.search(code_of(path))}
         self.assertEqual({str(path.relative_to(ROOT)) for path in naming}, MAY_NAME_A_DEVICE)
@@ -124,7 +149,7 @@ class Documents(unittest.TestCase):
 
 class Files(unittest.TestCase):
     def test_none_is_too_long(self):
-        folders = ("include", "src", "cli", "zoo", "pretrained", "tokenizers", "data", "python", "bench", "tests", "examples")
+        folders = ("include", "src", "app", "python", "bench", "tests", "examples")
         for folder in folders:
             for path in sorted((ROOT / folder).rglob("*")):
                 if path.suffix not in (".cpp", ".h", ".py"):

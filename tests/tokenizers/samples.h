@@ -5,7 +5,7 @@
 #include <string>
 
 #include "support/temporary_directory.h"
-#include "tokenizers/tokenizer.h"
+#include "tokenizers/load_tokenizer.h"
 
 namespace remat::test {
 

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "tokenizers/tokenizer.h"
+#include "tokenizers/load_tokenizer.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;

@@ -1,0 +1,132 @@
+// cli/option_adder.h -- adds options to one subcommand, in groups of its help page.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <remat/budget.h>
+#include <remat/error.h>
+
+#include "cli/comma_list.h"
+#include "cli/suggestion.h"
+#include "common/number_text.h"
+
+namespace remat::cli {
+
+template <class Number>
+std::string number_text(Number number) {
+  if constexpr (std::is_integral_v<Number>) {
+    return std::to_string(number);
+  } else {
+    return common::short_text(number);
+  }
+}
+
+/// From `least` to `most`, in decimal digits. Unlike CLI11's own check it refuses nan, and what does not fit the type;
+/// and the help page has no limits, which would be noise. Given to transform(): CLI11 would read 010 as eight.
+template <class Number>
+CLI::Validator range(Number least, Number most) {
+  const auto problem = [least, most](std::string& text) {
+    Number number{};
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc() && rest == end && number >= least && number <= most) {
+      if constexpr (std::is_integral_v<Number>) text = std::to_string(number);
+      return std::string();
+    }
+    return "'" + text + "' is not a number from " + number_text(least) + " to " + number_text(most);
+  };
+  return {problem, ""};
+}
+
+/// One of `names`, or a question whether the nearest was meant.
+inline CLI::Validator one_of(const std::vector<std::string>& names) {
+  return {[names](const std::string& text) {
+            if (std::ranges::find(names, text) != names.end()) return std::string();
+            std::string list;
+            for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
+            return "'" + text + "' is none of " + list + did_you_mean(text, names);
+          },
+          ""};
+}
+
+/// "a,b": parts with a comma between, each of them as `part` wants it.
+inline CLI::Validator list_of(CLI::Validator part) {
+  return {[part = std::move(part)](std::string& text) {
+            for (std::string item : comma_list(text)) {
+              if (std::string problem = part(item); !problem.empty()) return problem;
+            }
+            return std::string();
+          },
+          ""};
+}
+
+/// What Budget::parse() reads; the command line says which option it is about.
+inline CLI::Validator budget_given() {
+  return {[](const std::string& text) {
+            try {
+              Budget::parse(text);
+            } catch (const Error& error) {
+              const std::string message = error.what(), where = "[budget] ";
+              return message.starts_with(where) ? message.substr(where.size()) : message;
+            }
+            return std::string();
+          },
+          ""};
+}
+
+/// An empty path would mean that the option is not given.
+inline CLI::Validator path_given() {
+  return {[](const std::string& path) { return path.empty() ? "the path is empty" : std::string(); }, ""};
+}
+
+class OptionAdder {
+ public:
+  explicit OptionAdder(CLI::App& app) : app_(app) {}
+
+  void group(const std::string& name) { group_ = name; }
+
+  template <class Value>
+  CLI::Option* add(const std::string& name, Value& value, const std::string& text) {
+    return app_.add_option(name, value, text)->capture_default_str()->group(group_);
+  }
+  template <class Value>
+  void count(const std::string& name, Value& value, const std::string& text, int64_t most = int64_t{1} << 40) {
+    add(name, value, text)->transform(range(int64_t{1}, most))->type_name("N");
+  }
+  CLI::Option* file(const std::string& name, std::string& path, const std::string& text) {
+    return app_.add_option(name, path, text)->check(path_given())->type_name("FILE")->group(group_);
+  }
+  void flag(const std::string& name, bool& value, const std::string& text) {
+    app_.add_flag(name, value, text)->group(group_);
+  }
+  /// One of `names`.
+  void choice(const std::string& name, std::string& value, const std::vector<std::string>& names,
+              const std::string& text) {
+    add(name, value, text)->check(one_of(names))->type_name("NAME");
+  }
+  void budget(const std::string& value_name, std::string& value, const std::string& text, bool show_default = true) {
+    auto* option = app_.add_option(value_name, value, text)->check(budget_given())->type_name("BYTES")->group(group_);
+    if (show_default) option->capture_default_str();
+  }
+  /// A word without a name: it must be there, once.
+  CLI::Option* word(const std::string& name, std::string& value, const std::string& text) {
+    return app_.add_option(name, value, text)
+        ->required()
+        ->type_name("NAME")
+        ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  }
+
+ private:
+  CLI::App& app_;
+  std::string group_ = "Options";
+};
+
+}  // namespace remat::cli
