@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils.hooks import unserializable_hook
 
 _DEEPEST = 6  # of results in results, such as the layers of a cache
@@ -69,7 +71,7 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
         seen[id(part)] = part
         if issubclass(type(part), torch.Tensor):
             tensor = _outside_of_jvp(part)
-            if tensor.requires_grad:
+            if tensor.requires_grad and not isinstance(tensor, (FakeTensor, FunctionalTensor)):  # torch.export's
                 found.append(tensor)
             continue
         pending.extend((child, depth + 1) for child in _inside(part))
