@@ -86,6 +86,7 @@ class CompiledRegion {
 /// refers to the step, which must not be moved.
 class CalledStep {
  public:
+  /// Of a step in progress, which must outlive it.
   explicit CalledStep(const Step& step) : step_(step) {}
 
   /// A forward call of the step's model begins. From the first one on, only what belongs to these calls is refused
