@@ -6,7 +6,7 @@
 
 #include <remat/error.h>
 
-#include "util/mix.h"
+#include <remat/support/mix.h>
 
 namespace remat::bench {
 namespace {
@@ -17,7 +17,7 @@ constexpr double kSecondsPerByte = 1e-10, kSecondsPerFlop = 1e-11, kOverhead = 2
 class StepWriter {
  public:
   explicit StepWriter(uint64_t seed) {
-    for (uint64_t i = 0; i <= seed; ++i) random_ = SplitMix(random_.next());
+    for (uint64_t i = 0; i <= seed; ++i) random_ = support::SplitMix(random_.next());
   }
 
   int64_t operators() const { return static_cast<int64_t>(graph_.operators.size()); }
@@ -108,7 +108,7 @@ class StepWriter {
   void forward();
   void backward();
 
-  SplitMix random_;
+  support::SplitMix random_;
   Graph graph_;
   std::vector<std::vector<int32_t>> saved_by_;  ///< by operator
   std::vector<int32_t> last_reader_, uses_;     ///< by value

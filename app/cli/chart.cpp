@@ -4,9 +4,14 @@
 #include <cmath>
 #include <iterator>
 
-#include "common/number_text.h"
+#include <remat/support/svg.h>
 
 namespace remat::cli {
+
+using support::escape_xml;
+using support::svg_number;
+using support::tick_distance;
+
 namespace {
 
 constexpr int kWidth = 640, kHeight = 400;
@@ -17,48 +22,6 @@ constexpr int kMostTicks = 5;
 // Those of Okabe and Ito after the first.
 constexpr const char* kColours[] = {"#1f5fa8", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
                                     "#56b4e9", "#000000", "#8c6d31", "#7b4ea3", "#6b6b6b"};
-
-/// For text in XML, and for attributes in double quotes. Control characters, for which XML has no place, become
-/// question marks.
-std::string escape_xml(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-    }
-  }
-  return escaped;
-}
-
-/// "3.25", "3": at most two decimals.
-std::string svg_number(double value) {
-  std::string number = common::fixed_text(value, 2);
-  number.erase(number.find_last_not_of('0') + 1);
-  if (number.back() == '.') number.pop_back();
-  return number == "-0" ? "0" : number;
-}
-
-/// A round distance between ticks on an axis from 0 to `largest`, at most `most` of them after 0.
-double tick_distance(double largest, int most) {
-  const double power = std::pow(10, std::floor(std::log10(largest / most)));
-  for (const double round : {1.0, 2.0, 5.0}) {
-    if (round * power * most >= largest * (1 - 1e-9)) return round * power;
-  }
-  return 10 * power;
-}
 
 // From the chart's numbers to places in the picture.
 struct Scale {

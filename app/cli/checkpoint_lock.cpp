@@ -10,8 +10,8 @@
 
 #include <remat/error.h>
 
+#include <remat/support/replacement_file.h>
 #include "cli/special_file.h"
-#include "common/replacement_file.h"
 
 namespace remat::cli {
 namespace {
@@ -59,7 +59,7 @@ CheckpointLock::CheckpointLock(const std::string& path) : file_path_(lock_path(p
     if (is_still_at(file_, file_path_)) break;
     close(file_);
   }
-  common::ReplacementFile::remove_unfinished(follow_links(path));  // nobody writes it: the lock is held
+  support::ReplacementFile::remove_unfinished(follow_links(path));  // nobody writes it: the lock is held
   const auto process = std::to_string(getpid()) + "\n";
   if (ftruncate(file_, 0) != 0 || write(file_, process.data(), process.size()) < 0) return;  // only for the message
 }

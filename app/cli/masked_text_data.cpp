@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "common/mix.h"
+#include <remat/support/mix.h>
 
 namespace remat::cli {
 namespace {
@@ -17,7 +17,7 @@ constexpr int64_t kAround = 2;  // the first and the last token of an example ar
 int64_t predictions(int64_t window) { return std::max<int64_t>(1, (15 * window + 50) / 100); }
 
 /// The first `count` places of a window of `size` in an order that `random` decides.
-std::vector<int64_t> choose(int64_t count, int64_t size, common::SplitMix& random) {
+std::vector<int64_t> choose(int64_t count, int64_t size, support::SplitMix& random) {
   std::vector<int64_t> places(static_cast<size_t>(size));
   std::iota(places.begin(), places.end(), 0);
   for (int64_t i = 0; i < count; ++i) {
@@ -47,8 +47,8 @@ Batch MaskedTextData::training_batch(int64_t step, int64_t first, int64_t rows) 
     const auto window = text_.example(step, first + row);
     for (int64_t i = 0; i < window_; ++i) tokens[i + 1] = window[static_cast<size_t>(i)];
     // Another hash than that which chose the window.
-    common::SplitMix random(common::mix(common::mix(common::mix(~seed_) ^ static_cast<uint64_t>(step)) ^
-                                        static_cast<uint64_t>(first + row)));
+    support::SplitMix random(support::mix(support::mix(support::mix(~seed_) ^ static_cast<uint64_t>(step)) ^
+                                          static_cast<uint64_t>(first + row)));
     for (const int64_t place : choose(predictions(window_), window_, random)) {
       targets[row][place + 1] = tokens[place + 1];
       const uint64_t tenth = random.below(10);

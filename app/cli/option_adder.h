@@ -14,9 +14,9 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include <remat/support/number_text.h>
 #include "cli/comma_list.h"
 #include "cli/suggestion.h"
-#include "common/number_text.h"
 
 namespace remat::cli {
 
@@ -25,7 +25,7 @@ std::string number_text(Number number) {
   if constexpr (std::is_integral_v<Number>) {
     return std::to_string(number);
   } else {
-    return common::short_text(number);
+    return support::short_text(number);
   }
 }
 

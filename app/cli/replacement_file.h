@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "common/replacement_file.h"
+#include <remat/support/replacement_file.h>
 
 namespace remat::cli {
 
@@ -25,7 +25,7 @@ class ReplacementFile {
   const std::string& part() const { return file_->part(); }
 
  private:
-  std::optional<common::ReplacementFile> file_{std::in_place};
+  std::optional<support::ReplacementFile> file_{std::in_place};
   bool exists_ = false;
 };
 

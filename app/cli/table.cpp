@@ -8,7 +8,7 @@
 
 #include "cli/printable.h"
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat::cli {
 
@@ -36,7 +36,7 @@ std::string Table::to_string() const {
   return text;
 }
 
-std::string format_number(double value, int decimals) { return common::fixed_text(value, decimals); }
+std::string format_number(double value, int decimals) { return support::fixed_text(value, decimals); }
 
 std::string format_seconds(double seconds) {
   const bool small = seconds < 0.9995;

@@ -6,9 +6,9 @@
 
 #include <remat/error.h>
 
+#include <remat/support/mix.h>
 #include "cli/fingerprint.h"
 #include "cli/input_file.h"
-#include "common/mix.h"
 
 namespace remat::cli {
 
@@ -30,7 +30,8 @@ TextData::TextData(const std::string& path, int64_t seq, uint64_t seed, const En
 std::vector<int64_t> TextData::example(int64_t step, int64_t row) const {
   const auto places = static_cast<uint64_t>(tokens() - seq_);
   const uint64_t place =
-      common::mix(common::mix(common::mix(seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(row)) % places;
+      support::mix(support::mix(support::mix(seed_) ^ static_cast<uint64_t>(step)) ^ static_cast<uint64_t>(row)) %
+      places;
   std::vector<int64_t> example;
   for (size_t i = place; i <= place + static_cast<size_t>(seq_); ++i) {
     example.push_back(encoded_ ? tokens_[i] : static_cast<unsigned char>(text_[i]));

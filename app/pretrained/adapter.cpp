@@ -62,7 +62,7 @@ void save_adapter(const ModelDirectory& base, const zoo::Model& model, const std
     tensors.emplace_back(kPrefix + theirs, parameter);
   }
   StagedFiles staged(to);
-  staged.add(kAdapterWeights, [&](common::ReplacementFile& file) {
+  staged.add(kAdapterWeights, [&](support::ReplacementFile& file) {
     if (on_part) on_part(file.part());
     return write_safetensors(file, tensors);
   });

@@ -9,7 +9,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 #include "pretrained/finite.h"
 #include "pretrained/staged_files.h"
 
@@ -46,8 +46,8 @@ void copy(const Checkpoint& weights, const std::string& entry, bool transposed, 
   if (transposed && theirs.dim() == 2) theirs = theirs.t();
   if (theirs.sizes() != parameter.sizes()) {
     throw Error("[pretrained] tensor '" + entry + "' is of type " + c10::toString(theirs.scalar_type()) +
-                " and shape " + common::list_text(theirs.sizes()) + ", config.json says " +
-                common::list_text(parameter.sizes()) + "; get a directory whose files belong together");
+                " and shape " + support::list_text(theirs.sizes()) + ", config.json says " +
+                support::list_text(parameter.sizes()) + "; get a directory whose files belong together");
   }
   parameter.copy_(theirs);
 }
@@ -275,7 +275,7 @@ void ModelDirectory::save(const zoo::Model& model, const fs::path& to,
     tensors.emplace_back(theirs.name, transposed ? parameter.t() : parameter);
   }
   StagedFiles staged(to);
-  staged.add(kWeights, [&](common::ReplacementFile& file) {  // first: what needs the space
+  staged.add(kWeights, [&](support::ReplacementFile& file) {  // first: what needs the space
     if (on_part) on_part(file.part());
     return write_safetensors(file, tensors);
   });

@@ -4,7 +4,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 #include "pretrained/config_file.h"
 
 namespace remat::pretrained {
@@ -61,7 +61,7 @@ PictureProcessor read_picture_processor(const std::filesystem::path& directory, 
   if (config.flag("do_rescale", true)) {
     const double factor = config.number("rescale_factor", 1.0 / 255);
     if (!(factor > 0))
-      config.refuse("has " + common::short_text(factor) + " for \"rescale_factor\", which is not above 0");
+      config.refuse("has " + support::short_text(factor) + " for \"rescale_factor\", which is not above 0");
     processor.white = 1 / factor;
   } else {
     processor.white = 1;

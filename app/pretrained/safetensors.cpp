@@ -20,8 +20,8 @@
 #include <remat/error.h>
 #include <nlohmann/json.hpp>
 
+#include <remat/support/replacement_file.h>
 #include "common/json_object.h"
-#include "common/replacement_file.h"
 
 namespace remat::pretrained {
 namespace {
@@ -195,7 +195,7 @@ at::Tensor SafetensorsFile::read(const std::string& name) const {
   return tensor;
 }
 
-bool write_safetensors(common::ReplacementFile& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+bool write_safetensors(support::ReplacementFile& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   nlohmann::ordered_json header = {{kMetadata, {{"format", "pt"}}}};
   int64_t end = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -221,7 +221,7 @@ bool write_safetensors(common::ReplacementFile& file, const std::vector<std::pai
 }
 
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  common::ReplacementFile file;
+  support::ReplacementFile file;
   if (file.open(path) && write_safetensors(file, tensors) && file.commit()) return;
   throw Error("[safetensors] cannot write '" + path + "' (" + std::strerror(errno) +
               "); what was there before is unchanged");

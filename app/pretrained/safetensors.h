@@ -15,7 +15,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace remat::common {
+namespace remat::support {
 class ReplacementFile;
 }
 
@@ -55,6 +55,6 @@ class SafetensorsFile {
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 /// The same to an open file, which is not put in its place. False with the reason in errno where the system refuses.
-bool write_safetensors(common::ReplacementFile& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+bool write_safetensors(support::ReplacementFile& file, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
 }  // namespace remat::pretrained

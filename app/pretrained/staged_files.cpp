@@ -42,7 +42,7 @@ void StagedFiles::make(const fs::path& directory) {
   if (error) fail(directory, error.message());
 }
 
-void StagedFiles::add(const std::string& name, const std::function<bool(common::ReplacementFile& file)>& write) {
+void StagedFiles::add(const std::string& name, const std::function<bool(support::ReplacementFile& file)>& write) {
   const fs::path path = directory_ / name;
   std::error_code error;
   if (path.parent_path() != directory_) {
@@ -50,13 +50,13 @@ void StagedFiles::add(const std::string& name, const std::function<bool(common::
     make(path.parent_path());
   }
   if (!fs::is_symlink(path, error) && fs::is_directory(path, error)) fail(path, "it is a directory");
-  auto& file = *files_.emplace_back(std::make_unique<common::ReplacementFile>());
+  auto& file = *files_.emplace_back(std::make_unique<support::ReplacementFile>());
   errno = 0;
   if (!file.open(path.string()) || !write(file) || !file.sync()) fail(path);
 }
 
 void StagedFiles::add_text(const std::string& name, const std::string& text) {
-  add(name, [&](common::ReplacementFile& file) { return file.write(text.data(), text.size()); });
+  add(name, [&](support::ReplacementFile& file) { return file.write(text.data(), text.size()); });
 }
 
 void StagedFiles::add_copy(const std::string& name, const fs::path& from) {
@@ -65,7 +65,7 @@ void StagedFiles::add_copy(const std::string& name, const fs::path& from) {
     throw Error("[pretrained] cannot read '" + from.string() + "', which belongs to the model; check its permissions");
   };
   if (!source) cannot_read();
-  add(name, [&](common::ReplacementFile& file) {
+  add(name, [&](support::ReplacementFile& file) {
     std::vector<char> piece(kCopiedBytes);
     while (source) {
       source.read(piece.data(), static_cast<std::streamsize>(piece.size()));

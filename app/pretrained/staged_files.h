@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/replacement_file.h"
+#include <remat/support/replacement_file.h>
 
 namespace remat::pretrained {
 
@@ -24,7 +24,7 @@ class StagedFiles {
 
   /// A file that `write` fills; it returns false with the reason in errno. `name` may be one of a folder in the
   /// directory. A link of that name is replaced, not what it leads to.
-  void add(const std::string& name, const std::function<bool(common::ReplacementFile& file)>& write);
+  void add(const std::string& name, const std::function<bool(support::ReplacementFile& file)>& write);
   void add_text(const std::string& name, const std::string& text);
   /// The bytes of `from`, with the permissions of a new file.
   void add_copy(const std::string& name, const std::filesystem::path& from);
@@ -39,7 +39,7 @@ class StagedFiles {
 
   std::filesystem::path directory_;
   std::vector<std::filesystem::path> made_;  ///< directories, the outermost first
-  std::vector<std::unique_ptr<common::ReplacementFile>> files_;
+  std::vector<std::unique_ptr<support::ReplacementFile>> files_;
   bool committed_ = false;
 };
 

@@ -7,7 +7,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 #include "zoo/linear.h"
 
 namespace remat::zoo {
@@ -159,7 +159,7 @@ void check(const BertConfig& config) {
   }
   for (const double dropout : {config.dropout, config.attention_dropout, config.classifier_dropout}) {
     if (dropout >= 0 && dropout < 1) continue;
-    throw Error("[bert] dropout is " + common::short_text(dropout) + "; give a number from 0 up to, not including, 1");
+    throw Error("[bert] dropout is " + support::short_text(dropout) + "; give a number from 0 up to, not including, 1");
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat::zoo {
 namespace {
@@ -165,12 +165,12 @@ EfficientNetConfig efficientnet_config(int64_t number) {
 
 std::shared_ptr<Model> make_efficientnet(const EfficientNetConfig& config) {
   if (!is_scale(config.width) || !is_scale(config.depth)) {
-    throw Error("[efficientnet] width is " + common::short_text(config.width) + " and depth " +
-                common::short_text(config.depth) + "; give numbers above 0, at most 16");
+    throw Error("[efficientnet] width is " + support::short_text(config.width) + " and depth " +
+                support::short_text(config.depth) + "; give numbers above 0, at most 16");
   }
   if (!is_probability(config.dropout) || !is_probability(config.stochastic_depth)) {
-    throw Error("[efficientnet] dropout is " + common::short_text(config.dropout) + " and stochastic_depth " +
-                common::short_text(config.stochastic_depth) + "; give numbers from 0 up to, not including, 1");
+    throw Error("[efficientnet] dropout is " + support::short_text(config.dropout) + " and stochastic_depth " +
+                support::short_text(config.stochastic_depth) + "; give numbers from 0 up to, not including, 1");
   }
   if (config.classes < 1) throw Error("[efficientnet] classes must be 1 or more; give a larger number");
   return std::make_shared<EfficientNet>(config);

@@ -4,7 +4,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 #include "zoo/linear.h"
 
 namespace remat::zoo {
@@ -98,7 +98,7 @@ void check(const GptConfig& config) {
   }
   for (const double dropout : {config.dropout, config.attention_dropout}) {
     if (dropout >= 0 && dropout < 1) continue;
-    throw Error("[gpt] dropout is " + common::short_text(dropout) + "; give a number from 0 up to, not including, 1");
+    throw Error("[gpt] dropout is " + support::short_text(dropout) + "; give a number from 0 up to, not including, 1");
   }
 }
 

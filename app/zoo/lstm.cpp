@@ -4,7 +4,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat::zoo {
 namespace {
@@ -63,7 +63,7 @@ std::shared_ptr<Model> make_lstm(const LstmConfig& config) {
     throw Error("[lstm] layers, width and vocab must each be 1 or more; give a larger one");
   }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw Error("[lstm] dropout is " + common::short_text(config.dropout) +
+    throw Error("[lstm] dropout is " + support::short_text(config.dropout) +
                 "; give a number from 0 up to, not including, 1");
   }
   return std::make_shared<Lstm>(config);

@@ -4,7 +4,7 @@
 
 #include <remat/error.h>
 
-#include "common/number_text.h"
+#include <remat/support/number_text.h>
 #include "zoo/linear.h"
 
 namespace remat::zoo {
@@ -115,7 +115,7 @@ void check(const VitConfig& config) {
                 std::to_string(config.heads) + "; change one of them");
   }
   if (!(config.dropout >= 0 && config.dropout < 1)) {
-    throw Error("[vit] dropout is " + common::short_text(config.dropout) +
+    throw Error("[vit] dropout is " + support::short_text(config.dropout) +
                 "; give a number from 0 up to, not including, 1");
   }
 }

@@ -8,7 +8,7 @@
 
 #include <remat/error.h>
 
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat::exporting {
 namespace {
@@ -55,7 +55,7 @@ class Sizes {
     return std::string(text) == numbers ? numbers : std::string(text) + " = " + numbers;
   }
 
-  static std::string whole(double number) { return short_text(number, 17); }
+  static std::string whole(double number) { return support::short_text(number, 17); }
 
  private:
   /// nullptr: it is no argument.

@@ -12,11 +12,11 @@
 #include <remat/plan.h>
 #include <remat/planner.h>
 
+#include <remat/support/number_text.h>
 #include "export/costs.h"
 #include "export/runtime_sources.h"
 #include "export/step_graph.h"
 #include "export/write_c.h"
-#include "util/number_text.h"
 
 namespace remat::exporting {
 namespace {
@@ -86,7 +86,7 @@ class Exporter {
                                                       {"weight decay", options_.weight_decay}};
     for (const auto& [what, number] : numbers) {
       if (!(number >= 0 && number <= std::numeric_limits<float>::max()))
-        refuse("the " + std::string(what) + " is " + short_text(number) + "; give a number from 0 on");
+        refuse("the " + std::string(what) + " is " + support::short_text(number) + "; give a number from 0 on");
     }
     if (step_.gradients.empty()) refuse("the step trains no parameter");
   }

@@ -5,7 +5,7 @@
 
 #include <remat/error.h>
 
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat::exporting {
 namespace {
@@ -207,8 +207,8 @@ class CallCheck {
       if (std::abs(number) > (field.is_float ? 3.4028234e38 : field.most))
         refuse("has a number in " + found->name + " that is too large");
       if (!field.is_float && number < field.least)
-        refuse("has " + short_text(number) + " in " + found->name + ", and not " + short_text(field.least) +
-               " or more");
+        refuse("has " + support::short_text(number) + " in " + found->name + ", and not " +
+               support::short_text(field.least) + " or more");
       if (!field.is_float && number != std::floor(number)) refuse("has a fraction in " + found->name);
     }
   }

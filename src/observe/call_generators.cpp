@@ -49,9 +49,10 @@ std::optional<GeneratorRecord> state_before(const OperatorInfo& info, c10::Array
 
 /// The default generator, beside which a user's operator with `inputs` is given another: it may draw from both.
 at::Generator second_generator(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
+  if (!info.random && !info.foreign) return {};
   const c10::Device device = device_of(inputs);
   // A device without a kernel for an operator has the CPU's compute it, which draws there.
-  if (device::has_streams(device) && (info.random || info.foreign)) {
+  if (device::has_streams(device)) {
     return device::kind_of(device::kHost).default_generator(device::kHost);
   }
   if (!info.foreign || info.generator_argument < 0) return {};

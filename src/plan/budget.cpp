@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat {
 namespace {
@@ -51,8 +51,8 @@ double unit_bytes(std::string_view unit) {
 void refuse_bare_share(std::string_view text, double number) {
   if (!(number > 0 && number <= 100)) return;
   const double share = number < 1 ? 100 * number : number;
-  bad_budget(text, "would be " + short_text(number) + (number == 1 ? " byte" : " bytes") +
-                       ", too few for any step: did you mean \"" + short_text(share) + "%\"?");
+  bad_budget(text, "would be " + support::short_text(number) + (number == 1 ? " byte" : " bytes") +
+                       ", too few for any step: did you mean \"" + support::short_text(share) + "%\"?");
 }
 
 constexpr double kTooMany = 9223372036854775808.0;  // bytes: 2^63
@@ -133,7 +133,7 @@ std::string Budget::to_string() const {
     case Kind::kBytes:
       return format_bytes(bytes_);
     case Kind::kPercent:
-      return short_text(share_) + "%";
+      return support::short_text(share_) + "%";
     case Kind::kDeviceLimit:
       break;
   }
@@ -150,7 +150,7 @@ std::string format_bytes(int64_t bytes) {
   }
   const double magnitude = std::abs(value);
   const int decimals = unit == 0 || magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
-  return fixed_text(value, decimals) + " " + units[unit];
+  return support::fixed_text(value, decimals) + " " + units[unit];
 }
 
 std::string format_exact_bytes(int64_t bytes) { return format_bytes(bytes) + " (" + std::to_string(bytes) + " bytes)"; }

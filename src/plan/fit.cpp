@@ -13,8 +13,8 @@
 #include <remat/error.h>
 #include <remat/rounds.h>
 
+#include <remat/support/number_text.h>
 #include "plan/forecast.h"
-#include "util/number_text.h"
 
 namespace remat {
 namespace {

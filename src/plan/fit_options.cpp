@@ -6,7 +6,7 @@
 #include <remat/error.h>
 
 #include <remat/fit.h>
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat {
 
@@ -24,7 +24,7 @@ void FitOptions::check() const {
     refuse("a budget of " + std::to_string(budget_bytes) + " bytes has no meaning; give a positive number");
   }
   if (!(most_loss_percent >= 0 && most_loss_percent <= 100)) {
-    refuse("a loss of " + short_text(most_loss_percent) + " % has no meaning; give 0 to 100");
+    refuse("a loss of " + support::short_text(most_loss_percent) + " % has no meaning; give 0 to 100");
   }
   if (effective < 0) {
     refuse("an effective " + what + " of " + std::to_string(effective) + " has no meaning; give 1 or more");

@@ -8,7 +8,7 @@
 
 #include <remat/budget.h>
 
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat {
 namespace {
@@ -18,15 +18,15 @@ using nlohmann::json;
 constexpr double kManyPercent = 100;  ///< more than so many is told as times
 
 std::string seconds_text(double seconds) {
-  return seconds < 0.0995 ? short_text(1000 * seconds, 3) + " ms" : short_text(seconds, 3) + " s";
+  return seconds < 0.0995 ? support::short_text(1000 * seconds, 3) + " ms" : support::short_text(seconds, 3) + " s";
 }
 
-std::string times_text(double times) { return fixed_text(times, times < 9.95 ? 1 : 0) + " times as large"; }
+std::string times_text(double times) { return support::fixed_text(times, times < 9.95 ? 1 : 0) + " times as large"; }
 
 /// "12.3 % less", "71.9 % more", "5.6 times as much".
 std::string loss_text(double percent) {
-  if (percent <= -kManyPercent) return fixed_text(1 - percent / 100, 1) + " times as much";
-  return fixed_text(std::abs(percent), 1) + " % " + (percent >= 0 ? "less" : "more");
+  if (percent <= -kManyPercent) return support::fixed_text(1 - percent / 100, 1) + " times as much";
+  return support::fixed_text(std::abs(percent), 1) + " % " + (percent >= 0 ? "less" : "more");
 }
 
 std::string speed_text(const Fit& fit, const FitPoint& point) {
@@ -50,7 +50,7 @@ std::string row(const std::string& name, const std::string& size, const std::str
 std::string row(const std::string& name, const std::optional<FitPoint>& point) {
   if (!point) return row(name, "none", "", "", "", "");
   return row(name, std::to_string(point->size), format_bytes(point->peak_bytes), seconds_text(point->seconds),
-             short_text(point->per_second(), 4), point->measured ? "" : "predicted");
+             support::short_text(point->per_second(), 4), point->measured ? "" : "predicted");
 }
 
 /// Why times do not tell: in seconds, plain's largest and the other.
@@ -70,7 +70,7 @@ std::string up_to_text(const Fit& fit) {
 }
 
 std::string worth_text(const Fit& fit) {
-  const std::string share = short_text(fit.most_loss_percent) + " %";
+  const std::string share = support::short_text(fit.most_loss_percent) + " %";
   switch (fit.verdict) {
     case FitVerdict::kNone:
       return "";
@@ -163,7 +163,7 @@ std::string to_text(const Fit& fit) {
   std::string text = row("", fit.what, "peak", "a step", fit.what + "/s", "");
   text += row("plain, largest", fit.plain);
   if (fit.worthwhile && fit.worthwhile->size != fit.largest.size && fit.worthwhile->size != fit.plain->size) {
-    text += row("remat, at most " + short_text(fit.most_loss_percent) + " %", fit.worthwhile);
+    text += row("remat, at most " + support::short_text(fit.most_loss_percent) + " %", fit.worthwhile);
   }
   text += row("remat, largest", fit.largest) + '\n' + verdict(fit);
   if (fit.split) text += split_text(fit);

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "util/mix.h"
-#include "util/number_text.h"
+#include <remat/support/mix.h>
+#include <remat/support/number_text.h>
 
 namespace remat {
 namespace {
@@ -144,7 +144,7 @@ struct Sums {
 
 std::string time_problem(const char* name, double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) return {};
-  return std::string("has ") + name + " " + short_text(seconds) + "; a time is finite and not negative";
+  return std::string("has ") + name + " " + support::short_text(seconds) + "; a time is finite and not negative";
 }
 
 std::string operator_sizes_problem(const GraphOperator& op) {
@@ -272,7 +272,7 @@ std::string timeline_problem(const Graph& graph) { return TimelineCheck(graph).p
 /// are in files, so the hash must not change; a test has a known result.
 class Mixer {
  public:
-  void add(uint64_t word) { state_ = SplitMix(state_ ^ word).next(); }
+  void add(uint64_t word) { state_ = support::SplitMix(state_ ^ word).next(); }
   void add(const Indexes& indexes) {
     add(indexes.size());
     for (const int32_t index : indexes) add(static_cast<uint64_t>(index));

@@ -10,8 +10,8 @@
 
 #include <remat/error.h>
 
+#include <remat/support/number_text.h>
 #include "plan/json.h"
-#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -128,7 +128,7 @@ std::string to_json(const Plan& plan) {
   if (plan.predicted_peak_bytes < 0)
     refuse_to_write("predicted_peak_bytes is " + std::to_string(plan.predicted_peak_bytes));
   if (!std::isfinite(plan.predicted_seconds) || plan.predicted_seconds < 0)
-    refuse_to_write("predicted_seconds is " + short_text(plan.predicted_seconds));
+    refuse_to_write("predicted_seconds is " + support::short_text(plan.predicted_seconds));
   for (size_t v = 0; v < plan.actions.size(); ++v) {
     const auto [kind, held_from] = plan.actions[v];
     if (kind > Action::Kind::kRecompute || (kind == Action::Kind::kRecompute) != (held_from > 0))

@@ -16,9 +16,9 @@
 
 #include <remat/planner.h>
 
+#include <remat/support/mix.h>
 #include "plan/incremental.h"
 #include "plan/pareto_front.h"
-#include "util/mix.h"
 
 namespace remat::planners {
 
@@ -57,7 +57,7 @@ class Search {
   const bool pack_;
   ParetoFront& front_;
   IncrementalSimulator simulator_;
-  SplitMix random_;
+  support::SplitMix random_;
   std::vector<int32_t> values_;                            ///< that may be dropped, ascending
   std::vector<std::vector<size_t>> classes_;               ///< operator classes: the places of their values, ascending
   std::vector<std::pair<size_t, size_t>> place_in_class_;  ///< by place: which of `classes_`, and where in it

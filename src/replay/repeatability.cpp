@@ -1,9 +1,9 @@
 #include "replay/repeatability.h"
 
+#include <remat/support/number_text.h>
 #include "pytorch/raise.h"
 #include "tape/checksum.h"
 #include "tape/read_checksum.h"
-#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -15,7 +15,7 @@ std::string describe(const Tape& tape, ValueId id, const Operation& reader) {
   tape.program.for_each_tensor(reader, [&](const TensorArgument& t, uint32_t) {
     if (t.value != id || done) return;
     done = true;
-    text += list_text(t.view.shape.sizes_arrayref());
+    text += support::list_text(t.view.shape.sizes_arrayref());
   });
   return text;
 }

@@ -7,6 +7,7 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <remat/support/number_text.h>
 #include "memory/ledger.h"
 #include "observe/recorder.h"
 #include "observe/step_extent.h"
@@ -14,7 +15,6 @@
 #include "pytorch/raise.h"
 #include "replay/replay.h"
 #include "tape/trace.h"
-#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -132,9 +132,9 @@ std::string SavedTensor::description() const {
     if (value.producer != kNoId) text += ", a result of " + tape_->program[value.producer].info->name + ",";
   }
   text += " of shape ";
-  if (value_ != kNoId) return text + list_text(view_.shape.sizes_arrayref());
+  if (value_ != kNoId) return text + support::list_text(view_.shape.sizes_arrayref());
   const auto sizes = c10::asIntArrayRefSlowOpt(alias_.sym_sizes());
-  return text + (sizes ? list_text(*sizes) : "that is not known");
+  return text + (sizes ? support::list_text(*sizes) : "that is not known");
 }
 
 void SavedTensor::check_version() const {

@@ -12,10 +12,10 @@
 #include <remat/run.h>
 #include <remat/timeline.h>
 
+#include <remat/support/svg.h>
 #include "report/costs.h"
 #include "report/page_template.h"
 #include "report/parts.h"
-#include "util/svg.h"
 
 namespace remat {
 namespace {
@@ -238,7 +238,7 @@ std::string to_html(const Run& run) {
   replace(page, "/*style*/", kPageCss);
   replace(page, "/*tables*/", kPageTablesJs);
   replace(page, "/*script*/", kPageJs);
-  replace(page, "<!--title-->", escape_xml(run.name.empty() ? "Memory of a step" : run.name));
+  replace(page, "<!--title-->", support::escape_xml(run.name.empty() ? "Memory of a step" : run.name));
   replace(page, "<!--data-->", for_script(Page(run).data()));
   return page;
 }

@@ -9,7 +9,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 namespace remat {
 namespace {
@@ -17,11 +17,11 @@ namespace {
 constexpr size_t kNameColumns = 22;
 constexpr double kLongWait = 0.01;  ///< for a plan, as a share of the step: shorter ones are not told
 
-std::string seconds_text(double seconds) { return fixed_text(seconds, 3) + " s"; }
+std::string seconds_text(double seconds) { return support::fixed_text(seconds, 3) + " s"; }
 
 std::string percent_text(double percent) {
   const double size = std::abs(percent);
-  return fixed_text(size < 0.05 ? 0 : percent, size >= 0.05 && size < 9.95 ? 1 : 0) + " %";
+  return support::fixed_text(size < 0.05 ? 0 : percent, size >= 0.05 && size < 9.95 ? 1 : 0) + " %";
 }
 
 /// Generators' states and copies that replays begin with are there in a step that drops nothing, too.
@@ -97,7 +97,7 @@ class ObjectWriter {
     } else if constexpr (std::is_same_v<Value, std::string>) {
       out_ += quoted(value);
     } else if constexpr (std::is_floating_point_v<Value>) {
-      out_ += short_text(value, 9);
+      out_ += support::short_text(value, 9);
     } else {
       out_ += std::to_string(value);
     }

@@ -12,9 +12,9 @@
 #include <remat/run.h>
 #include <remat/timeline.h>
 
+#include <remat/support/svg.h>
 #include "report/columns.h"
 #include "report/parts.h"
-#include "util/svg.h"
 
 namespace remat {
 namespace {
@@ -78,7 +78,7 @@ class Picture {
     if (static_cast<double>(budget_) > 1.25 * most_) budget_ = 0;
     most_ = std::max(most_, static_cast<double>(budget_));
     const Unit unit = byte_unit(most_);
-    const double distance = tick_distance(most_ / unit.size, kMostTicks);
+    const double distance = support::tick_distance(most_ / unit.size, kMostTicks);
     top_bytes_ = std::max(most_ * 1.08, unit.size * distance);  // a line of text has room above
     columns_ = columns_of(step_, seconds_, kColumns);
     if (has_plan_) plain_columns_ = columns_of(plain_, seconds_, kColumns);
@@ -109,29 +109,29 @@ class Picture {
   }
 
   void add_line(const char* kind, double x1, double y1, double x2, double y2) {
-    out_ += "<path class=\"" + std::string(kind) + "\" d=\"M" + svg_number(x1) + " " + svg_number(y1) + "L" +
-            svg_number(x2) + " " + svg_number(y2) + "\"/>\n";
+    out_ += "<path class=\"" + std::string(kind) + "\" d=\"M" + support::svg_number(x1) + " " +
+            support::svg_number(y1) + "L" + support::svg_number(x2) + " " + support::svg_number(y2) + "\"/>\n";
   }
 
   void add_text(double at_x, double at_y, const char* anchor, const std::string& text, const std::string& more = "") {
-    out_ += "<text x=\"" + svg_number(at_x) + "\" y=\"" + svg_number(at_y) + "\" text-anchor=\"" + anchor + "\"" +
-            more + ">" + escape_xml(text) + "</text>\n";
+    out_ += "<text x=\"" + support::svg_number(at_x) + "\" y=\"" + support::svg_number(at_y) + "\" text-anchor=\"" +
+            anchor + "\"" + more + ">" + support::escape_xml(text) + "</text>\n";
   }
 
   void add_axes() {
     const Unit bytes = byte_unit(most_), time = time_unit(step_);
-    const double distance = tick_distance(top_bytes_ / bytes.size, kMostTicks);
+    const double distance = support::tick_distance(top_bytes_ / bytes.size, kMostTicks);
     for (int i = 0; i * distance * bytes.size <= top_bytes_; ++i) {
       const double at = y(i * distance * bytes.size);
       add_line(i == 0 ? "axis" : "grid", kLeft, at, kRight, at);
-      add_text(kLeft - 8, at + 4.5, "end", svg_number(i * distance), " class=\"soft\"");
+      add_text(kLeft - 8, at + 4.5, "end", support::svg_number(i * distance), " class=\"soft\"");
     }
     add_text(kLeft - 8, kTop - 12, "end", bytes.name, " class=\"soft\"");
-    const double end = seconds_ / time.size, time_distance = tick_distance(end, kMostTimeTicks);
+    const double end = seconds_ / time.size, time_distance = support::tick_distance(end, kMostTimeTicks);
     for (int i = 0; i * time_distance <= end * (1 + 1e-9); ++i) {
       const double at = x(i * time_distance * time.size);
       add_line("axis", at, kBottom, at, kBottom + 5);
-      add_text(at, kBottom + 20, "middle", svg_number(i * time_distance), " class=\"soft\"");
+      add_text(at, kBottom + 20, "middle", support::svg_number(i * time_distance), " class=\"soft\"");
     }
     const std::string what = step_.timed ? "time in the step, " + std::string(time.name) : "events of the step";
     add_text((kLeft + kRight) / 2, kBottom + 42, "middle", what, " class=\"soft\"");
@@ -139,9 +139,9 @@ class Picture {
 
   void add_plain() {
     const auto& columns = plain_columns_;
-    std::string path = "M" + svg_number(kLeft) + " " + svg_number(kBottom);
+    std::string path = "M" + support::svg_number(kLeft) + " " + support::svg_number(kBottom);
     append_steps(path, columns, [](const TimelineMoment& m) { return static_cast<double>(m.parts.total()); });
-    out_ += "<path class=\"plain\" d=\"" + path + "V" + svg_number(kBottom) + "\"/>\n";
+    out_ += "<path class=\"plain\" d=\"" + path + "V" + support::svg_number(kBottom) + "\"/>\n";
   }
 
   /// Up to the height of each column, from left to right.
@@ -161,7 +161,7 @@ class Picture {
   }
 
   /// A tenth of a pixel is not seen.
-  static std::string coordinate(double value) { return svg_number(std::round(value * 10) / 10); }
+  static std::string coordinate(double value) { return support::svg_number(std::round(value * 10) / 10); }
 
   static double below(const TimelineMoment& moment, size_t part) {
     int64_t sum = 0;
@@ -172,11 +172,11 @@ class Picture {
   /// From the bottom to the part's upper edge: those above are drawn first... the lower ones over it.
   void add_part(size_t from_the_bottom) {
     const size_t part = kParts.size() - 1 - from_the_bottom;
-    std::string path = "M" + svg_number(kLeft) + " " + svg_number(kBottom);
+    std::string path = "M" + support::svg_number(kLeft) + " " + support::svg_number(kBottom);
     append_steps(path, columns_, [&](const TimelineMoment& m) { return below(m, part + 1); });
     if (largest(part) > 0) {
-      out_ +=
-          "<path fill=\"" + std::string(kParts[part].color) + "\" d=\"" + path + "V" + svg_number(kBottom) + "\"/>\n";
+      out_ += "<path fill=\"" + std::string(kParts[part].color) + "\" d=\"" + path + "V" +
+              support::svg_number(kBottom) + "\"/>\n";
     }
   }
 
@@ -279,7 +279,7 @@ class Picture {
     double at = kLeft;
     const double text_y = kHeight + 8;
     for (const size_t part : legend_) {
-      out_ += "<rect x=\"" + svg_number(at) + "\" y=\"" + svg_number(text_y - 10) +
+      out_ += "<rect x=\"" + support::svg_number(at) + "\" y=\"" + support::svg_number(text_y - 10) +
               "\" width=\"11\" height=\"11\" fill=\"" + kParts[part].color + "\"/>\n";
       add_text(at + 15, text_y, "start", kParts[part].label);
       at += 15 + text_width(kParts[part].label) + 8;

@@ -21,11 +21,11 @@
 
 #include <remat/error.h>
 
+#include <remat/support/number_text.h>
 #include "memory/ledger.h"
 #include "observe/recorder.h"
 #include "pytorch/autograd_engine.h"
 #include "tape/trace.h"
-#include "util/number_text.h"
 
 namespace remat {
 namespace {
@@ -59,7 +59,7 @@ Groups groups_of(torch::optim::Optimizer& optimizer) {
   for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     for (const auto& parameter : optimizer.param_groups()[g].params()) {
       if (groups.emplace(parameter.unsafeGetTensorImpl(), g).second) continue;
-      throw Error("[optimizer in backward] a parameter of shape " + list_text(parameter.sizes()) +
+      throw Error("[optimizer in backward] a parameter of shape " + support::list_text(parameter.sizes()) +
                   " is in the optimizer's groups twice; give each once");
     }
   }
@@ -111,7 +111,7 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
 
   void watch(const at::Tensor& parameter) {
     if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
-      throw Error("[optimizer in backward] a parameter of shape " + list_text(parameter.sizes()) +
+      throw Error("[optimizer in backward] a parameter of shape " + support::list_text(parameter.sizes()) +
                   " has a hook that runs after its gradient is complete; one at a time can have such hooks");
     }
     auto hook = [weak = weak_from_this()](const at::Tensor& complete) {

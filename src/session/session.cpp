@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <remat/memory.h>
 
+#include <remat/support/replacement_file.h>
 #include "device/device.h"
 #include "observe/recorder.h"
 #include "observe/softmax_backward.h"
@@ -19,7 +20,6 @@
 #include "replay/batch_norm.h"
 #include "replay/saved_tensor.h"
 #include "session/session_impl.h"
-#include "util/replacement_file.h"
 
 namespace remat {
 Session::Session(SessionOptions options) {
@@ -169,7 +169,7 @@ void Session::save_plan(const std::string& path) const {
   if (fs::exists(status) && !fs::is_regular_file(status)) fail("it is no regular file");
   if (!fs::exists(status) && fs::is_symlink(fs::symlink_status(path, error))) fail("it is a link to nothing");
   const auto target = fs::canonical(path, error);
-  ReplacementFile file;
+  support::ReplacementFile file;
   if (!file.open(error ? path : target.string()) || !file.write(text.data(), text.size()) || !file.commit()) {
     fail(std::strerror(errno));
   }

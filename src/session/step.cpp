@@ -9,6 +9,7 @@
 #include "observe/step_extent.h"
 #include "pytorch/autograd_engine.h"
 #include "session/session_impl.h"
+#include "tape/value_rules.h"
 
 namespace remat {
 
@@ -37,7 +38,7 @@ void Step::Impl::end(bool completed) {
   }
   session->report = report;
   turn.reset();
-  if (Tape::validates_steps()) tape->validate();
+  if (value_rules::are_checked()) tape->validate();
 }
 
 std::optional<Graph> Step::Impl::stop(bool completed) {

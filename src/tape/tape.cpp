@@ -242,8 +242,6 @@ void Tape::let_go(const c10::TensorImpl& parameter) {
   }
 }
 
-bool Tape::validates_steps() { return value_rules::are_checked(); }
-
 void Tape::validate() const {
   const auto check = [](bool holds, const char* what) {
     if (!holds) throw InternalError(std::string("[tape] broken invariant: ") + what + "; please report this");

@@ -174,8 +174,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   int64_t record_bytes() const { return program.bytes() + values.bytes_of_arrays(); }
   /// Checks the invariants; throws InternalError. For tests and debugging: takes linear time.
   void validate() const;
-  /// Shall every step do so when it ends? Only where the environment sets REMAT_VALIDATE, as the tests do.
-  static bool validates_steps();
 
  private:
   /// Of an autograd leaf, whose storage is the home of `id`, if of any.

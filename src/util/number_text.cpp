@@ -1,10 +1,10 @@
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 #include <array>
 #include <charconv>
 #include <limits>
 
-namespace remat {
+namespace remat::support {
 namespace {
 
 // The largest number has 309 digits before the point.
@@ -22,4 +22,4 @@ std::string fixed_text(double value, int decimals) { return text_of(value, std::
 
 std::string short_text(double value, int digits) { return text_of(value, std::chars_format::general, digits); }
 
-}  // namespace remat
+}  // namespace remat::support

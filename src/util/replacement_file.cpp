@@ -1,4 +1,4 @@
-#include "util/replacement_file.h"
+#include <remat/support/replacement_file.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-namespace remat {
+namespace remat::support {
 namespace {
 
 constexpr const char* kPart = ".part-";  // then the process, and a number where that has several
@@ -83,4 +83,4 @@ void ReplacementFile::remove_unfinished(const std::string& path) {
   }
 }
 
-}  // namespace remat
+}  // namespace remat::support

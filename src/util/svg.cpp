@@ -1,10 +1,10 @@
-#include "util/svg.h"
+#include <remat/support/svg.h>
 
 #include <cmath>
 
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
-namespace remat {
+namespace remat::support {
 
 std::string escape_xml(const std::string& text) {
   std::string escaped;
@@ -44,4 +44,4 @@ double tick_distance(double largest, int most) {
   return 10 * power;
 }
 
-}  // namespace remat
+}  // namespace remat::support

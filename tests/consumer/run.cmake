@@ -16,7 +16,7 @@ function(run_expecting_failure message)  # and a `message` on its standard error
 endfunction()
 
 function(check_headers)  # every public header is installed, and nothing else
-  file(GLOB expected RELATIVE ${source}/include ${source}/include/remat/*.h)
+  file(GLOB_RECURSE expected RELATIVE ${source}/include ${source}/include/remat/*.h)
   file(GLOB_RECURSE installed RELATIVE ${WORK}/prefix/include ${WORK}/prefix/include/*)
   if(REMAT_TORCH AND NOT "${expected}" STREQUAL "${installed}")
     message(FATAL_ERROR "installed: ${installed}\nin include/: ${expected}\nmend the lists in src/CMakeLists.txt")

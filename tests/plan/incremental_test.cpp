@@ -4,16 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <remat/support/mix.h>
 #include "bench/generated_graphs.h"
 #include "plan/simulate.h"
 #include "random_graph.h"
-#include "util/mix.h"
 
 namespace remat::test {
 namespace {
 
 /// Any action that a plan may have.
-Action random_action(const GraphValue& value, SplitMix& random) {
+Action random_action(const GraphValue& value, support::SplitMix& random) {
   const uint64_t draw = random.below(6);
   if (draw < 2) return Action::kKeep;
   if (draw == 2 && value.droppable && value.packed_bytes > 0) return Action::kPack;
@@ -28,7 +28,7 @@ void expect_same_steps(const Graph& graph, int moves, const std::string& name) {
     if (graph.values[v].returns()) choices.push_back(static_cast<int32_t>(v));
   }
   ASSERT_FALSE(choices.empty()) << name;
-  SplitMix random(graph.values.size());
+  support::SplitMix random(graph.values.size());
   Simulator whole(graph);
   IncrementalSimulator incremental(graph);
   int accepted = 0;

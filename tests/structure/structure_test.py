@@ -62,7 +62,7 @@ class Includes(unittest.TestCase):
 
     def test_of_the_application_are_its_own_and_public_headers(self):
         own = {path.name for path in (ROOT / "app").iterdir() if path.is_dir()}
-        public = {path.name for path in (ROOT / "include/remat").iterdir()}
+        public = {str(path.relative_to(ROOT / "include/remat")) for path in (ROOT / "include/remat").rglob("*.h")}
         for path in sorted((ROOT / "app").rglob("*.[ch]*")):
             with self.subTest(file=str(path.relative_to(ROOT))):
                 text = path.read_text(encoding="utf-8")
@@ -143,7 +143,8 @@ class Documents(unittest.TestCase):
         for readme in [ROOT / "ARCHITECTURE.md", *(ROOT / "src").rglob("README.md"), *(ROOT / "python").rglob("README.md")]:
             for name in re.findall(r"`([\w/]+\.(?:h|cpp|py))`", readme.read_text(encoding="utf-8")):
                 with self.subTest(readme=str(readme.relative_to(ROOT)), name=name):
-                    beside = [readme.parent, ROOT, ROOT / "src", ROOT / "include", *readme.parent.glob("*/"), ROOT / "include/remat", ROOT / "python", ROOT / "python/remat"]
+                    roots = [ROOT / name for name in ("", "src", "include", "include/remat", "python", "python/remat")]
+                    beside = [readme.parent, *readme.parent.glob("*/"), *roots]
                     self.assertTrue(any((folder / name).is_file() for folder in beside))
 
 

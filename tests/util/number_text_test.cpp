@@ -1,5 +1,5 @@
 // Numbers as text: as printf() has them in the locale "C", under any locale.
-#include "util/number_text.h"
+#include <remat/support/number_text.h>
 
 #include <cmath>
 #include <cstdio>
@@ -34,16 +34,23 @@ TEST(NumberText, IsWhatPrintfWrites) {
        {0.0, -0.0, 1.0, -1.5, 0.125, 2.675, 1e-7, 123456.5, 1234567.0, 1e300, most, -most,
         std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::infinity(), std::nan("")}) {
     for (const int digits : {0, 1, 2, 3, 9}) {
-      EXPECT_EQ(fixed_text(value, digits), printed("%.*f", digits, value));
-      EXPECT_EQ(short_text(value, digits), printed("%.*g", digits, value));
+      EXPECT_EQ(support::fixed_text(value, digits), printed("%.*f", digits, value));
+      EXPECT_EQ(support::short_text(value, digits), printed("%.*g", digits, value));
     }
-    EXPECT_EQ(short_text(value), printed("%.*g", 6, value));
+    EXPECT_EQ(support::short_text(value), printed("%.*g", 6, value));
   }
 }
 
 TEST(NumberText, ListsWholeNumbers) {
-  EXPECT_EQ(list_text(std::vector<int64_t>{}), "[]");
-  EXPECT_EQ(list_text(std::vector<int64_t>{2, 30000}), "[2, 30000]");
+  EXPECT_EQ(support::list_text(std::vector<int64_t>{}), "[]");
+  EXPECT_EQ(support::list_text(std::vector<int64_t>{2, 30000}), "[2, 30000]");
+}
+
+TEST(NumberText, IsShort) {
+  EXPECT_EQ(support::fixed_text(3.14159, 2), "3.14");
+  EXPECT_EQ(support::fixed_text(-0.5, 2), "-0.50");
+  EXPECT_EQ(support::short_text(0.25), "0.25");
+  EXPECT_EQ(support::short_text(1e9), "1e+09");
 }
 
 Run planned_run() {
@@ -85,9 +92,9 @@ std::vector<std::string> texts() {
   damaged.operators.front().seconds = -1234.5;
   FitOptions options{.sizes = {1}, .budget_bytes = 1, .most_loss_percent = 123.5};
   return {
-      fixed_text(1234.5, 1),
-      short_text(1234.5),
-      list_text(std::vector<int64_t>{1234567}),
+      support::fixed_text(1234.5, 1),
+      support::short_text(1234.5),
+      support::list_text(std::vector<int64_t>{1234567}),
       format_bytes(3'155'555),
       Budget::percent(12.5).to_string(),
       Budget::parse("3.01 MiB").to_string(),

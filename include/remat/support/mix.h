@@ -1,9 +1,9 @@
-// src/util/mix.h -- numbers that look random, as a function of others: the same on every machine.
+// remat/support/mix.h -- numbers that look random, as a function of others: the same on every machine.
 #pragma once
 
 #include <cstdint>
 
-namespace remat {
+namespace remat::support {
 
 /// What SplitMix64 adds to its state for each number (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
 /// generators").
@@ -36,4 +36,4 @@ class SplitMix {
   uint64_t state_;
 };
 
-}  // namespace remat
+}  // namespace remat::support

@@ -1,4 +1,4 @@
-// src/util/number_text.h -- numbers as text, the same under every locale.
+// remat/support/number_text.h -- numbers as text, the same under every locale.
 //
 // printf(), std::to_string(double) and streams write numbers as the process's locale has them: with a comma in
 // German and French, and streams group the digits of whole numbers too. Toolkits as GTK and Qt set it at start, and
@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace remat {
+namespace remat::support {
 
 /// "3.14", "-0.50": `decimals` digits after the point, as printf's "%.*f" has them.
 std::string fixed_text(double value, int decimals);
@@ -24,4 +24,4 @@ std::string list_text(const Numbers& numbers) {
   return text + "]";
 }
 
-}  // namespace remat
+}  // namespace remat::support

@@ -1,11 +1,11 @@
-// src/util/replacement_file.h -- replaces a file atomically: writes a new file beside it, and renames it when it is
-// complete.
+// remat/support/replacement_file.h -- replaces a file atomically: writes a new file beside it, and renames it when it
+// is complete.
 #pragma once
 
 #include <cstddef>
 #include <string>
 
-namespace remat {
+namespace remat::support {
 
 /// The functions return false on failure, with the reason in errno. Until commit() the old file is unchanged; without
 /// commit() the new file is removed.
@@ -39,4 +39,4 @@ class ReplacementFile {
   bool synced_ = false;
 };
 
-}  // namespace remat
+}  // namespace remat::support

@@ -1,9 +1,9 @@
-// src/util/svg.h -- what pictures in SVG have in common.
+// remat/support/svg.h -- what pictures in SVG have in common.
 #pragma once
 
 #include <string>
 
-namespace remat {
+namespace remat::support {
 
 /// For text in XML and HTML, and for attributes in double quotes. Control characters, for which XML has no place,
 /// become question marks.
@@ -16,4 +16,4 @@ std::string svg_number(double value);
 /// power of ten.
 double tick_distance(double largest, int most);
 
-}  // namespace remat
+}  // namespace remat::support
