@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 KEEP, PACK = "keep", "pack"
 EACH_TIME = float("inf")
-PACK_SECONDS, UNPACK_SECONDS = 0.08e-9, 0.05e-9  # per byte of the original, as in src/plan/costs.h
+PACK_SECONDS, UNPACK_SECONDS = 0.08e-9, 0.05e-9  # per byte of the original, as in src/plan/form_costs.h
 GONE, PRESENT, PACKED, TRANSIENT = "gone", "present", "packed", "transient"
 
 

@@ -38,7 +38,8 @@ nlohmann::json attempt_json(const Graph& graph, const PlainStep& plain, const At
                  {"kept", counts.kept},
                  {"recomputed", counts.recomputed},
                  {"held_later", counts.held_later},
-                 {"packed", counts.packed}});
+                 {"packed", counts.packed},
+                 {"moved", counts.moved}});
   } else if (attempt.smallest_peak_bytes) {
     json["smallest_peak_bytes"] = *attempt.smallest_peak_bytes;
   } else {

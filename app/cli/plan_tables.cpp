@@ -34,6 +34,7 @@ std::string plan_table(const Graph& graph, const PlainStep& plain, const Attempt
   table.add({"values recomputed", format_count(counts.recomputed)});
   table.add({"values held later", format_count(counts.held_later)});
   table.add({"values packed", format_count(counts.packed)});
+  if (graph.tier) table.add({"values moved", format_count(counts.moved)});
   table.add({"planning time", format_seconds(attempt.planning_seconds)});
   return table.to_string();
 }

@@ -100,10 +100,11 @@ ActionCounts count_actions(const Graph& graph, const Plan& plan) {
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (!is_choice(graph.values[v])) continue;
     const Action action = plan.actions[v];
-    int64_t& count = action.kind == Action::Kind::kKeep   ? counts.kept
-                     : action.kind == Action::Kind::kPack ? counts.packed
-                     : action == Action::kRecompute       ? counts.recomputed
-                                                          : counts.held_later;
+    int64_t& count = action.kind == Action::Kind::kKeep ? counts.kept
+                     : action == Action::kPack          ? counts.packed
+                     : action == Action::kMove          ? counts.moved
+                     : action == Action::kRecompute     ? counts.recomputed
+                                                        : counts.held_later;
     ++count;
   }
   return counts;

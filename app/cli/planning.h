@@ -47,12 +47,12 @@ struct PlainStep {
   int64_t bytes_of(const Budget& budget) const;
 };
 
-/// Values that a plan may give up: those that can be recomputed or packed.
+/// Values that a plan may give up: those that can be recomputed, packed or moved.
 int64_t count_choices(const Graph& graph);
 
 /// What becomes of them.
 struct ActionCounts {
-  int64_t kept = 0, packed = 0;
+  int64_t kept = 0, packed = 0, moved = 0;
   int64_t recomputed = 0;  ///< held from their first recompute on
   int64_t held_later = 0;  ///< held from a later one on, or never
 };

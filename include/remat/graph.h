@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,9 +69,32 @@ struct GraphEvent {
   bool operator==(const GraphEvent&) const = default;
 };
 
+/// What it takes to bring contents into another form (Form in plan.h) and back, in seconds for each byte of them.
+struct FormCosts {
+  /// Of the two resources that a step has. They work at the same time.
+  struct Seconds {
+    double compute = 0;  ///< of the threads that compute: what they do for it themselves, or are slowed down by
+    double copy = 0;     ///< of the copies, which run beside the computation, one after another
+    bool operator==(const Seconds&) const = default;
+  };
+  Seconds out;  ///< from the tensor into the form
+  Seconds in;   ///< and back
+
+  bool operator==(const FormCosts&) const = default;
+};
+
+/// Another memory, which values may be moved to.
+struct Tier {
+  FormCosts costs;    ///< measured on the machine that the step ran on
+  int64_t bytes = 0;  ///< that it has room for
+
+  bool operator==(const Tier&) const = default;
+};
+
 /// One recorded training step. Plain data: copies are independent, and threads may read one at the same time.
 struct Graph {
-  static constexpr int kVersion = 3;  ///< of the JSON that to_json() writes, the only one that is read
+  static constexpr int kVersion = 4;        ///< of the JSON that to_json() writes where there is a tier
+  static constexpr int kOldestVersion = 3;  ///< that is read, and written where there is none
 
   std::vector<GraphValue> values;        ///< in the order in which they came to be; indices count from 0
   std::vector<GraphOperator> operators;  ///< in the order in which they ran
@@ -79,6 +103,7 @@ struct Graph {
   int64_t parameter_bytes = 0;           ///< of it: trainable parameters that the forward pass read
   int64_t gradient_bytes = 0;            ///< of it: their gradients
   double step_seconds = 0;               ///< of the whole step without what remat added to it
+  std::optional<Tier> tier = {};         ///< that plans may move values to; empty: there is none
 
   /// Empty if the graph is sound, otherwise what is wrong with it. Sound means:
   /// - every index exists, and no list has one twice;
@@ -89,7 +114,7 @@ struct Graph {
   /// - what may be away (droppable, dropped) or has packed_bytes is not idle again before it was used, and freed at
   ///   most once, with no event after that;
   /// - parameters and gradients are not more than the baseline;
-  /// - sizes and times are finite and not negative, and plain's memory never falls below 0;
+  /// - sizes and times, those of a tier too, are finite and not negative, and plain's memory never falls below 0;
   /// - all bytes together are at most 2^60, all times 1e12 seconds, so that sums of them do not overflow.
   std::string problem() const;
   /// Whether there is no problem().

@@ -16,6 +16,7 @@ namespace remat {
 /// What a planner may do.
 struct PlannerOptions {
   bool pack = true;  ///< plans may hold values packed
+  bool move = true;  ///< plans of "auto" may move values, where the graph has a tier
   /// "auto" alone: five more searches around this budget, each three times as long, and all plans are tried for fifteen
   /// times as long: about 2 s for 500 operators.
   bool refine = false;
@@ -36,7 +37,7 @@ std::vector<Plan> plan_curve(const Graph& graph, const std::vector<int64_t>& bud
 /// What predict() says of a step.
 struct Prediction {
   int64_t peak_bytes = 0;  ///< baseline included
-  double seconds = 0;      ///< of replays, packing and unpacking
+  double seconds = 0;      ///< of replays, packing, unpacking and waiting for copies
 };
 /// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if
 /// the graph is not sound, or the actions are not what Plan::problem() asks of them.

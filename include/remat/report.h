@@ -43,10 +43,13 @@ struct StepReport {
 
   int64_t operators_recorded = 0;          ///< of the forward pass, and of backward passes that make a graph
   int64_t values_saved = 0;                ///< distinct values that autograd saved
-  int64_t values_dropped = 0;              ///< times that a saved value was evicted, to be recomputed or packed
+  int64_t values_dropped = 0;              ///< times that a saved value was evicted, to be recomputed, packed or moved
   int64_t dropped_bytes = 0;               ///< bytes evicted that way
   int64_t values_packed = 0;               ///< times that a value was held packed instead
   int64_t packed_bytes = 0;                ///< bytes that this freed
+  int64_t values_moved = 0;                ///< times that a value was moved to the disk instead
+  int64_t moved_bytes = 0;                 ///< bytes that this freed
+  double move_wait_seconds = 0;            ///< waited for those that came back
   int64_t operators_replayed = 0;          ///< in all replays, each time counted
   double forward_seconds = 0;              ///< measured time of the recorded operators
   double recompute_seconds = 0;            ///< time spent in replays and in unpacking

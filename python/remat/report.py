@@ -77,10 +77,13 @@ class Report:
             included; 0 on the CPU.
         resident_peak_bytes: the largest resident set of the process so far, in bytes, as the system counts it.
         values_saved: values that autograd saved, each counted once.
-        values_dropped: times that a saved value was evicted, to be recomputed or packed.
+        values_dropped: times that a saved value was evicted, to be recomputed, packed or moved.
         dropped_bytes: bytes evicted that way.
         values_packed: times that a value was held packed instead.
         packed_bytes: bytes that this freed.
+        values_moved: times that a value was moved to the disk instead.
+        moved_bytes: bytes that this freed.
+        move_wait_seconds: seconds waited for those that came back.
         ops_recorded: operators recorded.
         ops_replayed: operators replayed, each time counted.
         forward_seconds: seconds in the recorded operators.
@@ -109,6 +112,9 @@ class Report:
     dropped_bytes: int
     values_packed: int
     packed_bytes: int
+    values_moved: int
+    moved_bytes: int
+    move_wait_seconds: float
     ops_recorded: int
     ops_replayed: int
     forward_seconds: float

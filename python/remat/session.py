@@ -127,6 +127,11 @@ class Session:
         plan: a :class:`Plan`, or the path of one, to follow instead of the planner's in steps like the one it was made
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.
+        disk: a directory that values may be moved to while the step computes, and how much they may take there:
+            "100GiB:/scratch". Done where a plan finds that faster than to recompute them; steps before the first plan
+            move nothing. Making the session measures the disk with some 64 MiB. The file has no name: a process that is
+            killed leaves nothing. Values have checksums; one that fails to come back is recomputed, with a warning.
+            CPU only.
         name: what messages call the session.
         process_group: of torch.distributed, whose processes train one model together and run the same collectives in the
             same order in their steps (DDP, FSDP2, DeepSpeed, tensor parallel). Each has a session with the same group, and
@@ -152,6 +157,7 @@ class Session:
         plan: Plan | str | os.PathLike[str] | None = None,
         pack: bool = True,
         verify: bool = False,
+        disk: str | None = None,
         name: str = "",
         process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
@@ -160,6 +166,8 @@ class Session:
         for option, flag in (("pack", pack), ("verify", verify)):
             if not isinstance(flag, bool):
                 raise Error(f"[session] {option} is {flag!r}; use True or False")
+        if disk is not None and not isinstance(disk, str):
+            raise Error(f'[session] disk is {disk!r}; use bytes and a directory, as in "100GiB:/scratch"')
         if not isinstance(name, str):
             raise Error(f"[session] name is {name!r}; use a string")
         if plan is not None and not isinstance(plan, Plan):
@@ -176,6 +184,7 @@ class Session:
             pack,
             verify,
             name,
+            disk,
             None if process_group is None else connections_of(process_group),
         )
         self._layer_notes: LayerNotes | None = None  # of the last step

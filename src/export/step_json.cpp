@@ -81,7 +81,8 @@ StepBuffer read_buffer(const JsonRecord& record) {
 
 class StepReader {
  public:
-  explicit StepReader(std::string_view text) : root_(parse_document(text, kDocument, "remat-step", Step::kVersion)) {}
+  explicit StepReader(std::string_view text)
+      : root_(parse_document(text, kDocument, "remat-step", {Step::kVersion, Step::kVersion})) {}
 
   Step read() {
     const JsonRecord record(root_, {kDocument}, kStepFields);

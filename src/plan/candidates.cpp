@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
 
 namespace remat::planners {
 

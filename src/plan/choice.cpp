@@ -18,7 +18,8 @@ bool Choice::try_out(const Actions& actions) {
   tried_ = actions;
   for (size_t v = 0; v < tried_.size(); ++v) {
     const GraphValue& value = graph_.values[v];
-    if (tried_[v].kind == Action::Kind::kPack && value.packed_bytes == 0) tried_[v] = Action::kKeep;
+    if (tried_[v] == Action::kPack && value.packed_bytes == 0) tried_[v] = Action::kKeep;
+    if (tried_[v] == Action::kMove && !graph_.tier) tried_[v] = Action::kKeep;
     const bool evicted = v < evicted_.size() && evicted_[v] && value.droppable;
     if (evicted && tried_[v].kind == Action::Kind::kKeep) tried_[v] = Action::kRecompute;
   }

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
 
 namespace remat {
 
@@ -124,7 +124,7 @@ class EvictionChoice {
       stack_.pop_back();
       ++work_;
       if (view_.is_packed(next) && !(packed_too && next == value)) {
-        seconds += kUnpackSecondsPerByte * static_cast<double>(view_.bytes(next));
+        seconds += kPackingCosts.in.compute * static_cast<double>(view_.bytes(next));
         continue;
       }
       const uint32_t producer = view_.producer(next);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
 
 namespace remat::planners {
 namespace {

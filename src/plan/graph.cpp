@@ -13,7 +13,7 @@ namespace {
 // The sums of all bytes and of all times of a graph are at most these. Planners add some of them several times (copies,
 // replays of replays): the limits are low enough that no such sum overflows, whatever file the graph came from.
 constexpr uint64_t kMostBytes = uint64_t{1} << 60U;
-constexpr double kMostSeconds = 1e12;
+constexpr double kMostSeconds = 1e12, kMostSecondsPerByte = 1e-3;
 
 using Indexes = std::vector<int32_t>;
 
@@ -176,6 +176,15 @@ std::string sizes_problem(const Graph& graph) {
            std::to_string(graph.baseline_bytes);
   }
   if (std::string wrong = time_problem("step_seconds", graph.step_seconds); !wrong.empty()) return "the graph " + wrong;
+  if (graph.tier) {
+    if (graph.tier->bytes < 0) return "the tier has bytes " + std::to_string(graph.tier->bytes);
+    for (const FormCosts::Seconds& seconds : {graph.tier->costs.out, graph.tier->costs.in}) {
+      for (const double each : {seconds.compute, seconds.copy}) {
+        if (std::string wrong = time_problem("a cost of", each); !wrong.empty()) return "the tier " + wrong;
+        if (each > kMostSecondsPerByte) return "the tier has a cost of more than 1e-3 seconds for each byte";
+      }
+    }
+  }
   Sums sums;
   sums.add(graph.baseline_bytes);
   sums.seconds += graph.step_seconds;

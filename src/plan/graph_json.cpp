@@ -17,9 +17,11 @@ using nlohmann::json;
 constexpr const char* kDocument = "graph";
 constexpr const char* kFormat = "remat-graph";
 
-constexpr const char* kGraphFields[] = {"format",          "version",        "baseline_bytes",
-                                        "parameter_bytes", "gradient_bytes", "step_seconds",
-                                        "values",          "operators",      "events"};
+// The last may be left out.
+constexpr const char* kGraphFields[] = {"format",         "version",      "baseline_bytes", "parameter_bytes",
+                                        "gradient_bytes", "step_seconds", "values",         "operators",
+                                        "events",         "tier"};
+constexpr const char* kTierFields[] = {"bytes", "costs"};
 constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable", "dropped"};
 constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
                                            "inputs", "overwritten", "results"};
@@ -35,6 +37,11 @@ GraphValue read_value(const JsonRecord& record) {
           .packed_bytes = record.bytes("packed_bytes"),
           .droppable = record.flag("droppable"),
           .dropped = record.flag("dropped")};
+}
+
+Tier read_tier(const JsonRecord& graph) {
+  const JsonRecord record(graph["tier"], {kDocument, "tier"}, kTierFields);
+  return {.costs = record.form_costs("costs"), .bytes = record.bytes("bytes")};
 }
 
 GraphOperator read_operator(const JsonRecord& record) {
@@ -133,11 +140,16 @@ std::string to_json(const Graph& graph) {
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[graph] " + wrong + "; only a sound graph can be written");
   std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
-  append_json(out, int64_t{Graph::kVersion});
+  append_json(out, int64_t{graph.tier ? Graph::kVersion : Graph::kOldestVersion});
   append_json(out, ",\n \"baseline_bytes\": ", graph.baseline_bytes);
   append_json(out, ",\n \"parameter_bytes\": ", graph.parameter_bytes);
   append_json(out, ",\n \"gradient_bytes\": ", graph.gradient_bytes);
   append_json(out, ",\n \"step_seconds\": ", graph.step_seconds);
+  if (graph.tier) {
+    append_json(out, ",\n \"tier\": {\"bytes\": ", graph.tier->bytes);
+    append_json(out, ", \"costs\": ", graph.tier->costs);
+    out += '}';
+  }
   write_list(out, "values", graph.values, write_value);
   write_list(out, "operators", graph.operators, write_operator);
   write_list(out, "events", graph.events, write_event);
@@ -145,8 +157,10 @@ std::string to_json(const Graph& graph) {
 }
 
 Graph graph_from_json(std::string_view text) {
-  const json document = parse_document(text, kDocument, kFormat, Graph::kVersion);
-  const JsonRecord record(document, {kDocument}, kGraphFields);
+  const json document = parse_document(text, kDocument, kFormat, {Graph::kOldestVersion, Graph::kVersion});
+  JsonRecord::Fields fields(kGraphFields);
+  if (document["version"] != Graph::kVersion) fields = fields.first(fields.size() - 1);
+  const JsonRecord record(document, {kDocument}, fields);
   using Form = JsonRecord::Form;
   Graph graph{.values = read_list(record, "values", kValueFields, Form::kObject, read_value),
               .operators = read_list(record, "operators", kOperatorFields, Form::kObject, read_operator),
@@ -154,7 +168,8 @@ Graph graph_from_json(std::string_view text) {
               .baseline_bytes = record.bytes("baseline_bytes"),
               .parameter_bytes = record.bytes("parameter_bytes"),
               .gradient_bytes = record.bytes("gradient_bytes"),
-              .step_seconds = record.seconds("step_seconds")};
+              .step_seconds = record.seconds("step_seconds"),
+              .tier = record.has("tier") ? std::optional(read_tier(record)) : std::nullopt};
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[graph] " + wrong + "; the text was changed or is of a faulty recording, record the step again");
   return graph;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
 
 namespace remat::planners {
 namespace {

@@ -111,7 +111,7 @@ void refuse_json(const JsonPlace& place, const char* field, const std::string& w
   throw Error(message + " " + what + kRemedy);
 }
 
-json parse_document(std::string_view text, const char* document, std::string_view format, int version) {
+json parse_document(std::string_view text, const char* document, std::string_view format, JsonVersions versions) {
   const JsonPlace place{document};
   json root = DocumentReader(text, document).read();
 
@@ -122,9 +122,13 @@ json parse_document(std::string_view text, const char* document, std::string_vie
     refuse_json(place, "format", "is " + describe(*actual_format) + ", not \"" + std::string(format) + "\"");
   const auto actual_version = root.find("version");
   if (actual_version == root.end()) refuse_json(place, "version", "is missing");
-  if (!actual_version->is_number_integer() || *actual_version != version)
-    throw Error("[" + std::string(document) + "] version is " + describe(*actual_version) +
-                ", and this remat reads version " + std::to_string(version) + " alone; have it written by this remat");
+  if (!actual_version->is_number_integer() || *actual_version < versions.oldest || *actual_version > versions.newest) {
+    const std::string newest = std::to_string(versions.newest);
+    throw Error("[" + std::string(document) + "] version is " + describe(*actual_version) + ", and this remat reads " +
+                (versions.oldest == versions.newest ? "version " + newest + " alone"
+                                                    : "versions " + std::to_string(versions.oldest) + " to " + newest) +
+                "; have it written by this remat");
+  }
   return root;
 }
 
@@ -211,6 +215,13 @@ std::vector<int32_t> JsonRecord::indexes(const char* field) const {
   return result;
 }
 
+FormCosts JsonRecord::form_costs(const char* field) const {
+  constexpr const char* kNames[] = {"out_compute", "out_copy", "in_compute", "in_copy"};
+  const JsonRecord costs((*this)[field], {place_.document, field}, kNames);
+  return {.out = {costs.seconds("out_compute"), costs.seconds("out_copy")},
+          .in = {costs.seconds("in_compute"), costs.seconds("in_copy")}};
+}
+
 void append_json(std::string& out, int64_t number) {
   std::array<char, 24> text{};
   out.append(text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr);
@@ -232,6 +243,14 @@ void append_json(std::string& out, const std::vector<int32_t>& numbers) {
     append_json(out, int64_t{numbers[i]});
   }
   out += ']';
+}
+
+void append_json(std::string& out, const FormCosts& costs) {
+  append_json(out, "{\"out_compute\": ", costs.out.compute);
+  append_json(out, ", \"out_copy\": ", costs.out.copy);
+  append_json(out, ", \"in_compute\": ", costs.in.compute);
+  append_json(out, ", \"in_copy\": ", costs.in.copy);
+  out += '}';
 }
 
 void append_json(std::string& out, const std::string& text, const JsonPlace& place, const char* field) {

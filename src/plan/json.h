@@ -13,6 +13,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <remat/graph.h>
+
 namespace remat {
 
 /// The place of an object in a document, for messages: `operators[12]`.
@@ -25,8 +27,13 @@ struct JsonPlace {
 /// Throws Error: "[graph] operators[12].seconds is ...".
 [[noreturn]] void refuse_json(const JsonPlace& place, const char* field, const std::string& what);
 
-/// Parses the whole of `text`, which must be an object whose "format" and "version" are these.
-nlohmann::json parse_document(std::string_view text, const char* document, std::string_view format, int version);
+/// The versions of a format that are read, both ends included.
+struct JsonVersions {
+  int oldest = 0, newest = 0;
+};
+/// Parses the whole of `text`, which must be an object with this "format" and one of these as its "version".
+nlohmann::json parse_document(std::string_view text, const char* document, std::string_view format,
+                              JsonVersions versions);
 
 /// A JSON object with exactly the given fields, or an array with one element for each field, in their order. The
 /// functions throw Error where an element is missing, of another type or out of range. Refers to `value`.
@@ -46,6 +53,8 @@ class JsonRecord {
   const std::string& text(const char* field) const;
   std::vector<int32_t> indexes(const char* field) const;
   const nlohmann::json& list(const char* field) const;
+  /// An object with the names of FormCosts: "out_compute", "out_copy", "in_compute", "in_copy".
+  FormCosts form_costs(const char* field) const;
 
   /// The JSON value of any field.
   const nlohmann::json& operator[](const char* field) const;
@@ -67,6 +76,7 @@ void append_json(std::string& out, const char* before, const Number& number) {
   out += before;
   append_json(out, number);
 }
+void append_json(std::string& out, const FormCosts& costs);
 /// Throws Error where `text` is not UTF-8.
 void append_json(std::string& out, const std::string& text, const JsonPlace& place, const char* field);
 

@@ -49,6 +49,7 @@ class Watch {
   }
 
   Timeline run() {
+    machine_.set_times(graph_.tier ? &times_ : nullptr);
     const std::vector<StepChange> changes = changes_of(graph_, ChangesOf::kEveryEvent);
     timeline_.moments.reserve(changes.size());
     machine_.level = graph_.baseline_bytes;
@@ -105,8 +106,8 @@ class Watch {
     const ValueState& state = states_.states[v];
     MemoryParts parts;
     if (graph_.values[v].producer < 0 || !value.born) return parts;  // a leaf is in the baseline, or among temporaries
-    if (state.memory == Memory::kGone || state.memory == Memory::kPacked) value.away = true;
-    if (state.has_bits) parts.packed = graph_.values[v].packed_bytes;
+    if (state.memory == Memory::kGone || state.memory == Memory::kInForm) value.away = true;
+    if (state.is_packed()) parts.packed = graph_.values[v].packed_bytes;
     if (state.memory == Memory::kPresent || state.memory == Memory::kTransient) {
       if (value.away) parts.recomputed = graph_.values[v].bytes;
       if (!value.away && value.keeps) parts.kept = graph_.values[v].bytes;  // others are temporaries until given up

@@ -70,7 +70,7 @@ struct OnlineStep::View {
     const ValueState::Memory memory = step.states_[value].memory;
     return memory == ValueState::Memory::kPresent || memory == ValueState::Memory::kTransient;
   }
-  bool is_packed(uint32_t value) const { return step.states_[value].has_bits; }
+  bool is_packed(uint32_t value) const { return step.states_[value].has_form; }
   int64_t bytes(uint32_t value) const { return step.graph_.values[value].bytes; }
   int64_t packed_bytes(uint32_t value) const { return step.graph_.values[value].packed_bytes; }
   uint32_t producer(uint32_t value) const { return static_cast<uint32_t>(step.graph_.values[value].producer); }
@@ -98,8 +98,8 @@ std::vector<EvictionOption> OnlineStep::options() const {
     const auto add = [&](Kind kind) { options.push_back({kind, static_cast<uint32_t>(v)}); };
     if (state.memory == ValueState::Memory::kPresent) {
       add(Kind::kDrop);
-      if (pack_ && graph_.values[v].packed_bytes > 0 && !state.has_bits) add(Kind::kPack);
-    } else if (state.memory == ValueState::Memory::kPacked) {
+      if (pack_ && graph_.values[v].packed_bytes > 0 && !state.has_form) add(Kind::kPack);
+    } else if (state.memory == ValueState::Memory::kInForm) {
       add(Kind::kDropPacked);
     }
   }
@@ -132,10 +132,10 @@ int64_t OnlineStep::take(const EvictionOption& option) {
   const GraphValue& value = graph_.values[option.value];
   ValueState& state = states_[option.value];
   ++drops_;
-  if (option.kind == Kind::kPack) state.has_bits = true;
-  if (option.kind == Kind::kDropPacked) state.has_bits = false;
-  state.memory = state.has_bits ? ValueState::Memory::kPacked : ValueState::Memory::kGone;
-  actions_[option.value] = state.has_bits ? Action::kPack : Action::recompute(1 + state.recomputes);
+  if (option.kind == Kind::kPack) state.has_form = true;
+  if (option.kind == Kind::kDropPacked) state.has_form = false;
+  state.memory = state.has_form ? ValueState::Memory::kInForm : ValueState::Memory::kGone;
+  actions_[option.value] = state.has_form ? Action::kPack : Action::recompute(1 + state.recomputes);
   if (option.kind == Kind::kDropPacked) return value.packed_bytes;
   return option.kind == Kind::kPack ? value.bytes - value.packed_bytes : value.bytes;
 }

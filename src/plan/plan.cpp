@@ -19,8 +19,14 @@ std::string Plan::problem(const Graph& graph) const {
       return wrong("has the unknown action " + std::to_string(static_cast<int>(action.kind)));
     if (action.kind == Action::Kind::kRecompute && !value.returns())
       return wrong("is to be recomputed, but the graph says that it is not droppable");
-    if (action.kind == Action::Kind::kPack && value.packed_bytes <= 0)
+    if (action == Action::kPack && value.packed_bytes <= 0)
       return wrong("is to be packed, but the graph gives it packed_bytes " + std::to_string(value.packed_bytes));
+    if (action == Action::kMove && !graph.tier) return wrong("is to be moved, but the graph has no tier to move it to");
+    if (action == Action::kMove && !value.droppable)
+      return wrong("is to be moved, but the graph says that it is not droppable");
+    if (action.form > Form::kMoved || (action.kind != Action::Kind::kHold && action.form != Form::kPacked))
+      return wrong("has the form " + std::to_string(static_cast<int>(action.form)) +
+                   "; of values to be held that is 0 or 1, of others 0");
     if ((action.kind == Action::Kind::kRecompute) != (action.held_from > 0))
       return wrong("is held from its recompute " + std::to_string(action.held_from) +
                    " on; of values to be recomputed that is 1 or more, of others 0");

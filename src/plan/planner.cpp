@@ -6,6 +6,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 
+#include "plan/form_costs.h"
 #include "plan/pareto_front.h"
 #include "plan/planners.h"
 #include "plan/simulate.h"
@@ -84,6 +85,7 @@ Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view pl
           .budget_bytes = budget_bytes,
           .predicted_peak_bytes = prediction.peak_bytes,
           .predicted_seconds = prediction.seconds,
+          .forms = form_costs(graph),
           .actions = std::move(actions)};
 }
 

@@ -48,6 +48,9 @@ Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_repla
   machine_.level = graph_.baseline_bytes;
   machine_.seconds = 0;
   machine_.replays = 0;
+  const bool moves = graph_.tier && std::ranges::find(actions, Action::kMove) != actions.end();
+  if (moves && !times_) times_ = step_times(graph_);
+  machine_.set_times(moves ? &*times_ : nullptr);
   Simulation result;
   machine_.run(changes_.data(), changes_.data() + changes_.size(), [&](const StepChange& change, int64_t highest) {
     if (highest > result.peak_bytes) {
@@ -59,6 +62,7 @@ Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_repla
   });
   result.seconds = machine_.seconds;
   result.replays = machine_.replays;
+  result.tier_bytes = machine_.tier_peak;
   return result;
 }
 

@@ -4,19 +4,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <remat/graph.h>
 #include <remat/plan.h>
 
 #include "plan/step_machine.h"
+#include "plan/step_times.h"
 
 namespace remat {
 
 struct Simulation {
   int64_t peak_bytes = 0;  ///< baseline included
   size_t peak_event = 0;   ///< the first event at which the peak is reached
-  double seconds = 0;      ///< of replays, packing and unpacking
+  int64_t tier_bytes = 0;  ///< the most that the tier holds at once
+  double seconds = 0;      ///< of replays, packing, unpacking and waiting for copies
   int64_t replays = 0;     ///< operators that replays ran
   double excess = 0;       ///< bytes above a limit, summed over sections of the step; IncrementalSimulator's alone
   bool stopped = false;    ///< before the end of the step: the other figures are those until then
@@ -37,6 +40,7 @@ class Simulator {
   const std::vector<ValueState> initial_;
   std::vector<ValueState> states_;  ///< of the run in progress
   PlanPolicy policy_;
+  std::optional<StepTimes> times_;  ///< once they are needed
   StepMachine<std::vector<ValueState>, PlanPolicy> machine_;
 };
 

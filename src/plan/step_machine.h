@@ -1,7 +1,9 @@
 // src/plan/step_machine.h -- simulates the operators and values of a step: the only code of the planner that does.
 //
 // It goes through the events of a graph, drops and recomputes values, and follows memory and time, operator by operator
-// as src/replay/replay.cpp does: a change there is a change here. Two things are the caller's. Which values are dropped
+// as src/replay/replay.cpp does: a change there is a change here. A step has two resources: the threads that compute,
+// and the copies of values that are moved (move_order.h), one after another; it waits for a copy where the order says
+// that its bytes are gone or there. Two things are the caller's. Which values are dropped
 // is up to a policy: a plan (PlanPolicy), or eviction under a memory limit (OnlineStep). The states of values are all
 // stored (Simulator, OnlineStep), or only those that a section of the step reads (IncrementalSimulator).
 #pragma once
@@ -13,8 +15,10 @@
 #include <remat/graph.h>
 #include <remat/plan.h>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
 #include "plan/replay_walk.h"
+#include "plan/step_times.h"
+#include "util/move_order.h"
 
 namespace remat {
 
@@ -23,14 +27,17 @@ struct ValueState {
   enum class Memory : uint8_t {
     kGone,       ///< freed: a replay has to recompute it
     kPresent,    ///< alive until it is freed or evicted
-    kPacked,     ///< held packed
+    kInForm,     ///< held in `form` alone
     kTransient,  ///< alive until the replay in progress has read it
   };
   Memory memory = Memory::kGone;
-  bool has_bits = false;   ///< the packed form is alive, beside the contents or instead of them
+  bool has_form = false;  ///< the form has the contents, beside the tensor or instead of it
+  Form form = Form::kPacked;
   int32_t uses = 0;        ///< uses to come until the value is idle again
   int32_t recomputes = 0;  ///< by replays, since it became idle
 
+  /// Does a form hold bytes of the step's memory?
+  bool is_packed() const { return has_form && form == Form::kPacked; }
   bool operator==(const ValueState&) const = default;
 };
 
@@ -93,12 +100,22 @@ class StepMachine {
   StepMachine(const Graph& graph, States& states, Policy& policy)
       : graph_(graph), states_(states), policy_(policy), walk_(graph) {}
 
+  /// For steps that move values, whose graph has a tier: the times of the plain step. Before the first run().
+  void set_times(const StepTimes* times) {
+    times_ = times;
+    copied_at_.assign(graph_.values.size(), 0);
+    order_.clear();
+    copies_end_ = 0;
+    tier_level_ = tier_peak = 0;
+  }
+
   /// Runs the changes from `first` to before `end`, and calls `visit(change, highest level in it)` after each, until
   /// that returns false.
   template <class Visit>
   void run(const StepChange* first, const StepChange* end, Visit visit) {
     for (const StepChange* change = first; change != end; ++change) {
       highest_ = level;
+      event_ = change->event;
       policy_.begin(*change);
       switch (change->kind) {
         case GraphEvent::Kind::kIdle:
@@ -120,9 +137,10 @@ class StepMachine {
     }
   }
 
-  int64_t level = 0;    ///< bytes alive
-  double seconds = 0;   ///< of replays, packing and unpacking so far
-  int64_t replays = 0;  ///< operators so far
+  int64_t level = 0;      ///< bytes alive
+  double seconds = 0;     ///< of replays, packing, unpacking and waiting for copies so far
+  int64_t replays = 0;    ///< operators so far
+  int64_t tier_peak = 0;  ///< the most bytes that the tier has held
 
   /// How often the replay in progress has still to read the value.
   int32_t reads_to_come(int32_t value) const { return walk_.reads[value]; }
@@ -144,27 +162,48 @@ class StepMachine {
     state.recomputes = 0;
     const Action action = v.dropped ? Action::kRecompute : policy_.action(value);
     if (action.kind == Action::Kind::kKeep) return;
+    if (action == Action::kMove) {
+      move_out(value);
+      return;
+    }
     level -= v.bytes;
-    const bool packs = action.kind == Action::Kind::kPack;
-    state.memory = packs ? Memory::kPacked : Memory::kGone;
-    if (!packs || state.has_bits) return;
-    state.has_bits = true;
+    const bool packs = action.kind == Action::Kind::kHold;
+    state.memory = packs ? Memory::kInForm : Memory::kGone;
+    if (!packs || state.has_form) return;
+    state.has_form = true;
+    state.form = Form::kPacked;
     level += v.packed_bytes;
-    seconds += kPackSecondsPerByte * static_cast<double>(v.bytes);
+    seconds += kPackingCosts.out.compute * static_cast<double>(v.bytes);
   }
 
   void use(int32_t value) {
-    if (states_[value].memory == Memory::kPacked) unpack(value);
+    if (is_moved(value) && states_[value].memory == Memory::kPresent &&
+        leave_order(value) == MoveOrder::Place::kLeaving)
+      begin_to_come();
+    if (states_[value].memory == Memory::kInForm) restore(value);
     if (states_[value].memory == Memory::kGone && graph_.values[value].returns()) replay(value);
     --states_[value].uses;
   }
 
   void free(int32_t value) {
+    if (is_moved(value)) {
+      leave_order(value);
+      tier_level_ -= bytes(value);
+    }
     ValueState& state = states_[value];
     if (state.memory == Memory::kPresent) level -= bytes(value);
-    if (state.has_bits) level -= graph_.values[value].packed_bytes;
-    state.has_bits = false;
+    if (state.is_packed()) level -= graph_.values[value].packed_bytes;
+    state.has_form = false;
     state.memory = Memory::kGone;
+  }
+
+  /// From its form into a tensor.
+  void restore(int32_t value) {
+    if (states_[value].form == Form::kMoved) {
+      move_in(value);
+    } else {
+      unpack(value);
+    }
   }
 
   void unpack(int32_t value) {
@@ -172,7 +211,74 @@ class StepMachine {
     raise(bytes(value));
     level += bytes(value);
     states_[value].memory = Memory::kPresent;
-    seconds += kUnpackSecondsPerByte * static_cast<double>(bytes(value));
+    seconds += kPackingCosts.in.compute * static_cast<double>(bytes(value));
+  }
+
+  // ---- Values that are moved ----
+
+  bool is_moved(int32_t value) const {
+    return times_ != nullptr && states_[value].has_form && states_[value].form == Form::kMoved;
+  }
+
+  /// Since the step began.
+  double now() const { return times_->stretches[event_ + 1].begin_seconds + seconds; }
+
+  /// The value's copy begins as soon as those before it have ended.
+  void copy(int32_t value, const FormCosts::Seconds& per_byte) {
+    const auto count = static_cast<double>(bytes(value));
+    seconds += per_byte.compute * count;
+    copies_end_ = std::max(copies_end_, now()) + per_byte.copy * count;
+    copied_at_[value] = copies_end_;
+  }
+
+  void wait_for_copy(int32_t value) { seconds += std::max(0.0, copied_at_[value] - now()); }
+
+  void move_out(int32_t value) {
+    ValueState& state = states_[value];
+    if (state.has_form) {  // it has been away before
+      order_.leave_at_once(static_cast<uint32_t>(value));
+      has_gone(value);
+      return;
+    }
+    state.has_form = true;
+    state.form = Form::kMoved;
+    tier_level_ += bytes(value);
+    tier_peak = std::max(tier_peak, tier_level_);
+    copy(value, graph_.tier->costs.out);
+    order_.leave(static_cast<uint32_t>(value));
+    while (const auto gone = order_.next_gone()) {
+      wait_for_copy(static_cast<int32_t>(*gone));
+      has_gone(static_cast<int32_t>(*gone));
+    }
+  }
+
+  void has_gone(int32_t value) {
+    level -= bytes(value);
+    states_[value].memory = Memory::kInForm;
+  }
+
+  void move_in(int32_t value) {
+    if (order_.take(static_cast<uint32_t>(value)) != MoveOrder::Place::kComing) begin_copy_in(value);
+    wait_for_copy(value);
+    states_[value].memory = Memory::kPresent;
+    begin_to_come();
+  }
+
+  void begin_to_come() {
+    while (const auto next = order_.next_coming()) begin_copy_in(static_cast<int32_t>(*next));
+  }
+
+  void begin_copy_in(int32_t value) {
+    raise(bytes(value));
+    level += bytes(value);
+    copy(value, graph_.tier->costs.in);
+  }
+
+  /// It is asked for, freed, or a replay has made it.
+  MoveOrder::Place leave_order(int32_t value) {
+    const MoveOrder::Place place = order_.take(static_cast<uint32_t>(value));
+    if (place == MoveOrder::Place::kComing) level -= bytes(value);
+    return place;
   }
 
   void replay(int32_t target) {
@@ -190,13 +296,12 @@ class StepMachine {
 
   void run_operator(int32_t index, int32_t target) {
     for (const int32_t input : walk_.operators.inputs(index)) {
-      if (states_[input].memory == Memory::kPacked) unpack(input);
+      if (states_[input].memory == Memory::kInForm) restore(input);
     }
     for (const int32_t input : walk_.operators.overwritten(index)) {
       // In place where only this operator reads the old contents, and this replay made them; otherwise on a copy.
       if (states_[input].memory != Memory::kTransient || walk_.reads[input] != 1) continue;
-      level -= bytes(input);
-      states_[input].memory = Memory::kGone;
+      end_transient(input);
     }
     int64_t results_bytes = 0;
     for (const int32_t made : walk_.operators.results(index)) results_bytes += bytes(made);
@@ -206,10 +311,11 @@ class StepMachine {
     ++replays;
     for (const int32_t made : walk_.operators.results(index)) {
       ValueState& state = states_[made];
-      const bool absent = state.memory == Memory::kGone || state.memory == Memory::kPacked;
+      const bool absent = state.memory == Memory::kGone || state.memory == Memory::kInForm;
       if (absent && stays(made, state, target)) {
+        if (is_moved(made)) leave_order(made);
         state.memory = Memory::kPresent;
-      } else if (state.memory == Memory::kGone && walk_.reads[made] > 0) {
+      } else if (absent && walk_.reads[made] > 0) {
         state.memory = Memory::kTransient;
       } else {
         continue;
@@ -218,9 +324,13 @@ class StepMachine {
     }
     for (const int32_t input : walk_.operators.inputs(index)) {
       if (--walk_.reads[input] > 0 || states_[input].memory != Memory::kTransient) continue;
-      level -= bytes(input);
-      states_[input].memory = Memory::kGone;
+      end_transient(input);
     }
+  }
+
+  void end_transient(int32_t value) {
+    level -= bytes(value);
+    states_[value].memory = states_[value].has_form ? Memory::kInForm : Memory::kGone;
   }
 
   const Graph& graph_;
@@ -228,6 +338,14 @@ class StepMachine {
   Policy& policy_;
   ReplayWalk walk_;
   int64_t highest_ = 0;  ///< during the change in progress
+  size_t event_ = 0;     ///< of the change in progress
+
+  // Of values that are moved.
+  const StepTimes* times_ = nullptr;  ///< null: none are
+  MoveOrder order_;
+  std::vector<double> copied_at_;  ///< by value: when its last copy ends, in seconds since the step began
+  double copies_end_ = 0;          ///< when the last of all copies ends
+  int64_t tier_level_ = 0;         ///< bytes that the tier holds
 };
 
 }  // namespace remat

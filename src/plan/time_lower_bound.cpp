@@ -9,10 +9,10 @@
 
 #include <remat/planner.h>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
+#include "plan/levels.h"
 #include "plan/replay_operators.h"
 #include "plan/step_machine.h"
-#include "plan/levels.h"
 
 namespace remat {
 namespace {
@@ -57,7 +57,7 @@ class RecomputePrices {
     const GraphValue& value = graph_.values[v];
     // A replay for another result of the same operator may recompute this value, which need not be unpacked then.
     const bool unpacked = used_[v] && operators_.results(value.producer).size() == 1;
-    return (kPackSecondsPerByte + (unpacked ? kUnpackSecondsPerByte : 0)) * static_cast<double>(value.bytes);
+    return (kPackingCosts.out.compute + (unpacked ? kPackingCosts.in.compute : 0)) * static_cast<double>(value.bytes);
   }
 
  private:
@@ -94,8 +94,9 @@ class RecomputePrices {
   std::vector<double> drop_;
 };
 
-/// The cheapest bytes first. Of each value the lower convex hull of its choices: to keep, pack or drop it.
-std::vector<Piece> pieces_of(const Graph& graph, bool pack) {
+/// The cheapest bytes first. Of each value the lower convex hull of its choices: to keep, pack, drop or move it.
+std::vector<Piece> pieces_of(const Graph& graph, PlannerOptions options) {
+  const Tier* const tier = graph.tier && options.move ? &*graph.tier : nullptr;
   const RecomputePrices prices(graph);
   std::vector<Piece> pieces;
   for (size_t i = 0; i < graph.values.size(); ++i) {
@@ -104,7 +105,9 @@ std::vector<Piece> pieces_of(const Graph& graph, bool pack) {
     const auto v = static_cast<int32_t>(i);
     const auto bytes = static_cast<double>(value.bytes);
     Piece drop{v, bytes, prices.to_drop(v)};
-    if (pack && value.packed_bytes > 0 && value.packed_bytes < value.bytes) {
+    // What moving takes of the computation at least: the copies may all find time beside it.
+    if (tier != nullptr) drop.seconds = std::min(drop.seconds, tier->costs.out.compute * bytes);
+    if (options.pack && value.packed_bytes > 0 && value.packed_bytes < value.bytes) {
       const Piece packed{v, static_cast<double>(value.bytes - value.packed_bytes), prices.to_pack(v)};
       if (packed.seconds * drop.bytes < drop.seconds * packed.bytes) {
         pieces.push_back(packed);
@@ -143,7 +146,7 @@ double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions op
     if (e % stretch == 0) moments.push_back(e);
     if (levels[e] > levels[moments.back()]) moments.back() = e;
   });
-  const std::vector<Piece> pieces = pieces_of(graph, options.pack);
+  const std::vector<Piece> pieces = pieces_of(graph, options);
   std::vector<bool> idle(graph.values.size(), false);  // and droppable
   double bound = 0;
   auto next = moments.begin();

@@ -10,9 +10,11 @@
 #include "observe/recorder.h"
 #include "pytorch/raise.h"
 #include "pytorch/tensors_of.h"
+#include "replay/move_in.h"
 #include "replay/operator_call.h"
 #include "replay/repeatability.h"
 #include "tape/checksum.h"
+#include "tape/packing.h"
 
 namespace remat {
 namespace {
@@ -39,7 +41,7 @@ class Replay {
       plan();
     }
     const Recorder::Suspension unseen;
-    if (operations_.empty()) unpack();
+    if (operations_.empty()) restore();
     for (const OperationId id : operations_) {
       const memory::FrozenPlain frozen;
       run_operation(id);
@@ -50,13 +52,16 @@ class Replay {
   }
 
  private:
-  /// Finds the operations to run: backwards from the target to the values that are alive. Iterative: graphs are deep.
   void plan() {
+    want(target_);  // the caller's
+    if (tape_.values[target_].form.contents == nullptr) find_operations();
+  }
+
+  /// Finds the operations to run: backwards from the target to the values that are alive. Iterative: graphs are deep.
+  void find_operations() {
     Program& program = tape_.program;
     const uint32_t stamp = program.next_stamp();
     std::vector<ValueId> missing = {target_};
-    want(target_);  // the caller's
-    if (tape_.values[target_].packed.contents) return;
     while (!missing.empty()) {
       const ValueId id = missing.back();
       missing.pop_back();
@@ -71,7 +76,7 @@ class Replay {
         if (!want(input)) return;
         const StoragePtr alive = tape_.values.readable(input);
         if (!alive) {
-          if (!tape_.values[input].packed.contents) missing.push_back(input);
+          if (!tape_.values[input].form.contents) missing.push_back(input);
         } else if (!tape_.values[input].kept) {
           held_.at(input).storage = alive;
         }
@@ -88,20 +93,43 @@ class Replay {
     return first;
   }
 
-  /// The target is held packed.
-  void unpack() {
+  /// A form has the target's contents.
+  void restore() {
+    std::shared_ptr<const HeldContents> packed;
+    {
+      const std::lock_guard lock(tape_.mutex);
+      const Value& value = tape_.values[target_];
+      if (value.form.is_packed()) packed = value.form.contents;
+    }
+    if (packed != nullptr) {
+      unpack(static_cast<const Packed&>(*packed));
+      return;
+    }
+    const StoragePtr storage = move_in(tape_, target_);
+    {
+      const std::lock_guard lock(tape_.mutex);
+      if (storage) {
+        take(target_, storage, *tape_.program[tape_.values[target_].producer].info);
+      } else if (StoragePtr alive = tape_.values.alive(target_)) {
+        result_ = std::move(alive);  // another thread has brought it back
+      } else {
+        find_operations();
+      }
+    }
+    if (storage) begin_to_come(tape_);
+  }
+
+  void unpack(const Packed& packed) {
     const memory::FrozenPlain frozen;
-    std::shared_ptr<const Packed> packed;
     size_t bytes = 0;
     {
       const std::lock_guard lock(tape_.mutex);
-      packed = tape_.values[target_].packed.contents;
       bytes = static_cast<size_t>(tape_.values[target_].bytes);
     }
     const auto begin = std::chrono::steady_clock::now();
     const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                                c10::GetAllocator(device::kHost), /*resizable=*/true);
-    packed->unpack(*storage);
+    packed.unpack(*storage);
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);
     tape_.counts.replay_seconds += seconds;
@@ -109,7 +137,7 @@ class Replay {
   }
 
   /// Takes hold of an operator's inputs. A value that was evicted since plan() is recomputed by a replay of its own,
-  /// and a packed one is unpacked.
+  /// and one that is packed or moved is restored.
   void hold_inputs(OperationId id) {
     std::vector<ValueId> inputs;
     {
@@ -211,6 +239,7 @@ class Replay {
       if (needed && !tape_.values.readable(id)) entry->second.storage = storage;
       return;
     }
+    if (tape_.moves) tape_.moves->note_made(id);
     tape_.values.count_recompute(id);
     if ((value.needs.pending > 0 && value.action.holds(value.needs.recompute_count)) || id == target_) {
       tape_.values.restore(id, storage);

@@ -13,6 +13,7 @@
 #include "observe/step_extent.h"
 #include "pytorch/autograd_engine.h"
 #include "pytorch/raise.h"
+#include "replay/move_in.h"
 #include "replay/replay.h"
 #include "tape/trace.h"
 
@@ -203,6 +204,7 @@ at::Tensor SavedTensor::unpack() {
   }
   ValueId id = kNoId;
   StoragePtr storage;
+  bool others_come = false;
   {
     const std::lock_guard lock(tape_->mutex);
     tape_->drop_idle();
@@ -210,7 +212,9 @@ at::Tensor SavedTensor::unpack() {
     id = tape_->values.latest(value_);
     if (tape_->trace != nullptr) tape_->trace->used(id);
     storage = tape_->values.emptied(id);  // plain would read the new contents
+    others_come = tape_->moves && tape_->moves->note_used(id);
   }
+  if (others_come) begin_to_come(*tape_);
   if (storage == nullptr) storage = materialize(*tape_, id);
   at::Tensor tensor = view_.over(storage);
   tensor.unsafeGetTensorImpl()->set_version_counter(version_counter_);

@@ -74,7 +74,8 @@ json timeline_json(const Timeline& timeline) {
 const char* action_name(const GraphValue& value, const Action& action) {
   if (!value.returns() && value.packed_bytes == 0) return "";
   if (value.dropped || action.kind == Action::Kind::kRecompute) return "recomputed";
-  return action.kind == Action::Kind::kPack ? "packed" : "kept";
+  if (action.kind != Action::Kind::kHold) return "kept";
+  return action.form == Form::kPacked ? "packed" : "moved";
 }
 
 class Page {

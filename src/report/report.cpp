@@ -67,6 +67,14 @@ void visit_fields(Report& r, Visit&& visit) {
   visit("step_seconds", r.step_seconds);
 }
 
+/// The same for those that reports of earlier versions have not.
+template <class Report, class Visit>
+void visit_newer_fields(Report& r, Visit&& visit) {
+  visit("values_moved", r.values_moved);
+  visit("moved_bytes", r.moved_bytes);
+  visit("move_wait_seconds", r.move_wait_seconds);
+}
+
 template <class Replayed, class Visit>
 void visit_replayed(Replayed& r, Visit&& visit) {
   visit("name", r.name);
@@ -142,6 +150,9 @@ std::string to_text(const StepReport& r) {
   row("dropped", std::to_string(r.values_dropped) + " times, " + format_bytes(r.dropped_bytes));
   if (r.values_packed > 0)
     row("packed", std::to_string(r.values_packed) + " times, freed " + format_bytes(r.packed_bytes));
+  if (r.values_moved > 0)
+    row("moved to disk", std::to_string(r.values_moved) + " times, " + format_bytes(r.moved_bytes) + ", waited " +
+                             seconds_text(r.move_wait_seconds) + " for what came back");
   row("operators",
       std::to_string(r.operators_recorded) + " recorded, " + std::to_string(r.operators_replayed) + " replayed");
   row("records", format_bytes(r.record_bytes));
@@ -157,7 +168,9 @@ std::string to_text(const StepReport& r) {
 
 std::string to_json(const StepReport& r) {
   std::string out = "{";
-  visit_fields(r, ObjectWriter(out));
+  ObjectWriter fields(out);
+  visit_fields(r, fields);
+  visit_newer_fields(r, fields);
   out += ", \"replayed\": [";
   const char* separator = "";
   for (const auto& op : r.replayed) {
@@ -174,6 +187,9 @@ StepReport report_from_json(std::string_view text) {
   try {
     const auto json = nlohmann::json::parse(text);
     visit_fields(report, [&](const char* name, auto& field) { json.at(name).get_to(field); });
+    visit_newer_fields(report, [&](const char* name, auto& field) {
+      if (json.contains(name)) json.at(name).get_to(field);
+    });
     for (const auto& element : json.at("replayed")) {
       visit_replayed(report.replayed.emplace_back(),
                      [&](const char* name, auto& field) { element.at(name).get_to(field); });

@@ -57,7 +57,7 @@ std::string to_json(const Run& run) {
 }
 
 Run run_from_json(std::string_view text) {
-  const json document = parse_document(text, kPlace.document, kFormat, Run::kVersion);
+  const json document = parse_document(text, kPlace.document, kFormat, {Run::kVersion, Run::kVersion});
   const JsonRecord record(document, kPlace, kFields);
   std::vector<std::string> layers;
   for (const json& layer : record.list("layers")) {

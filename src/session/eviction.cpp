@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plan/eviction_choice.h"
+#include "tape/packing.h"
 
 namespace remat {
 namespace {
@@ -15,12 +16,12 @@ struct View {
   const OperatorTimes* times;
 
   bool is_alive(ValueId id) const { return tape.values.alive(id) != nullptr; }
-  bool is_packed(ValueId id) const { return tape.values[id].packed.contents != nullptr; }
+  bool is_packed(ValueId id) const { return tape.values[id].form.contents != nullptr; }
   int64_t bytes(ValueId id) const { return tape.values[id].bytes; }
   int64_t packed_bytes(ValueId id) const {
     const Value& value = tape.values[id];
-    return value.packed.contents ? value.packed.contents->bytes()
-                                 : value.bytes / (int64_t{8} * value.packed.element_bytes);  // a bit for each element
+    return value.form.is_packed() ? value.form.contents->bytes()
+                                  : value.bytes / (int64_t{8} * value.form.element_bytes);  // a bit for each element
   }
   OperationId producer(ValueId id) const { return tape.values[id].producer; }
   double seconds(OperationId id) const {
@@ -36,10 +37,10 @@ struct View {
     const Value& value = tape.values[option.value];
     switch (option.kind) {
       case EvictionOption::Kind::kDropPacked:
-        return tape.values.evict_packed(option.value);
+        return tape.values.drop_form(option.value);
       case EvictionOption::Kind::kPack:
         if (!tape.values.pack(option.value)) return 0;
-        return value.bytes - (value.packed.contents ? value.packed.contents->bytes() : 0);
+        return value.bytes - (value.form.is_packed() ? value.form.contents->bytes() : 0);
       case EvictionOption::Kind::kDrop:
         if (!tape.values.is_as_watched(option.value)) return 0;  // plain's saved tensors see what was written to it
         break;
@@ -64,6 +65,9 @@ bool may_be_evicted(const Tape& tape, ValueId id) {
 
 Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
   using Kind = EvictionOption::Kind;
+  const int64_t moved = tape.moves ? tape.moves->finish() : 0;
+  if (moved >= bytes) return {.bytes = moved, .left = 0};
+  bytes -= moved;
   View view{tape, times};
   EvictionChoice<View> choice(view, tape.program.next_stamp());
   std::vector<EvictionOption> options;
@@ -75,11 +79,11 @@ Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
     if (evictable) {
       (value.needs.wanted == 0 ? options : last).push_back({Kind::kDrop, id});
       if (value.needs.wanted == 0) held += static_cast<double>(value.bytes);
-      if (value.needs.wanted == 0 && value.packed.element_bytes > 0 && !value.packed.contents)
+      if (value.needs.wanted == 0 && value.form.element_bytes > 0 && !value.form.contents)
         options.push_back({Kind::kPack, id});
-    } else if (value.packed.contents && value.needs.wanted == 0 && tape.values.alive(id) == nullptr) {
+    } else if (value.form.is_packed() && value.needs.wanted == 0 && tape.values.alive(id) == nullptr) {
       options.push_back({Kind::kDropPacked, id});
-      held += static_cast<double>(value.packed.contents->bytes());
+      held += static_cast<double>(value.form.contents->bytes());
     }
     if (value.needs.pending == 0 || value.producer == kNoId) continue;
     const bool gone = evictable ? value.is_written_unseen() : tape.values.alive(id) == nullptr;
@@ -93,7 +97,7 @@ Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
   }
   thin_out(options, static_cast<uint64_t>(tape.counts.evicted_values));
   const int64_t freed = choice.evict(std::move(options), bytes);
-  return {.bytes = freed, .left = std::max<int64_t>(0, static_cast<int64_t>(held) - freed)};
+  return {.bytes = moved + freed, .left = std::max<int64_t>(0, static_cast<int64_t>(held) - freed)};
 }
 
 }  // namespace remat

@@ -209,7 +209,7 @@ PlanFollower::Seen PlanFollower::seen(const Tape& tape) const {
       const int64_t bytes = value.producer == index ? value.counted_bytes() : graph.values[made].bytes;
       result.bytes[made] = std::max<int64_t>(0, result.bytes[made]) + bytes;
       result.away[made] =
-          result.away[made] || value.account == PlainAccount::kPlainOnly || value.packed.contents != nullptr;
+          result.away[made] || value.account == PlainAccount::kPlainOnly || value.form.contents != nullptr;
     }
   }
   return result;

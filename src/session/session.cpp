@@ -28,6 +28,9 @@ Session::Session(SessionOptions options) {
     throw Error("[session] a budget of " + options.budget.to_string() + " cannot be kept on the " +
                 options.device.str() + " device, which has no memory; plan for it from graph()");
   }
+  if (options.disk && !device::is_host(options.device)) {
+    throw Error("[session] values of the " + options.device.str() + " device cannot be moved to a disk; name none");
+  }
   memory::start_accounting();
   kind.start_accounting(options.device);
   options.device = kind.indexed(options.device);
@@ -78,6 +81,7 @@ Step Session::step() {
   step->tape->values.verify = impl_->options.verify;
   step->tape->values.expect_emptied = impl_->empties_leaves;
   step->tape->pack_values = impl_->options.pack;
+  if (impl_->disk) step->tape->moves.emplace(impl_->disk->file, step->tape->values, step->tape->counts);
   step->tape->meta = !device::kind_of(impl_->options.device).has_contents();
   ledger.reset_if_alone();
   const int64_t baseline = ledger.current();

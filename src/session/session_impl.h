@@ -22,6 +22,7 @@
 #include "observe/collective_hook.h"
 #include "observe/tapes.h"
 #include "operators/draw_section.h"
+#include "session/disk_tier.h"
 #include "session/online_eviction.h"
 #include "session/rank_agreement.h"
 #include "session/step_planner.h"
@@ -35,6 +36,7 @@ struct Session::Impl {
       : options(std::move(given)),
         eviction(memory::Ledger::of(options.device)),
         planner(options.planner, options.pack, options.plan) {
+    if (options.disk) disk.emplace(*options.disk);
     if (!options.ranks) return;
     ranks = std::make_shared<RankAgreement>(*options.ranks);
     collective_hook = hook_collectives(options.device.type());
@@ -43,6 +45,8 @@ struct Session::Impl {
   SessionOptions options;
   OnlineEviction eviction;
   StepPlanner planner;
+  std::optional<DiskTier> disk;
+  bool warned_of_disk = false;
   std::shared_ptr<RankAgreement> ranks;  ///< null: the session is for itself
   std::shared_ptr<const void> collective_hook;
   std::exception_ptr failure;  ///< another rank's or the device's, met as a step ended: to be thrown

@@ -10,6 +10,7 @@
 #include <remat/planner.h>
 
 #include "plan/choice.h"
+#include "plan/form_costs.h"
 #include "plan/resize.h"
 #include "plan/simulate.h"
 
@@ -143,6 +144,7 @@ std::shared_ptr<Schedule> StepPlanner::chosen(Graph graph, uint64_t structure, i
                     .budget_bytes = limit,
                     .predicted_peak_bytes = choice.run().peak_bytes,
                     .predicted_seconds = choice.run().seconds,
+                    .forms = form_costs(result->graph),
                     .actions = choice.best()};
     return result;
   }

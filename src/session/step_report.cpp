@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <c10/util/Exception.h>
 #include <remat/memory.h>
 
 #include "plan/operator_seconds.h"
@@ -41,6 +42,7 @@ std::optional<Graph> Step::Impl::take_graph() {
   for (size_t i = 0; tape->times && i < graph.operators.size(); ++i) {
     set_seconds(graph.operators[i], tape->program[static_cast<OperationId>(i)].seconds);
   }
+  if (session->disk) graph.tier = session->disk->tier;
   // Views of one storage count once, and gradients may have come since: never more than there was.
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
   graph.gradient_bytes = std::min(tape->counts.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
@@ -93,6 +95,14 @@ void Step::Impl::report_measurements() {
   report.dropped_bytes = counts.evicted_bytes;
   report.values_packed = counts.packed_values;
   report.packed_bytes = counts.packed_bytes;
+  report.values_moved = counts.moved_values;
+  report.moved_bytes = counts.moved_bytes;
+  report.move_wait_seconds = counts.move_wait_seconds;
+  if (counts.failed_moves > 0 && !std::exchange(session->warned_of_disk, true)) {
+    TORCH_WARN("[session] ", counts.failed_moves, " values of step ", report.step,
+               " were recomputed, as the disk failed: ", counts.move_error,
+               "; look after it, or name no disk. Later failures are not told");
+  }
   report.operators_replayed = counts.replays;
   report.recompute_seconds = counts.replay_seconds;
   report.replayed = replayed_operators(*tape);

@@ -160,7 +160,7 @@ void CallWriter::mark_packable(const Operation& operation, c10::ArrayRef<const c
     uint32_t inputs = 0, packable = 0;
     tape.program.for_each_value(operation, [&](ValueId input) {
       ++inputs;
-      packable += tape.values[input].packed.element_bytes > 0 ? 1 : 0;
+      packable += tape.values[input].form.element_bytes > 0 ? 1 : 0;
     });
     few = inputs == 1 && packable == 1;
   }

@@ -106,7 +106,7 @@ bool Collector::free_all_but(const std::vector<bool>& needed, uint32_t stamp) {
 bool Collector::would_free(const std::vector<bool>& needed, uint32_t stamp) const {
   for (ValueId id = 0; id < values_.size(); ++id) {
     if (needed[id]) continue;
-    if (values_[id].packed.contents || (values_[id].kept && !values_[id].is_in_use())) return true;
+    if (values_[id].form.contents || (values_[id].kept && !values_[id].is_in_use())) return true;
   }
   // What operations hold is little each, but where gradients are the peak it may be all that is left.
   for (OperationId id = 0; id < program_.size(); ++id) {

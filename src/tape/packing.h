@@ -12,30 +12,30 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include "tape/held_contents.h"
+
 namespace remat {
 
 namespace memory {
 class Ledger;
 }
 
-class Packed {
+class Packed final : public HeldContents {
  public:
   /// Packs the first `extent` bytes of `storage` (on the CPU), read as elements of 1, 2, 4 or 8 bytes. Null where they
   /// take more than two different elements and, for 8 bytes, do not fit into 4.
   static std::shared_ptr<Packed> of(const c10::StorageImpl& storage, int64_t extent, uint8_t element_bytes);
-  ~Packed();
-  Packed(const Packed&) = delete;
-  Packed& operator=(const Packed&) = delete;
+  ~Packed() override;
 
   /// At least a word: elements that are all the same take that of one.
-  int64_t bytes() const { return static_cast<int64_t>(std::max<size_t>(1, words_.size()) * sizeof(uint64_t)); }
+  int64_t bytes() const override { return static_cast<int64_t>(std::max<size_t>(1, words_.size()) * sizeof(uint64_t)); }
   /// Counts them as alive, for as long as this lives. False, and nothing is counted, where they would pass a limit.
   bool count_in(memory::Ledger& ledger);
   /// Writes the contents back, into a storage of the original's size.
   void unpack(c10::StorageImpl& storage) const;
 
  private:
-  Packed() = default;
+  Packed() : HeldContents(Form::kPacked) {}
   template <class Element>
   bool pack_bits(const void* contents);
   template <class Element>

@@ -10,6 +10,7 @@
 #include "memory/ledger.h"
 #include "pytorch/tensor_view.h"
 #include "tape/checksum.h"
+#include "tape/packing.h"
 #include "tape/value_rules.h"
 
 namespace remat {
@@ -349,28 +350,33 @@ bool Residency::pack(ValueId id) {
   check(Event::kPack, values_[id]);
   Value& value = values_[id];
   if (value.is_exported(*value.kept)) return false;  // replays shall read the contents before somebody wrote to them
-  if (value.packed.contents) {
+  if (value.form.is_packed()) {
     evict(id);
     return true;
   }
-  const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.packed.element_bytes);
+  const std::shared_ptr<Packed> packed = Packed::of(*value.kept, value.extent, value.form.element_bytes);
   if (packed == nullptr) {
-    value.packed.element_bytes = 0;  // do not look again
+    value.form.element_bytes = 0;  // do not look again
     return false;
   }
   evict(id);
   // The eviction has just made room for it; if another thread took that, a replay recomputes the value.
   if (ledger == nullptr || !packed->count_in(*ledger)) return true;
-  value.packed.contents = packed;
+  value.form.contents = packed;
   ++counts_.packed_values;
   counts_.packed_bytes += value.bytes - packed->bytes();
   return true;
 }
 
-int64_t Residency::evict_packed(ValueId id) {
-  check(Event::kEvictPacked, values_[id]);
-  const int64_t bytes = values_[id].packed.contents->bytes();
-  values_[id].packed.contents.reset();
+void Residency::hold(ValueId id, std::shared_ptr<HeldContents> contents) {
+  check(Event::kHold, values_[id]);
+  values_[id].form.contents = std::move(contents);
+}
+
+int64_t Residency::drop_form(ValueId id) {
+  check(Event::kDropForm, values_[id]);
+  const int64_t bytes = values_[id].form.contents->bytes();
+  values_[id].form.contents.reset();
   return bytes;
 }
 
@@ -393,7 +399,7 @@ void Residency::release(ValueId id, bool for_replays) {
   check(Event::kRelease, values_[id]);
   if (for_replays && observer != nullptr) observer->forgotten(id, values_[id].counted_bytes());
   release_kept(values_[id]);
-  values_[id].packed.contents.reset();
+  values_[id].form.contents.reset();
 }
 
 void Residency::leave_plain(ValueId id) {

@@ -154,7 +154,7 @@ class Residency {
   /// Its producer is forgotten.
   void forget_producer(ValueId id) {
     values_[id].producer = kNoId;
-    values_[id].packed.contents.reset();
+    values_[id].form.contents.reset();
   }
   /// The same, but nothing is held: the value is a leaf for as long as others hold its storage.
   void become_unavailable(ValueId id);
@@ -164,7 +164,7 @@ class Residency {
   void watch_contents(ValueId id, const c10::StorageImpl& storage);
   void mark_parameter(ValueId id) { values_[id].traits.parameter = true; }
   void mark_packable(ValueId id, size_t element_bytes) {
-    values_[id].packed.element_bytes = static_cast<uint8_t>(element_bytes);
+    values_[id].form.element_bytes = static_cast<uint8_t>(element_bytes);
   }
   void pin(ValueId id) { values_[id].policy.retention = Retention::kPinned; }
   /// The version count went up by one, and the contents are what they were.
@@ -217,8 +217,10 @@ class Residency {
   void evict(ValueId id);
   /// Evicts them, and holds them packed from now on. False, and nothing has happened, if they cannot be packed.
   bool pack(ValueId id);
-  /// Evicts the packed contents. Returns their bytes.
-  int64_t evict_packed(ValueId id);
+  /// `contents` are its own, which is kept still: with the next eviction they alone have them.
+  void hold(ValueId id, std::shared_ptr<HeldContents> contents);
+  /// Its form has the contents no more. Returns the bytes that this freed.
+  int64_t drop_form(ValueId id);
   /// A replay has made it. `storage` is its home from now on and, where it is saved, kept.
   void restore(ValueId id, const StoragePtr& storage);
   void count_recompute(ValueId id) { ++values_[id].needs.recompute_count; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <c10/util/flat_hash_map.h>
 
@@ -20,6 +21,10 @@ struct StepCounts {
   int64_t saved_values = 0, saved_bytes = 0;  ///< values that saved tensors ever referred to
   int64_t evicted_values = 0, evicted_bytes = 0;
   int64_t packed_values = 0, packed_bytes = 0;  ///< the bytes that packing spared
+  int64_t moved_values = 0, moved_bytes = 0;    ///< to a file
+  double move_wait_seconds = 0;                 ///< for copies from there
+  int64_t failed_moves = 0;                     ///< values that had to be recomputed instead
+  std::string move_error;                       ///< of the last of those
   int64_t shortages = 0;                        ///< times that memory ran short and something was evicted
   int64_t replays = 0;                          ///< operators that were run again
   double replay_seconds = 0;                    ///< of those, and of unpacking

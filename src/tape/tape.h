@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "tape/action_source.h"
 #include "tape/collector.h"
 #include "tape/kernel_times.h"
+#include "tape/moves.h"
 #include "tape/program.h"
 #include "tape/replaced_data.h"
 #include "tape/residency.h"
@@ -56,6 +58,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   StepCounts counts;
   Program program;
   Residency values{counts};
+  std::optional<Moves> moves;             ///< where the session has a file for them
   Trace* trace = nullptr;                 ///< writes the graph of the step; null: nobody does
   std::optional<KernelTimes> times;       ///< of a step that is traced on a device with streams
   std::shared_ptr<ActionSource> actions;  ///< the plan that the step follows; null: none
@@ -182,7 +185,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void save_leaf(ValueId leaf, bool intact);
   /// Has it ended, and is no saved tensor left?
   bool is_over() const { return closed && live_ == 0; }
-  /// Only the record holds the value: evicts or packs it, if its policy or plan says so.
+  /// Only the record holds the value: evicts, packs or moves it, if its policy or plan says so.
   void apply_action(ValueId id);
   /// Takes what the plan says about a saved value.
   void take_action(ValueId id);

@@ -81,9 +81,11 @@ void Tape::apply_action(ValueId id) {
       (by_policy || value.action.kind != Action::Kind::kKeep) && value.is_recomputable() && !value.is_pinned();
   // Where somebody has written to it unseen, plain's saved tensors see that: then it stays.
   if (chosen && values.is_as_watched(id)) {
-    if (by_policy || value.action.kind != Action::Kind::kPack) {
+    if (by_policy || value.action.kind != Action::Kind::kHold) {
       values.evict(id);
-    } else if (value.packed.element_bytes > 0) {
+    } else if (value.action.form == Form::kMoved) {
+      if (moves) moves->leave(id);
+    } else if (value.form.element_bytes > 0) {
       values.pack(id);
     }
   } else if (value.needs.saved == 0 && value.account != PlainAccount::kReplaysOnly) {

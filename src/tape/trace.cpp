@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tape/packing.h"
+
 namespace remat {
 
 Trace::LastAllocations& Trace::last_allocations() {
@@ -227,9 +229,9 @@ void Trace::put_away(const Residency& values, ValueId id, bool between_frees) {
   known.dropped = droppable && value.policy.retention == Retention::kDrop && value.policy.anchor_of == 0;
   known.droppable = droppable && !known.dropped;
   const bool packable = known.droppable && value.needs.saved > 0;  // for replays alone it would be unpacked each time
-  if (packable && value.packed.contents) known.packed_bytes = value.packed.contents->bytes();
-  if (packable && value.kept && value.packed.element_bytes > 0) {
-    if (const auto packed = Packed::of(*value.kept, value.extent, value.packed.element_bytes)) {
+  if (packable && value.form.is_packed()) known.packed_bytes = value.form.contents->bytes();
+  if (packable && value.kept && value.form.element_bytes > 0) {
+    if (const auto packed = Packed::of(*value.kept, value.extent, value.form.element_bytes)) {
       known.packed_bytes = packed->bytes();
     }
   }

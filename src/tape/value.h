@@ -11,7 +11,7 @@
 #include "device/allocation.h"
 #include "memory/storage_owners.h"
 #include "tape/coverage.h"
-#include "tape/packing.h"
+#include "tape/held_contents.h"
 #include "tape/program.h"
 
 namespace remat {
@@ -90,9 +90,11 @@ struct Value {
     Exported exported = Exported::kNo;
     uint64_t checksum = 0;  ///< of the contents when filled, evicted (verify mode) or last watched; 0: none
   };
-  struct PackedForm {
-    std::shared_ptr<const Packed> contents;  ///< instead of a replay, or beside `kept` to spare a second packing
+  struct HeldForm {
+    std::shared_ptr<HeldContents> contents;  ///< instead of a replay, or beside `kept`, for the next eviction
     uint8_t element_bytes = 0;               ///< of a value that may be packed; 0: it cannot be
+
+    bool is_packed() const { return contents != nullptr && contents->form() == Form::kPacked; }
   };
   Origin origin = Origin::kComputed;
   PlainAccount account = PlainAccount::kSame;
@@ -101,7 +103,7 @@ struct Value {
   std::shared_ptr<const Coverage> coverage;
   Home home;
   StoragePtr kept;  ///< the record's own reference; contents held only here can be evicted
-  PackedForm packed;
+  HeldForm form;
   WriteWatch watch;
 
   // Who needs it, and what becomes of it.

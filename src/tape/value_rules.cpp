@@ -11,7 +11,7 @@ namespace {
 /// The facts, in words.
 std::string text_of(uint32_t facts) {
   constexpr std::array<const char*, kFacts> kNames = {
-      "leaf",    "unread", "unavailable", "lost",   "at home", "kept",       "packed",     "saved",
+      "leaf",    "unread", "unavailable", "lost",   "at home", "kept",       "in a form",  "saved",
       "pending", "read",   "wanted",      "anchor", "pinned",  "superseded", "plain only", "replays only"};
   std::string text;
   for (int fact = 0; fact < kFacts; ++fact) {
@@ -32,7 +32,7 @@ uint32_t facts_of(const Value& value) {
   add(value.home.loss != Loss::kIntact, kLost);
   add(value.home.storage._unsafe_get_target() != nullptr, kAtHome);
   add(static_cast<bool>(value.kept), kKept);
-  add(value.packed.contents != nullptr, kPacked);
+  add(value.form.contents != nullptr, kInForm);
   add(value.needs.saved > 0, kSaved);
   add(value.needs.pending > 0, kPending);
   add(value.needs.readers > 0, kRead);
@@ -50,7 +50,7 @@ const char* broken_rule(uint32_t facts) {
     if ((facts & rule.given) != rule.given) continue;
     if ((facts & rule.then) != rule.then || (facts & rule.never) != 0) return rule.says;
   }
-  constexpr uint32_t kHere = kAtHome | kKept | kPacked | kLost;
+  constexpr uint32_t kHere = kAtHome | kKept | kInForm | kLost;
   if ((facts & (kSaved | kLeaf)) == (kSaved | kLeaf) && (facts & kHere) == 0) {
     return "something holds the contents of a saved leaf";
   }

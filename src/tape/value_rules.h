@@ -18,7 +18,7 @@ enum Fact : uint32_t {
   kLost = 1U << 3U,          ///< a leaf whose contents are gone for good
   kAtHome = 1U << 4U,        ///< a storage has its contents, or had them until it was emptied
   kKept = 1U << 5U,          ///< the record has a reference to that storage, or to a copy
-  kPacked = 1U << 6U,        ///< the record holds the contents packed
+  kInForm = 1U << 6U,        ///< the record holds the contents packed, or in a file
   kSaved = 1U << 7U,         ///< saved tensors refer to it
   kPending = 1U << 8U,       ///< one of them has not been unpacked in this round
   kRead = 1U << 9U,          ///< a recorded operation reads it
@@ -39,13 +39,13 @@ struct StateRule {
   uint32_t given, then, never;
 };
 inline constexpr std::array kStateRules = {
-    StateRule{"only a leaf is unavailable, and nothing of it is held", kUnavailable, kLeaf, kUnread | kKept | kPacked},
+    StateRule{"only a leaf is unavailable, and nothing of it is held", kUnavailable, kLeaf, kUnread | kKept | kInForm},
     StateRule{"only a leaf's contents can be lost, and then none are held", kLost, kLeaf, kKept},
     StateRule{"a tensor that is to be unpacked is saved", kPending, kSaved, 0},
     StateRule{"saved tensors of a value that was written over refer to its successor", kSuperseded, 0, kSaved},
-    StateRule{"what plain alone holds is saved, and nowhere but in its packed form", kPlainOnly, kSaved,
+    StateRule{"what plain alone holds is saved, and nowhere but in a form", kPlainOnly, kSaved,
               kKept | kAtHome | kReplaysOnly},
-    StateRule{"only what operations make again is packed", kPacked, 0, kLeaf},
+    StateRule{"only what operations make again is held in a form", kInForm, 0, kLeaf},
 };
 /// What the facts break of kStateRules and, of a saved leaf, that something must hold its contents; null: nothing.
 const char* broken_rule(uint32_t facts);
@@ -55,7 +55,8 @@ enum class Event : uint8_t {
   kKeep,
   kEvict,
   kPack,
-  kEvictPacked,
+  kHold,
+  kDropForm,
   kRestore,
   kRelease,
   kLose,
@@ -86,18 +87,19 @@ inline constexpr std::array kEventRules = {
     EventRule{Event::kKeep, "keep", kAtHome, kLost | kUnavailable, kKept, 0},
     EventRule{Event::kEvict, "evict", kKept, kLeaf | kPinned, 0, kKept | kAtHome},
     EventRule{Event::kPack, "pack", kKept, kLeaf | kPinned, 0, 0},
-    EventRule{Event::kEvictPacked, "evict the packed form of", kPacked, 0, 0, kPacked},
+    EventRule{Event::kHold, "hold in a form", kKept, kLeaf | kPinned, kInForm, 0},
+    EventRule{Event::kDropForm, "drop the form of", kInForm, 0, 0, kInForm},
     EventRule{Event::kRestore, "restore", 0, kLeaf, kAtHome, kPlainOnly},
-    EventRule{Event::kRelease, "release", 0, kSaved, 0, kKept | kPacked},
+    EventRule{Event::kRelease, "release", 0, kSaved, 0, kKept | kInForm},
     EventRule{Event::kLose, "lose", 0, 0, 0, kKept | kAtHome},
     EventRule{Event::kMoveToCopy, "copy before a write to", kLeaf, kSaved | kUnavailable | kLost, 0, kAtHome},
     EventRule{Event::kFollow, "follow the tensor of", kLeaf | kKept, kUnavailable, kAtHome | kKept, 0},
     EventRule{Event::kLeavePlain, "take out of plain's account", 0, kSaved, kReplaysOnly, kPlainOnly},
     EventRule{Event::kSupersede, "write over", kAtHome, kSuperseded, 0, kKept | kAtHome | kSaved},
     EventRule{Event::kHandOver, "hand over the memory of", kAtHome, kSuperseded, kSuperseded, kKept | kAtHome | kSaved},
-    EventRule{Event::kBecomeLeaf, "make a leaf of", kAtHome, 0, kLeaf, kUnread | kUnavailable | kPacked},
+    EventRule{Event::kBecomeLeaf, "make a leaf of", kAtHome, 0, kLeaf, kUnread | kUnavailable | kInForm},
     EventRule{Event::kBecomeUnavailable, "hold no more", kAtHome, kSaved, kLeaf | kUnavailable,
-              kUnread | kKept | kPacked},
+              kUnread | kKept | kInForm},
     EventRule{Event::kSave, "save", kAtHome, kLeaf | kUnread | kSuperseded, kSaved, 0},
     EventRule{Event::kUnpack, "unpack", kPending, 0, 0, 0},
     EventRule{Event::kEndSaved, "release a saved tensor of", kSaved, 0, 0, 0},

@@ -78,8 +78,8 @@ TEST(Exhaustive, DoesNotPackWhereThatIsNotWanted) {
       Exhaustive(graph, {.pack = pack}, front).run((plain_peak(graph) + floor_of(graph).peak_bytes) / 2, kEnough);
       for (const auto& [peak, point] : front.points()) {
         for (const Action action : point.actions) {
-          EXPECT_TRUE(pack || action.kind != Action::Kind::kPack);
-          packed += action.kind == Action::Kind::kPack ? 1 : 0;
+          EXPECT_TRUE(pack || action != Action::kPack);
+          packed += action == Action::kPack ? 1 : 0;
         }
       }
     }

@@ -21,6 +21,7 @@ inline Plan sample_plan() {
           .budget_bytes = kMost,
           .predicted_peak_bytes = 9007199254740993,  // nor this
           .predicted_seconds = 0.1,
+          .forms = {{Form::kPacked, {{8e-11, 0}, {5e-11, 0}}}},
           .actions = {Action::kKeep, Action::kRecompute, Action::kPack, Action::kRecomputeEachTime, Action::kKeep,
                       Action::kRecompute}};
 }

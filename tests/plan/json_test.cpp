@@ -53,14 +53,14 @@ TEST(Json, RefusesOtherFormatsAndVersions) {
   EXPECT_EQ(plan_message(R"({"format": ["remat-plan"]})"), "[plan] format is an array, not \"remat-plan\"" + kRemedy);
   EXPECT_EQ(plan_message(R"({"format": "remat-plan"})"), "[plan] version is missing" + kRemedy);
   for (const char* version :
-       {"0", "1", "2", "3.0", "-1", "\"1\"", "18446744073709551617", "18446744073709551615", "null"}) {
+       {"0", "1", "2", "5", "3.0", "-1", "\"1\"", "18446744073709551617", "18446744073709551615", "null"}) {
     EXPECT_NE(graph_with("\"version\": 3", std::string("\"version\": ") + version)
-                  .find(", and this remat reads version 3 alone; have it written by this remat"),
+                  .find(", and this remat reads versions 3 to 4; have it written by this remat"),
               std::string::npos)
         << version;
   }
   EXPECT_EQ(plan_message(R"({"format": "remat-plan", "version": 1, "other": []})"),
-            "[plan] version is 1, and this remat reads version 2 alone; have it written by this remat")
+            "[plan] version is 1, and this remat reads versions 2 to 3; have it written by this remat")
       << "before it misses fields, which are those of another version";
 }
 

@@ -22,7 +22,10 @@ namespace {
 // ---- what comes back ----
 
 TEST(Json, GraphsComeBack) {
-  for (const Graph& graph : {Graph(), sample_graph(), chain_graph(1), chain_graph(25'000)}) {
+  Graph with_tier = sample_graph();
+  with_tier.tier = Tier{.costs = {{1e-10, 2e-9}, {0, 0.1 / 3}}, .bytes = 1 << 30};
+  with_tier.tier->costs.in.copy = 1e-9 / 3;
+  for (const Graph& graph : {Graph(), sample_graph(), chain_graph(1), chain_graph(25'000), with_tier}) {
     EXPECT_EQ(graph_from_json(to_json(graph)), graph);
     EXPECT_EQ(graph_from_json(to_json(graph)).fingerprint(), graph.fingerprint());
   }
@@ -30,8 +33,10 @@ TEST(Json, GraphsComeBack) {
 
 TEST(Json, PlansComeBack) {
   Plan large = sample_plan();
-  constexpr Action kSome[] = {Action::kKeep, Action::kRecompute, Action::kRecomputeEachTime, Action::kPack};
-  for (int i = 0; i < 50'000; ++i) large.actions.push_back(i % 11 == 0 ? Action::recompute(i + 1) : kSome[i % 7 % 4]);
+  constexpr Action kSome[] = {Action::kKeep, Action::kRecompute, Action::kRecomputeEachTime, Action::kPack,
+                              Action::kMove};
+  for (int i = 0; i < 50'000; ++i) large.actions.push_back(i % 11 == 0 ? Action::recompute(i + 1) : kSome[i % 7 % 5]);
+  large.forms[Form::kMoved] = {{1e-10, 2e-9}, {0, 1e-9 / 3}};
   for (const Plan& plan : {Plan(), sample_plan(), large}) EXPECT_EQ(plan_from_json(to_json(plan)), plan);
 }
 
@@ -91,14 +96,18 @@ TEST(Json, PlansReadWell) {
   plan.actions.resize(30, Action::kKeep);
   plan.actions.push_back(Action::recompute(2));
   plan.actions.push_back(Action::recompute(10));
+  plan.actions[6] = Action::kMove;
   EXPECT_EQ(to_json(plan), R"({
  "format": "remat-plan",
- "version": 2,
+ "version": 3,
  "planner": "test",
  "graph_fingerprint": "fedcba9876543210",
  "budget_bytes": 9223372036854775807,
  "predicted_peak_bytes": 9007199254740993,
  "predicted_seconds": 0.1,
+ "forms": {
+  "packed": {"out_compute": 8e-11, "out_copy": 0.0, "in_compute": 5e-11, "in_copy": 0.0}
+ },
  "actions": {
   "recompute": {
    "1": [1, 5],
@@ -107,11 +116,25 @@ TEST(Json, PlansReadWell) {
    "each_time": [3]
   },
   "pack": [2],
-  "keep": [0, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
-   24, 25, 26, 27, 28, 29]
+  "move": [6],
+  "keep": [0, 4, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
+   25, 26, 27, 28, 29]
  }
 }
 )");
+}
+
+TEST(Json, PlansOfTheVersionBeforeFormsAreRead) {
+  const std::string text = to_json(sample_plan());
+  const std::string older = with(with(with(text, "\"version\": 3", "\"version\": 2"), "  \"move\": [],\n", ""),
+                                 " \"forms\": {\n  \"packed\": {\"out_compute\": 8e-11, \"out_copy\": 0.0, "
+                                 "\"in_compute\": 5e-11, \"in_copy\": 0.0}\n },\n",
+                                 "");
+  EXPECT_EQ(plan_from_json(older), sample_plan());
+  EXPECT_EQ(plan_message(with(text, "  \"move\": [],\n", "")), "[plan] actions.move is missing" + kRemedy);
+  EXPECT_EQ(plan_message(with(older, "\"version\": 2", "\"version\": 3")), "[plan] forms is missing" + kRemedy);
+  EXPECT_EQ(plan_message(with(text, "\"packed\": {", "\"tiled\": {")),
+            "[plan] forms has the unknown field \"tiled\"" + kRemedy);
 }
 
 TEST(Json, TheManualsExamplesAreWhatIsWritten) {
@@ -155,11 +178,11 @@ TEST(Json, WritesNothingThatCouldNotBeReadAgain) {
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_seconds = HUGE_VAL; }), "[plan] predicted_seconds is inf" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) { p.predicted_seconds = -1; }), "[plan] predicted_seconds is -1" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) { p.actions[3] = {static_cast<Action::Kind>(9)}; }),
-            "[plan] value 3 has the unknown action 9, held from 0 on" + sound);
+            "[plan] value 3 has the unknown action 9, held from 0 on, form 0" + sound);
   EXPECT_EQ(plan_problem([](Plan& p) {
               p.actions[3] = {Action::Kind::kRecompute, 0};
             }),
-            "[plan] value 3 has the unknown action 2, held from 0 on" + sound);
+            "[plan] value 3 has the unknown action 2, held from 0 on, form 0" + sound);
 }
 
 }  // namespace

@@ -57,6 +57,9 @@ TEST(Plan, RefusesWhatCannotBeDoneToAValue) {
             "value 0 is held from its recompute 1 on; of values to be recomputed that is 1 or more, of others 0");
   EXPECT_EQ(problem(3, Action::kKeep), "");
   EXPECT_EQ(problem(4, Action::kPack), "");
+  EXPECT_EQ(problem(4, Action::kMove), "value 4 is to be moved, but the graph has no tier to move it to");
+  EXPECT_EQ(problem(4, {Action::Kind::kKeep, 0, Form::kMoved}),
+            "value 4 has the form 1; of values to be held that is 0 or 1, of others 0");
 }
 
 TEST(Plan, MaySayOfWhatAPolicyDropsOnlyWhenItIsHeldAgain) {

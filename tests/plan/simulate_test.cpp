@@ -5,7 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/costs.h"
+#include "plan/form_costs.h"
+#include "plan/step_times.h"
 #include "random_graph.h"
 #include "step_builder.h"
 #include "support/actions.h"
@@ -24,6 +25,7 @@ class NaiveStep {
     for (size_t e = 0; e < graph_.events.size(); ++e) {
       const auto& event = graph_.events[e];
       const int32_t v = event.index;
+      began_ = times_.stretches[e + 1].begin_seconds;
       if (event.kind == GraphEvent::Kind::kIdle) {
         uses_[v] = uses_after(e);
         times_made_[v] = 0;
@@ -32,6 +34,8 @@ class NaiveStep {
       if (event.kind == GraphEvent::Kind::kUse) ask(v);
       if (event.kind == GraphEvent::Kind::kFree) {
         other_ -= graph_.values[size_t(v)].bytes;
+        if (files_.erase(v) > 0) in_files_ -= graph_.values[size_t(v)].bytes;
+        move_no_more(v);
         dropped_.erase(v);
         bits_.erase(v);
         freed_.insert(v);
@@ -60,6 +64,7 @@ class NaiveStep {
     for (const int32_t v : dropped_) bytes -= graph_.values[size_t(v)].bytes;
     for (const int32_t v : bits_) bytes += graph_.values[size_t(v)].packed_bytes;
     for (const int32_t v : replayed_) bytes += graph_.values[size_t(v)].bytes;
+    for (const int32_t v : coming_) bytes += graph_.values[size_t(v)].bytes;
     return bytes;
   }
   void look(int64_t extra) { result_.peak_bytes = std::max(result_.peak_bytes, level() + extra); }
@@ -68,12 +73,68 @@ class NaiveStep {
     const GraphValue& value = graph_.values[size_t(v)];
     const Action action = value.dropped ? Action::kRecompute : actions_[size_t(v)];
     if (action == Action::kKeep || !(value.droppable || value.dropped)) return;
+    if (action == Action::kMove) return move_out(v);
     dropped_.insert(v);
     if (action != Action::kPack || !bits_.insert(v).second) return;
-    result_.seconds += kPackSecondsPerByte * double(graph_.values[size_t(v)].bytes);
+    result_.seconds += kPackingCosts.out.compute * double(graph_.values[size_t(v)].bytes);
+  }
+
+  // Values that are moved: out in the order in which they become idle, the bytes gone when two more are leaving; back
+  // the last first, two at a time, as soon as one of them is asked for.
+
+  void copy(int32_t v, const FormCosts::Seconds& costs) {
+    const auto bytes = double(graph_.values[size_t(v)].bytes);
+    result_.seconds += costs.compute * bytes;
+    copier_free_ = std::max(copier_free_, began_ + result_.seconds) + costs.copy * bytes;
+    copied_[v] = copier_free_;
+  }
+  void wait(int32_t v) { result_.seconds = std::max(result_.seconds, copied_[v] - began_); }
+
+  void move_out(int32_t v) {
+    if (files_.count(v) > 0) {
+      away_.push_back(v);
+      dropped_.insert(v);
+      return;
+    }
+    files_.insert(v);
+    in_files_ += graph_.values[size_t(v)].bytes;
+    result_.tier_bytes = std::max(result_.tier_bytes, in_files_);
+    copy(v, graph_.tier->costs.out);
+    leaving_.push_back(v);
+    if (leaving_.size() <= 2) return;
+    const int32_t gone = leaving_.front();
+    leaving_.erase(leaving_.begin());
+    wait(gone);
+    dropped_.insert(gone);
+    away_.push_back(gone);
+  }
+
+  void come(int32_t v) {
+    coming_.push_back(v);
+    look(0);
+    copy(v, graph_.tier->costs.in);
+  }
+  void come_back() {
+    while (coming_.size() < 2 && !away_.empty()) {
+      const int32_t next = away_.back();
+      away_.pop_back();
+      come(next);
+    }
+  }
+  bool is_away(int32_t v) const { return files_.count(v) > 0 && dropped_.count(v) > 0; }
+  void move_in(int32_t v) {
+    if (std::erase(away_, v) > 0) come(v);
+    wait(v);
+    std::erase(coming_, v);
+    dropped_.erase(v);
+    come_back();
+  }
+  void move_no_more(int32_t v) {
+    for (auto* const list : {&leaving_, &away_, &coming_}) std::erase(*list, v);
   }
 
   void ask(int32_t v) {
+    if (std::erase(leaving_, v) > 0) come_back();
     bring_back(v);
     --uses_[v];
   }
@@ -87,11 +148,12 @@ class NaiveStep {
   void unpack(int32_t v) {
     dropped_.erase(v);
     look(0);
-    result_.seconds += kUnpackSecondsPerByte * double(graph_.values[size_t(v)].bytes);
+    result_.seconds += kPackingCosts.in.compute * double(graph_.values[size_t(v)].bytes);
   }
 
   void bring_back(int32_t target) {
     if (is_there(target)) return;
+    if (is_away(target)) return move_in(target);
     if (bits_.count(target) > 0) return unpack(target);
     std::set<int32_t> operators;
     find(target, operators);
@@ -103,7 +165,7 @@ class NaiveStep {
   }
 
   void find(int32_t v, std::set<int32_t>& operators) const {
-    if (is_there(v) || bits_.count(v) > 0) return;
+    if (is_there(v) || is_away(v) || bits_.count(v) > 0) return;
     const int32_t producer = graph_.values[size_t(v)].producer;
     if (!operators.insert(producer).second) return;
     for (const int32_t input : graph_.operators[size_t(producer)].inputs) find(input, operators);
@@ -120,7 +182,12 @@ class NaiveStep {
   void run(int32_t o, int32_t target, const std::set<int32_t>& to_come) {
     const GraphOperator& op = graph_.operators[size_t(o)];
     for (const int32_t input : op.inputs) {
-      if (bits_.count(input) > 0 && dropped_.count(input) > 0) unpack(input);
+      if (is_there(input)) continue;
+      if (is_away(input)) {
+        move_in(input);
+      } else if (bits_.count(input) > 0) {
+        unpack(input);
+      }
     }
     for (const int32_t input : op.overwritten) {
       if (!read_by(to_come, input)) replayed_.erase(input);  // its storage becomes the result's
@@ -137,6 +204,7 @@ class NaiveStep {
                              (action == Action::kRecomputeEachTime || ++times_made_[v] < action.held_from);
       if (v == target || (is_saved(v) && uses_[v] > 0 && !too_early)) {
         dropped_.erase(v);
+        move_no_more(v);
       } else if (read_by(to_come, v)) {
         replayed_.insert(v);
       }
@@ -152,6 +220,12 @@ class NaiveStep {
   std::set<int32_t> dropped_, bits_, freed_;
   std::set<int32_t> replayed_;  ///< alive in the replay in progress alone
   std::map<int32_t, int> uses_, times_made_;
+  const StepTimes times_ = step_times(graph_);
+  std::vector<int32_t> leaving_, away_, coming_;
+  std::set<int32_t> files_;
+  int64_t in_files_ = 0;
+  double began_ = 0, copier_free_ = 0;
+  std::map<int32_t, double> copied_;
   Simulation result_;
 };
 
@@ -170,6 +244,49 @@ TEST(Simulator, AgreesWithAPlainAccountOfWhatIsAlive) {
       ASSERT_NEAR(simulated.seconds, expected.seconds, 1e-9) << "graph " << seed << ", actions " << i;
     }
   }
+}
+
+TEST(Simulator, AgreesWhereValuesAreMoved) {
+  std::mt19937 random(2);
+  double waited = 0;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(3 + static_cast<int>(seed % 40));
+    graph.tier = Tier{.costs = {{1e-7, 1e-6 * double(seed % 90)}, {2e-7, 2e-6 * double(seed % 70)}}, .bytes = 1 << 20};
+    Simulator simulator(graph);
+    for (int i = 0; i < 10; ++i) {
+      auto actions = random_actions(graph, random);
+      for (size_t v = 0; v < actions.size(); ++v) {
+        if (graph.values[v].droppable && random() % 3 > 0) actions[v] = Action::kMove;
+      }
+      const Simulation expected = NaiveStep(graph, actions).run();
+      const Simulation simulated = simulator.run(actions);
+      ASSERT_EQ(simulated.peak_bytes, expected.peak_bytes) << "graph " << seed << ", actions " << letters(actions);
+      ASSERT_EQ(simulated.replays, expected.replays) << "graph " << seed << ", actions " << letters(actions);
+      ASSERT_NEAR(simulated.seconds, expected.seconds, 1e-9) << "graph " << seed << ", actions " << letters(actions);
+      ASSERT_EQ(simulated.tier_bytes, expected.tier_bytes) << "graph " << seed << ", actions " << letters(actions);
+      waited += simulated.seconds;
+    }
+  }
+  EXPECT_GT(waited, 1);
+}
+
+TEST(Simulator, WaitsForCopiesAndForNothingElse) {
+  // Ten values of 100 bytes, a second of computation each and two in backward.
+  const Graph plain = plain_chain(std::vector<std::pair<int64_t, double>>(10, {100, 1}));
+  const auto seconds = [&](double each_way) {
+    Graph graph = plain;
+    graph.tier = Tier{.costs = {{0, each_way / 100}, {0, each_way / 100}}, .bytes = 10'000};
+    std::vector<Action> actions(graph.values.size(), Action::kMove);
+    actions[0] = Action::kKeep;
+    return Simulator(graph).run(actions);
+  };
+  EXPECT_EQ(seconds(0.9).seconds, 0) << "they run beside the computation";
+  EXPECT_EQ(seconds(0).peak_bytes, seconds(100).peak_bytes) << "the order does not depend on times";
+  EXPECT_LT(seconds(0).peak_bytes, plain.plain_peak_bytes() / 2);
+  EXPECT_EQ(seconds(0).tier_bytes, 1000);
+  // Eight copies out are waited for; the first eight that come back, too: the two last are still there.
+  EXPECT_GT(seconds(100).seconds, 16 * 100 - 10 * 3);
+  EXPECT_LT(seconds(100).seconds, 20 * 100);
 }
 
 TEST(Simulator, HoldsAValueFromTheTimeThatItsActionSays) {

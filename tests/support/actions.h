@@ -29,7 +29,7 @@ inline std::vector<Action> random_actions(const Graph& graph, std::mt19937& rand
   return actions;
 }
 
-/// A character for each: k(eep), p(ack), the time from which on it is held (+ above 9), a(lways recomputed).
+/// A character for each: k(eep), p(ack), m(ove), the time from which on it is held (+ above 9), a(lways recomputed).
 inline std::string letters(const std::vector<Action>& actions) {
   std::string text;
   for (const Action action : actions) {
@@ -37,8 +37,8 @@ inline std::string letters(const std::vector<Action>& actions) {
       case Action::Kind::kKeep:
         text += 'k';
         break;
-      case Action::Kind::kPack:
-        text += 'p';
+      case Action::Kind::kHold:
+        text += action.form == Form::kPacked ? 'p' : 'm';
         break;
       case Action::Kind::kRecompute:
         text += action.held_from == Action::kNever ? 'a' : action.held_from > 9 ? '+' : char('0' + action.held_from);

@@ -103,7 +103,7 @@ TEST_F(ResidencyTest, HandedOutMemoryIsNoSourceForReplays) {
 
 TEST_F(ResidencyTest, WithoutALedgerToCountThemInPackedContentsAreEvicted) {
   const ValueId id = saved_result();
-  EXPECT_TRUE(values[id].packed.element_bytes == 0);
+  EXPECT_TRUE(values[id].form.element_bytes == 0);
   values.mark_packable(id, sizeof(float));
   EXPECT_TRUE(values.pack(id));
   EXPECT_EQ(values.alive(id), nullptr);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <remat/error.h>
 
+#include "tape/packing.h"
 #include "tape/residency.h"
 
 namespace remat {
@@ -27,8 +28,8 @@ class ResidencyInAnyState {
     if (has(facts, rules::kLost)) value.home.loss = Loss::kEmptied;
     if (has(facts, rules::kAtHome)) values.set_home(id, home);
     if (has(facts, rules::kKept)) value.kept = home;
-    if (has(facts, rules::kPacked)) value.packed.contents = packed_;
-    value.packed.element_bytes = 4;
+    if (has(facts, rules::kInForm)) value.form.contents = packed_;
+    value.form.element_bytes = 4;
     value.needs.saved = has(facts, rules::kSaved) ? 2 : 0;
     value.needs.pending = has(facts, rules::kPending) ? 1 : 0;
     value.needs.readers = has(facts, rules::kRead) ? 1 : 0;
@@ -57,8 +58,10 @@ class ResidencyInAnyState {
       case Event::kPack:
         EXPECT_TRUE(values.pack(id));
         return;
-      case Event::kEvictPacked:
-        values.evict_packed(id);
+      case Event::kHold:
+        return values.hold(id, packed_);
+      case Event::kDropForm:
+        values.drop_form(id);
         return;
       case Event::kRestore:
         return values.restore(id, other);
@@ -128,7 +131,7 @@ class ResidencyInAnyState {
 
   const at::Tensor tensor{c10::make_intrusive<at::TensorImpl>(
       c10::Storage(home), c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<float>())};
-  std::shared_ptr<const Packed> packed_;
+  std::shared_ptr<Packed> packed_;
 };
 
 namespace {

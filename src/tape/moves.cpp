@@ -1,0 +1,110 @@
+#include "tape/moves.h"
+
+#include <utility>
+
+#include "device/device.h"
+
+namespace remat {
+
+Moved::Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::Piece> piece, StoragePtr leaving)
+    : HeldContents(Form::kMoved),
+      order_(std::move(order)),
+      id_(id),
+      leaving_(std::move(leaving)),
+      piece_(std::move(piece)) {}
+
+void Moved::begin_read(StoragePtr memory) {
+  coming_ = std::move(memory);
+  piece_->begin_read(coming_->mutable_data());
+}
+
+Moves::Moves(std::shared_ptr<tiers::SpillFile> file, Residency& values, StepCounts& counts)
+    : file_(std::move(file)), values_(values), counts_(counts) {}
+
+Moved* Moves::moved(ValueId id) const {
+  auto* const contents = values_[id].form.contents.get();
+  const bool is_moved = contents != nullptr && contents->form() == Form::kMoved;
+  return is_moved ? static_cast<Moved*>(contents) : nullptr;
+}
+
+bool Moves::leave(ValueId id) {
+  const Value& value = values_[id];
+  if (value.is_exported(*value.kept) || !device::is_on_host(*value.kept)) return false;
+  ++counts_.moved_values;
+  counts_.moved_bytes += value.bytes;
+  if (moved(id) != nullptr) {  // it has been away before
+    order_->leave_at_once(id);
+    values_.evict(id);
+    return true;
+  }
+  auto piece = file_->write(value.kept->data(), value.extent);
+  if (piece->is_idle() && !piece->wait_written()) {
+    give_up(id, piece->error());
+    values_.evict(id);
+    return true;
+  }
+  values_.hold(id, std::make_shared<Moved>(order_, id, std::move(piece), value.kept));
+  order_->leave(id);
+  while (const auto gone = order_->next_gone()) go(*gone);
+  return true;
+}
+
+int64_t Moves::finish() {
+  int64_t bytes = 0;
+  while (const auto gone = order_->oldest_gone()) bytes += go(*gone);
+  return bytes;
+}
+
+/// Returns the bytes that are free now.
+int64_t Moves::go(ValueId id) {
+  const Value& value = values_[id];
+  Moved& held = *moved(id);
+  const bool written = held.wait_written();
+  held.let_go_of_source();
+  const bool may_go = value.kept && !value.is_in_use() && !values_.emptied(id) && values_.is_as_watched(id);
+  if (!may_go) order_->take(id);
+  if (!written) give_up(id, held.error());
+  if (!may_go) return 0;
+  values_.evict(id);
+  return value.bytes;
+}
+
+bool Moves::note_used(ValueId id) {
+  Moved* const held = moved(id);
+  if (held == nullptr || order_->place(id) != MoveOrder::Place::kLeaving) return false;
+  order_->take(id);
+  if (held->is_written()) {
+    held->let_go_of_source();
+  } else {
+    values_.drop_form(id);
+  }
+  return true;
+}
+
+void Moves::begin_to_come(ValueId id, StoragePtr memory) {
+  Moved* const held = moved(id);
+  if (held != nullptr && order_->place(id) == MoveOrder::Place::kComing) held->begin_read(std::move(memory));
+}
+
+std::shared_ptr<Moved> Moves::take(ValueId id) {
+  if (moved(id) == nullptr) return nullptr;
+  order_->take(id);
+  return std::static_pointer_cast<Moved>(values_[id].form.contents);
+}
+
+void Moves::note_made(ValueId id) {
+  Moved* const held = moved(id);
+  if (held == nullptr) return;
+  order_->take(id);
+  if (!held->coming()) return;
+  held->wait_read();
+  held->forget_coming();
+}
+
+void Moves::give_up(ValueId id, const std::string& error) {
+  ++counts_.failed_moves;
+  counts_.move_error = error;
+  if (moved(id) != nullptr) values_.drop_form(id);
+}
+
+}  // namespace remat

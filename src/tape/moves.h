@@ -1,0 +1,84 @@
+// src/tape/moves.h -- the values of one tape that are moved to a file, and the order in which they go and come.
+//
+// The file's threads copy while the step computes. Where the order (util/move_order.h) says that a value's bytes are
+// gone, the step waits for its copy; from then on the file alone has the contents, and their checksum. What fails, or
+// comes back with another checksum, is recomputed: values that a plan moves can be.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tape/held_contents.h"
+#include "tape/residency.h"
+#include "tiers/spill_file.h"
+#include "util/move_order.h"
+
+namespace remat {
+
+/// Contents that a file has, or is about to have.
+class Moved final : public HeldContents {
+ public:
+  /// `piece` is being written from `leaving`.
+  Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::Piece> piece, StoragePtr leaving);
+  ~Moved() override { order_->take(id_); }
+
+  int64_t bytes() const override { return coming_ ? static_cast<int64_t>(coming_->nbytes()) : 0; }
+  /// Does the file have the contents? Waits for that.
+  bool wait_written() { return piece_->wait_written(); }
+  bool is_written() const { return piece_->is_idle(); }
+  /// The memory that it was copied from is the record's alone.
+  void let_go_of_source() { leaving_.reset(); }
+  /// Begins to read the contents into `memory`, which nobody else uses until wait_read() has returned.
+  void begin_read(StoragePtr memory);
+  /// That memory; null: nothing is being read.
+  const StoragePtr& coming() const { return coming_; }
+  void forget_coming() { coming_.reset(); }
+  /// False: the contents are lost. Without the tape's mutex.
+  bool wait_read() { return piece_->wait_read(); }
+  std::string error() const { return piece_->error(); }
+
+ private:
+  const std::shared_ptr<MoveOrder> order_;
+  const ValueId id_;
+  StoragePtr leaving_, coming_;
+  const std::shared_ptr<tiers::Piece> piece_;  ///< destroyed first: it waits until nothing reads or writes the memory
+};
+
+/// Protected by the tape's mutex.
+class Moves {
+ public:
+  Moves(std::shared_ptr<tiers::SpillFile> file, Residency& values, StepCounts& counts);
+
+  /// Only the record holds `id`: begins to move it, and lets those go whose time has come. False, and nothing has
+  /// happened, where it cannot be moved: somebody has a pointer to it.
+  bool leave(ValueId id);
+  /// All that are leaving go now. Returns the bytes that are free because of that.
+  int64_t finish();
+  /// Backward asks for `id`. True if it was leaving: then others are to come back.
+  bool note_used(ValueId id);
+  /// The next that is to come back, with its size in bytes; nothing: enough are coming, or none is away.
+  std::optional<ValueId> next_coming() { return order_->next_coming(); }
+  /// There is no memory for it.
+  void defer(ValueId id) { order_->defer(id); }
+  /// It comes into `memory`, if it still is to come.
+  void begin_to_come(ValueId id, StoragePtr memory);
+  /// It is asked for, and comes back now. Null where it is not moved any more.
+  std::shared_ptr<Moved> take(ValueId id);
+  /// A replay has made it: where it is coming, it need not.
+  void note_made(ValueId id);
+  /// It could not be read: it has to be recomputed.
+  void give_up(ValueId id, const std::string& error);
+
+ private:
+  Moved* moved(ValueId id) const;
+  int64_t go(ValueId id);
+
+  const std::shared_ptr<tiers::SpillFile> file_;
+  Residency& values_;
+  StepCounts& counts_;
+  const std::shared_ptr<MoveOrder> order_ = std::make_shared<MoveOrder>();
+};
+
+}  // namespace remat
