@@ -1,5 +1,4 @@
-"""The fastest plan of a small graph: every plan, in the order in which a step comes to the decisions (docs/algorithms.md,
-"The oracle")."""
+"""The fastest plan of a small graph: every plan, in the order in which a step comes to the decisions."""
 
 import math
 

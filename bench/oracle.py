@@ -1,9 +1,31 @@
 """How good plans are: a proven lower bound on their seconds (of small graphs, exact_search.py finds the optimum).
 
-It is about one budget and the plan language of docs/formats.md, as src/plan/simulate.cpp judges it. What the lower
-bound is and why it is one: docs/algorithms.md, "The oracle". It needs highspy (pip install highspy==1.15.*).
+It is about one budget and the plan language of docs/formats.md, as src/plan/simulate.cpp judges it. It needs highspy.
 
   bench/oracle.py GRAPH --budget 40 [--seconds 60] [--plan PLAN] [--out BETTER]
+
+The bound is the optimum of a mixed-integer program of which every plan within the budget is a point (notation:
+docs/algorithms.md). Replays happen only where a dropped value is asked for first: at moments, which are put into groups g
+of successive ones; u(v) is the group of the first use of v. All variables are 0 or 1: v is dropped, d(v), or packed, q(v);
+it was recomputed in a group before g, c(v, g); operator o runs in group g, r(o, g).
+
+  minimise   sum of t(o) r(o, g)  +  pack and unpack seconds of v * q(v)
+  d(v) + q(v) <= 1
+  d(v) <= c(v, u(v)) + r(producer of v, u(v))             used: it was recomputed, or is now
+  c(v, g) <= d(v),  c(v, g) <= c(v, g - 1) + r(producer of v, g - 1),  c(v, g - 1) <= c(v, g)
+  r(o, g) <= r(producer of i, g)                          for an input i that plain has freed before g, or never held
+  r(o, g) <= r(producer of i, g) + (1 - d(i)) + c(i, g)   for a saved input i, until u(i)
+
+for every event e, with g the first group that is not over, and idle(e) the values that are idle at e and not used yet:
+
+  plain's level at e and rise - sum over idle(e) of [b(v) (d(v) - c(v, g)) + (b(v) - p(v)) q(v)]  <=  B
+
+(plus p(v) q(v) of packed values from their first use until they are freed); and for every operator and group
+
+  the lowest level at g's moments, as above, but with o's inputs, results and scratch  <=  B  if r(o, g)
+
+Relaxed, always to the side of fewer seconds or bytes: an operator is paid for once per group; a recomputed value counts
+from the next group on; inputs that may be there need not be replayed; old contents of in-place operators take nothing.
 """
 import argparse
 import json

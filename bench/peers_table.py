@@ -21,9 +21,9 @@ BEGINNING = """# remat beside other ways to save memory
 Measured by `bench/peers.py`, from Python, forward and backward. A ratio is the median of interleaved pairs, each variant
 in a process of its own, all with the same allocator; activation peaks are exact, in percent of plain's. Each other way is
 set against remat within the same peak (or one up to 5 % lower). "Extra time, of the other's": remat's extra time over plain,
-divided by the other's; 1 is a draw. Variants of torch.compile are compared with the compiled model that saves everything, and
-remat with plain PyTorch. "same": every bit is plain's. Processes differ in where their memory lies, and so in speed, by some
-percent: "plain again" is a second process of plain's. Rockmate 2.0 is not among them: as published it runs on CUDA alone.
+divided by the other's; 1 is a draw. "same": every bit is plain's. "plain again" is a second process of plain's: processes differ
+in speed by some percent. torch.compile's memory budget is in [compiled.md](compiled.md#measured), remat at other budgets in
+[measured.md](measured.md). Rockmate 2.0 is not among them: as published it runs on CUDA alone.
 """
 
 
@@ -39,12 +39,6 @@ def first(result):
         ours = of[model, f"remat within {other['remat_within_bytes']} bytes"]
         rows.append([NAMES[model], peak(other), f"{ours['wall_ratio']:.2f}", f"{other['wall_ratio']:.2f}"])
     return table(["", "activation memory", "time: remat", "time: checkpoints around every block"], rows)
-
-
-def short(result):
-    """The best known other ways."""
-    rows = [[NAMES[row["model"]], *cells] for row, cells in in_order(result) if row["variant"] in BEST_KNOWN]
-    return table(["Python", *HEAD], rows) + "\nMore of them: [peers.md](peers.md).\n"
 
 
 def page(*results):
@@ -73,23 +67,16 @@ def in_order(*results):
 
 
 def peer_rows(rows):
-    """Pairs of a row and its cells: each peer, and remat with no more memory; then remat where no peer is."""
+    """Pairs of a row and its cells: each eager peer, and remat with no more memory."""
     of = {(row["model"], row["variant"]): row for row in rows}
-    compared = set()
     for (model, variant), row in of.items():
-        ours = variant.startswith("remat")
+        if variant.startswith(("remat", "compiled")):
+            continue
         if "error" in row:
-            yield (
-                row,
-                [variant.partition(" within ")[0], "", "refused" if ours else f"failed: {row['error']}", "", "", ""],
-            )
-        elif not ours:
+            yield row, [variant, "", f"failed: {row['error']}", "", "", ""]
+        else:
             within = f"remat within {row.get('remat_within_bytes')} bytes"
-            compared.add((model, within))
-            took = ratio(row) + (f", {row['compiled_ratio']:.3f} x compiled" if "compiled_ratio" in row else "")
-            yield row, [variant, peak(row), took, *against(row, of.get((model, within))), same(row)]
-        elif (model, variant) not in compared:
-            yield row, [variant.partition(" within ")[0], peak(row), ratio(row), "", "", same(row)]
+            yield row, [variant, peak(row), ratio(row), *against(row, of.get((model, within))), same(row)]
 
 
 def against(peer, ours):
@@ -98,7 +85,7 @@ def against(peer, ours):
         return ["", ""]
     if "error" in ours:
         return ["refused", ""]
-    extra = peer.get("compiled_ratio", peer["wall_ratio"]) - 1
+    extra = peer["wall_ratio"] - 1
     return [ratio(ours), f"{(ours['wall_ratio'] - 1) / extra:.2f}" if extra > 0.01 else ""]
 
 

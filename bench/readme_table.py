@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Rewrites the tables between the bench markers of docs/measured.md and README.md, the report between its markers in
-README.md, docs/peers.md and docs/planning.svg from the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
+README.md, docs/peers.md, docs/planning.svg and the tables of docs/compiled.md, docs/fit.md and docs/out-of-memory.md from
+the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
 
 import json
 import sys
@@ -8,12 +9,14 @@ from pathlib import Path
 
 import compiled_table
 import gpu_table
+import out_of_memory
 import peers_table
 import report_example
 from plot import log_log
 from table import MODELS, confident_ratio, exact, peak, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
+ELSEWHERE = ("audit", "executorch")  # figures that these pages do not show
 CLASSIC = ("segments", "articulation-memory", "rotor")  # planners of the literature (docs/algorithms.md)
 
 
@@ -65,8 +68,6 @@ def recording_rows(rows):
 def other_lines(results):
     for row in results.get("operator", {"rows": []})["rows"]:
         yield f"- recording one operator takes {1e6 * row['record_cost_seconds']:.2f} us"
-    for row in results.get("small-operators", {"rows": []})["rows"]:
-        yield small_operators_line(row)
     missed = [
         abs(row["report"]["peak_bytes"] - row["report"]["planned_peak_bytes"]) / row["plain_activation_peak_bytes"]
         for row in results.get("budgets", {"rows": []})["rows"]
@@ -99,14 +100,11 @@ def other_lines(results):
         )
 
 
-def small_operators_line(row):
+def small_operators_row(row):
     plain, own = row["cpu_seconds"]
-    planning = f", {row['planning_seconds']:.1f} s of planning at first" if row["planning_seconds"] > 0.1 else ""
-    return (
-        f"- {row['operators']:,} operators on 16 x 16 matrices, from Python, budget {row['budget']}, planner `{row['planner']}`: "
-        f"time x {ratio(row)}, {1e6 * (own - plain) / row['operators']:.1f} us more for each, {row['replayed']:,} replayed"
-        f"{planning}, gradients {exact(row)}"
-    )
+    planning = f"{row['planning_seconds']:.1f} s" if row["planning_seconds"] > 0.1 else ""
+    more = f"{1e6 * (own - plain) / row['operators']:.1f} us"
+    return [f"{row['operators']:,}", f"{row['budget']}, `{row['planner']}`", ratio(row), more, planning, exact(row)]
 
 
 def step_text(row):
@@ -276,9 +274,9 @@ def pairs_of(result):
 
 
 def text(results):
-    """The table of all figures but the peers', of which only the best known ways are in it (docs/peers.md has all)."""
-    peers, sharded, ranks = (results.pop(figure, None) for figure in ("peers", "sharded", "ranks"))
-    results = {figure: result for figure, result in results.items() if not figure.startswith("peers-")}
+    """The tables of all figures that have no page."""
+    sharded, ranks = (results.pop(figure, None) for figure in ("sharded", "ranks"))
+    results = {name: one for name, one in results.items() if not name.startswith("peers") and name not in ELSEWHERE}
     if not results:
         return "Not measured yet.\n"
     parts = []
@@ -316,8 +314,13 @@ def text(results):
                 ],
             )
         )
-    if peers:
-        parts.append(peers_table.short(peers))
+    if "small-operators" in results:
+        parts.append(
+            table(
+                ["operators on 16 x 16 matrices, from Python", "budget", "time x plain (range)", "more for each", "planning", "gradients"],
+                map(small_operators_row, results["small-operators"]["rows"]),
+            )
+        )
     if sharded:
         parts.append(
             table(
@@ -387,6 +390,8 @@ def main():
     if "cuda" in results:
         results.pop("cuda")
         (root / "docs" / "gpu.md").write_text(gpu_table.document(all_results["cuda"]))
+    if "out-of-memory" in results:
+        put(root / "docs" / "out-of-memory.md", out_of_memory.page(results.pop("out-of-memory")))
     if fits := fit_page(results):
         put(root / "docs" / "fit.md", fits)
     put(root / "docs" / "measured.md", text(results))

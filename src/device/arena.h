@@ -1,7 +1,7 @@
 // src/device/arena.h -- large blocks of memory that stay with the process when they are freed.
 //
 // PyTorch's CPU allocator gives large blocks back to the system at once and faults their pages in again at the next
-// allocation, which costs a training step 3 to 15 %. The arena keeps them: docs/allocator.md has the measurements.
+// allocation, which costs a training step 3 to 15 %. The arena keeps them: cpu_allocator.md has the measurements.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ namespace remat::memory {
 namespace {
 
 /// Free blocks between live ones may take this part of an enforced limit on top of it: to fill them with other sizes
-/// costs page faults (docs/allocator.md).
+/// costs page faults (cpu_allocator.md).
 constexpr int64_t kShareOfHoles = 8;
 
 /// To read a control group's files takes 0.1 ms, as much as a hundred small operators. Limits change seldom.

@@ -1,4 +1,4 @@
-// src/memory/allocation_observer.h -- for whoever wants to see every block of a device's memory come and go.
+// src/memory/allocation_observer.h -- tells an observer of every block of a device's memory that comes or goes.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ class AllocationObserver {
   virtual void freed(const void* data, int64_t bytes, bool plain) noexcept = 0;
 };
 
-/// From now on `observer` is told of the blocks of `device`, which is named as its tensors name it, if nobody else
-/// observes: returns whether it is.
+/// Tells `observer` from now on of the blocks of `device`, which is named as its tensors name it. Returns false, and
+/// does nothing, where there is an observer already.
 bool observe_allocations(AllocationObserver& observer, c10::Device device);
-/// From now on it is not. Waits for a call in progress.
+/// Tells `observer` of nothing more. Waits for a call in progress.
 void stop_observing(AllocationObserver& observer);
 
-/// Around a fork. In the child nobody observes any more.
+/// Called around a fork. In the child there is no observer any more.
 void lock_observers();
 void unlock_observers(bool in_child);
 

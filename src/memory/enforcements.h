@@ -14,8 +14,8 @@
 
 namespace remat::memory {
 
-/// Waits up to 16 ms until another thread has freed so much that something `fits()`. Libraries that run collectives let
-/// go of their tensors on threads of their own, some time after the collective is over.
+/// Waits up to 16 ms until another thread has freed enough memory that `fits()` returns true. Libraries that run
+/// collectives let go of tensors on other threads, some time after the collective is over.
 bool fits_after_a_while(const std::function<bool()>& fits);
 
 /// All Ledger::Enforcement objects of one device. Thread-safe. No lock is held while a Reclaimer runs: what it frees
@@ -35,16 +35,16 @@ class Enforcements {
   bool reclaim(int64_t bytes);
   /// The same by Reclaimer::reclaim_block().
   bool reclaim_block(int64_t bytes);
-  /// Does any reclaimer let the allocator reserve more?
+  /// True if any reclaimer lets the allocator reserve more.
   bool may_reserve_more();
 
   /// Tells every reclaimer; see Reclaimer::meets_older().
   void meet_older(int64_t bytes);
 
-  /// Of the limits that `needed` bytes pass, lets the reclaimer of the smallest that refuses() throw. Returns true
-  /// where all let the allocation pass; false where there is none, because another thread has just ended an
-  /// enforcement, or has freed so much that the bytes `fits()`: before one throws, it is waited for a while.
-  /// Without `fits` nothing is waited for.
+  /// Lets the reclaimer of the smallest limit that `needed` bytes pass and that refuses() throw. Returns true where all
+  /// reclaimers let the allocation pass. Returns false where no limit is passed any more: another thread has ended an
+  /// enforcement, or freed enough that `fits()`, for which it waits a while before one throws. Without `fits` it does
+  /// not wait.
   bool refuse(int64_t needed, int64_t request, const std::function<bool()>& fits = {});
 
   /// Around a fork. In the child no limit is in force any more: the steps are the parent's.

@@ -23,75 +23,77 @@ class Reclaimer {
   /// Returns true if it freed anything (the ledger then looks again), false if it has nothing left to give.
   /// May be called from several threads at once and must not allocate tensors.
   virtual bool reclaim(int64_t bytes) = 0;
-  /// As reclaim(), for a request of `bytes` that is within the limit, where the device's allocator has no block for it
-  /// in what it may reserve: no limit rises.
+  /// Frees memory as reclaim() does, for a request of `bytes` that is within the limit but for which the device's
+  /// allocator has no block in what it may reserve. Raises no limit.
   virtual bool reclaim_block(int64_t bytes) { return reclaim(bytes); }
-  /// After reclaim_block() has freed nothing: may the allocator reserve more than the limit?
+  /// True if the allocator may reserve more than the limit. Called after reclaim_block() has freed nothing.
   virtual bool may_reserve_more() { return false; }
-  /// Called before `bytes` of tensors that are older than the account are counted: they were there all along.
+  /// Called before the ledger counts `bytes` of tensors that existed before it began to count.
   virtual void meets_older(int64_t /*bytes*/) {}
-  /// Whether an allocation of this thread that passes the limit is to be refused. Where it is not, because the work is
-  /// not what the limit was made for, it passes. Called after reclaim() has freed nothing.
+  /// True if an allocation of this thread that passes the limit is to be refused. False if the limit was not made for
+  /// this work: the allocation then passes. Called after reclaim() has freed nothing.
   virtual bool refuses() { return true; }
   /// Called when no reclaimer could help and the allocation is about to pass the limit; throws BudgetError.
   /// `needed`: bytes that would be alive with the allocation, `request`: its size, `limit`: the limit in force.
   [[noreturn]] virtual void refuse(int64_t needed, int64_t request, int64_t limit) = 0;
 };
 
-/// The bytes of one device. `current` counts what is alive; `plain` counts what would be alive without remat: it stays
-/// where it is while a FrozenPlain lives on the thread that allocates or frees.
+/// Counts the bytes of one device. `current` is what is alive, `plain` what would be alive without remat: allocations
+/// and frees of a thread on which a FrozenPlain lives do not change `plain`.
 class Ledger {
  public:
   static Ledger& of(c10::Device device);
 
   virtual ~Ledger() = default;
-  /// Takes foreign storages that are gone out of the account first.
+  /// Returns the bytes alive, after storages of other allocators that are gone were taken out of the account.
   virtual int64_t current() = 0;
-  /// The user's: nobody else resets it. (On CUDA it is PyTorch's own.)
+  /// Returns the largest that current() has been since the user called reset_peak(). (On CUDA it is PyTorch's.)
   virtual int64_t peak() const = 0;
   virtual void reset_peak() = 0;
-  /// What the device's allocator has taken from it; 0 where that is not known.
+  /// Returns the bytes that the device's allocator has taken from the device; 0 where that is not known.
   virtual int64_t reserved() const { return 0; }
-  /// The largest that `current` has been since begin_step() returned `step`, and so for the others.
+  /// Returns the largest that current() has been since begin_step() returned `step`. The functions below do the same
+  /// for other figures.
   int64_t step_peak(int step = 0) const { return peaks_[step].alive.load(std::memory_order_relaxed); }
-  /// The most that the device's allocator has taken from it since then; 0 where that is not known.
+  /// Returns the most that the device's allocator has taken from the device; 0 where that is not known.
   int64_t reserved_peak(int step = 0) const { return peaks_[step].reserved.load(std::memory_order_relaxed); }
   int64_t plain_current() const { return plain_current_.load(std::memory_order_relaxed); }
   int64_t plain_peak(int step = 0) const { return peaks_[step].plain.load(std::memory_order_relaxed); }
-  /// The largest that plain_current has been without the optimizer's state that updates in backward have made: later
-  /// steps begin with that state.
+  /// Returns the largest that plain_current() has been, without the optimizer's state that updates in backward have
+  /// made in the step: later steps begin with that state.
   int64_t plain_peak_without_state(int step = 0) const {
     return peaks_[step].without_state.load(std::memory_order_relaxed);
   }
-  /// Before a step: plain_current and all peaks of the number 0 become what is alive. While other steps are in
-  /// progress, whose limits are enforced, they go on as they are.
+  /// Sets plain_current() and the peaks of number 0 to the bytes alive, before a step. Does nothing while the limit of
+  /// another step is enforced.
   void reset_if_alone() {
     if (enforced_limit() == INT64_MAX) reset_step();
   }
-  /// From now on peaks are kept for one step more, beginning with what is alive. Returns the number to ask for them by:
-  /// 0, whose peaks are from before the step began, for one of more than seven at once.
+  /// Begins to keep peaks for one more step, from the bytes alive on. Returns the number by which to ask for them. An
+  /// eighth step in progress gets number 0, whose peaks are from before the step began.
   int begin_step();
-  /// Its peaks begin anew.
+  /// Sets the peaks of `step` to the bytes alive.
   void restart_step(int step);
-  /// The step that begin_step() returned `step` for has ended.
+  /// Ends the step for which begin_step() returned `step`.
   void end_step(int step) noexcept;
-  /// A parameter is updated in the middle of backward; it has been. What came meanwhile and stayed is state.
+  /// Called before and after a parameter is updated in the middle of backward. Bytes that were allocated between them
+  /// and stay are optimizer state.
   void begin_update() noexcept;
   void end_update() noexcept;
-  /// That have begun since the last reset_if_alone().
+  /// Returns the number of updates that have begun since the last reset_if_alone().
   int64_t updates() const { return updates_.load(std::memory_order_relaxed); }
-  /// Plain would have freed now a value that remat has evicted: plain_current -= bytes.
+  /// Subtracts `bytes` from plain_current(): plain would free now a value that remat has evicted.
   void forget_plain(int64_t bytes) noexcept { plain_current_.fetch_sub(bytes, std::memory_order_relaxed); }
-  /// Plain would allocate `bytes` now, and have as many free soon: the result of an operator that remat lets write over
-  /// an input.
+  /// Raises plain's peak as if `bytes` were allocated and freed: for an operator that remat lets write its result over
+  /// an input, where plain allocates.
   void plain_rises(int64_t bytes) noexcept {
     add_plain(bytes);
     forget_plain(bytes);
   }
-  /// Counts memory that remat allocates elsewhere for what it makes of a device's tensors, but not as plain's. Asks no
-  /// reclaimer: false, and nothing is counted, where the bytes would pass a limit.
+  /// Counts `bytes` that remat allocates elsewhere for what it makes of this device's tensors, but not as plain's.
+  /// Returns false, counts nothing and asks no reclaimer where the bytes would pass a limit.
   virtual bool hold(int64_t bytes) noexcept = 0;
-  /// Such memory is free again.
+  /// Stops counting bytes that hold() has counted.
   virtual void release(int64_t bytes) noexcept = 0;
 
   /// Counts a storage that this ledger's allocator did not allocate, until it is freed, and returns the bytes that this
@@ -108,20 +110,20 @@ class Ledger {
     virtual ~Enforcement() = default;
   };
   virtual std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) = 0;
-  /// Every limit that is enforced through `reclaimer` becomes `limit` bytes. A reclaimer may call it from reclaim().
+  /// Sets every limit that is enforced through `reclaimer` to `limit` bytes. A reclaimer may call it from reclaim().
   virtual void set_limit(const Reclaimer& /*reclaimer*/, int64_t /*limit*/) {}
-  /// The smallest limit in force, or INT64_MAX.
+  /// Returns the smallest limit in force, or INT64_MAX.
   virtual int64_t enforced_limit() const = 0;
 
  protected:
-  /// `alive` bytes are alive now.
+  /// Raises the peaks of all steps in progress to `alive` bytes.
   void raise_step_peak(int64_t alive) noexcept {
     for_each_step([alive](Peaks& peaks) { raise_to(peaks.alive, alive); });
   }
   void raise_step_reserved(int64_t reserved) noexcept {
     for_each_step([reserved](Peaks& peaks) { raise_to(peaks.reserved, reserved); });
   }
-  /// Plain would have `bytes` more from now on.
+  /// Adds `bytes` to what plain has alive.
   void add_plain(int64_t bytes) noexcept {
     const int64_t plain = plain_current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     const bool updating = updating_.load(std::memory_order_relaxed);
@@ -132,7 +134,7 @@ class Ledger {
       if (!updating) raise_to(peaks.without_state, without_state);
     });
   }
-  /// For reset_step(): all that is alive is plain's.
+  /// Makes all that is alive plain's, for reset_step().
   void reset_step_to(const std::atomic<int64_t>& current) noexcept {
     reset_to(peaks_[0].alive, current);
     peaks_[0].reserved = reserved();
@@ -143,7 +145,7 @@ class Ledger {
     state_ = 0;
     reset_to(peaks_[0].without_state, plain_current_);
   }
-  /// In a child after a fork: the steps are the parent's.
+  /// Ends all steps, in a child after a fork: they are the parent's.
   void forget_steps() noexcept { measured_ = reserved_ = 0; }
 
  private:
@@ -166,13 +168,12 @@ class Ledger {
   std::atomic<uint32_t> measured_{0};    ///< a bit for each number whose peaks are kept
   std::atomic<uint32_t> reserved_{0};    ///< the same, from before they are until after
   std::atomic<int64_t> plain_current_{0}, updates_{0}, state_{0};
-  // Of the update in progress: what was alive before it, and its own peak, both without the state that is there
-  // already.
+  // What was alive before the update in progress, and the update's peak, both without state of earlier updates.
   std::atomic<bool> updating_{false};
   std::atomic<int64_t> before_update_{0}, update_peak_{0};
 };
 
-/// The peaks of one step, from its beginning to the end of this object.
+/// Keeps the peaks of one step for as long as the object lives.
 class MeasuredStep {
  public:
   explicit MeasuredStep(Ledger& ledger) : ledger_(ledger), number_(ledger.begin_step()) {}
@@ -182,7 +183,7 @@ class MeasuredStep {
   MeasuredStep(const MeasuredStep&) = delete;
   MeasuredStep& operator=(const MeasuredStep&) = delete;
 
-  /// Begins anew.
+  /// Sets the peaks to the bytes alive.
   void restart() { ledger_.restart_step(number_); }
   int64_t peak() const { return ledger_.step_peak(number_); }
   int64_t reserved_peak() const { return ledger_.reserved_peak(number_); }
@@ -195,7 +196,7 @@ class MeasuredStep {
   const int forks_ = forks();
 };
 
-/// Is a thread in a scope of the kind `Kind`, which derives from this?
+/// Tells whether a thread is in a scope of the kind `Kind`, which derives from this class.
 template <class Kind>
 class ThreadScope {
  public:
@@ -212,8 +213,8 @@ class ThreadScope {
 /// While it lives, this thread's allocations and frees do not count as plain's: replays, and drops of saved values.
 class FrozenPlain : public ThreadScope<FrozenPlain> {};
 
-/// While it lives, what this thread allocates can be done without: values may be evicted for it, and where that is not
-/// enough std::bad_alloc is thrown, and nothing refused.
+/// While it lives, remat can do without what this thread allocates: values may be evicted for it, and where that is not
+/// enough std::bad_alloc is thrown in place of a BudgetError.
 class Dispensable : public ThreadScope<Dispensable> {};
 
 }  // namespace remat::memory

@@ -6,24 +6,24 @@
 
 namespace remat {
 
-/// `contents`, which `reader` is about to read as `argument`, are what they were when it was recorded. Of a device's
-/// contents that is told at the step's end.
+/// Checks that `contents`, which `reader` is about to read as `argument`, are what they were when it was recorded.
+/// Contents on an accelerator are compared at the step's end.
 void check_input(Tape& tape, const TensorArgument& argument, const StoragePtr& contents, const Operation& reader);
 
-/// A tensor that is not plain (sparse, say) is what it was.
+/// Checks that a tensor without strided memory (a sparse one, say) is what it was.
 void check_opaque(const at::Tensor& tensor, const TensorArgument& argument, const OperatorInfo& reader);
 
-/// More threads than a child was given may be more than it can have: OpenMP's do not survive a fork, and waiting for
-/// them has no end.
+/// Refuses an operator that ran with more threads than a child after a fork was given: OpenMP's threads do not survive
+/// a fork, and waiting for them has no end.
 void check_threads(const Tape& tape, const Operation& operation, const KernelSettings& settings);
 
-/// The contents of a leaf are gone.
+/// Throws: the contents of a leaf are gone.
 [[noreturn]] void refuse_lost(const Tape& tape, ValueId id);
 
-/// The operator was found, or declared, not repeatable after it was recorded.
+/// Throws: the operator was found, or declared, not repeatable after it was recorded.
 [[noreturn]] void refuse_distrusted(const OperatorInfo& info);
 
-/// Its kernels are others than those that were recorded, which cannot be called any more. Without a lock.
+/// Throws: the operator's recorded kernels cannot be called any more. Needs no lock.
 [[noreturn]] void refuse_replaced(const OperatorInfo& info);
 
 }  // namespace remat

@@ -15,8 +15,8 @@
 
 namespace remat {
 
-/// An alias (the tensor is kept as autograd would keep it), or a reference to a value of a tape and a view of it, or
-/// the parts of a tensor that wraps others, each one of these.
+/// Holds one saved tensor: as an alias (as autograd would keep it), as a reference to a value of a tape and a view of
+/// it, or as the parts of a tensor that wraps others, each held in one of these ways.
 class SavedTensor final : public torch::autograd::SavedVariableHooks, public UnboundSave {
  public:
   explicit SavedTensor(std::shared_ptr<Tape> tape) : tape_(std::move(tape)) {}
@@ -30,11 +30,11 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   void bind() override;
 
  private:
-  /// Refers to the value of the tape that holds `tensor` from now on. False where there is none that may be dropped.
+  /// Refers from now on to the tape's value that holds `tensor`. Returns false where there is none that may be dropped.
   bool bind_to(const at::Tensor& tensor);
-  /// Saves the parts of a tensor that wraps others. False where it does not.
+  /// Saves the parts of a tensor that wraps others. Returns false for any other tensor.
   bool take_apart(const at::Tensor& tensor);
-  /// call_unpack_hook() without a look at the version.
+  /// Does what call_unpack_hook() does, without a check of the version.
   at::Tensor unpack();
   void check_version() const;
   void check_data() const;
@@ -56,7 +56,7 @@ class SavedTensor final : public torch::autograd::SavedVariableHooks, public Unb
   uint32_t unpacked_in_ = 0;  ///< the value's round in which it was unpacked last
 };
 
-/// See extension::set_tensor_taker(). Null where there is none.
+/// Returns what extension::set_tensor_taker() has set; null where it has set nothing.
 std::atomic<extension::TensorTaker>& tensor_taker();
 
 /// Makes autograd ask this thread's recorder how to save a tensor. Once per process; thread-safe.

@@ -12,15 +12,16 @@ namespace remat {
 
 class Tape;
 
-/// Are the operators so far, at most so many, the first ones of `graph`, with results of the same sizes?
+/// True if the step's operators so far, or the first `most` of them, are the first ones of `graph`, with results of the
+/// same sizes.
 bool begins_like(const Tape& tape, const Graph& graph, OperationId most = kNoId);
 
-/// The sizes of the results so far, of at most so many operators, beside those of the first operators of `graph`:
-/// kOther if these are other operators, kLarger if some results are larger.
+/// How the results of the step's operators so far, or of the first `most` of them, compare with those of the first
+/// operators of a graph: kOther if the graph has other operators, kLarger if some results are larger.
 enum class Sizes : uint8_t { kOther, kNotLarger, kLarger };
 Sizes compare_sizes(const Tape& tape, const Graph& graph, OperationId most = kNoId);
 
-/// Are the operators so far the first ones of `graph`, of whatever sizes?
+/// True if the step's operators so far are the first ones of `graph`, whatever the sizes are.
 inline bool runs_operators_of(const Tape& tape, const Graph& graph) {
   return compare_sizes(tape, graph) != Sizes::kOther;
 }

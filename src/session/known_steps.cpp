@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostKnown = 32;    ///< different steps: lengths that inputs are padded to, say
 constexpr size_t kMostSizes = 6;     ///< of them of one structure, of which only few can be told apart
-constexpr double kMuchLarger = 1.1;  ///< a step is searched for anew where it takes so many times the bytes
+constexpr double kMuchLarger = 1.1;  ///< a step that takes this many times the bytes is searched for anew
 constexpr double kLeastMargin = 0.005, kMostMargin = 0.08;  ///< see margin_
 constexpr double kHardlyAny = 0.01;                         ///< of a step's time: no search can win more than that back
 constexpr double kMostScale = 4;      ///< by bytes, of an operator's seconds: what takes next to nothing tells nothing
@@ -47,7 +47,7 @@ const StepPlanner::KnownStep* StepPlanner::find(uint64_t fingerprint) const {
 bool StepPlanner::wants_trace() const {
   if (planner_ == "online" && !given_) return false;
   if (to_look_for_ > 0 || known_.empty()) return true;
-  // Operators that come and go may make a structure of its own of every step.
+  // Where operators come and go every step may have another structure.
   return new_ones_ > 0 && times_seen(known_.front().structure) < kSamples;
 }
 
@@ -112,7 +112,7 @@ bool StepPlanner::same_memory(const Graph& a, const Graph& b) {
          std::equal(a.values.begin(), a.values.end(), b.values.begin(), b.values.end(), same_packed);
 }
 
-/// A new one, in the place of an older if there are too many: at the end.
+/// Appends a known step and returns it. Takes an older one out where there are too many.
 StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprint) {
   const uint64_t structure = structure_of(graph);
   const auto sizes = std::ranges::count(known_, structure, &KnownStep::structure);
@@ -130,7 +130,7 @@ StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprin
   return step;
 }
 
-/// Is it the largest of its structure, and what was found for others not for ones that are hardly smaller?
+/// True if `step` is the largest of its structure and no step that was searched for takes nearly as much.
 bool StepPlanner::needs_search(const KnownStep& step) const {
   return is_largest(step) && std::ranges::none_of(known_, [&](const KnownStep& other) {
            if (&other == &step || other.structure != step.structure) return false;
@@ -139,14 +139,14 @@ bool StepPlanner::needs_search(const KnownStep& step) const {
          });
 }
 
-/// What was seen once among others may never come again: not worth planning, unless others of its structure have come.
+/// False for a step that was seen once among others, which may never come again, unless others of its structure came.
 bool StepPlanner::is_worth_planning(const KnownStep& step) const {
   return step.samples.size() > 1 || known_.size() == 1 || step.front || step.exploration != nullptr ||
          (times_seen(step.structure) > 1 && needs_search(step));
 }
 
-/// Which step is to be planned for where `seen` was: itself if it came again, or one that its structure is searched
-/// for.
+/// Returns the step to plan for after `seen` was: `seen` if it came again, or the one for which its structure is
+/// searched.
 StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
   if (seen.samples.size() > 1) return seen;
   KnownStep* result = &seen;

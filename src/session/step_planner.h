@@ -17,9 +17,9 @@
 
 namespace remat {
 
-/// Knows up to 32 different steps (sizes, control flow), so that a loop may alternate between them. What `auto`
-/// chooses from is searched for on another thread from the end of a step to the beginning of the next, which waits for
-/// it: beside the optimizer. Searches are not cut short by a clock. Where plain fits there is nothing to search for.
+/// Knows up to 32 different steps (sizes, control flow), so that a loop may alternate between them. `auto` searches for
+/// plans on another thread, beside the optimizer, from the end of a step to the beginning of the next, which waits for
+/// it. Searches are not cut short by a clock. Where plain fits nothing is searched for.
 ///
 /// Steps of one structure (the same operators, other sizes) share what was found for the largest of them and for those
 /// that came again: a step of sizes that were never seen chooses from it while it runs (resized()).
@@ -28,35 +28,36 @@ class StepPlanner {
   /// `planner`: a name that make_plan() knows, or "online" for no plans but the one given. Throws Error for any other.
   StepPlanner(std::string planner, bool pack, std::optional<Plan> given = {});
 
-  /// Should the next step be traced? Until the times of its operators are known well enough, and after a step that was
-  /// not one of those known.
+  /// True if the next step should be traced: until the times of its operators are known well enough, and after a step
+  /// that was none of the known ones.
   bool wants_trace() const;
-  /// Has the step of `graph` allocated or freed at other places than the last of the same graph?
+  /// True if the step of `graph` has allocated or freed at other places than the last one of the same graph.
   bool is_changed(const Graph& graph) const;
-  /// A step has completed, and this is its graph. The next is expected to have `room` bytes above its baseline.
-  /// `changed`: is_changed() on another rank. `once`: the step did what later ones do not, such as to compile;
-  /// what is planned from it is for the next step alone. `saved`: values that its saved tensors referred to,
-  /// recomputable or not; -1: of a step that needed no gradient.
+  /// Learns from the graph of a completed step. The next one is expected to have `room` bytes above its baseline.
+  /// `changed`: is_changed() on another rank. `once`: the step did what later ones do not (it compiled code), so plans
+  /// made from it are for the next step alone. `saved`: values that its saved tensors referred to, recomputable or not;
+  /// -1 for a step that needed no gradient.
   void observe(Graph graph, int64_t room, bool changed = false, bool once = false, int64_t saved = -1);
-  /// A step has completed. `followed`: a plan, to its end. `evictions`: times that memory ran short all the same. Told
-  /// before observe(). Where a step that was not `traced` did not do well, the next are traced, but ever more rarely if
-  /// that goes on.
+  /// Learns how a completed step went; called before observe(). `followed`: it followed a plan to its end. `evictions`:
+  /// times that memory ran short all the same. Where a step that was not `traced` did not do well, the next ones are
+  /// traced, but ever more rarely if that goes on.
   void note(bool followed, int64_t evictions, bool traced);
 
-  /// A step was refused that followed `followed`, as it was made for it, or did without a plan (null). Where it
-  /// followed one, the next steps within the same room do without, as those did that completed before there was a plan;
-  /// where that is refused too, plans are followed again.
+  /// Learns that a step was refused which followed `followed`, made for it, or no plan (null). The next steps within
+  /// the same room then follow no plan, as steps did that completed before there was one; where one without a plan is
+  /// refused too, plans are followed again.
   void note_refused(const std::shared_ptr<const Schedule>& followed);
 
-  /// A step has completed that is not among those observed. Told before observe(). `room`: as there.
+  /// Learns operator times from a completed step that is not observed. Called before observe(). `room`: as there.
   void learn_times(const FollowedTimes& times, int64_t room);
 
-  /// What to follow within `room` bytes above the baseline, one for each known step that has a plan, the last step's
-  /// first.
+  /// Returns what to follow within `room` bytes above the baseline: a schedule for each known step that has a plan,
+  /// that of the last step first.
   std::vector<std::shared_ptr<const Schedule>> schedules(int64_t room);
-  /// What a step should follow instead of `followed` that turns out to be of other sizes: of what is known of its
-  /// structure the fastest that the simulator puts within the room of the last schedules(). Null where nothing fits;
-  /// `followed` itself where it drops nothing and room is plenty. For the thread that runs the step.
+  /// Returns what a step that turns out to have other sizes should follow in the place of `followed`: of the plans
+  /// known for its structure the fastest that the simulator puts within the room of the last schedules(). Null where
+  /// nothing fits; `followed` itself where it drops nothing and room is plenty. Called on the thread that runs the
+  /// step.
   std::shared_ptr<const Schedule> resized(const std::shared_ptr<const Schedule>& followed,
                                           const PlanFollower::Seen& seen) const;
 
@@ -68,23 +69,23 @@ class StepPlanner {
   /// was traced. Asked before that is observed.
   Decision decision(const Schedule* followed, const PlanFollower& following, const Graph* traced) const;
 
-  /// The graph of the last observed step that begins like `tape`; null where there is none.
+  /// Returns the graph of the last observed step that begins like `tape`; null where there is none.
   const Graph* graph_like(const Tape& tape) const;
-  /// The lowest peak of the plans that are known for the step of `graph`, which graph_like() or graph() has returned,
-  /// in bytes above its baseline. Empty where none were searched for.
+  /// Returns the lowest peak, in bytes above the baseline, of the plans known for the step of `graph`, which
+  /// graph_like() or graph() has returned. Empty where none were searched for.
   std::optional<int64_t> lowest_plan(const Graph& graph) const;
-  /// Has `tape`, of which the next operator allocates `request` bytes, run what a known step that could drop values
-  /// began with, and nowhere with more bytes than it?
+  /// True if `tape`, whose next operator allocates `request` bytes, has run what a known step that could drop values
+  /// began with, and nowhere with more bytes.
   bool covers(const Tape& tape, int64_t request) const;
-  /// Would every known step that began like `tape`, with no smaller sizes, fit in plain with `room` bytes above its
-  /// baseline? False where none is known.
+  /// True if every known step that began like `tape`, with no smaller sizes, would fit in plain with `room` bytes above
+  /// its baseline. False where none is known.
   bool fits_in_plain(const Tape& tape, int64_t room) const;
-  /// Is a step known of which nothing was recorded either, as under a dispatch mode of the user's, and that took
-  /// `plain` bytes above its baseline? They cannot be told apart by their operators.
+  /// True if a step is known that took `plain` bytes above its baseline and of which nothing was recorded (it ran under
+  /// a dispatch mode of the user's). Steps without records cannot be told apart by their operators.
   bool covers_unrecorded(int64_t plain) const;
-  /// Has it run what known steps began with, and with more bytes than any of them?
+  /// True if `tape` has run what known steps began with, with more bytes than any of them.
   bool is_outgrown_by(const Tape& tape, int64_t request) const;
-  /// The graph of the last step that was observed, with the medians of the times seen; null before the first.
+  /// Returns the graph of the last observed step, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
  private:
@@ -94,8 +95,8 @@ class StepPlanner {
     std::vector<double> operators;  ///< seconds
     double step = 0;
   };
-  /// On a thread of its own, which only the process has that began it: in a child of that one there would be no end to
-  /// wait for, not even for the future's destructor.
+  /// Deletes a search's future where the process is the one that began it. A child after a fork has no such thread: the
+  /// future's destructor would wait there for ever.
   struct EndSearch {
     EndSearch() : begun(forks()) {}
     int begun;
@@ -124,13 +125,13 @@ class StepPlanner {
     int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
-    int64_t refused_room = -1;    ///< bytes: within so many its plans are not followed, see note_refused()
+    int64_t refused_room = -1;    ///< bytes of room within which its plans are not followed, see note_refused()
 
     int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
   };
 
   static void use_largest_packed(const Graph& before, Graph& graph);
-  /// But for what was alive before the step.
+  /// True if two graphs have the same bytes, but for what was alive before the step.
   static bool same_memory(const Graph& a, const Graph& b);
   void use_medians(KnownStep& step) const;
   KnownStep& add(const Graph& graph, uint64_t fingerprint);

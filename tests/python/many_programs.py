@@ -133,8 +133,6 @@ def page(rows: list[tuple[str, list[int]]]) -> str:
         "dropped, plans followed, budgets held. *Wrong* is a program with a bit that differs (losses, gradients, buffers,\n"
         "generator states), a budget passed, memory left, a broken invariant of the tape, or an error where none is due.\n"
         "*Refused*: budgets too small for any plan, and memory that was changed behind remat's back and found to be.\n"
-        "Those of the simulated device ([devices](devices.md)) run half with kernels that are waited for, half with kernels\n"
-        "that run later, and use side streams and a second device.\n"
         "Written by `tests/python/many_programs.py`; a sample of it is among the tests.\n\n"
         f"LibTorch {torch.__version__.partition('+')[0]}.\n\n" + "\n".join(lines) + "\n"
     )
