@@ -9,6 +9,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <remat/error.h>
 #include <remat/extension.h>
 #include <remat/operators.h>
@@ -227,9 +228,10 @@ py::tuple call_graph(const std::string& name, const py::list& inputs) {
 }  // namespace
 
 void bind_compiled(py::module_& m) {
-  library().def("empty_strided(int[] size, int[] stride, *, ScalarType dtype) -> Tensor");
+  // Nobody fills what it makes.
+  library().def("empty_strided(int[] size, int[] stride, *, ScalarType dtype) -> Tensor",
+                {at::Tag::nondeterministic_bitwise});
   library().impl("empty_strided", torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &empty_strided));
-  declare_repeatable("compiled::empty_strided");
   m.def("define_kernel", &define_kernel);
   m.def("call_kernel", &call_kernel);
   m.def("define_graph", &define_graph);

@@ -1,15 +1,12 @@
 #include "observe/recorder.h"
 
-#include <array>
 #include <exception>
-#include <string_view>
 #include <utility>
 
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
-#include <c10/util/strides.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -60,9 +57,6 @@ bool has_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
   return found;
 }
 
-/// Nodes of autograd's graph that only call the operator.
-constexpr std::array<std::string_view, 2> kReusingNodes = {"LogSoftmaxBackward0", "SoftmaxBackward0"};
-
 /// Held while a kernel of the meta device runs.
 struct MetaKernel final : at::ObserverContext {};
 
@@ -83,16 +77,12 @@ void Recorder::end_compiled() {
   calls_.end_compiled();
 }
 
-void Recorder::offer_gradient(c10::ArrayRef<const c10::IValue> inputs) {
+void Recorder::offer_gradient(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs) {
   offered_ = nullptr;
   const at::Tensor& gradient = inputs[0].toTensor();
   if (!is_plain(gradient) || !covers_storage(gradient) || under_dispatch_mode()) return;
-  if (gradient.scalar_type() != inputs[3].toScalarType()) return;
-  // Plain's result has these, and kernels that read it may look at the strides of dimensions of size 1, too.
-  if (gradient.strides() != c10::contiguous_strides(gradient.sizes())) return;
-  // A function of the user's that calls the operator may go on to use the gradient.
   const auto node = torch::autograd::get_current_node();
-  if (node == nullptr || std::ranges::find(kReusingNodes, node->name()) == kReusingNodes.end()) return;
+  if (node == nullptr || !info.reuses_gradient(inputs, node->name())) return;
   const std::lock_guard lock(tape_->mutex);
   const c10::StorageImpl* const storage = storage_of(gradient);
   if (tape_->values.find(storage) != kNoId) return;
@@ -156,7 +146,7 @@ std::unique_ptr<at::ObserverContext> Recorder::on_start(const at::RecordFunction
   if (info->never_recorded || unrecorded) count_older(*recorder->tape_, inputs);
   if (info->never_recorded) return nullptr;
   if (unrecorded) {
-    if (in_backward && info->reuses_gradient) recorder->offer_gradient(inputs);
+    if (in_backward && info->reuses_gradient != nullptr) recorder->offer_gradient(*info, inputs);
     if (!info->written.empty() || info->writes_arguments() || info->updates_statistics(inputs)) {
       const std::lock_guard lock(recorder->tape_->mutex);
       recorder->calls_.before_writes(*info, inputs);

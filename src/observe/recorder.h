@@ -134,7 +134,7 @@ class Recorder {
 
   /// Notes the gradient that an operator of backward with `inputs` may write over. On the meta device, whose kernels do
   /// not, the trace is told that it does.
-  void offer_gradient(c10::ArrayRef<const c10::IValue> inputs);
+  void offer_gradient(const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void begin(const at::RecordFunction& fn, const OperatorInfo& info, c10::ArrayRef<const c10::IValue> inputs);
   void end(Running running, c10::ArrayRef<const c10::IValue> outputs);
   /// Begins another scope of the tape where the outermost policy scope is another one, or in another module.

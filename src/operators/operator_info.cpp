@@ -12,7 +12,6 @@
 #include <remat/error.h>
 #include <remat/operators.h>
 
-#include "operators/collectives.h"
 #include "operators/composites.h"
 
 #include "memory/fork.h"
@@ -51,24 +50,6 @@ constexpr std::array<std::string_view, 28> kWithoutProducts = {"aten::_log_softm
                                                                "aten::zero_",
                                                                "aten::zeros",
                                                                "aten::zeros_like"};
-
-/// Batch normalization updates its running statistics as a side effect; some schemas do not say so.
-struct StatisticsOperator {
-  std::string_view name;
-  uint16_t mean, variance;
-  int16_t training;  // -1: always in training
-  bool optional;     // the arguments may be left out
-};
-constexpr std::array<StatisticsOperator, 8> kStatisticsOperators = {{
-    {"aten::native_batch_norm", 3, 4, 5, true},
-    {"aten::cudnn_batch_norm", 3, 4, 5, true},
-    {"aten::miopen_batch_norm", 3, 4, 5, true},
-    {"aten::_native_batch_norm_legit", 3, 4, 5, false},
-    {"aten::_batch_norm_with_update", 3, 4, -1, false},
-    {"aten::batch_norm_gather_stats", 3, 4, -1, true},
-    {"aten::batch_norm_gather_stats_with_counts", 3, 4, -1, true},
-    {"aten::batch_norm_update_stats", 1, 2, -1, true},
-}};
 
 /// Operators that make a tensor from another's shape. Those without any tensor argument need not be named, nor
 /// aten::empty and its kin.
@@ -115,11 +96,7 @@ constexpr std::array<std::string_view, 12> kElementwise = {
     "aten::mul", "aten::mul_", "aten::div",  "aten::div_",     "aten::add",   "aten::add_",
     "aten::sub", "aten::sub_", "aten::rsub", "aten::_to_copy", "aten::clone", "aten::where"};
 
-/// Their kernels read all that they need of a row of the gradient before they write to it, element by element.
-constexpr std::array<std::string_view, 2> kReusingGradient = {"aten::_log_softmax_backward_data",
-                                                              "aten::_softmax_backward_data"};
-
-bool contains(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
+bool contains(const auto& names, const auto& name) { return std::ranges::find(names, name) != names.end(); }
 
 bool is_view(const c10::FunctionSchema& schema) {
   if (schema.returns().empty()) return false;
@@ -130,36 +107,49 @@ bool is_view(const c10::FunctionSchema& schema) {
   return true;
 }
 
+/// Where no special operator's file says what an operator does that its schema may hide, it is not replayed. Names of
+/// arguments tell of which operators that is to be feared.
+void be_careful(OperatorInfo& info, bool of_pytorch) {
+  if (!is_settled(Doubt::kCommunication) && !of_pytorch && !info.trusted) info.contradicted = true;
+  const auto& arguments = info.handle.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_settled(Doubt::kStatistics) && arguments[i].name().starts_with("running_")) {
+      info.deterministic = false;
+      if (!info.writes(i)) info.written.push_back(static_cast<uint16_t>(i));
+    }
+    // A recurrent layer's.
+    if (!is_settled(Doubt::kPadding) && arguments[i].name() == "batch_sizes") info.deterministic = false;
+  }
+}
+
 std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   const auto& schema = handle.schema();
+  const auto& arguments = schema.arguments();
   auto made = std::make_unique<OperatorInfo>(handle);
   OperatorInfo& info = *made;
   info.name = schema.name();
   info.base_length = info.name.size();
   if (!schema.overload_name().empty()) info.name += "." + schema.overload_name();
+  info.argument_count = static_cast<uint32_t>(arguments.size());
+  info.result_count = static_cast<uint32_t>(schema.returns().size());
+  for (const SpecialOperator* special : special_operators()) {
+    if (special->describe != nullptr) special->describe(info);
+  }
   const std::string_view base(schema.name());
-  // Of python/src/compiled.cpp. Inductor's kernels compute random numbers from seeds, which an operator has drawn.
-  info.blank = base == "compiled::empty_strided";
-  const bool compiled = info.blank || base.starts_with("compiled::kernel_");
-  const bool of_pytorch = base.starts_with("aten::") || base.starts_with("prims::") || compiled;
+  const bool of_pytorch = base.starts_with("aten::") || base.starts_with("prims::");
   const bool own_kernel = info.kernels.own() || info.kernels.own_autocast();
-  info.foreign = !of_pytorch || (own_kernel && base.starts_with("aten::"));
-  info.own_autograd = !of_pytorch || info.kernels.own_autograd();
+  info.foreign = (!of_pytorch && !info.trusted) || (own_kernel && base.starts_with("aten::"));
+  info.own_autograd = (!of_pytorch && !info.trusted) || info.kernels.own_autograd();
   info.random = handle.hasTag(at::Tag::nondeterministic_seeded);
-  info.deterministic =
-      !handle.hasTag(at::Tag::nondeterministic_bitwise) && !contains(kNotReproducible, base) && !info.kernels.opaque();
+  const bool varies = handle.hasTag(at::Tag::nondeterministic_bitwise) && !info.blank;
+  info.deterministic = !varies && !contains(kNotReproducible, base) && !info.kernels.opaque();
   info.compute = is_compute_bound(base);
   info.products = !handle.hasTag(at::Tag::pointwise) && !contains(kWithoutProducts, base);
   info.switches = info.foreign || info.products || base.starts_with("aten::gelu");  // gelu may be oneDNN's
 
-  const auto& arguments = schema.arguments();
-  info.argument_count = static_cast<uint32_t>(arguments.size());
-  info.result_count = static_cast<uint32_t>(schema.returns().size());
   info.factory = base.starts_with("aten::empty") || contains(kFactories, base);
-  if (info.blank) info.workspace_result = 0;
   info.fills_result = contains(kFillingFactories, base);
   info.overwrites = contains(kFills, base);
-  info.reuses_gradient = contains(kReusingGradient, base);
   info.two_valued = contains(kTwoValued, base);
   info.elementwise = contains(kElementwise, base);
   const bool metadata_only = handle.hasTag(at::Tag::inplace_view);
@@ -167,9 +157,10 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
       base == "aten::record_stream";  // which is told who reads: no write, whatever its schema says
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
-    if (alias != nullptr && alias->isWrite() && !metadata_only && !for_allocator)
-      info.written.push_back(static_cast<uint16_t>(i));
-    if (alias != nullptr && alias->isWrite() && arguments[i].kwarg_only()) info.overwrites = true;  // out=
+    const bool marked = alias != nullptr && alias->isWrite();
+    const bool known = info.collective || contains(info.statistics, i);
+    if (marked && !metadata_only && !for_allocator && !known) info.written.push_back(static_cast<uint16_t>(i));
+    if (marked && arguments[i].kwarg_only()) info.overwrites = true;  // out=
     if (arguments[i].name() == "dtype") info.dtype_argument = static_cast<int16_t>(i);
     info.takes_options = info.takes_options || arguments[i].name() == "pin_memory";
     const auto& type = arguments[i].type();
@@ -183,30 +174,15 @@ std::unique_ptr<OperatorInfo> make_info(const c10::OperatorHandle& handle) {
   info.random = info.random || info.generator_argument >= 0;
   info.races = contains(kRacing, base);
   info.races_on_device = info.races || contains(kRacingOnDevices, base);
-  if (base == "aten::mkldnn_rnn_layer") info.workspace_result = 3;
-  if (base == "aten::_cudnn_rnn") info.workspace_result = 3;
   if (base == "aten::_ctc_loss") info.workspace_result = 1;  // behind the lengths of shorter targets
-  info.batch_norm = base == "aten::native_batch_norm";
-  for (const auto& op : kStatisticsOperators) {
-    if (base != op.name || arguments.size() <= op.variance) continue;
-    if (!arguments[op.mean].name().starts_with("running_mean")) continue;  // an overload without statistics
-    info.statistics = {op.mean, op.variance};
-    info.statistics_optional = op.optional;
-    info.training_argument = op.training;
-    const auto is_statistics = [&](uint16_t a) { return a == op.mean || a == op.variance; };
-    info.written.erase(std::remove_if(info.written.begin(), info.written.end(), is_statistics), info.written.end());
-  }
   const bool composite = handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
                          !handle.hasKernelForDispatchKey(c10::DispatchKey::Autograd) &&
                          !handle.hasKernelForDispatchKey(device::kHostKeys.autograd);
   const bool resizes = base == "aten::resize_" || base == "aten::resize_as_" || base.starts_with("aten::set_");
   info.reshapes = metadata_only && !resizes;
-  info.never_recorded = (is_view(schema) || composite || metadata_only || for_allocator) && !resizes;
-  if (is_collective(base)) {
-    info.collective = true;
-    info.never_recorded = false;
-    info.written = written_by_collective(schema);
-  }
+  info.never_recorded =
+      (is_view(schema) || composite || metadata_only || for_allocator) && !resizes && !info.collective;
+  be_careful(info, of_pytorch);
   return made;
 }
 

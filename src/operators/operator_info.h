@@ -9,15 +9,29 @@
 #include <string_view>
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
 
 #include "operators/operator_kernels.h"
+#include "operators/special_operator.h"
+#include "pytorch/tensor_view.h"
 
 namespace remat {
 
 /// What a user has said of an operator (remat/operators.h).
 enum class Declared : uint8_t { kNothing, kRepeatable, kNotRepeatable, kWritesArguments };
+
+/// A way to repeat a call that takes less time, from results of the call that are still there.
+struct Shortcut {
+  uint32_t first = 0, count = 0;  ///< those results, which therefore are never evicted: so many from the first on
+  float share = 1;                ///< of the seconds that the call took
+  /// Puts the results of a call on the stack instead of its arguments, with the same bits; `kept` has the memory of
+  /// those that it reads. False, and nothing is done, where that is not known to work with these arguments.
+  bool (*repeat)(torch::jit::Stack& stack, c10::ArrayRef<StoragePtr> kept) = nullptr;
+
+  bool reads(uint32_t result) const { return result >= first && result - first < count; }
+};
 
 struct OperatorInfo {
   explicit OperatorInfo(const c10::OperatorHandle& op) : handle(op), kernels(op) {}
@@ -35,15 +49,14 @@ struct OperatorInfo {
   bool foreign = false;         ///< not PyTorch's own, or its kernel is not: its schema and tags are not trusted
   bool own_autograd = false;    ///< may have a kernel of a user's at autograd's keys: a replay calls it there
   bool collective = false;      ///< communicates with other processes
+  bool trusted = false;         ///< is not PyTorch's own, and does what its schema says all the same
   bool factory = false;         ///< makes a tensor for others to fill (empty, zeros_like ...), which nobody sees
   bool blank = false;           ///< makes memory without contents, which recorded operators alone write to
   bool fills_result = false;    ///< makes a tensor of nothing but its arguments (zeros, randn ...), a draw included
-  bool reuses_gradient =
-      false;                 ///< of backward: may write its result over the first argument (observe/softmax_backward.h)
-  bool overwrites = false;   ///< writes every element of what it writes to, and reads none of it
-  bool two_valued = false;   ///< its floating-point results hold zeros and ones
-  bool elementwise = false;  ///< with one tensor argument: maps equal elements to equal elements
-  bool switches = false;     ///< may read PyTorch's switches for the whole process, see KernelSettings
+  bool overwrites = false;      ///< writes every element of what it writes to, and reads none of it
+  bool two_valued = false;      ///< its floating-point results hold zeros and ones
+  bool elementwise = false;     ///< with one tensor argument: maps equal elements to equal elements
+  bool switches = false;        ///< may read PyTorch's switches for the whole process, see KernelSettings
   uint32_t argument_count = 0, result_count = 0;
   int16_t generator_argument = -1, dtype_argument = -1;
   bool several_generators = false;  ///< among its arguments, of which one's state is kept
@@ -58,11 +71,14 @@ struct OperatorInfo {
   c10::SmallVector<uint16_t, 2> statistics;
   bool statistics_optional = false;
   int16_t training_argument = -1;
-  bool batch_norm = false;  ///< aten::native_batch_norm: its results 1 and 2 make a replay cheaper
+  const Shortcut* shortcut = nullptr;  ///< null: a replay calls the operator
+  /// Of an operator of backward: could it write its result over its first argument, a gradient, where the node of
+  /// autograd's graph with this name calls it? Null: never.
+  bool (*reuses_gradient)(c10::ArrayRef<const c10::IValue> inputs, std::string_view node) = nullptr;
 
   // All that is learnt later; everything else is constant. For any thread.
   mutable std::atomic<Declared> declared{Declared::kNothing};
-  mutable std::atomic<bool> contradicted{false};  ///< a call did what the schema rules out (operator_trial.h)
+  mutable std::atomic<bool> contradicted{false};  ///< its schema is not true (operator_trial.h), or may not be
   mutable std::atomic<int> trials{0};             ///< calls that have been looked at
   /// Another thread waited in vain for the end of a call, which may have waited for that thread: from then on it has
   /// no section of its own (draw_section.h), and is not repeated, since what it draws is not known.

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -14,7 +13,6 @@
 #include "observe/recorder.h"
 #include "pytorch/raise.h"
 #include "pytorch/tensors_of.h"
-#include "replay/batch_norm.h"
 #include "replay/repeatability.h"
 
 namespace remat {
@@ -115,7 +113,7 @@ OperatorCall::OperatorCall(Tape& tape, OperationId id, HeldStorages& held)
   });
   build_stack(tape, held);
   if (operation_.generator != kNoId) generator_ = tape.program.generator(operation_);
-  has_statistics_ = operation_.info->batch_norm && find_statistics(tape);
+  if (operation_.info->shortcut != nullptr) find_kept(tape);
 }
 
 void OperatorCall::run() {
@@ -132,7 +130,7 @@ void OperatorCall::run() {
   const SilentWarnings silent;  // forward has warned
   std::optional<GeneratorRestorer> restorer;
   if (generator_.state.defined()) restorer.emplace(generator_);
-  if (!has_statistics_ || !repeat_batch_norm(stack_, statistics_[0], statistics_[1])) call_kernel();
+  if (kept_.empty() || !info.shortcut->repeat(stack_, kept_)) call_kernel();
   if (restorer && !restorer->has_drawn_the_same()) {
     raise(Error("[replay] " + operation_.info->name +
                 " drew other random numbers than in the forward pass: another thread used the same generator "
@@ -154,18 +152,17 @@ void OperatorCall::call_kernel() {
   if (inner_calls() != before && !info.is_declared_repeatable()) refuse_replaced(info);
 }
 
-/// Mean and inverse deviation of a batch normalization in training, if it still has them.
-bool OperatorCall::find_statistics(Tape& tape) {
-  if (operation_.value_count != 3) return false;
-  for (uint32_t i = 0; i < 2; ++i) {
-    const ValueId id = operation_.first_value + 1 + i;
-    const StoragePtr storage = tape.values.readable(id);
-    if (!storage || !device::is_on_host(*storage) || tape.values[id].result != i + 1) return false;
-    const int64_t channels = tape.values[id].bytes / static_cast<int64_t>(sizeof(float));
-    statistics_[i] = at::from_blob(
-        storage->mutable_data(), {channels}, [storage](void*) {}, at::kFloat);
+/// Finds what the operator's shortcut reads: all of it, or nothing.
+void OperatorCall::find_kept(Tape& tape) {
+  const Shortcut& shortcut = *operation_.info->shortcut;
+  if (operation_.value_count != operation_.info->result_count) return;
+  for (uint32_t result = shortcut.first; result < shortcut.first + shortcut.count; ++result) {
+    const ValueId id = operation_.first_value + result;
+    kept_.push_back(tape.values.readable(id));
+    if (kept_.back() && tape.values[id].result == result) continue;
+    kept_.clear();
+    return;
   }
-  return true;
 }
 
 void OperatorCall::build_stack(const Tape& tape, HeldStorages& held) {

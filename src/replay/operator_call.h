@@ -1,7 +1,6 @@
 // src/replay/operator_call.h -- calls one recorded operator again, with its arguments and the settings in force then.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include <ATen/core/stack.h>
@@ -37,7 +36,7 @@ class OperatorCall {
 
  private:
   void build_stack(const Tape& tape, HeldStorages& held);
-  bool find_statistics(Tape& tape);
+  void find_kept(Tape& tape);
   void call_kernel();
 
   Operation operation_;
@@ -45,8 +44,7 @@ class OperatorCall {
   std::vector<StoragePtr> written_;
   GeneratorRecord generator_;
   KernelSettings settings_;
-  std::array<at::Tensor, 2> statistics_;  ///< of a batch normalization: mean and inverse deviation
-  bool has_statistics_ = false;
+  std::vector<StoragePtr> kept_;  ///< the results that the operator's shortcut reads; empty: it cannot be taken
 };
 
 }  // namespace remat

@@ -6,7 +6,7 @@
 #include "observe/tapes.h"
 #include "observe/variable_hooks.h"
 #include "operators/named_operators.h"
-#include "replay/batch_norm.h"
+#include "operators/special_operator.h"
 #include "replay/saved_tensor.h"
 #include "session/policy_tape.h"
 #include "tape/policy_rules.h"
@@ -53,7 +53,7 @@ PolicyTape::PolicyTape() {
     start_accounting_where_possible();
     install_saved_tensors();
     install_variable_hooks();
-    check_batch_norm();
+    check_special_operators();
     Recorder::start(Tapes::all().make());
   }
   tape_ = Recorder::current()->tape();

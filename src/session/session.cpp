@@ -14,10 +14,9 @@
 #include <remat/support/replacement_file.h>
 #include "device/device.h"
 #include "observe/recorder.h"
-#include "observe/softmax_backward.h"
 #include "observe/step_extent.h"
 #include "observe/variable_hooks.h"
-#include "replay/batch_norm.h"
+#include "operators/special_operator.h"
 #include "replay/saved_tensor.h"
 #include "session/session_impl.h"
 
@@ -40,8 +39,7 @@ Session::Session(SessionOptions options) {
   }
   install_saved_tensors();
   install_variable_hooks();
-  check_batch_norm();
-  install_softmax_backward();
+  check_special_operators();
   impl_ = std::make_shared<Impl>(std::move(options));
 }
 Session::Session(Session&&) noexcept = default;

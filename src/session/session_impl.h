@@ -19,7 +19,7 @@
 
 #include "memory/fork.h"
 #include "memory/ledger.h"
-#include "observe/collective_hook.h"
+#include "observe/special_kernels.h"
 #include "observe/tapes.h"
 #include "operators/draw_section.h"
 #include "session/disk_tier.h"
@@ -35,20 +35,19 @@ struct Session::Impl {
   explicit Impl(SessionOptions given)
       : options(std::move(given)),
         eviction(memory::Ledger::of(options.device)),
-        planner(options.planner, options.pack, options.plan) {
+        planner(options.planner, options.pack, options.plan),
+        special_kernels(install_special_kernels(options.device.type(), options.ranks.has_value())) {
     if (options.disk) disk.emplace(*options.disk);
-    if (!options.ranks) return;
-    ranks = std::make_shared<RankAgreement>(*options.ranks);
-    collective_hook = hook_collectives(options.device.type());
+    if (options.ranks) ranks = std::make_shared<RankAgreement>(*options.ranks);
   }
 
   SessionOptions options;
   OnlineEviction eviction;
   StepPlanner planner;
-  std::optional<DiskTier> disk;
+  std::optional<DiskTier> disk;  ///< empty: values are not moved
   bool warned_of_disk = false;
-  std::shared_ptr<RankAgreement> ranks;  ///< null: the session is for itself
-  std::shared_ptr<const void> collective_hook;
+  std::vector<std::shared_ptr<const void>> special_kernels;  ///< see install_special_operators()
+  std::shared_ptr<RankAgreement> ranks;                      ///< null: the session is for itself
   std::exception_ptr failure;  ///< another rank's or the device's, met as a step ended: to be thrown
   StepReport report;
   std::shared_ptr<const Schedule> followed;  ///< by the last step that followed one to its end

@@ -58,11 +58,9 @@ struct Operation {
 
   /// Seconds that a replay of it takes.
   float replay_seconds() const {
-    const bool from_statistics = info->batch_norm && value_count == 3;
-    return from_statistics ? kBatchNormShare * seconds : seconds;
+    const bool shorter = info->shortcut != nullptr && value_count == info->result_count;
+    return shorter ? info->shortcut->share * seconds : seconds;
   }
-  /// A batch normalization that is repeated from its saved statistics: measured on a ResNet-50.
-  static constexpr float kBatchNormShare = 0.2F;
 };
 
 struct GeneratorRecord {

@@ -111,7 +111,7 @@ ValueId Residency::add_result(const at::Tensor& tensor, OperationId producer, ui
   value.traits.workspace = static_cast<int>(result) == info.workspace_result;
   if (watch && !tensor.requires_grad() && !info.random && !value.traits.workspace)
     value.watch.access = PointerAccess::kUsers;
-  if (info.batch_norm && result > 0) pin(id);  // some bytes that spare a replay two passes
+  if (info.shortcut != nullptr && info.shortcut->reads(result)) pin(id);  // some bytes that spare a replay time
   return id;
 }
 

@@ -72,7 +72,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::shared_ptr<const void> draws_watch;  ///< see watch_draws(): for as long as there may be replays
   std::shared_ptr<StepExtent> extent;       ///< of the step that writes it; null: of a policy's scope
   std::function<void(std::string_view name)>
-      before_collective;  ///< see hook_collectives(); empty: nothing is to be done
+      before_collective;  ///< see Engine::before_collective(); empty: nothing is to be done
   uint64_t step = 0;  ///< its number among all sessions' steps of the process, counted from 1; 0: a policy scope's tape
   bool pack_values = true;
   bool meta = false;  ///< its values are tensors of the meta device, others are opaque

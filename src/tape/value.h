@@ -55,7 +55,7 @@ enum class PlainAccount : uint8_t {
 enum class Retention : uint8_t {
   kByPlan,  ///< nothing: it is kept or evicted by the plan, or under pressure
   kDrop,    ///< evicted as soon as only the record holds it
-  kPinned,  ///< never evicted: keep(), the statistics of a batch normalization, another device's
+  kPinned,  ///< never evicted: keep(), what makes a replay shorter, another device's
 };
 
 /// Changed by Residency alone, whose rules are in value_rules.h.

@@ -6,33 +6,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "observe/tapes.h"
-#include "replay/saved_tensor.h"
+#include "support/recording.h"
 
 namespace remat {
 namespace {
 
-/// Records what runs while it lives.
-class Recording {
- public:
-  Recording() {
-    install_saved_tensors();
-    Recorder::start(tape_);
-  }
-  ~Recording() { Recorder::stop(); }
-  Tape& tape() { return *tape_; }
-  std::vector<std::string> names() const {
-    std::vector<std::string> result;
-    for (const auto& operation : tape_->program) {
-      if (operation.info != nullptr) result.push_back(operation.info->base_name());
-    }
-    return result;
-  }
-
- private:
-  std::shared_ptr<Tape> tape_ = Tapes::all().make();
-};
-
+using test::Recording;
 using Names = std::vector<std::string>;
 
 TEST(Recorder, SeesPartsOfCompositesAndSkipsViews) {

@@ -18,7 +18,7 @@ TEST(OperatorKernels, AllOfPyTorchsOperatorsAreItsOwn) {
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto handle = c10::Dispatcher::singleton().findOp(name);
     if (!name.name.starts_with("aten::") || !handle || !handle->hasSchema()) continue;
-    if (name.name.ends_with("_softmax_backward_data")) continue;  // remat's, see observe/softmax_backward.h
+    if (name.name.ends_with("_softmax_backward_data")) continue;  // remat's, see operators/softmax_in_place.cpp
     const OperatorKernels kernels(*handle);
     EXPECT_FALSE(kernels.opaque() || kernels.own() || kernels.own_autograd() || kernels.own_autocast()) << name;
     ++seen;

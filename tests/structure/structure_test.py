@@ -116,6 +116,47 @@ class Devices(unittest.TestCase):
         self.assertEqual({str(path.relative_to(ROOT)) for path in naming}, MAY_NAME_A_DEVICE)
 
 
+# What is the name of an operator in a text of C++, or of a namespace whose kernels are registered. Names of PyTorch's
+# operators without their namespace stand in util/compute_bound.cpp too, for graphs, which planners read without torch.
+TEXT = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+NAMES_AN_OPERATOR = re.compile(r"(?!remat::)[a-z_]\w*::\w|(?:aten|prims|c10d|compiled|fsdp)$|\w+Backward\d+$")
+# A kernel of one operator called by itself, not through the dispatcher.
+CALLS_A_KERNEL = re.compile(r"\bat::(?:cpu|native)::\w+")
+MAY_NAME_AN_OPERATOR = {
+    "src/device/accelerator.cpp",  # by record_stream() the allocator of a device is told who uses its memory
+}
+
+
+class Operators(unittest.TestCase):
+    def test_are_named_in_folders_of_their_own(self):
+        """What remat knows of them stands in src/operators, and what exports know in src/export."""
+        own = (ROOT / "src/operators", ROOT / "src/export")
+        files = [path for folder in ("include", "src") for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".h")]
+        naming = set()
+        for path in files:
+            code = code_of(path)
+            named = any(NAMES_AN_OPERATOR.match(text) for text in TEXT.findall(code)) or CALLS_A_KERNEL.search(code)
+            if named and path.parent not in own:
+                naming.add(str(path.relative_to(ROOT)))
+        self.assertEqual(naming, MAY_NAME_AN_OPERATOR)
+
+    def test_names_of_them_are_found(self):
+        for text in ("aten::mm", "c10d::allreduce_", "compiled::kernel_", "aten", "SoftmaxBackward0", "mylib::gate"):
+            self.assertTrue(NAMES_AN_OPERATOR.match(text), text)
+        for text in ("remat::fit", "Ranks::gather", "[policy] no operator is named ", "std", "a: b", ""):
+            self.assertFalse(NAMES_AN_OPERATOR.match(text), text)
+        self.assertEqual(TEXT.findall(r'f("a\"b::c", "d::e")'), [r'a\"b::c', "d::e"])
+
+    def test_each_special_one_has_a_file(self):
+        text = (ROOT / "src/operators/special_operator.h").read_text(encoding="utf-8")
+        names = re.search(r"extern const SpecialOperator ([^;]*);", text)[1].replace("k", "").split(", ")
+        self.assertIn("BatchNorm", names)
+        for name in names:
+            file = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + ".cpp"
+            with self.subTest(name=name):
+                self.assertIn(f"special::k{name} = ", (ROOT / "src/operators" / file).read_text(encoding="utf-8"))
+
+
 # How a member function is defined in a .cpp file.
 DEFINES_A_MEMBER = re.compile(r"^(?:[\w:<>&*, \[\]]*[ &*])?((?:\w+::)*\w+)::~?\w+\(", re.MULTILINE)
 

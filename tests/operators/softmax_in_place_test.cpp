@@ -1,7 +1,5 @@
 // The backward pass of softmax in the memory of the gradient: the same bits, less memory, and only where nobody can see
 // it.
-#include "observe/softmax_backward.h"
-
 #include "support/compare.h"
 #include "support/predicted_peaks.h"
 
