@@ -153,7 +153,14 @@ TwoRotaries describe_two_rotaries(const ConfigFile& config, int64_t head_width) 
   const auto both = find_object(config, "rope_parameters");
   const auto of = [&](const char* name) { return both ? find_object(*both, name) : std::nullopt; };
   auto whole = of("full_attention");
-  if (auto older = find_object(config, "rope_scaling")) whole = std::move(older);
+  if (auto older = find_object(config, "rope_scaling")) {
+    if (!older->has("rope_type") && older->has("type")) {
+      config.refuse(
+          "has a \"type\" in \"rope_scaling\", which some versions of transformers do not read here; call it " +
+          std::string("\"rope_type\""));
+    }
+    whole = std::move(older);
+  }
   if (both) {
     for (const auto& [name, value] : both->json().items()) {
       if (name == "full_attention" || name == "sliding_attention" || value.is_null()) continue;
