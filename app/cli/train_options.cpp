@@ -46,7 +46,8 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.add("--text-column", options.settings.columns.text, "Column of the texts (classify)")->type_name("NAME");
   add.add("--label-column", options.settings.columns.label, "Column of the labels (classify)")->type_name("NAME");
   add.file("--hf", model.directory,
-           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2 or llama; bert for "
+           "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2, llama, mistral, qwen2, "
+           "qwen3, phi3, gemma, gemma2 or gemma3_text; bert, roberta or distilbert for "
            "mlm and classify; vit for pictures), model.safetensors, tokenizer")
       ->type_name("DIR");
   add.choice(

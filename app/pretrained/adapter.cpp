@@ -58,7 +58,7 @@ void save_adapter(const ModelDirectory& base, const zoo::Model& model, const std
   for (const auto& [name, parameter] : zoo::merged_parameters(model)) {
     if (!parameter.requires_grad()) continue;
     const auto theirs = base.name_of(name).name;
-    trained_modules.insert(theirs.substr(0, theirs.rfind('.')));
+    trained_modules.insert(classifier_of(theirs).value_or(theirs.substr(0, theirs.rfind('.'))));
     tensors.emplace_back(kPrefix + theirs, parameter);
   }
   StagedFiles staged(to);

@@ -51,6 +51,16 @@ int64_t ConfigFile::count(const std::string& name) const {
   return value.get<int64_t>();
 }
 
+std::optional<int64_t> ConfigFile::nullable_count(const std::string& name, std::optional<int64_t> otherwise) const {
+  if (!json_.contains(name)) return otherwise;
+  return has(name) ? std::optional(count(name)) : std::nullopt;
+}
+
+std::optional<double> ConfigFile::nullable_number(const std::string& name, std::optional<double> otherwise) const {
+  if (!json_.contains(name)) return otherwise;
+  return has(name) ? std::optional(number(name, 0)) : std::nullopt;
+}
+
 std::optional<int64_t> ConfigFile::token(const std::string& name, std::optional<int64_t> otherwise) const {
   if (!json_.contains(name)) return otherwise;
   const auto& value = json_.at(name);

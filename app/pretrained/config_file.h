@@ -25,6 +25,9 @@ class ConfigFile {
   /// From 1 to 2^24: of layers, heads, tokens, numbers of a vector.
   int64_t count(const std::string& name) const;
   int64_t count(const std::string& name, int64_t otherwise) const { return has(name) ? count(name) : otherwise; }
+  /// As count() and number(); nothing where the name is there with the value null.
+  std::optional<int64_t> nullable_count(const std::string& name, std::optional<int64_t> otherwise) const;
+  std::optional<double> nullable_number(const std::string& name, std::optional<double> otherwise) const;
   /// The number of a token; nothing where the name is there with the value null or -1.
   std::optional<int64_t> token(const std::string& name, std::optional<int64_t> otherwise) const;
   double number(const std::string& name, double otherwise) const;

@@ -19,9 +19,9 @@ namespace remat::pretrained {
 
 /// What the model's output is trained for.
 enum class Task {
-  kNextToken,     ///< gpt2, llama
-  kMaskedTokens,  ///< bert
-  kClassify,      ///< bert, vit
+  kNextToken,     ///< decoders: gpt2, llama, ...
+  kMaskedTokens,  ///< encoders: bert, ...
+  kClassify,      ///< encoders, vit
 };
 
 struct LoadOptions {
@@ -62,7 +62,7 @@ struct Family {
 
 /// Null where there is none.
 const Family* find_family(std::string_view kind);
-/// "gpt2, llama, bert, vit".
+/// "gpt2, llama, ...".
 std::string list_families();
 
 }  // namespace remat::pretrained

@@ -211,15 +211,16 @@ void ModelDirectory::check_places(const std::vector<std::string>& used) const {
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
   auto model = description_.make();
   const auto may_be_missing = missing();
-  std::vector<std::string> used, without_weights;
+  std::vector<std::string> used, beside_factors;
   std::vector<std::pair<Source, at::Tensor>> copies;
   for (const auto& item : model->named_parameters()) {
     const TheirName theirs = name_of(item.key());
     if (const auto entry = find_entry(theirs.name)) {
       used.push_back(*entry);
       copies.emplace_back(Source{*entry, theirs.transposed}, item.value());
+      if (classifier_of(theirs.name)) beside_factors.push_back(item.key());
     } else if (std::ranges::find(may_be_missing, theirs.name) != may_be_missing.end()) {
-      without_weights.push_back(item.key());
+      beside_factors.push_back(item.key());
     } else {
       throw Error("[pretrained] the weights in '" + path_.string() + "' have no tensor '" + theirs.name +
                   "', which config.json calls for; get a directory whose files belong together");
@@ -240,7 +241,7 @@ std::shared_ptr<zoo::Model> ModelDirectory::load() const {
                 "; get the files again, or give a model whose training did not diverge");
   }
   if (options_.lora) {
-    zoo::add_lora(*model, *options_.lora, without_weights, [this](const auto& ours) { return layer_name(ours); });
+    zoo::add_lora(*model, *options_.lora, beside_factors, [this](const auto& ours) { return layer_name(ours); });
   }
   model->train();
   return model;

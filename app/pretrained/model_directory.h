@@ -20,7 +20,7 @@ namespace remat::pretrained {
 /// config.json, nor weights in any form.
 bool is_copied(const std::filesystem::path& file);
 
-/// A GPT-2, a Llama, a BERT or a ViT (config.json's "model_type"), to be trained for a task. Not thread-safe.
+/// A model of a kind that families.h knows (config.json's "model_type"), to be trained for a task. Not thread-safe.
 class ModelDirectory {
  public:
   /// Reads config.json and the headers of the weights. Throws Error for other models, for settings that remat's models

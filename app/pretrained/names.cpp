@@ -35,4 +35,11 @@ std::optional<TheirName> find_name(std::span<const Renaming> renamings, std::str
   return std::nullopt;
 }
 
+std::optional<std::string> classifier_of(std::string_view theirs) {
+  constexpr std::string_view kName = "classifier";  // also the end of "pre_classifier"
+  const size_t at = theirs.find(std::string(kName) + ".");
+  if (at == std::string_view::npos) return std::nullopt;
+  return std::string(theirs.substr(0, at + kName.size()));
+}
+
 }  // namespace remat::pretrained

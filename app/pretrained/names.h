@@ -24,4 +24,8 @@ struct TheirName {
 /// Only matrices are transposed: weights, not biases.
 std::optional<TheirName> find_name(std::span<const Renaming> renamings, std::string_view ours);
 
+/// The module of the classifier that their parameter `theirs` is part of, as peft takes it: "classifier" of
+/// "classifier.dense.weight"; nothing where it is part of none. peft trains all of it.
+std::optional<std::string> classifier_of(std::string_view theirs);
+
 }  // namespace remat::pretrained

@@ -20,7 +20,8 @@ std::optional<JsonNode> read_if_there(const std::filesystem::path& file) {
 }  // namespace
 
 ConfigFiles::ConfigFiles(const std::filesystem::path& directory)
-    : config_(read_if_there(directory / "tokenizer_config.json")),
+    : directory_(directory),
+      config_(read_if_there(directory / "tokenizer_config.json")),
       map_(read_if_there(directory / "special_tokens_map.json")) {}
 
 std::optional<JsonNode> ConfigFiles::find(std::string_view field) const {
@@ -103,9 +104,15 @@ std::vector<AddedToken> ConfigFiles::added_tokens() const {
   return tokens;
 }
 
-void ConfigFiles::require_class(std::initializer_list<std::string_view> classes) const {
+void ConfigFiles::require_class(std::initializer_list<std::string_view> classes,
+                                std::initializer_list<std::string_view> kinds) const {
   const auto node = find("tokenizer_class");
-  if (!node) return;
+  if (!node) {
+    const auto model = read_if_there(directory_ / "config.json");
+    const auto kind = model ? model->find("model_type") : std::nullopt;
+    if (!kind || std::ranges::find(kinds, kind->text()) != kinds.end()) return;
+    kind->refuse("is " + shown(kind->text()) + ", whose tokenizer is known here by a tokenizer.json alone");
+  }
   std::string_view name = node->text();
   if (name.ends_with("Fast")) name.remove_suffix(4);
   if (std::ranges::find(classes, name) != classes.end()) return;

@@ -38,8 +38,10 @@ class ConfigFiles {
   /// "added_tokens_decoder", by which transformers saves the tokens that are not of the model.
   std::vector<AddedToken> added_tokens() const;
 
-  /// Throws Error unless "tokenizer_class", if there, is one of these, without "Fast" behind it.
-  void require_class(std::initializer_list<std::string_view> classes) const;
+  /// Throws Error unless "tokenizer_class", if there, is one of these, without "Fast" behind it; where it is not,
+  /// unless the "model_type" of a config.json beside is one of `kinds`.
+  void require_class(std::initializer_list<std::string_view> classes,
+                     std::initializer_list<std::string_view> kinds) const;
 
  private:
   /// Of tokenizer_config.json.
@@ -48,6 +50,7 @@ class ConfigFiles {
   std::optional<JsonNode> find_in_either(const std::string& field) const;
   std::optional<std::string> name(const std::string& role, const std::optional<std::string>& usual) const;
 
+  std::filesystem::path directory_;
   std::optional<JsonNode> config_, map_;
 };
 

@@ -47,6 +47,46 @@ class Split : public PreTokenizer {
   SplitPattern pattern_;
 };
 
+/// Each separator ends a word.
+class SplitBehind : public PreTokenizer {
+ public:
+  explicit SplitBehind(std::string separator) : separator_(std::move(separator)) {}
+  void split(std::string_view text, bool /*first*/, const Sink& word) const override {
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t found = text.find(separator_, begin);
+      const size_t end = found == std::string_view::npos ? text.size() : found + separator_.size();
+      word(text.substr(begin, end - begin));
+      begin = end;
+    }
+  }
+
+ private:
+  std::string separator_;
+};
+
+/// Numbers are words: each character of them, or each run.
+class Digits : public PreTokenizer {
+ public:
+  explicit Digits(bool individual) : individual_(individual) {}
+  void split(std::string_view text, bool /*first*/, const Sink& word) const override {
+    size_t begin = 0;
+    bool in_number = false;
+    for (size_t at = 0; at < text.size();) {
+      const size_t place = at;
+      const bool number = class_of(next_character(text, at)) == CharacterClass::kNumber;
+      if (place > begin && (number != in_number || (number && individual_))) {
+        word(text.substr(begin, place - begin));
+        begin = place;
+      }
+      in_number = number;
+    }
+    if (begin < text.size()) word(text.substr(begin));
+  }
+
+ private:
+  bool individual_;
+};
+
 class ByteLevel : public PreTokenizer {
  public:
   ByteLevel(std::optional<SplitPattern> pattern, bool add_prefix_space) : add_prefix_space_(add_prefix_space) {
@@ -132,11 +172,24 @@ class Sequence : public PreTokenizer {
 
 std::unique_ptr<PreTokenizer> read_split(const JsonNode& node) {
   const JsonNode pattern = node.at("pattern");
+  const std::string& behavior = node.at("behavior").text();
+  const bool inverted = node.flag_or("invert", false);
+  if (const auto separator = pattern.find("String")) {
+    if (behavior != "MergedWithPrevious") {
+      node.at("behavior").refuse("is " + shown(behavior) + ", not \"MergedWithPrevious\"");
+    }
+    if (inverted) node.at("invert").refuse("is true, which is not known here");
+    if (separator->text().empty()) separator->refuse("is empty");
+    return std::make_unique<SplitBehind>(separator->text());
+  }
   const auto expression = pattern.find("Regex");
   const auto known = expression ? find_split_pattern(expression->text()) : std::nullopt;
-  if (!known) pattern.refuse("is not one that is known here: those of GPT-2, Llama 3 and Qwen 2");
-  if (node.at("behavior").text() != "Isolated") node.at("behavior").refuse("is not \"Isolated\"");
-  if (node.flag_or("invert", false)) node.at("invert").refuse("is true, which is not known here");
+  if (!known) pattern.refuse("is not one that is known here: those of GPT-2, Llama 3, Qwen 2, GPT-4o and Tekken");
+  // These patterns leave no gap between matches: to take the gaps away is to take each match.
+  if (behavior != "Isolated" && !(behavior == "Removed" && inverted)) {
+    node.at("behavior").refuse("is " + shown(behavior) + ", not \"Isolated\", nor \"Removed\" and inverted");
+  }
+  if (behavior == "Isolated" && inverted) node.at("invert").refuse("is true, which is not known here");
   return std::make_unique<Split>(*known);
 }
 
@@ -168,6 +221,7 @@ std::unique_ptr<PreTokenizer> read(const JsonNode& node, Counts& counts) {
   if (++counts.parts > most_parts) node.refuse("is one part too many: there can be " + std::to_string(most_parts));
   const std::string& type = node.type();
   if (type == "BertPreTokenizer") return make_bert_pre_tokenizer();
+  if (type == "Digits") return std::make_unique<Digits>(node.flag_or("individual_digits", false));
   if (type == "Metaspace") return read_metaspace(node);
   if (type == "Split") return read_split(node);
   if (type == "ByteLevel") {

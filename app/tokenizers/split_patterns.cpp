@@ -20,6 +20,14 @@ constexpr std::pair<std::string_view, SplitPattern> kExpressions[] = {
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|)"
      R"(\s+(?!\S)|\s+)",
      SplitPattern::kQwen2},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     SplitPattern::kGpt4o},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     SplitPattern::kTekken},
 };
 
 bool is_line_end(char32_t character) { return character == '\r' || character == '\n'; }
@@ -103,12 +111,12 @@ size_t letters_end(std::string_view text, size_t begin) {
   return scanner.skip(Class::kLetter) > 0 ? scanner.at() : begin;
 }
 
-/// ` ?[^\s\p{L}\p{N}]+[\r\n]*`, or `begin`.
-size_t others_end(std::string_view text, size_t begin) {
+/// ` ?[^\s\p{L}\p{N}]+[\r\n]*`, with `slashes` [\r\n/]*, or `begin`.
+size_t others_end(std::string_view text, size_t begin, bool slashes = false) {
   Scanner scanner(text, begin);
   if (scanner.character() == ' ') scanner.next();
   if (scanner.skip(Class::kOther) == 0) return begin;
-  while (scanner.at_line_end()) scanner.next();
+  while (scanner.at_line_end() || (slashes && !scanner.at_end() && scanner.character() == '/')) scanner.next();
   return scanner.at();
 }
 
@@ -132,6 +140,39 @@ size_t llama3_end(std::string_view text, size_t begin, size_t digits) {
   return spaces_end(text, begin);
 }
 
+/// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+, or else with the first one or more and the second any
+/// number; or `begin`. The first part takes what it can, and gives back up to the last character that the second takes.
+size_t cased_end(std::string_view text, size_t begin, bool needs_lower) {
+  size_t at = begin, behind_last_common = begin;
+  for (size_t next = at; at < text.size(); at = next) {
+    const LetterCase letter = case_of(next_character(text, next));
+    if (letter == LetterCase::kLower || letter == LetterCase::kNone) break;
+    if (letter == LetterCase::kCommon) behind_last_common = next;
+  }
+  const size_t upper_end = at;
+  for (size_t next = at; at < text.size(); at = next) {
+    const LetterCase letter = case_of(next_character(text, next));
+    if (letter == LetterCase::kUpper || letter == LetterCase::kNone) break;
+  }
+  return at > upper_end || !needs_lower ? at : behind_last_common;
+}
+
+size_t gpt4o_end(std::string_view text, size_t begin, bool contractions, size_t digits) {
+  size_t behind = begin;  // the character that a word may begin with
+  const char32_t first = next_character(text, behind);
+  const bool may_begin = class_of(first) != Class::kLetter && class_of(first) != Class::kNumber && !is_line_end(first);
+  for (const bool needs_lower : {true, false}) {
+    size_t end = may_begin ? cased_end(text, behind, needs_lower) : behind;
+    if (!may_begin || end == behind) end = cased_end(text, begin, needs_lower);
+    if (end == begin) continue;
+    return end + (contractions ? contraction(text.substr(end), true) : 0);
+  }
+  if (Scanner scanner(text, begin); scanner.skip(Class::kNumber, digits) > 0) return scanner.at();
+  if (const size_t end = others_end(text, begin, /*slashes=*/true); end > begin) return end;
+  if (const size_t end = line_ends_end(text, begin); end > begin) return end;
+  return spaces_end(text, begin);
+}
+
 }  // namespace
 
 std::optional<SplitPattern> find_split_pattern(std::string_view expression) {
@@ -142,6 +183,8 @@ std::optional<SplitPattern> find_split_pattern(std::string_view expression) {
 
 size_t match_end(SplitPattern pattern, std::string_view text, size_t begin) {
   if (pattern == SplitPattern::kGpt2) return gpt2_end(text, begin);
+  if (pattern == SplitPattern::kGpt4o) return gpt4o_end(text, begin, /*contractions=*/true, 3);
+  if (pattern == SplitPattern::kTekken) return gpt4o_end(text, begin, /*contractions=*/false, 1);
   return llama3_end(text, begin, pattern == SplitPattern::kLlama3 ? 3 : 1);
 }
 

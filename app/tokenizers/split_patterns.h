@@ -12,6 +12,8 @@ enum class SplitPattern : uint8_t {
   kGpt2,    ///< words with the space before them, numbers, other characters, spaces
   kLlama3,  ///< words may begin with another character, numbers have up to three digits, line ends end a word
   kQwen2,   ///< the same with numbers of one digit
+  kGpt4o,   ///< as Llama 3's, but words begin where upper case does, and end with contractions
+  kTekken,  ///< the same with numbers of one digit and without contractions: Mistral's since Nemo
 };
 
 /// The pattern that this expression is, if one of these.

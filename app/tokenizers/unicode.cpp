@@ -132,6 +132,13 @@ CharacterClass class_of(char32_t character) {
   return character < ascii.size() ? ascii[character] : find_class(character);
 }
 
+LetterCase case_of(char32_t character) {
+  const auto value = category(character);
+  if (value == UTF8PROC_CATEGORY_LU || value == UTF8PROC_CATEGORY_LT) return LetterCase::kUpper;
+  if (value == UTF8PROC_CATEGORY_LL) return LetterCase::kLower;
+  return is_in(value, UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_ME) ? LetterCase::kCommon : LetterCase::kNone;
+}
+
 bool is_space(char32_t character) {
   if (character < 0x80) return character == ' ' || (character >= '\t' && character <= '\r');
   return character == 0x85 || is_in(category(character), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);

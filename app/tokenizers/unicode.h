@@ -22,6 +22,10 @@ void append_character(std::string& text, char32_t character);
 enum class CharacterClass : uint8_t { kLetter, kNumber, kSpace, kOther };
 CharacterClass class_of(char32_t character);
 
+/// What GPT-4o's pattern tells apart: Lu and Lt; Ll; Lm, Lo and M, which are in words of either case; all else.
+enum class LetterCase : uint8_t { kUpper, kLower, kCommon, kNone };
+LetterCase case_of(char32_t character);
+
 bool is_space(char32_t character);            ///< White_Space
 bool is_word_character(char32_t character);   ///< \w
 bool is_punctuation(char32_t character);      ///< P, and what ASCII has of S

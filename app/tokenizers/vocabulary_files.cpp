@@ -67,7 +67,8 @@ void read_merges(const std::filesystem::path& file, Bpe& model) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_bert(const std::filesystem::path& directory, const ConfigFiles& config) {
-  config.require_class({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"});
+  config.require_class({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"},
+                       {"bert", "distilbert", "electra", "mobilebert"});
   refuse_added_tokens_json(directory);
   SpecialNames usual;
   usual.unk = "[UNK]", usual.sep = "[SEP]", usual.pad = "[PAD]", usual.cls = "[CLS]", usual.mask = "[MASK]";
@@ -91,7 +92,7 @@ std::unique_ptr<Tokenizer> load_bert(const std::filesystem::path& directory, con
 }
 
 std::unique_ptr<Tokenizer> load_gpt2(const std::filesystem::path& directory, const ConfigFiles& config) {
-  config.require_class({"GPT2Tokenizer"});
+  config.require_class({"GPT2Tokenizer"}, {"gpt2"});
   refuse_added_tokens_json(directory);
   SpecialNames usual;
   usual.bos = usual.eos = usual.unk = "<|endoftext|>";

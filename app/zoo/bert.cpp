@@ -41,7 +41,8 @@ class EncoderLayer : public torch::nn::Module {
 
   /// `bias` is added to attention scores: 0 for tokens, the lowest number for padding.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& bias) {
-    const auto h = norm1_(x + drop(proj_(attention(x, bias))));
+    const auto attended = proj_(attention(x, bias));
+    const auto h = norm1_(x + (config_.drops_attended ? drop(attended) : attended));
     return norm2_(h + drop(down_(at::gelu(up_(h)))));
   }
 
@@ -88,15 +89,14 @@ class TokenHead : public torch::nn::Module {
 class Bert : public Model {
  public:
   explicit Bert(const BertConfig& config)
-      : dropout_(config.dropout),
-        classifier_dropout_(config.classifier_dropout),
+      : config_(config),
         tokens_(torch::nn::EmbeddingOptions(config.vocab, config.width).padding_idx(config.padding)),
-        positions_(config.seq, config.width),
-        types_(config.types, config.width),
+        positions_(torch::nn::EmbeddingOptions(config.seq, config.width)
+                       .padding_idx(config.positions_after_padding ? config.padding : std::nullopt)),
         norm_(norm_options(config)) {
     register_module("tokens", tokens_);
     register_module("positions", positions_);
-    register_module("types", types_);
+    if (config.types > 0) types_ = register_module("types", torch::nn::Embedding(config.types, config.width));
     register_module("norm", norm_);
     for (int64_t i = 0; i < config.layers; ++i) {
       layers_.push_back(register_module("layer" + std::to_string(i), std::make_shared<EncoderLayer>(config)));
@@ -117,23 +117,35 @@ class Bert : public Model {
 
   at::Tensor forward(at::Tensor input) override {
     const auto mask = input.select(1, 2);
-    const auto embedded = tokens_(input.select(1, 0)) + types_(input.select(1, 1)) +
-                          positions_(at::arange(input.size(2), input.options()));
-    auto x = drop(norm_(embedded));
+    const auto tokens = input.select(1, 0);
+    auto embedded = tokens_(tokens);
+    if (config_.types > 0) embedded = embedded + types_(input.select(1, 1));
+    auto x = drop(norm_(embedded + positions_(positions(tokens))));
     const auto bias = ((1 - mask.to(x.scalar_type())) * std::numeric_limits<float>::lowest()).unsqueeze(1).unsqueeze(1);
     for (const auto& layer : layers_) {
       x = run_block([layer, bias](const at::Tensor& h) { return layer->forward(h, bias); }, std::move(x));
     }
     if (predict_ != nullptr) return predict_->forward(x, tokens_->weight);
-    const auto pooled = at::tanh(pool_(x.select(1, 0)));
-    return classify_(at::dropout(pooled, classifier_dropout_, is_training()));
+    const auto first = x.select(1, 0);
+    const auto pooled = pool_(config_.drops_pooled_input ? drop_for_classifier(first) : first);
+    return classify_(drop_for_classifier(config_.pools_by_relu ? at::relu(pooled) : at::tanh(pooled)));
   }
 
  private:
-  at::Tensor drop(const at::Tensor& x) const { return at::dropout(x, dropout_, is_training()); }
+  /// Of every token, which row of `positions_` is its.
+  at::Tensor positions(const at::Tensor& tokens) const {
+    if (!config_.positions_after_padding) return at::arange(tokens.size(1), tokens.options());
+    const auto real = tokens.ne(*config_.padding).to(at::kLong);
+    return at::cumsum(real, 1) * real + *config_.padding;
+  }
 
-  double dropout_, classifier_dropout_;
-  torch::nn::Embedding tokens_, positions_, types_;
+  at::Tensor drop(const at::Tensor& x) const { return at::dropout(x, config_.dropout, is_training()); }
+  at::Tensor drop_for_classifier(const at::Tensor& x) const {
+    return at::dropout(x, config_.classifier_dropout, is_training());
+  }
+
+  BertConfig config_;
+  torch::nn::Embedding tokens_, positions_, types_{nullptr};
   torch::nn::LayerNorm norm_;
   std::vector<std::shared_ptr<EncoderLayer>> layers_;
   torch::nn::Linear pool_{nullptr}, classify_{nullptr};
@@ -141,13 +153,17 @@ class Bert : public Model {
 };
 
 void check(const BertConfig& config) {
-  for (const int64_t size : {config.layers, config.width, config.heads, config.hidden, config.seq, config.vocab,
-                             config.types, config.classes}) {
+  for (const int64_t size :
+       {config.layers, config.width, config.heads, config.hidden, config.seq, config.vocab, config.classes}) {
     if (size < 1) {
       throw Error(
-          "[bert] layers, width, heads, hidden, seq, vocab, types and classes must each be 1 or more; give a larger "
+          "[bert] layers, width, heads, hidden, seq, vocab and classes must each be 1 or more; give a larger "
           "one");
     }
+  }
+  if (config.types < 0 || (config.positions_after_padding && (!config.padding || *config.padding + 1 >= config.seq))) {
+    throw Error("[bert] types is " + std::to_string(config.types) + ", seq " + std::to_string(config.seq) +
+                "; give 0 types or more, and where positions begin after padding a padding below seq - 1");
   }
   if (config.padding && (*config.padding < 0 || *config.padding >= config.vocab)) {
     throw Error("[bert] padding is token " + std::to_string(*config.padding) + " of " + std::to_string(config.vocab) +

@@ -27,6 +27,13 @@ TEST(Names, AreFoundByModule) {
   EXPECT_EQ(name_of("predict.norm.weight"), "cls.norm.weight");
 }
 
+TEST(Names, AClassifierIsOneModuleForPeft) {
+  EXPECT_EQ(classifier_of("classifier.weight"), "classifier");
+  EXPECT_EQ(classifier_of("classifier.out_proj.bias"), "classifier");
+  EXPECT_EQ(classifier_of("pre_classifier.weight"), "pre_classifier");
+  EXPECT_EQ(classifier_of("bert.pooler.dense.weight"), std::nullopt);
+}
+
 TEST(Names, OthersAreNotFound) {
   for (const auto* const ours : {"token.weight", "tokens2.weight", "block.proj.weight", "blockA.proj.weight",
                                  "block1.projection.weight", "block1.proj.low.weight", "weight", ""}) {

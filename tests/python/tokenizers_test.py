@@ -5,6 +5,7 @@ No text comes from elsewhere: all are made from seeds.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -119,8 +120,13 @@ def byte_level_bpe(pre_tokenizer):
     )
 
 
+@functools.cache
+def gpt2_vocabulary():
+    return byte_level_bpe(tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
+
+
 def gpt2(directory):
-    vocab, merges = byte_level_bpe(tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
+    vocab, merges = gpt2_vocabulary()
     fast = transformers.GPT2Tokenizer(vocab=vocab, merges=merges)
     fast.save_pretrained(directory)
     return fast
@@ -166,6 +172,54 @@ def by_pattern(directory, digits):
     return fast
 
 
+def from_splits(directory, *splits, behavior="isolated", invert=False):
+    """Byte-level BPE behind other pre-tokenizers: expressions, or parts."""
+    pre = tokenizers.pre_tokenizers
+    parts = [pre.Split(tokenizers.Regex(part), behavior=behavior, invert=invert) if isinstance(part, str) else part
+             for part in splits]
+    by_regex = not any(isinstance(part, str) for part in splits)
+    whole = pre.Sequence([*parts, pre.ByteLevel(add_prefix_space=False, use_regex=by_regex)])
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(*gpt2_vocabulary()))
+    tokenizer.pre_tokenizer = whole
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
+    fast.save_pretrained(directory)
+    return fast
+
+
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def cased(contractions, digits):
+    """The expressions of GPT-4o (Phi-4 mini) and of Tekken (Mistral since Nemo)."""
+    words = "|".join(r"[^\r\n\p{L}\p{N}]?" + letters + contractions
+                     for letters in (f"{UPPER}*{LOWER}+", f"{UPPER}+{LOWER}*"))
+    return words + "|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def with_tokens(vocab, *tokens):
+    return vocab | {token: len(vocab) + i for i, token in enumerate(tokens)}
+
+
+def roberta(directory):
+    vocab, merges = gpt2_vocabulary()
+    vocab = with_tokens(vocab, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    fast = transformers.RobertaTokenizer(vocab=vocab, merges=merges,
+                                         mask_token=tokenizers.AddedToken("<mask>", lstrip=True))
+    fast.save_pretrained(directory)
+    return fast
+
+
+def gemma(directory):
+    vocab, merges = llama_vocabulary()
+    vocab = with_tokens(vocab, "<bos>", "<eos>", "<pad>", "<mask>")
+    fast = transformers.GemmaTokenizer(vocab=vocab, merges=merges, add_bos_token=True)
+    fast.add_tokens([tokenizers.AddedToken("\n" * count, normalized=False) for count in (2, 3, 4)])
+    fast.save_pretrained(directory)
+    return fast
+
+
+@functools.cache
 def llama_vocabulary():
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(split=True)
@@ -214,6 +268,12 @@ KINDS = {
     "gpt2_with_prefix_space": gpt2_with_prefix_space,
     "llama3": lambda directory: by_pattern(directory, "{1,3}"),
     "qwen2": lambda directory: by_pattern(directory, ""),
+    "phi4_mini": lambda directory: from_splits(
+        directory, cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}"), behavior="removed", invert=True),
+    "mistral_nemo": lambda directory: from_splits(directory, cased("", r"\p{N}")),
+    "smollm": lambda directory: from_splits(directory, tokenizers.pre_tokenizers.Digits(individual_digits=True)),
+    "roberta": roberta,
+    "gemma": gemma,
     "llama": llama,
     "llama_as_of_old": llama_as_of_old,
 }
@@ -291,7 +351,7 @@ def test_bytes_that_are_not_utf_8(kind, tmp_path):
     assert_same(ours("ids", directory, bytes(text), tmp_path), wanted, fast)
 
 
-@pytest.mark.parametrize("kind", ["bert_uncased", "bert_cased", "gpt2", "llama3"], indirect=True)
+@pytest.mark.parametrize("kind", ["bert_uncased", "bert_cased", "gpt2", "llama3", "phi4_mini"], indirect=True)
 def test_every_character_of_unicode(kind, tmp_path):
     """Between letters, digits and spaces: those of Unicode 14, which Python 3.11 knows."""
     directory, fast = kind
@@ -315,7 +375,7 @@ def test_berts_vocabulary_alone(lower, tmp_path):
 
 
 def test_gpt2s_vocabulary_and_merges_alone(tmp_path):
-    vocab, merges = byte_level_bpe(tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False))
+    vocab, merges = gpt2_vocabulary()
     fast = transformers.GPT2Tokenizer(vocab=vocab, merges=merges)
     fast.backend_tokenizer.model.save(str(tmp_path))
     text = make_text(8, 200_000)

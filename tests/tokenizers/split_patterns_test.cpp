@@ -38,9 +38,20 @@ TEST(SplitPatterns, Llama3TakesThreeDigitsAndLineEnds) {
   EXPECT_EQ(split(SplitPattern::kQwen2, "123a"), (Words{"1", "2", "3", "a"}));
 }
 
+TEST(SplitPatterns, Gpt4oBeginsAWordWithUpperCase) {
+  const auto gpt4o = [](const std::string& text) { return split(SplitPattern::kGpt4o, text); };
+  EXPECT_EQ(gpt4o("camelCase HTTPServer ABC"), (Words{"camel", "Case", " HTTPServer", " ABC"}));
+  EXPECT_EQ(gpt4o("it's IT'S 'll"), (Words{"it's", " IT'S", " '", "ll"}));
+  EXPECT_EQ(gpt4o("12345!\n/x"), (Words{"123", "45", "!\n/", "x"}));
+  EXPECT_EQ(gpt4o("AB中CD中ÉF"), (Words{"AB中CD中É", "F"}));  // letters without case are in words of both
+  EXPECT_EQ(gpt4o("́A ́"), (Words{"́A", " ́"}));
+  const auto tekken = [](const std::string& text) { return split(SplitPattern::kTekken, text); };
+  EXPECT_EQ(tekken("It's 12"), (Words{"It", "'s", " ", "1", "2"}));
+}
+
 TEST(SplitPatterns, TakeNoLongerThanTheTextIsLong) {
-  for (const auto pattern : {SplitPattern::kGpt2, SplitPattern::kLlama3}) {
-    for (const char* unit : {" ", "\n", "a", "'", "1", " \n", "!\n"}) {
+  for (const auto pattern : {SplitPattern::kGpt2, SplitPattern::kLlama3, SplitPattern::kGpt4o}) {
+    for (const char* unit : {" ", "\n", "a", "A", "Aa", "'", "1", " \n", "!\n"}) {
       std::string text;
       while (text.size() < 1'000'000) text += unit;
       EXPECT_FALSE(split(pattern, text).empty());  // in quadratic time: hours

@@ -51,6 +51,24 @@ TEST(TokenizerJson, CasedBertKeepsCaseAndAccents) {
   EXPECT_EQ(tokenizer->encode("Café café"), (Ids{8, 1}));
 }
 
+TEST(TokenizerJson, WordsEndBehindSeparatorsAndDigitsAreWords) {
+  const auto words = [](const std::string& part, const std::string& text) {
+    const test::TemporaryDirectory directory;
+    directory.write("part.json", part);
+    std::vector<std::string> result;
+    read_pre_tokenizer(JsonNode(directory.path("part.json")))->split(text, true, [&](std::string_view word) {
+      result.emplace_back(word);
+    });
+    return result;
+  };
+  using Words = std::vector<std::string>;
+  const std::string split = R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious"})";
+  EXPECT_EQ(words(split, " a b  c"), (Words{" ", "a ", "b ", " ", "c"}));
+  EXPECT_EQ(words(R"({"type": "Digits", "individual_digits": true})", "a12 3b"), (Words{"a", "1", "2", " ", "3", "b"}));
+  EXPECT_EQ(words(R"({"type": "Digits", "individual_digits": false})", "12½b3"), (Words{"12½", "b", "3"}));
+  EXPECT_ERROR(words(with(split, "MergedWithPrevious", "MergedWithNext"), ""), "is \"MergedWithNext\"");
+}
+
 TEST(TokenizerJson, ByteLevelBpe) {
   const auto tokenizer = load_json(kGpt2);
   EXPECT_EQ(tokenizer->encode("ab ab  aé"), (Ids{6, 7, 3, 3, 1, 8}));
