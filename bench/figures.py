@@ -4,9 +4,11 @@ import contextlib
 import ctypes.util
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 
 import gap as plans
@@ -134,6 +136,41 @@ def budgets(bench):
     for model, shares in SHARES.items():
         for share in shares:
             rows.append(bench.against_plain(model, f"percent {share}") | {"share": share})
+    return rows
+
+
+MOVING = {"unet": (35, 25), "lstm": (25, 15), "gpt": (25, 12), "bert": (25,), "resnet": (25,), "deep": (25,)}
+
+
+def moving(bench):
+    """The same with a disk that values may move to, against plain, and against recomputing alone in the same turns."""
+    rows = []
+    with tempfile.TemporaryDirectory(dir=os.environ.get("REMAT_BENCH_DISK")) as directory:
+        disk = {"environment": {"REMAT_BENCH_DISK": directory}}
+        for model, shares in MOVING.items():
+            for share in shares:
+                command = f"percent {share}"
+                row = {"model": bench.models.get(model, model), "command": command + " moved", "share": share}
+                with bench.worker(model) as plain, bench.worker(model) as alone, bench.worker(model, **disk) as moved:
+                    try:
+                        moved.run("plain")
+                        alone.run("plain")
+                        with contextlib.suppress(StepError):
+                            row["recomputing"] = {"refused": True}
+                            alone.run(command)
+                            row["recomputing"] = {}
+                        runs = [functools.partial(plain.run, "plain"), functools.partial(moved.run, command + " moved")]
+                        if not row["recomputing"]:
+                            runs.append(functools.partial(alone.run, command))
+                        turns = interleave(bench.protocol, *runs)
+                    except StepError as error:
+                        rows.append(row | {"error": str(error)})
+                        continue
+                pairs = [turn[:2] for turn in turns]
+                if not row["recomputing"]:
+                    row["recomputing"] = compare([(turn[0], turn[2]) for turn in turns])
+                    row["against_recomputing"] = compare([(turn[2], turn[1]) for turn in turns])
+                rows.append(row | compare(pairs) | peaks(pairs))
     return rows
 
 
@@ -316,5 +353,5 @@ def smallest(bench):
 
 FIGURES = {
     f.__name__: f
-    for f in (recording, operator, allocator, compute, budgets, online, half, packing, changing, large, depth, planning, planners, gap, smallest)
+    for f in (recording, operator, allocator, compute, budgets, online, half, packing, moving, changing, large, depth, planning, planners, gap, smallest)
 }

@@ -71,6 +71,10 @@ def summary(row):
         text += f", peak {100 * row['activation_peak_bytes'] / row['plain_activation_peak_bytes']:.1f} %"
     if "over_budget_bytes" in row:
         text += f", {row['over_budget_bytes']} bytes over budget"
+    if "report" in row and row["report"]["values_moved"] > 0:
+        text += f", moved {row['report']['moved_bytes'] / 2**20:.0f} MiB, waited {row['report']['move_wait_seconds']:.3f} s"
+    if "against_recomputing" in row:
+        text += f", against recomputing alone x{row['against_recomputing']['wall_ratio']:.3f}"
     if "plain" in row:
         text += f", plain against plain x{row['plain']['wall_ratio']:.3f}"
     return text + ("" if row["gradients_equal"] else ", GRADIENTS DIFFER")

@@ -13,12 +13,13 @@
 // A step is forward and backward, no optimizer. Gradient buffers exist before it and are zero: the peak above the
 // baseline is that of activations alone. With `fresh` after a command there are none, and the step allocates them, as
 // it does after zero_grad() in a training loop. With `unpacked` nothing is held packed, with `online`
-// nothing is planned.
+// nothing is planned, with `moved` values may move to a file of 8 GiB in the directory that REMAT_BENCH_DISK names.
 //
 // Every step begins with the same parameters and generator state; `gradients` is a checksum of what it computed, the
 // same for all commands. `stock` leaves PyTorch's own CPU allocator in place: only `plain` works, no bytes are counted.
 #include <sys/resource.h>
 
+#include <cstdlib>
 #include <ctime>
 #include <functional>
 #include <iostream>
@@ -66,6 +67,7 @@ struct Command {
   bool fresh = false;
   bool unpacked = false;
   bool online = false;
+  bool moved = false;
 
   explicit Command(const std::string& line) : text(line) {
     std::istringstream words(line);
@@ -75,7 +77,7 @@ struct Command {
       throw Error("[bench_step] \"" + line + "\" lacks a positive number; see the top of bench/step.cpp");
     }
     static const std::map<std::string, bool Command::*> flags = {
-        {"fresh", &Command::fresh}, {"unpacked", &Command::unpacked}, {"online", &Command::online}};
+        {"fresh", &Command::fresh}, {"unpacked", &Command::unpacked}, {"online", &Command::online}, {"moved", &Command::moved}};
     for (std::string word; words >> word;) {
       const auto flag = flags.find(word);
       if (flag == flags.end()) {
@@ -179,9 +181,16 @@ class Worker {
     if (!session) {
       remat::SessionOptions options{.budget = budget_of(command), .pack = !command.unpacked};
       if (command.online) options.planner = "online";
+      if (command.moved) options.disk = remat::Disk(disk_directory(), int64_t{8} << 30);
       session.emplace(std::move(options));
     }
     return *session;
+  }
+
+  static std::string disk_directory() {
+    const char* const directory = std::getenv("REMAT_BENCH_DISK");
+    if (directory == nullptr) throw Error("[bench_step] `moved` needs a directory in REMAT_BENCH_DISK");
+    return directory;
   }
 
   remat::Budget budget_of(const Command& command) {

@@ -65,6 +65,7 @@ struct TrainSettings {
   std::string held_out;   ///< a file to be judged by before and after; empty: none
   std::string budget = "device";
   std::string planner = "auto";  ///< or "online", or another of list_planners()
+  std::string disk;              ///< that values may move to, "100GiB:/scratch"; empty: none
   bool plain = false;            ///< without remat
   std::string plan;              ///< a file with a plan to follow; empty: none
   std::string save_plan;         ///< where to write the plan that the last step followed; empty: nowhere

@@ -107,7 +107,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   const Contradictions contradictions(options);
   const auto& model = settings.model;
   if (settings.plain) {
-    for (const auto* option : {"--budget", "--planner", "--plan", "--save-plan", "--save-run"}) {
+    for (const auto* option : {"--budget", "--planner", "--disk", "--plan", "--save-plan", "--save-run"}) {
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }

@@ -146,6 +146,10 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
              "The most memory for tensors, parameters included: 2GiB, 1500MB; 40% of the peak that activations have "
              "without remat; or device, all there is");
   add_planner_option(add, settings);
+  add.add("--disk", settings.disk,
+          "Values may move to a file without a name in this directory, of so many bytes, where that is faster than to "
+          "recompute them: 100GiB:/scratch")
+      ->type_name("BYTES:DIR");
   if (train) {
     add.file("--plan", settings.plan,
              "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for and where it fits");

@@ -291,6 +291,7 @@ Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::o
   if (budget) {
     SessionOptions options{.budget = *budget, .planner = settings.planner};
     if (impl_->parallel) options.ranks = impl_->parallel->ranks();
+    if (!settings.disk.empty()) options.disk = Disk::parse(settings.disk);
     if (!settings.plan.empty()) options.plan = read_plan(settings.plan);
     impl_->session.emplace(std::move(options));
   }

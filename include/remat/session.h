@@ -113,10 +113,9 @@ class Step {
 /// goes on being recorded until its own thread's next operator. Sessions and steps that were moved from throw Error.
 /// Several sessions may live at once, each with its own steps. All that is alive counts for each, and the smallest
 /// budget among the steps in progress holds for all: give them the same one in bytes. A percentage is of what all
-/// threads had alive while the step ran, and one step at a time is written down for plans: percentages are for steps
-/// that run one at a time. Moving or destroying a session with a step in progress ends that step's budget but leaves
-/// its graphs usable. After a fork parent and child each go on with a session of their own: steps in progress are the
-/// parent's.
+/// threads had alive while the step ran: percentages are for steps that run one at a time. Moving or destroying a
+/// session with a step in progress ends that step's budget but leaves its graphs usable. After a fork parent and child
+/// each go on with a session of their own: steps in progress are the parent's.
 class Session {
  public:
   /// Throws Error if the device is not supported or the budget cannot hold.
@@ -133,8 +132,8 @@ class Session {
   const StepReport& report() const;
 
   /// The graph of the step written down last, with the medians of the times seen: the session's first steps are, and
-  /// others after one that was like none of those known. Throws Error before the first, with the planner "online" (and
-  /// no plan given), and where another session's step was being written down at that time (one at a time in a process).
+  /// others after one that was like none of those known. Throws Error before a step has completed, and
+  /// with the planner "online" (and no plan given).
   Graph graph() const;
 
   /// The module that each operator of graph() belongs to, "blocks.3.attention": for Run::layers. The modules are known

@@ -1,6 +1,8 @@
 #include "memory/allocation_observer.h"
 
+#include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "memory/ledger.h"
 #include "util/mutex.h"
@@ -8,50 +10,72 @@
 namespace remat::memory {
 namespace {
 
-std::atomic<AllocationObserver*> g_observer{nullptr};
-std::atomic<c10::Device> g_device{c10::Device(c10::DeviceType())};  // that it observes
-Mutex g_mutex;  // held while it is told, and while somebody begins to observe
+struct Entry {
+  uint64_t number;  ///< never used again, unlike addresses
+  AllocationObserver* observer;
+  c10::Device device;
+};
 
-bool is_observed(c10::Device device) { return device == g_device.load(std::memory_order_relaxed); }
+std::atomic<int> g_count{0};  // entries, so that nobody waits while there are none
+Mutex g_mutex;                // held while observers are told, and while somebody begins to observe
+std::vector<Entry> g_entries REMAT_GUARDED_BY(g_mutex);
+uint64_t g_last REMAT_GUARDED_BY(g_mutex) = 0;
+thread_local uint64_t t_own = 0;  // the number of this thread's
 
-template <class Tell>
-void tell(c10::Device device, Tell&& tell) noexcept {
-  if (g_observer.load(std::memory_order_relaxed) == nullptr || !is_observed(device)) return;
+/// Calls `own` for this thread's observer and `other` for the rest; without one, `own` for all.
+template <class Own, class Other>
+void tell(c10::Device device, Own&& own, Other&& other) noexcept {
+  if (g_count.load(std::memory_order_relaxed) == 0) return;
   const MutexLock lock(g_mutex);
-  AllocationObserver* const observer = g_observer.load(std::memory_order_relaxed);
-  if (observer != nullptr && is_observed(device)) tell(*observer);
+  const auto is_own = [device](const Entry& entry) { return entry.number == t_own && entry.device == device; };
+  const bool has_own = std::ranges::any_of(g_entries, is_own);
+  for (const Entry& entry : g_entries) {
+    if (entry.device != device) continue;
+    if (!has_own || is_own(entry)) {
+      own(*entry.observer);
+    } else {
+      other(*entry.observer);
+    }
+  }
 }
 
 }  // namespace
 
-bool observe_allocations(AllocationObserver& observer, c10::Device device) {
+void observe_allocations(AllocationObserver& observer, c10::Device device) {
   const MutexLock lock(g_mutex);
-  if (g_observer.load(std::memory_order_relaxed) != nullptr) return false;
-  g_device.store(device, std::memory_order_relaxed);
-  g_observer.store(&observer, std::memory_order_relaxed);
-  return true;
+  t_own = ++g_last;
+  g_entries.push_back({t_own, &observer, device});
+  g_count.store(static_cast<int>(g_entries.size()), std::memory_order_relaxed);
 }
 
 void stop_observing(AllocationObserver& observer) {
   const MutexLock lock(g_mutex);
-  AllocationObserver* known = &observer;
-  g_observer.compare_exchange_strong(known, nullptr);
+  std::erase_if(g_entries, [&](const Entry& entry) { return entry.observer == &observer; });
+  g_count.store(static_cast<int>(g_entries.size()), std::memory_order_relaxed);
 }
 
 /// Unchecked, as the next: between the two the process is copied.
 void lock_observers() REMAT_UNCHECKED { g_mutex.lock(); }
 
 void unlock_observers(bool in_child) REMAT_UNCHECKED {
-  if (in_child) g_observer.store(nullptr, std::memory_order_relaxed);
+  if (in_child) {
+    g_entries.clear();
+    g_count.store(0, std::memory_order_relaxed);
+  }
   g_mutex.unlock();
 }
 
 void tell_allocated(c10::Device device, const void* data, int64_t bytes) noexcept {
-  tell(device, [&](AllocationObserver& o) { o.allocated(data, bytes, !FrozenPlain::active()); });
+  const bool plain = !FrozenPlain::active();
+  tell(
+      device, [&](AllocationObserver& own) { own.allocated(data, bytes, plain); }, [](AllocationObserver&) {});
 }
 
 void tell_freed(c10::Device device, const void* data, int64_t bytes) noexcept {
-  tell(device, [&](AllocationObserver& o) { o.freed(data, bytes, !FrozenPlain::active()); });
+  const bool plain = !FrozenPlain::active();
+  tell(
+      device, [&](AllocationObserver& own) { own.freed(data, bytes, plain); },
+      [&](AllocationObserver& other) { other.freed_elsewhere(data, bytes, plain); });
 }
 
 }  // namespace remat::memory

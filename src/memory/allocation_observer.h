@@ -15,11 +15,13 @@ class AllocationObserver {
   virtual ~AllocationObserver() = default;
   virtual void allocated(const void* data, int64_t bytes, bool plain) noexcept = 0;
   virtual void freed(const void* data, int64_t bytes, bool plain) noexcept = 0;
+  /// Called in place of freed() on a thread that has another observer: the block may be one that allocated() told of.
+  virtual void freed_elsewhere(const void* data, int64_t bytes, bool plain) noexcept = 0;
 };
 
-/// Tells `observer` from now on of the blocks of `device`, which is named as its tensors name it. Returns false, and
-/// does nothing, where there is an observer already.
-bool observe_allocations(AllocationObserver& observer, c10::Device device);
+/// Tells `observer` from now on of the blocks of `device`, which is named as its tensors name it: of those of this
+/// thread, and of those of threads without an observer, which all observers are told of.
+void observe_allocations(AllocationObserver& observer, c10::Device device);
 /// Tells `observer` of nothing more. Waits for a call in progress.
 void stop_observing(AllocationObserver& observer);
 

@@ -1,23 +1,44 @@
 #include "memory/ledger.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace remat::memory {
 
+Ledger::~Ledger() {
+  for (Block* block = first_.next; block != nullptr;) delete std::exchange(block, block->next);
+}
+
+Ledger::Block& Ledger::block_of(int step) {
+  Block* block = &first_;
+  for (int skipped = step / kSteps; skipped > 0; --skipped) block = block->next.load(std::memory_order_acquire);
+  return *block;
+}
+
 int Ledger::begin_step() {
-  for (int step = 1; step < kMostSteps; ++step) {
-    const uint32_t bit = uint32_t{1} << step;
-    if ((reserved_.fetch_or(bit) & bit) != 0) continue;
-    measured_.fetch_or(bit);
-    restart_step(step);
-    return step;
+  int first = 0;
+  for (Block* block = &first_;; first += kSteps) {
+    for (int place = 0; place < kSteps; ++place) {
+      const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(place);
+      if ((block->taken.fetch_or(bit) & bit) != 0) continue;
+      block->measured.fetch_or(bit);
+      restart_step(first + place);
+      return first + place;
+    }
+    Block* next = block->next.load();
+    if (next == nullptr) {
+      auto added = std::make_unique<Block>();
+      // Else another thread was faster, and `next` is its block.
+      if (block->next.compare_exchange_strong(next, added.get())) next = added.release();
+    }
+    block = next;
   }
-  return 0;
 }
 
 void Ledger::restart_step(int step) {
   if (step == 0) return;
-  Peaks& peaks = peaks_[step];
+  Peaks& peaks = peaks_of(step);
   peaks.alive = peaks.reserved = peaks.plain = peaks.without_state = 0;
   // What is allocated from here on counts, and so does what is there.
   raise_to(peaks.alive, current());
@@ -27,9 +48,10 @@ void Ledger::restart_step(int step) {
 }
 
 void Ledger::end_step(int step) noexcept {
-  const uint32_t bit = uint32_t{1} << step;
-  measured_.fetch_and(~bit);
-  reserved_.fetch_and(~bit);
+  const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(step % kSteps);
+  Block& block = block_of(step);
+  block.measured.fetch_and(~bit);
+  block.taken.fetch_and(~bit);
 }
 
 void Ledger::begin_update() noexcept {

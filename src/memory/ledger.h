@@ -44,7 +44,10 @@ class Ledger {
  public:
   static Ledger& of(c10::Device device);
 
-  virtual ~Ledger() = default;
+  Ledger() { first_.taken = 1; }
+  virtual ~Ledger();
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
   /// Returns the bytes alive, after storages of other allocators that are gone were taken out of the account.
   virtual int64_t current() = 0;
   /// Returns the largest that current() has been since the user called reset_peak(). (On CUDA it is PyTorch's.)
@@ -54,23 +57,22 @@ class Ledger {
   virtual int64_t reserved() const { return 0; }
   /// Returns the largest that current() has been since begin_step() returned `step`. The functions below do the same
   /// for other figures.
-  int64_t step_peak(int step = 0) const { return peaks_[step].alive.load(std::memory_order_relaxed); }
+  int64_t step_peak(int step = 0) const { return peaks_of(step).alive.load(std::memory_order_relaxed); }
   /// Returns the most that the device's allocator has taken from the device; 0 where that is not known.
-  int64_t reserved_peak(int step = 0) const { return peaks_[step].reserved.load(std::memory_order_relaxed); }
+  int64_t reserved_peak(int step = 0) const { return peaks_of(step).reserved.load(std::memory_order_relaxed); }
   int64_t plain_current() const { return plain_current_.load(std::memory_order_relaxed); }
-  int64_t plain_peak(int step = 0) const { return peaks_[step].plain.load(std::memory_order_relaxed); }
+  int64_t plain_peak(int step = 0) const { return peaks_of(step).plain.load(std::memory_order_relaxed); }
   /// Returns the largest that plain_current() has been, without the optimizer's state that updates in backward have
   /// made in the step: later steps begin with that state.
   int64_t plain_peak_without_state(int step = 0) const {
-    return peaks_[step].without_state.load(std::memory_order_relaxed);
+    return peaks_of(step).without_state.load(std::memory_order_relaxed);
   }
   /// Sets plain_current() and the peaks of number 0 to the bytes alive, before a step. Does nothing while the limit of
   /// another step is enforced.
   void reset_if_alone() {
     if (enforced_limit() == INT64_MAX) reset_step();
   }
-  /// Begins to keep peaks for one more step, from the bytes alive on. Returns the number by which to ask for them. An
-  /// eighth step in progress gets number 0, whose peaks are from before the step began.
+  /// Begins to keep peaks for one more step, from the bytes alive on. Returns the number by which to ask for them.
   int begin_step();
   /// Sets the peaks of `step` to the bytes alive.
   void restart_step(int step);
@@ -136,37 +138,51 @@ class Ledger {
   }
   /// Makes all that is alive plain's, for reset_step().
   void reset_step_to(const std::atomic<int64_t>& current) noexcept {
-    reset_to(peaks_[0].alive, current);
-    peaks_[0].reserved = reserved();
+    Peaks& peaks = first_.peaks[0];
+    reset_to(peaks.alive, current);
+    peaks.reserved = reserved();
     plain_current_.store(current.load());
-    reset_to(peaks_[0].plain, plain_current_);
+    reset_to(peaks.plain, plain_current_);
     updating_ = false;
     updates_ = 0;
     state_ = 0;
-    reset_to(peaks_[0].without_state, plain_current_);
+    reset_to(peaks.without_state, plain_current_);
   }
   /// Ends all steps, in a child after a fork: they are the parent's.
-  void forget_steps() noexcept { measured_ = reserved_ = 0; }
+  void forget_steps() noexcept {
+    for (Block* block = &first_; block != nullptr; block = block->next.load()) block->measured = block->taken = 0;
+    first_.taken = 1;
+  }
 
  private:
   struct Peaks {
     std::atomic<int64_t> alive{0}, reserved{0}, plain{0}, without_state{0};
   };
-  static constexpr int kMostSteps = 8;
+  static constexpr int kSteps = 8;  ///< in a block
+  /// Of so many numbers, one after another. Blocks are added as more steps run at once, and stay.
+  struct Block {
+    std::array<Peaks, kSteps> peaks;
+    std::atomic<uint32_t> measured{0};  ///< a bit for each number whose peaks are kept
+    std::atomic<uint32_t> taken{0};     ///< the same, from before they are until after
+    std::atomic<Block*> next{nullptr};
+  };
+  Block& block_of(int step);
+  Peaks& peaks_of(int step) { return block_of(step).peaks[static_cast<size_t>(step % kSteps)]; }
+  const Peaks& peaks_of(int step) const { return const_cast<Ledger*>(this)->peaks_of(step); }
 
   virtual void reset_step() = 0;
   /// Calls visit() for the peaks of each number in use.
   template <class Visit>
   void for_each_step(Visit visit) noexcept {
-    visit(peaks_[0]);
-    for (uint32_t steps = measured_.load(std::memory_order_relaxed); steps != 0; steps &= steps - 1) {
-      visit(peaks_[static_cast<size_t>(std::countr_zero(steps))]);
+    visit(first_.peaks[0]);
+    for (Block* block = &first_; block != nullptr; block = block->next.load(std::memory_order_acquire)) {
+      for (uint32_t steps = block->measured.load(std::memory_order_relaxed); steps != 0; steps &= steps - 1) {
+        visit(block->peaks[static_cast<size_t>(std::countr_zero(steps))]);
+      }
     }
   }
 
-  std::array<Peaks, kMostSteps> peaks_;  ///< by number; 0: since the last reset_if_alone()
-  std::atomic<uint32_t> measured_{0};    ///< a bit for each number whose peaks are kept
-  std::atomic<uint32_t> reserved_{0};    ///< the same, from before they are until after
+  Block first_;  ///< number 0, which is always taken: since the last reset_if_alone()
   std::atomic<int64_t> plain_current_{0}, updates_{0}, state_{0};
   // What was alive before the update in progress, and the update's peak, both without state of earlier updates.
   std::atomic<bool> updating_{false};

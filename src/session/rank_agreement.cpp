@@ -1,6 +1,7 @@
 #include "session/rank_agreement.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -171,9 +172,17 @@ RankAgreement::OwnStep RankAgreement::end(OwnStep own) {
   return own;
 }
 
-/// The slowest rank's times, and of what contents can be packed to the most bytes.
+/// The slowest rank's times, of what contents can be packed to the most bytes, and of a tier the least room: none where a
+/// rank has none.
 void RankAgreement::share_graph(Graph& graph) {
-  std::vector<int64_t> mine = {to_word(graph.step_seconds)};
+  constexpr int64_t kNoTier = -1;
+  const auto costs_of = [](Tier& tier) {
+    FormCosts& costs = tier.costs;
+    return std::array{&costs.out.compute, &costs.out.copy, &costs.in.compute, &costs.in.copy};
+  };
+  Tier tier = graph.tier.value_or(Tier());
+  std::vector<int64_t> mine = {to_word(graph.step_seconds), graph.tier ? tier.bytes : kNoTier};
+  for (const double* const cost : costs_of(tier)) mine.push_back(to_word(*cost));
   for (const GraphOperator& op : graph.operators) {
     mine.push_back(to_word(op.seconds));
     mine.push_back(to_word(op.replay_seconds));
@@ -184,6 +193,10 @@ void RankAgreement::share_graph(Graph& graph) {
     auto word = words.begin();
     const auto take_longest = [&](double& seconds) { seconds = std::max(seconds, to_number(*word++)); };
     take_longest(graph.step_seconds);
+    const int64_t tier_bytes = *word++;
+    if (tier_bytes == kNoTier) graph.tier.reset();
+    tier.bytes = std::min(tier.bytes, tier_bytes);
+    for (double* const cost : costs_of(tier)) take_longest(*cost);
     for (GraphOperator& op : graph.operators) {
       take_longest(op.seconds);
       take_longest(op.replay_seconds);
@@ -193,6 +206,7 @@ void RankAgreement::share_graph(Graph& graph) {
       value.packed_bytes = bytes == 0 || value.packed_bytes == 0 ? 0 : std::max(value.packed_bytes, bytes);
     }
   }
+  if (graph.tier) graph.tier = tier;
 }
 
 /// The slowest rank's.

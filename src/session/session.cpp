@@ -120,12 +120,10 @@ Step Session::step() {
   step->measured->restart();  // what others allocated before the limit was in force is none of the step's
   impl_->check_beginning(limit, room);
   if (traces) {
-    auto trace = std::make_unique<Trace>();
-    if (memory::observe_allocations(*trace, impl_->options.device)) {
-      step->trace = std::move(trace);
-      step->tape->set_trace(step->trace.get());
-      if (device::has_streams(impl_->options.device)) step->tape->times.emplace(impl_->options.device);
-    }
+    step->trace = std::make_unique<Trace>();
+    memory::observe_allocations(*step->trace, impl_->options.device);
+    step->tape->set_trace(step->trace.get());
+    if (device::has_streams(impl_->options.device)) step->tape->times.emplace(impl_->options.device);
   }
   step->follower->notes_results = step->follows_plain && impl_->planner.graph() == nullptr && step->trace == nullptr;
   Recorder::start(step->tape);
@@ -142,10 +140,8 @@ Graph Session::graph() const {
     const bool online = impl_->options.planner == "online";
     throw Error("[session] there is no graph: " +
                 std::string(online ? "the planner \"online\" needs none, and none is written down; use another"
-                            : impl_->steps == 0
-                                ? "no step has begun yet; run one first"
-                                : "no step has completed yet, or another session's was in progress each "
-                                  "time; run one more, by itself"));
+                            : impl_->steps == 0 ? "no step has begun yet; run one first"
+                                                : "no step has completed yet; run one more"));
   }
   return *impl_->planner.graph();
 }

@@ -117,6 +117,14 @@ void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
   if (plain) release(value);
 }
 
+void Trace::freed_elsewhere(const void* data, int64_t bytes, bool plain) noexcept {
+  {
+    const MutexLock lock(mutex_);
+    if (!homes_.contains(data)) return;
+  }
+  freed(data, bytes, plain);
+}
+
 void Trace::release(ValueId value) {
   const Stage before = std::exchange(stages_[value], Stage::kFreed);
   if (before == Stage::kFreed) return;

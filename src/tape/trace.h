@@ -34,6 +34,7 @@ class Trace final : public memory::AllocationObserver, public ResidencyObserver 
 
   void allocated(const void* data, int64_t bytes, bool plain) noexcept override;
   void freed(const void* data, int64_t bytes, bool plain) noexcept override;
+  void freed_elsewhere(const void* data, int64_t bytes, bool plain) noexcept override;
 
   // The rest is called with the tape's mutex held.
 

@@ -85,6 +85,17 @@ TEST_F(LedgerTest, StepsThatRunAtOnceHavePeaksOfTheirOwn) {
   EXPECT_EQ(third.peak(), base_ + 10'000);
 }
 
+TEST_F(LedgerTest, AsManyStepsAsThereAreMayRunAtOnce) {
+  FakeReclaimer reclaimer;
+  const auto limit = ledger_.enforce(base_ + 1'000'000, reclaimer);
+  std::vector<std::unique_ptr<MeasuredStep>> steps;
+  for (int i = 0; i < 40; ++i) {
+    steps.push_back(std::make_unique<MeasuredStep>(ledger_));
+    bytes(100 * (40 - i));
+  }
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(steps[static_cast<size_t>(i)]->peak(), base_ + 100 * (40 - i)) << i;
+}
+
 TEST_F(LedgerTest, StateOfAnOptimizerIsLeftOutOfOnePeak) {
   auto activation = bytes(1000);
   ledger_.begin_update();
