@@ -56,10 +56,10 @@ void refuse_with_smallest_budget(const BudgetError& refusal, const TrainSettings
     const auto step = begin(budget);
     int64_t peak_bytes = 0;
     for (int64_t taken = 0; taken < kTriedSteps; ++taken) {
-      if (interrupted() != 0) throw Interrupted();
-      const StepResult result = step();
-      peak_bytes = std::max(peak_bytes, result.peak_bytes);
-      if (result.step >= settings.steps) break;
+      const auto result = step();
+      if (!result) throw Interrupted();
+      peak_bytes = std::max(peak_bytes, result->peak_bytes);
+      if (result->step >= settings.steps) break;
     }
     if (budget.kind() == Budget::Kind::kBytes && peak_bytes <= budget.byte_count()) works = budget.byte_count();
     return peak_bytes;

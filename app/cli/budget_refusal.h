@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <remat/budget.h>
 #include <remat/error.h>
@@ -38,8 +40,16 @@ class FirstStepRefusal final : public BudgetError {
 /// what happened, is kept.
 std::string budget_refusal(const BudgetError& error);
 
-/// Begins the training that was refused, with another budget; what it returns takes a step of it.
-using BeginTraining = std::function<std::function<StepResult()>(const Budget& budget)>;
+/// Begins the training that was refused, with another budget; what it returns takes a step of it, or gives nothing
+/// where a signal asks to stop.
+using BeginTraining = std::function<std::function<std::optional<StepResult>()>(const Budget& budget)>;
+/// Of a training in this process.
+template <class T>
+std::function<std::optional<StepResult>()> steps_of(std::unique_ptr<T> training) {
+  return [training = std::shared_ptr<T>(std::move(training))]() -> std::optional<StepResult> {
+    return training->stop_signal() == 0 ? std::optional(training->step()) : std::nullopt;
+  };
+}
 
 /// Of steps after so many the session knows what they take.
 inline constexpr size_t kFirstSteps = 2;

@@ -42,7 +42,7 @@ std::string holder(int file) {
 
 }  // namespace
 
-CheckpointLock::CheckpointLock(const std::string& path) : file_path_(lock_path(path)) {
+CheckpointLock::CheckpointLock(const std::string& path) : file_path_(lock_path(path)), holder_(getpid()) {
   if (is_special_file(path)) return;  // refused elsewhere
   while (true) {
     file_ = open(file_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -65,7 +65,7 @@ CheckpointLock::CheckpointLock(const std::string& path) : file_path_(lock_path(p
 }
 
 CheckpointLock::~CheckpointLock() {
-  if (file_ < 0) return;
+  if (file_ < 0 || getpid() != holder_) return;
   unlink(file_path_.c_str());  // first: whoever opens it from now on makes a new one
   close(file_);
 }

@@ -20,6 +20,7 @@ class CheckpointLock {
 
  private:
   std::string file_path_;
+  pid_t holder_;  ///< not its copies, which fork() makes
   int file_ = -1;
 };
 

@@ -59,7 +59,9 @@ class Turns {
       if (remat.size() >= kFirstSteps) throw;
       progress_.finish();
       const auto other = [this](const Budget& within) {
-        return [process = std::shared_ptr(begin(within))] { return process->step(); };
+        return [process = std::shared_ptr(begin(within))]() -> std::optional<StepResult> {
+          return interrupted() == 0 ? std::optional(process->step()) : std::nullopt;
+        };
       };
       const bool percent = asked.kind() == Budget::Kind::kPercent;
       refuse_with_smallest_budget(refusal, settings_, other,

@@ -1,7 +1,6 @@
 #include "cli/data_parallel.h"
 
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <string>
 
@@ -9,127 +8,37 @@
 #include <remat/error.h>
 #include <torch/torch.h>
 
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-
-#include "cli/gloo_group.h"
-#include "cli/rank_meeting.h"
-#include "cli/settings.h"
+#include "cli/gloo_ranks.h"
 
 namespace remat::cli {
 namespace {
 
-using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-using Store = c10::intrusive_ptr<c10d::Store>;
-
-/// Blocks until no process can fail before it meets the others.
-Store store_of(const RankPlace& place) {
-  if (!place.file.empty()) return c10::make_intrusive<c10d::FileStore>(place.file, place.size);
-  wait_for_ranks(place);
-  return shared_store();
-}
-
-at::Tensor empty_bytes(size_t size) { return at::empty({static_cast<int64_t>(size)}, at::kByte); }
-
-/// As a tensor, which groups send; it has a copy.
-at::Tensor tensor_of(const char* bytes, size_t size) {
-  at::Tensor tensor = empty_bytes(size);
-  if (size > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, size);
-  return tensor;
-}
-
 class Connected : public DataParallel {
  public:
-  Connected(zoo::Model& model, const RankPlace& place, const nlohmann::json& options)
-      : model_(model),
-        store_(store_of(place)),
-        group_(make_gloo_group(store_, place.rank, place.size, "model")),
-        agreement_(make_gloo_group(store_, place.rank, place.size, "agreement")) {
-    const auto first = nlohmann::json::parse(Connected::broadcast(options.dump()));
-    const std::string different = differences(first, options);
-    const double others = Connected::sums({different.empty() ? 0.0 : 1.0})[0];
-    if (!different.empty()) {
-      throw Error("[ranks] rank 0 was started with " + different + "; give rank " + std::to_string(place.rank) +
-                  " the same options and data");
-    }
-    if (others > 0) {
-      throw Error("[ranks] another process was started with other options or data; its own message says with which");
-    }
-  }
+  Connected(zoo::Model& model, RankGroup& ranks) : model_(model), ranks_(dynamic_cast<GlooRanks&>(ranks)) {}
 
-  int rank() const override { return group_->getRank(); }
-  int size() const override { return group_->getSize(); }
-
-  float mean(float value) override {
-    std::vector<at::Tensor> sum = {at::tensor(value)};
-    finish(group_->allreduce(sum));
-    return sum[0].item<float>() / static_cast<float>(group_->getSize());
-  }
-
-  std::vector<double> sums(const std::vector<double>& values) override {
-    std::vector<at::Tensor> sum = {at::tensor(values, at::kDouble)};
-    finish(group_->allreduce(sum));
-    const auto* const first = sum[0].const_data_ptr<double>();
-    return {first, first + values.size()};
-  }
-
-  std::string broadcast(const std::string& text) override {
-    std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(text.size()), at::kLong)};
-    finish(group_->broadcast(size));
-    const auto count = static_cast<size_t>(size[0].item<int64_t>());
-    std::vector<at::Tensor> bytes = {rank() == 0 ? tensor_of(text.data(), count) : empty_bytes(count)};
-    finish(group_->broadcast(bytes));
-    return {static_cast<const char*>(bytes[0].const_data_ptr()), count};
-  }
-
-  void broadcast_buffers() override {
-    const torch::NoGradGuard no_grad;
-    for (const at::Tensor& buffer : model_.buffers()) {
-      std::vector<at::Tensor> sent = {buffer};
-      finish(group_->broadcast(sent));
-    }
-  }
-
-  void send(const std::vector<char>& bytes) override {
-    std::vector<at::Tensor> size = {at::tensor(static_cast<int64_t>(bytes.size()), at::kLong)};
-    finish(group_->send(size, /*dstRank=*/0, kTag));
-    std::vector<at::Tensor> sent = {tensor_of(bytes.data(), bytes.size())};
-    finish(group_->send(sent, /*dstRank=*/0, kTag));
-  }
-
-  std::vector<char> receive(int from) override {
-    std::vector<at::Tensor> size = {at::zeros({}, at::kLong)};
-    finish(group_->recv(size, from, kTag));
-    std::vector<char> bytes(static_cast<size_t>(size[0].item<int64_t>()));
-    std::vector<at::Tensor> received = {empty_bytes(bytes.size())};
-    finish(group_->recv(received, from, kTag));
-    std::memcpy(bytes.data(), received[0].const_data_ptr(), bytes.size());
-    return bytes;
-  }
-
-  Ranks ranks() const override { return ranks_of(agreement_); }
+  void broadcast_buffers() override { broadcast(model_.buffers()); }
 
  protected:
-  const Group& group() const { return group_; }
+  c10::intrusive_ptr<c10d::ProcessGroup> group() const { return ranks_.group(); }
+  RankGroup& ranks() const { return ranks_; }
   zoo::Model& model() const { return model_; }
+  void broadcast(const std::vector<at::Tensor>& tensors) const {
+    const torch::NoGradGuard no_grad;
+    for (const at::Tensor& tensor : tensors) {
+      std::vector<at::Tensor> sent = {tensor.detach()};
+      finish(group()->broadcast(sent));
+    }
+  }
 
  private:
-  static constexpr int kTag = 0;
-
   zoo::Model& model_;
-  Store store_;
-  Group group_, agreement_;
+  GlooRanks& ranks_;
 };
 
 class Replicated final : public Connected {
  public:
-  Replicated(zoo::Model& model, const RankPlace& place, const nlohmann::json& options)
-      : Connected(model, place, options) {
-    const torch::NoGradGuard no_grad;
-    for (const at::Tensor& parameter : model.parameters()) {
-      std::vector<at::Tensor> sent = {parameter.detach()};
-      finish(group()->broadcast(sent));
-    }
-  }
+  Replicated(zoo::Model& model, RankGroup& ranks) : Connected(model, ranks) { broadcast(model.parameters()); }
 
   NamedTensors leaves() const override { return trained_parameters(model()); }
   at::Tensor run(const std::function<at::Tensor()>& forward) override { return forward(); }
@@ -154,12 +63,12 @@ class Replicated final : public Connected {
 
   // All have the same but for the numbers that they draw.
   void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) override {
-    if (rank() > 0) return save_generator(write);
+    if (ranks().rank() > 0) return save_generator(write);
     save_state(model(), optimizer, steps_done, write);
   }
   int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) override {
     const int64_t steps_done = load_state(model(), optimizer, parts.at(0));
-    if (rank() > 0) load_generator(parts.at(static_cast<size_t>(rank())));
+    if (ranks().rank() > 0) load_generator(parts.at(static_cast<size_t>(ranks().rank())));
     return steps_done;
   }
 };
@@ -167,7 +76,8 @@ class Replicated final : public Connected {
 /// Parameters of a block, or of all that is in none: those that are trained and those that are frozen, each in shards.
 class ShardedPart {
  public:
-  ShardedPart(std::string name, const std::vector<at::Tensor>& parameters, const Group& group)
+  ShardedPart(std::string name, const std::vector<at::Tensor>& parameters,
+              const c10::intrusive_ptr<c10d::ProcessGroup>& group)
       : name_(std::move(name)) {
     std::vector<at::Tensor> trained, frozen;
     for (const at::Tensor& parameter : parameters) (parameter.requires_grad() ? trained : frozen).push_back(parameter);
@@ -207,7 +117,7 @@ class ShardedPart {
 
 class Sharded final : public Connected {
  public:
-  Sharded(zoo::Model& model, const RankPlace& place, const nlohmann::json& options) : Connected(model, place, options) {
+  Sharded(zoo::Model& model, RankGroup& ranks) : Connected(model, ranks) {
     if (model.block_parameters().empty()) {
       throw Error("[train] this model does not say what parameters its blocks have; leave --shard out");
     }
@@ -241,8 +151,8 @@ class Sharded final : public Connected {
       const auto own = gradients.back().norm().item<double>();
       squares += own * own;
     }
-    const double scale = norm / (std::sqrt(sums({squares})[0]) + 1e-6);  // as torch's clip_grad_norm_()
-    if (scale >= 1) return;                                              // not where it is no number
+    const double scale = norm / (std::sqrt(ranks().sums({squares})[0]) + 1e-6);  // as torch's clip_grad_norm_()
+    if (scale >= 1) return;                                                      // not where it is no number
     for (at::Tensor& gradient : gradients) gradient.mul_(scale);
   }
   void with_whole_model(const std::function<void()>& work) override {
@@ -263,7 +173,7 @@ class Sharded final : public Connected {
     save_tensors_state(changing(), shards().frozen, optimizer, steps_done, write);
   }
   int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) override {
-    return load_tensors_state(changing(), shards().frozen, optimizer, parts.at(static_cast<size_t>(rank())));
+    return load_tensors_state(changing(), shards().frozen, optimizer, parts.at(static_cast<size_t>(ranks().rank())));
   }
 
  private:
@@ -288,10 +198,9 @@ class Sharded final : public Connected {
 
 }  // namespace
 
-std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& model, const RankPlace& place, bool shard,
-                                                 const nlohmann::json& options) {
-  if (shard) return std::make_unique<Sharded>(model, place, options);
-  return std::make_unique<Replicated>(model, place, options);
+std::unique_ptr<DataParallel> DataParallel::make(zoo::Model& model, RankGroup& ranks, bool shard) {
+  if (shard) return std::make_unique<Sharded>(model, ranks);
+  return std::make_unique<Replicated>(model, ranks);
 }
 
 }  // namespace remat::cli

@@ -4,15 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <remat/ranks.h>
-#include <nlohmann/json.hpp>
 
-#include "cli/rank_place.h"
+#include "cli/rank_group.h"
 #include "cli/training_state.h"
 #include "zoo/model.h"
 
@@ -20,15 +16,11 @@ namespace remat::cli {
 
 class DataParallel {
  public:
-  /// Connects with the others. `shard`: each holds its part of parameters and gradients (remat::ShardedParameters),
-  /// else all of them, and averages the gradients after each backward pass. `options`: what must be the same in all
-  /// processes. `model` must outlive it. Throws Error where they differ, or remat was built without c10d and Gloo.
-  static std::unique_ptr<DataParallel> join(zoo::Model& model, const RankPlace& place, bool shard,
-                                            const nlohmann::json& options);
+  /// `shard`: each rank holds its part of parameters and gradients (remat::ShardedParameters), else all of them, and
+  /// averages the gradients after each backward pass. Rank 0's parameters count. `model` and `ranks`, of join_ranks(),
+  /// must outlive it.
+  static std::unique_ptr<DataParallel> make(zoo::Model& model, RankGroup& ranks, bool shard);
   virtual ~DataParallel() = default;
-
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
 
   /// What the optimizer updates, by name: the model's parameters that are not frozen, or shards.
   virtual NamedTensors leaves() const = 0;
@@ -42,12 +34,6 @@ class DataParallel {
   virtual void clip_gradients(double norm) = 0;
   /// A step has failed: what it left is put in order.
   virtual void reset() = 0;
-  /// The mean of what all processes give.
-  virtual float mean(float value) = 0;
-  /// The sums of what all processes give, one for each of `values`.
-  virtual std::vector<double> sums(const std::vector<double>& values) = 0;
-  /// What the first process gives.
-  virtual std::string broadcast(const std::string& text) = 0;
   /// The model's buffers are those of the first process afterwards.
   virtual void broadcast_buffers() = 0;
   /// Calls `work` while the model's parameters are there as a whole.
@@ -57,11 +43,6 @@ class DataParallel {
   virtual void save_own(const torch::optim::Optimizer& optimizer, int64_t steps_done, const WriteBytes& write) = 0;
   /// Continues from what the processes have saved, `parts[rank]`; returns the number of steps.
   virtual int64_t load_own(torch::optim::Optimizer& optimizer, const std::vector<StatePart>& parts) = 0;
-  /// At least one byte, to the first process, which receives as much.
-  virtual void send(const std::vector<char>& bytes) = 0;
-  virtual std::vector<char> receive(int rank) = 0;
-  /// For the session.
-  virtual Ranks ranks() const = 0;
 };
 
 }  // namespace remat::cli

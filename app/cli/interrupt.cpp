@@ -17,6 +17,7 @@ constexpr int64_t kOneSignal = 100;  // milliseconds
 volatile std::sig_atomic_t noted_signal = 0;
 volatile std::sig_atomic_t polite_stops = 0;
 volatile std::sig_atomic_t removes = 0;
+pid_t heeded = 0;  // 0: all
 timespec noted_at;
 char path_to_remove[PATH_MAX];  // a handler may not allocate
 
@@ -27,7 +28,8 @@ bool is_soon_after() {
   return (now.tv_sec - noted_at.tv_sec) * 1000 + (now.tv_nsec - noted_at.tv_nsec) / 1'000'000 < kOneSignal;
 }
 
-void handle(int signal) {
+void handle(int signal, siginfo_t* info, void* /*context*/) {
+  if (heeded != 0 && signal != SIGPIPE && info->si_pid != heeded) return;
   const bool wait = polite_stops > 0 && (noted_signal == 0 || signal == SIGPIPE || is_soon_after());
   if (!wait) {
     if (removes != 0) unlink(path_to_remove);
@@ -38,14 +40,12 @@ void handle(int signal) {
   noted_signal = signal;
 }
 
-void note(int signal) { noted_signal = signal; }
-
 }  // namespace
 
 void catch_signals() {
   struct sigaction action = {};
-  action.sa_handler = handle;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (const int signal : {SIGTERM, SIGPIPE}) sigaction(signal, &action, nullptr);
   for (const int signal : {SIGINT, SIGHUP}) {
     struct sigaction before = {};
@@ -55,10 +55,7 @@ void catch_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-void leave_signals_to_parent() {
-  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) std::signal(signal, SIG_IGN);
-  std::signal(SIGUSR1, note);
-}
+void heed_signals_of(pid_t process) { heeded = process; }
 
 PoliteStop::PoliteStop() { polite_stops = polite_stops + 1; }
 PoliteStop::~PoliteStop() { polite_stops = polite_stops - 1; }

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include <sys/types.h>
+
 namespace remat::cli {
 
 /// From now on such a signal ends the process at once, with the exit code that tells a shell of it: 128 + its number.
@@ -12,9 +14,9 @@ namespace remat::cli {
 /// to go on: they stay ignored.
 void catch_signals();
 
-/// From now on what becomes of this process is up to the one that started it, of whose group it is: signals to the
-/// group are ignored, and SIGUSR1, by which that one passes its own on, is noted.
-void leave_signals_to_parent();
+/// From now on such signals are ignored unless `process` sends them, but for that of a closed pipe: this process is of
+/// the group of that one, which passes on what the group gets.
+void heed_signals_of(pid_t process);
 
 /// While one of these lives, the first signal is only noted; a second one (but not of a closed pipe, which every
 /// further line of progress meets again) ends the process at once. `timeout` and others send the same twice, to the

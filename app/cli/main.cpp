@@ -5,21 +5,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <new>
 #include <string>
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <c10/util/Exception.h>
-
-#include "cli/budget_refusal.h"
 #include "cli/compare.h"
 #include "cli/export.h"
+#include "cli/failure.h"
 #include "cli/fit.h"
 #include "cli/interrupt.h"
-#include "cli/lost_connection.h"
 #include "cli/options.h"
 #include "cli/plan.h"
 #include "cli/printable.h"
@@ -29,15 +24,12 @@
 #include "cli/special_file.h"
 #include "cli/sweep.h"
 #include "cli/train.h"
-#include "cli/wrong_usage.h"
 
 namespace {
 
 using remat::cli::interrupted;
 
 constexpr int kFailure = 1;
-constexpr int kUsage = 2;
-constexpr int kBudget = 3;
 
 /// A file or socket that is opened later must not be taken for a standard stream that is closed. Writing to that is an
 /// error all the same.
@@ -45,12 +37,6 @@ void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != stream) return;
   }
-}
-
-int fail(int code, const std::string& message) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "remat: %s\n", remat::cli::printable(message).c_str());
-  return code;
 }
 
 // What was printed must have arrived, or the shell is told. That a pipe was closed is no failure of the command's.
@@ -65,11 +51,10 @@ int finish_output(int code) {
   if (errno == EPIPE || interrupted() == SIGPIPE) return code != 0 ? code : 128 + SIGPIPE;
   // Where an earlier line was lost, and later ones were not, the reason is gone.
   const std::string reason = std::strerror(flushed ? EIO : errno);
-  return fail(code != 0 ? code : kFailure, "[output] cannot write to standard output (" + reason +
-                                               "); free some space there, or send it to another place");
+  remat::cli::print_failure("[output] cannot write to standard output (" + reason +
+                            "); free some space there, or send it to another place");
+  return code != 0 ? code : kFailure;
 }
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 int run(const remat::cli::Command& command) {
   using namespace remat::cli;
@@ -109,29 +94,12 @@ int run(const remat::cli::Command& command) {
 int main(int count, char** words) {
   using namespace remat::cli;
   occupy_closed_streams();
-  const bool trains = count > 1 && std::strcmp(words[1], "train") == 0;
-  const auto end = [&](int code, const std::string& message) {
-    fail(code, message);
-    if (trains) tell_ranks(message);
-    return code;
-  };
   try {
     return finish_output(run(parse_options({words + 1, words + count})));
-  } catch (const UsageError& error) {
-    return end(kUsage, error.what());
-  } catch (const remat::BudgetError& error) {
-    return end(kBudget, budget_refusal(error));
-  } catch (const remat::Error& error) {
-    return end(kFailure, error.what());
-  } catch (const c10::Error& error) {
-    return end(kFailure, "[torch] " + first_line(error.what_without_backtrace()));
-  } catch (const std::filesystem::filesystem_error& error) {  // links that go round, names that are too long
-    return end(kFailure, "[files] cannot look at '" + error.path1().string() + "' (" + error.code().message() +
-                             "); give another path");
-  } catch (const std::bad_alloc&) {
-    return end(kFailure, "[memory] the machine has no memory left; lower --batch or give a --budget");
-  } catch (const std::exception& error) {
-    if (is_lost_connection(error)) return end(kFailure, kLostConnection);
-    return end(kFailure, "[internal] " + std::string(error.what()) + "; please report this");
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    print_failure(failure.message);
+    if (count > 1 && std::strcmp(words[1], "train") == 0) tell_ranks(failure.message);
+    return failure.code;
   }
 }

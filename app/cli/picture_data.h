@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/picture_source.h"
+#include "cli/settings.h"
 #include "cli/training_data.h"
 #include "data/batches.h"
 #include "data/read_ahead.h"

@@ -1,11 +1,18 @@
 #include "cli/printable.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <new>
+
+#include <sys/mman.h>
 
 namespace remat::cli {
 namespace {
+
+bool prints_notices = true;
+std::atomic_flag* printed = nullptr;  // a failure; in memory of several processes
 
 uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
 
@@ -43,6 +50,27 @@ std::string printable(std::string_view text) {
     at += bytes == 0 ? 1 : bytes;
   }
   return result;
+}
+
+void print_notice(const std::string& text, bool in_progress) {
+  if (prints_notices) std::fprintf(stderr, "%sremat: %s\n", in_progress ? "\n" : "", printable(text).c_str());
+}
+
+void print_failure(const std::string& text) {
+  if (printed != nullptr && (text.starts_with("[ranks]") || printed->test_and_set())) return;
+  std::fflush(stdout);
+  std::fprintf(stderr, "remat: %s\n", printable(text).c_str());
+}
+
+void share_failures() {
+  void* const memory =
+      mmap(nullptr, sizeof(std::atomic_flag), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory != MAP_FAILED) printed = new (memory) std::atomic_flag();
+}
+
+void leave_printing_to_rank_0() {
+  prints_notices = false;
+  if (std::freopen("/dev/null", "w", stdout) == nullptr) std::fclose(stdout);
 }
 
 }  // namespace remat::cli

@@ -1,11 +1,10 @@
 #include "cli/rank_meeting.h"
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -16,6 +15,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "cli/printable.h"
 
 namespace remat::cli {
 namespace {
@@ -36,7 +37,7 @@ constexpr const char* kSize = "remat/size";                                     
 constexpr const char* kAll = "remat/all";                                          // rank 0 has seen all
 constexpr const char* kFailed = "remat/failed";                                    // why one cannot begin
 constexpr const char* kHeard = "remat/heard";                                      // how many know of that
-std::string beats(int rank) { return "remat/beats/" + std::to_string(rank); }      // looks of one that waits
+std::string beats(size_t rank) { return "remat/beats/" + std::to_string(rank); }   // looks of one that waits
 std::string process(int rank) { return "remat/process/" + std::to_string(rank); }  // which one that is
 
 /// What this process has of the meeting.
@@ -85,62 +86,43 @@ void connect(const RankPlace& place, std::chrono::milliseconds timeout) {
   }
 }
 
-/// Looks until `done`; false where that takes longer than `limit`.
-template <class F>
-bool poll_until(const F& done, Clock::duration limit) {
-  for (const auto start = Clock::now(); !done(); std::this_thread::sleep_for(kLook)) {
-    if (Clock::now() - start > limit) return false;
-  }
-  return true;
-}
-
 // The store stays until the others know of the failure.
 void leave(const RankPlace& place) {
   Meeting& own = meeting();
   own.over = true;
   own.store->add(kHeard, 1);
-  if (own.serves) poll_until([&] { return own.store->add(kHeard, 0) >= place.size; }, kGrace);
+  const auto end = Clock::now() + kGrace;
+  while (own.serves && own.store->add(kHeard, 0) < place.size && Clock::now() < end) std::this_thread::sleep_for(kLook);
 }
 
-/// Rank 0's view of the others: a process that waits counts its looks.
-class Others {
- public:
-  explicit Others(int size) : seen_(static_cast<size_t>(size)) {}
-
-  /// How many are not there. Throws Error where one was, and is not heard of any more.
-  int missing(c10d::Store& store) {
-    int missing = 0;
-    const auto now = Clock::now();
-    for (int rank = 1; rank < static_cast<int>(seen_.size()); ++rank) {
-      Seen& one = seen_[static_cast<size_t>(rank)];
-      const int64_t beats_now = store.add(beats(rank), 0);
-      if (beats_now != one.beats) one = {beats_now, now};
-      const bool came = one.beats != 0;
-      if (came && now - one.last > kSilent) {
-        throw Error("[ranks] rank " + std::to_string(rank) +
-                    " has ended, or has stopped, before all were there; start all again");
-      }
-      if (!came || now - one.last > 10 * kLook) ++missing;  // of one that came: maybe
-    }
-    return missing;
-  }
-
- private:
-  struct Seen {
-    int64_t beats = 0;
-    Clock::time_point last;
-  };
-  std::vector<Seen> seen_;
+/// How far another process had counted, and when it went on.
+struct Seen {
+  int64_t beats = 0;
+  Clock::time_point last;
 };
+
+/// How many of the processes rank 0 waits for. Throws Error where one was there, and is not heard of any more.
+int count_missing(c10d::Store& store, std::vector<Seen>& others) {
+  int missing = 0;
+  const auto now = Clock::now();
+  for (size_t rank = 1; rank < others.size(); ++rank) {
+    Seen& one = others[rank];
+    if (const int64_t count = store.add(beats(rank), 0); count != one.beats) one = {count, now};
+    if (one.beats == 0 || now - one.last > 10 * kLook) ++missing;  // of one that came: maybe
+    if (one.beats != 0 && now - one.last > kSilent) {
+      throw Error("[ranks] rank " + std::to_string(rank) +
+                  " has ended, or has stopped, before all were there; start all again");
+    }
+  }
+  return missing;
+}
 
 void wait_in_store(const RankPlace& place, c10d::Store& store) {
   const std::string own = std::to_string(getpid()) + " " + std::to_string(Clock::now().time_since_epoch().count());
   store.set(process(place.rank), own);
-  Others others(place.size);
-  std::optional<int> missing;
+  std::vector<Seen> others(static_cast<size_t>(place.size));
   bool told = false;
-  const auto start = Clock::now();
-  const auto all_are_there = [&] {
+  for (const auto start = Clock::now();; std::this_thread::sleep_for(kLook)) {
     if (store.check({kFailed})) {
       const std::string reason = store.get_to_str(kFailed);
       leave(place);
@@ -149,23 +131,21 @@ void wait_in_store(const RankPlace& place, c10d::Store& store) {
     if (store.get_to_str(process(place.rank)) != own) {
       throw Error("[ranks] two processes have RANK " + std::to_string(place.rank) + "; give each its own");
     }
-    if (place.rank == 0) {
-      missing = others.missing(store);
-      if (missing == 0) store.set(kAll, "1");
+    std::string which = "other";
+    if (place.rank > 0) {
+      store.add(beats(static_cast<size_t>(place.rank)), 1);
+    } else if (const int missing = count_missing(store, others); missing == 0) {
+      store.set(kAll, "1");
     } else {
-      store.add(beats(place.rank), 1);
+      which = std::to_string(missing) + " of " + std::to_string(place.size);
     }
-    if (store.check({kAll})) return true;
-    if (!told && Clock::now() - start > kQuiet) {
-      const std::string which = missing ? std::to_string(*missing) + " of " + std::to_string(place.size) : "other";
-      std::fprintf(stderr, "remat: waiting for %s processes\n", which.c_str());
-      told = true;
+    if (store.check({kAll})) return;
+    if (Clock::now() - start > kQuiet && !std::exchange(told, true))
+      print_notice("waiting for " + which + " processes");
+    if (Clock::now() - start > kPatience) {
+      throw Error("[ranks] not all of " + std::to_string(place.size) +
+                  " processes have come within 30 minutes; start them all");
     }
-    return false;
-  };
-  if (!poll_until(all_are_there, kPatience)) {
-    throw Error("[ranks] not all of " + std::to_string(place.size) +
-                " processes have come within 30 minutes; start them all");
   }
 }
 
@@ -178,8 +158,7 @@ void begin_meeting(const RankPlace& place) {
       connect(place, kQuiet);
     } catch (const Error&) {
       if (place.rank == 0 || Clock::now() - start > kConnecting) throw;
-      if (!told) std::fprintf(stderr, "remat: waiting for rank 0 at %s\n", address_text().c_str());
-      told = true;
+      if (!std::exchange(told, true)) print_notice("waiting for rank 0 at " + address_text());
       std::this_thread::sleep_for(kLook);
     }
   }
@@ -191,9 +170,7 @@ void begin_meeting(const RankPlace& place) {
   }
 }
 
-Store shared_store() { return meeting().store; }
-
-void wait_for_ranks(const RankPlace& place) {
+Store wait_for_ranks(const RankPlace& place) {
   try {
     wait_in_store(place, *meeting().store);
   } catch (const c10::Error&) {
@@ -202,6 +179,7 @@ void wait_for_ranks(const RankPlace& place) {
                 " waited for it; its own message says why");
   }
   meeting().over = true;
+  return meeting().store;
 }
 
 void tell_ranks(const std::string& reason) noexcept {

@@ -18,11 +18,9 @@ namespace remat::cli {
 /// fail. Throws Error where there is no store.
 void begin_meeting(const RankPlace& place);
 
-/// That store.
-c10::intrusive_ptr<c10d::Store> shared_store();
-
-/// Blocks until all processes have called it. Throws Error with the reason of one that called tell_ranks() instead.
-void wait_for_ranks(const RankPlace& place);
+/// Blocks until all processes have called it; returns that store. Throws Error with the reason of one that called
+/// tell_ranks() instead.
+c10::intrusive_ptr<c10d::Store> wait_for_ranks(const RankPlace& place);
 
 /// For a process of torchrun that ends because of `reason`. No effect where there are no others, or where they have
 /// met: those see that it has ended. Not thread-safe, as all of these.

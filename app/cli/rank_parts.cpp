@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <exception>
 #include <string>
-#include <utility>
 
 #include <remat/error.h>
 
@@ -13,67 +12,44 @@ namespace {
 
 constexpr size_t kMostSent = 4 << 20;  // bytes at once
 
-/// What each message to the first process begins with.
-enum class Message : char { kBytes, kEnd, kFailed };
-
-void send(DataParallel& processes, Message kind, const char* bytes = nullptr, size_t size = 0) {
-  std::vector<char> message(size + 1);
-  message[0] = static_cast<char>(kind);
-  std::copy_n(bytes, size, message.begin() + 1);
-  processes.send(message);
-}
-
-void send_part(DataParallel& processes, const std::function<void(const WriteBytes&)>& save) {
-  try {
-    save([&](const void* data, size_t size) {
-      const char* const bytes = static_cast<const char*>(data);
-      for (size_t done = 0; done < size; done += kMostSent) {
-        send(processes, Message::kBytes, bytes + done, std::min(kMostSent, size - done));
-      }
-    });
-  } catch (...) {
-    send(processes, Message::kFailed);
-    throw;
-  }
-  send(processes, Message::kEnd);
-}
-
-void receive_part(DataParallel& processes, int rank, const WriteBytes& write) {
-  while (true) {
-    const std::vector<char> message = processes.receive(rank);
-    const auto kind = static_cast<Message>(message.at(0));
-    if (kind == Message::kEnd) return;
-    if (kind == Message::kFailed) {
-      throw Error("[ranks] rank " + std::to_string(rank) + " could not save its state; its own message says why");
-    }
-    write(message.data() + 1, message.size() - 1);
-  }
-}
-
 }  // namespace
 
-void write_parts(DataParallel& processes, const std::function<void(const WriteBytes&)>& save, const WriteBytes& write) {
-  if (processes.rank() > 0) return send_part(processes, save);
-  std::exception_ptr error;  // the first; the others go on sending all the same
-  std::vector<uint64_t> sizes(static_cast<size_t>(processes.size()));
+void write_parts(RankGroup& ranks, const std::function<void(const WriteBytes&)>& save, const WriteBytes& write) {
+  std::exception_ptr error;  // the first; all go on sending and receiving all the same
   const auto attempt = [&](const auto& work) {
     try {
-      work();
+      if (!error) work();
     } catch (...) {
-      if (!error) error = std::current_exception();
+      error = std::current_exception();
     }
   };
-  const auto write_part = [&](int rank, const void* data, size_t size) {
-    sizes[static_cast<size_t>(rank)] += size;
-    if (!error) attempt([&] { write(data, size); });
-  };
-  attempt([&] { save([&](const void* data, size_t size) { write_part(0, data, size); }); });
-  for (int rank = 1; rank < processes.size(); ++rank) {
-    attempt(
-        [&] { receive_part(processes, rank, [&](const void* data, size_t size) { write_part(rank, data, size); }); });
+  if (ranks.rank() > 0) {
+    attempt([&] {
+      save([&](const void* data, size_t size) {
+        const char* const bytes = static_cast<const char*>(data);
+        for (size_t done = 0; done < size; done += kMostSent) {
+          ranks.send({bytes + done, bytes + std::min(size, done + kMostSent)});
+        }
+      });
+    });
+    ranks.send({});  // the end
+  } else {
+    std::vector<uint64_t> sizes(static_cast<size_t>(ranks.size()));
+    attempt([&] {
+      save([&](const void* data, size_t size) {
+        sizes[0] += size;
+        write(data, size);
+      });
+    });
+    for (int rank = 1; rank < ranks.size(); ++rank) {
+      for (auto bytes = ranks.receive(rank); !bytes.empty(); bytes = ranks.receive(rank)) {
+        sizes[static_cast<size_t>(rank)] += bytes.size();
+        attempt([&] { write(bytes.data(), bytes.size()); });
+      }
+    }
+    attempt([&] { write(sizes.data(), sizes.size() * sizeof(uint64_t)); });
   }
   if (error) std::rethrow_exception(error);
-  write(sizes.data(), sizes.size() * sizeof(uint64_t));
 }
 
 std::vector<StatePart> find_parts(const StatePart& whole, int count) {

@@ -23,7 +23,7 @@ void run_saved_steps(Training& training, const TrainSettings& settings, const st
     } catch (const Error& error) {
       if (training.is_between_steps()) throw;
       // A disk can be full for a moment; the training is worth more than this checkpoint. The last one decides.
-      std::fprintf(stderr, "\nremat: %s; training goes on\n", printable(error.what()).c_str());
+      print_notice(error.what() + std::string("; training goes on"), /*in_progress=*/true);
     }
   };
   try {
@@ -37,7 +37,7 @@ void run_saved_steps(Training& training, const TrainSettings& settings, const st
         std::printf("saved step %lld in %s\n", static_cast<long long>(training.steps_done()),
                     printable(settings.checkpoint).c_str());
       } catch (const Error& unsaved) {  // why the step failed is what tells more
-        std::fprintf(stderr, "remat: %s\n", printable(unsaved.what()).c_str());
+        print_notice(unsaved.what());
       }
     }
     throw;

@@ -1,15 +1,13 @@
 #include "cli/step_message.h"
 
 #include <bit>
-#include <new>
 
-#include <c10/util/Exception.h>
 #include <nlohmann/json.hpp>
 
 #include <remat/error.h>
 #include <remat/report.h>
 
-#include "cli/lost_connection.h"
+#include "cli/failure.h"
 
 namespace remat::cli {
 namespace {
@@ -30,8 +28,6 @@ Fingerprints read_fingerprints(const json& list) {
   for (const auto& print : list) fingerprints.push_back({print.at(0), print.at(1), print.at(2)});
   return fingerprints;
 }
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
@@ -75,29 +71,16 @@ std::string error_message(const std::exception_ptr& error) {
     if (budget.smallest_known_bytes()) message["smallest_known_bytes"] = *budget.smallest_known_bytes();
     if (budget.needed_percent()) message["needed_percent"] = *budget.needed_percent();
     return dump(message);
-  } catch (const UnreadExamples& unread) {
-    return dump({{"error", "unread"}, {"message", unread.what()}});
-  } catch (const Error& users) {
-    return dump({{"error", "user"}, {"message", users.what()}});
-  } catch (const c10::Error& torch) {
-    return dump({{"error", "user"}, {"message", "[torch] " + first_line(torch.what_without_backtrace())}});
-  } catch (const std::bad_alloc&) {
-    return dump({{"error", "memory"}});
-  } catch (const std::exception& other) {
-    if (is_lost_connection(other)) return dump({{"error", "user"}, {"message", kLostConnection}});
-    return dump({{"error", "internal"}, {"message", other.what()}});
+  } catch (...) {
+    return dump({{"error", "other"}, {"message", failure_of(error).message}});
   }
 }
 
 void throw_if_error(const std::string& line) {
   const auto message = json::parse(line);
   if (!message.contains("error")) return;
-  const auto kind = message.at("error").get<std::string>();
-  if (kind == "memory") throw std::bad_alloc();
   const auto text = message.at("message").get<std::string>();
-  if (kind == "user") throw Error(text);
-  if (kind == "unread") throw UnreadExamples(text);
-  if (kind != "budget") throw InternalError(text);
+  if (message.at("error") != "budget") throw Error(text);
   std::optional<int64_t> smallest;
   if (message.contains("smallest_known_bytes")) smallest = message.at("smallest_known_bytes").get<int64_t>();
   std::optional<double> percent;

@@ -13,9 +13,9 @@ std::string step_message(const StepResult& result);
 /// What step_message() wrote.
 StepResult read_step_message(const std::string& line);
 
-/// Why there is no step: the exception's message and what decides the exit code.
+/// Why there is no step.
 std::string error_message(const std::exception_ptr& error);
-/// Throws what `line` tells of, where it is an error's: BudgetError, Error, std::bad_alloc, InternalError for the rest.
+/// Throws what `line` tells of, where it is an error's: BudgetError, or Error with the message of failure_of().
 void throw_if_error(const std::string& line);
 
 }  // namespace remat::cli

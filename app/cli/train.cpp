@@ -12,20 +12,20 @@
 #include "cli/checkpoint_lock.h"
 #include "cli/interrupt.h"
 #include "cli/json_file.h"
-#include "cli/leading_rank.h"
+#include "cli/launch_ranks.h"
 #include "cli/model_contents.h"
 #include "cli/output_file.h"
 #include "cli/printable.h"
+#include "cli/rank_group.h"
 #include "cli/rank_meeting.h"
 #include "cli/rank_place.h"
-#include "cli/rank_processes.h"
 #include "cli/read_training_data.h"
 #include "cli/saved_steps.h"
 #include "cli/train_game.h"
 #include "cli/train_model.h"
+#include "cli/trainer.h"
 #include "cli/training_checkpoint.h"
 #include "cli/training_summary.h"
-#include "cli/training_task.h"
 #include "cli/wrong_usage.h"
 
 namespace remat::cli {
@@ -57,30 +57,20 @@ void check_before_training(const TrainSettings& settings) {
   check_checkpoint_path(settings.checkpoint);
 }
 
-// One of several processes that others have started, but the first.
-int run_following_rank(const TrainingTask& task, const RankPlace& place) {
-  follow(*make_trainer(task, place));
-  return 0;  // whether a signal has stopped the training is up to the first
-}
-
-std::unique_ptr<ModelTraining> begin_training(const TrainingTask& task, const std::optional<RankPlace>& place) {
-  if (place) return std::make_unique<LeadingRank>(make_trainer(task, place));
-  if (task.settings.ranks > 1) return std::make_unique<RankProcesses>(task);
-  return make_trainer(task);
-}
-
 }  // namespace
 
-int run_train(const TrainSettings& settings) {
-  const auto place = place_from_environment();
-  const bool plays = settings.model.task == kReinforce;
-  if (plays && place) throw UsageError("[options] --task rl plays in one process; start it without torchrun");
-  if (place) begin_meeting(*place);
+int run_train(const TrainSettings& asked) {
+  auto settings = asked;
+  auto place = place_from_environment();
+  const bool plays = settings.model.task == kReinforce, torchrun = place.has_value();
+  if (plays && torchrun) throw UsageError("[options] --task rl plays in one process; start it without torchrun");
+  if (torchrun) begin_meeting(*place);
   check_results(settings);
-  const bool follows = place && place->rank > 0;
   std::optional<CheckpointLock> lock;
-  if (!settings.checkpoint.empty() && !follows) lock.emplace(settings.checkpoint);  // before it is looked at
-  if (!follows) check_before_training(settings);
+  if (!torchrun || place->rank == 0) {
+    if (!settings.checkpoint.empty()) lock.emplace(settings.checkpoint);  // before it is looked at
+    check_before_training(settings);
+  }
   if (plays) return run_game(settings, lock);
   const auto data = read_training_data(settings);
   std::unique_ptr<TrainingData> held_out;
@@ -97,22 +87,29 @@ int run_train(const TrainSettings& settings) {
                           .budget = settings.plain ? std::nullopt : std::optional(Budget::parse(settings.budget)),
                           .held_out = held_out.get(),
                           .checkpoint = checkpoint ? &*checkpoint : nullptr};
-  if (follows) return run_following_rank(task, *place);
 
+  // From here on each rank runs the same. What was read is shared by those that start here.
+  if (settings.ranks > 1 && !torchrun) {
+    const Launched launched = launch_ranks(static_cast<int>(settings.ranks));
+    if (!launched.place) return launched.code;
+    place = launched.place;
+  }
+  const auto ranks = place ? join_ranks(*place) : nullptr;
+  const bool first = !place || place->rank == 0;
+  if (!first) {
+    leave_printing_to_rank_0();
+    settings.json.clear();
+  }
   const auto refuse = [&](const BudgetError& refusal) {
-    if (place) {  // the other processes have ended
-      throw FirstStepRefusal(refusal, refusal.needed_bytes(), refusal.needed_percent(),
-                             FirstStepRefusal::Needed::kGuessed);
-    }
     refuse_with_smallest_budget(refusal, settings, [&](const Budget& budget) {
       TrainingTask other = task;
       other.budget = budget;
-      return [training = std::shared_ptr(begin_training(other, place))] { return training->step(); };
+      return steps_of(std::make_unique<Trainer>(other, ranks.get()));
     });
   };
-  std::unique_ptr<ModelTraining> training;
+  std::unique_ptr<Trainer> training;
   try {
-    training = begin_training(task, place);
+    training = std::make_unique<Trainer>(task, ranks.get());
   } catch (const BudgetError& refusal) {
     refuse(refusal);
   }
@@ -151,7 +148,8 @@ int run_train(const TrainSettings& settings) {
     try {
       work();
     } catch (...) {
-      if (failure) return;  // the first one is reported
+      if (training->is_between_steps()) throw;  // nothing can be saved
+      if (failure) return;                      // the first one is reported
       failure = std::current_exception();
     }
   };
@@ -173,12 +171,12 @@ int run_train(const TrainSettings& settings) {
   const bool keep = stopped || (failure && saves_model(settings));
   if (keep && !saved && !state_failed) {  // what a checkpoint holds is worth more than the reason why it is needed
     attempt([&] {
-      if (path.empty()) path = unused_checkpoint_path(lock);
+      if (path.empty() && first) path = unused_checkpoint_path(lock);
       save_at_end();
     });
   }
-  const int signal = interrupted();
-  const char* const how = place ? "under torchrun with" : "with";
+  const int signal = training->stop_signal();
+  const char* const how = torchrun ? "under torchrun with" : "with";
   polite.reset();
   auto json = results_json(settings, *training, results);
   if (before && after) json["evaluation"] = evaluation_json(*before, *after);
@@ -201,7 +199,7 @@ int run_train(const TrainSettings& settings) {
     if (!settings.save_plan.empty()) training->write(Output::kPlan, settings.save_plan);
   } catch (const Error& error) {
     if (!stopped && !results.empty()) throw;
-    std::fprintf(stderr, "remat: %s\n", printable(error.what()).c_str());
+    print_notice(error.what());
   }
   return stopped ? 128 + signal : 0;
 }

@@ -72,9 +72,7 @@ int run_game(const TrainSettings& asked, std::optional<CheckpointLock>& lock) {
   } catch (const BudgetError& refusal) {
     if (results.size() >= kFirstSteps) throw;
     own.reset();  // its memory is for the trials
-    refuse_with_smallest_budget(refusal, settings, [&](const Budget& other) {
-      return [training = std::shared_ptr(begin(other))] { return training->step(); };
-    });
+    refuse_with_smallest_budget(refusal, settings, [&](const Budget& other) { return steps_of(begin(other)); });
   }
   const bool stopped = training.steps_done() < settings.steps;
   std::string path = settings.checkpoint;

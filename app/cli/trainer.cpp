@@ -19,14 +19,13 @@
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
 #include "cli/planning.h"
+#include "cli/rank_agreement.h"
 #include "cli/rank_parts.h"
 #include "cli/train_model.h"
 #include "zoo/model.h"
 
 namespace remat::cli {
 namespace {
-
-at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -67,42 +66,46 @@ class EvaluationMode {
 struct Trainer::Impl {
   TrainSettings settings;
   const TrainingData& data;
-  std::optional<RankPlace> place;
+  RankGroup* ranks;              ///< null: this process is alone
   const TrainingData* held_out;  ///< null: none
   std::shared_ptr<zoo::Model> model;
-  std::unique_ptr<DataParallel> parallel;  ///< null: this process is alone
+  std::unique_ptr<DataParallel> parallel;  ///< null too
   std::unique_ptr<torch::optim::AdamW> optimizer;
   std::optional<OptimizerInBackward> updates;  ///< nothing: all parameters are updated after backward
   std::optional<Session> session;
   int64_t steps_done = 0;
-  bool fingerprints = false;
+  bool fingerprints;
 
-  Impl(TrainSettings asked, const TrainingData& examples, std::optional<RankPlace> own, const TrainingData* judged_by)
-      : settings(std::move(asked)), data(examples), place(std::move(own)), held_out(judged_by) {}
+  Impl(const TrainingTask& task, RankGroup* group)
+      : settings(task.settings),
+        data(task.data),
+        ranks(group),
+        held_out(task.held_out),
+        fingerprints(task.fingerprints) {}
 
-  // Of several processes each has its rows.
-  int64_t rows() const { return place ? settings.batch / place->size : settings.batch; }
+  int rank() const { return ranks == nullptr ? 0 : ranks->rank(); }
+  int size() const { return ranks == nullptr ? 1 : ranks->size(); }
+  int stop_signal() const { return ranks == nullptr ? interrupted() : ranks->stop_signal(); }
 
-  Batch read_batch(int64_t step) const { return data.training_batch(step, place ? place->rank * rows() : 0, rows()); }
-
-  /// Several processes all read their examples, or none goes on: the others would wait for it. Nothing where a signal
-  /// was noted and `may_stop`.
-  std::optional<Batch> read_together(const std::function<Batch()>& read, bool may_stop) const {
-    if (!parallel) return may_stop && interrupted() != 0 ? std::nullopt : std::optional(read());
-    std::optional<Batch> batch;
-    std::string problem;
-    try {
-      batch = read();
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-    const auto counts = parallel->sums({problem.empty() ? 0.0 : 1.0, may_stop && interrupted() != 0 ? 1.0 : 0.0});
-    if (!problem.empty()) throw UnreadExamples(problem);
-    if (counts[0] > 0) {
-      throw UnreadExamples("[ranks] another process cannot read its examples; its own message says why");
-    }
-    return counts[1] > 0 ? std::nullopt : batch;
+  /// What fails on one rank, before it takes part in a collective, fails on all.
+  void together(const std::string& doing, const std::function<void()>& work) const {
+    ranks == nullptr ? work() : ranks->together(doing, work);
   }
+
+  /// Does `work`, in which ranks wait for each other.
+  template <class F>
+  auto with_all(const F& work) {
+    if (ranks == nullptr) return work();
+    ranks->set_apart(true);
+    auto result = work();
+    ranks->set_apart(false);
+    return result;
+  }
+
+  // Of several ranks each has its rows.
+  int64_t rows() const { return settings.batch / size(); }
+
+  Batch read_batch(int64_t step) const { return data.training_batch(step, rank() * rows(), rows()); }
 
   std::optional<Evaluation> evaluate() {
     const torch::NoGradGuard no_grad;
@@ -111,14 +114,13 @@ struct Trainer::Impl {
     const EvaluationMode evaluation(*model);
     double loss = 0, right = 0, count = 0;
     const int64_t batches = held_out->evaluation_batches();
-    const int64_t rank = place ? place->rank : 0, ranks = place ? place->size : 1;
-    // All processes make as many passes, since shards are gathered in each: one without a batch repeats the last.
-    for (int64_t first = 0; first < batches; first += ranks) {
-      const bool own = first + rank < batches;
-      const auto read = [&] { return held_out->evaluation_batch(own ? first + rank : batches - 1); };
-      const auto batch = read_together(read, /*may_stop=*/true);
-      if (!batch) return std::nullopt;
-      for (const Batch& part : micro_batches(*batch)) {
+    // All ranks make as many passes, since shards are gathered in each: one without a batch repeats the last.
+    for (int64_t first = 0; first < batches; first += size()) {
+      const bool own = first + rank() < batches;
+      Batch batch;
+      together("read its examples", [&] { batch = held_out->evaluation_batch(own ? first + rank() : batches - 1); });
+      if (stop_signal() != 0) return std::nullopt;
+      for (const Batch& part : micro_batches(batch)) {
         const auto logits = parallel ? parallel->run([&] { return forward(part.input); }) : forward(part.input);
         if (!own) continue;
         loss += loss_of(logits, part.target).item<double>() * static_cast<double>(part.target.size(0));
@@ -127,7 +129,7 @@ struct Trainer::Impl {
       }
     }
     std::vector<double> sums = {loss, right, count};
-    if (parallel) sums = parallel->sums(sums);
+    if (ranks != nullptr) sums = ranks->sums(sums);
     Evaluation result{.loss = sums[0] / sums[2], .accuracy = std::nullopt};
     if (!held_out->labels().empty()) result.accuracy = sums[1] / sums[2];
     return result;
@@ -168,7 +170,7 @@ struct Trainer::Impl {
       const double share = static_cast<double>(part.target.size(0)) / static_cast<double>(batch.target.size(0));
       loss += learn_from(part, share, /*last=*/&part == &parts.back(), result);
     }
-    return parallel ? parallel->mean(loss) : loss;
+    return loss;
   }
 
   float learn_from(const Batch& part, double share, bool last, StepResult& result) {
@@ -229,8 +231,9 @@ struct Trainer::Impl {
     result.baseline_bytes = memory::current();
     for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, result.step));
     try {
-      const auto read = [&] { return read_batch(result.step); };
-      result.loss = learn(*read_together(read, /*may_stop=*/false), result);
+      Batch batch;
+      together("read its examples", [&] { batch = read_batch(result.step); });
+      result.loss = learn(batch, result);
     } catch (...) {
       // As if the step had never begun: it can be tried again, or the state saved. But not where is_between_steps().
       if (parallel) parallel->reset();
@@ -261,79 +264,112 @@ struct Trainer::Impl {
   }
 };
 
-Trainer::Trainer(const TrainSettings& settings, const TrainingData& data, std::optional<Budget> budget,
-                 const std::optional<RankPlace>& place, const TrainingData* held_out)
-    : impl_(std::make_unique<Impl>(settings, data, place, held_out)) {
+Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_unique<Impl>(task, ranks)) {
+  const TrainSettings& settings = task.settings;
+  const data::Labels& labels = task.data.labels();
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
-  const int64_t shards = place && settings.shard ? place->size : 1;
-  check_model_fits(settings.model, budget.value_or(Budget()), memory::limit(), shards, data.labels());
-  impl_->model = make_model(settings.model, data.labels());
+  SessionOptions options{.planner = settings.planner};
+  impl_->together("begin", [&] {
+    check_model_fits(settings.model, task.budget.value_or(Budget()), memory::limit(),
+                     settings.shard ? impl_->size() : 1, labels);
+    impl_->model = make_model(settings.model, labels);
+    if (task.budget && !settings.plan.empty()) options.plan = read_plan(settings.plan);
+  });
   impl_->model->train();
-  if (place) {
+  if (ranks != nullptr) {
     auto same = decisive(settings);
     same.update({{"steps", settings.steps},
                  {"plain", settings.plain},
                  {"budget", settings.budget},
                  {"planner", settings.planner},
                  {"optimizer-in-backward", settings.optimizer_in_backward},
-                 {"eval", held_out == nullptr ? "" : held_out->fingerprint()},
+                 {"eval", task.held_out == nullptr ? "" : task.held_out->fingerprint()},
+                 {"checkpoint", settings.checkpoint},
+                 {"checkpoint-every", settings.checkpoint_every},
                  {"resume", settings.resume},
-                 {"data", data.fingerprint()}});
-    impl_->parallel = DataParallel::join(*impl_->model, *place, settings.shard, same);
-    torch::manual_seed(settings.seed + static_cast<uint64_t>(place->rank));  // each drops others out
+                 {"save-hf", settings.save_model},
+                 {"save-adapter", settings.save_adapter},
+                 {"data", task.data.fingerprint()}});
+    check_same_options(*ranks, same);
+    impl_->parallel = DataParallel::make(*impl_->model, *ranks, settings.shard);
+    torch::manual_seed(settings.seed + static_cast<uint64_t>(ranks->rank()));  // each drops others out
   }
   std::vector<at::Tensor> leaves;
   for (const auto& [name, leaf] : impl_->leaves()) leaves.push_back(leaf);
   impl_->optimizer = std::make_unique<torch::optim::AdamW>(
       leaves, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay));
   if (settings.optimizer_in_backward) impl_->update_in_backward();
-  if (budget) {
-    SessionOptions options{.budget = *budget, .planner = settings.planner};
-    if (impl_->parallel) options.ranks = impl_->parallel->ranks();
+  if (task.budget) {
+    options.budget = *task.budget;
     if (!settings.disk.empty()) options.disk = Disk::parse(settings.disk);
-    if (!settings.plan.empty()) options.plan = read_plan(settings.plan);
+    if (ranks != nullptr) options.ranks = ranks->session_ranks();
     impl_->session.emplace(std::move(options));
   }
+  if (task.checkpoint != nullptr) load(payload_of(*task.checkpoint));
 }
 
 Trainer::~Trainer() = default;
 Trainer::Trainer(Trainer&&) noexcept = default;
 
-StepResult Trainer::step() { return impl_->run_step(); }
+StepResult Trainer::step() {
+  return impl_->with_all([&] {
+    try {
+      auto result = impl_->run_step();
+      return impl_->ranks == nullptr ? result : joined_result(*impl_->ranks, std::move(result));
+    } catch (const BudgetError&) {  // of all ranks: their sessions agree
+      if (impl_->ranks == nullptr) throw;
+      throw_largest_refusal(*impl_->ranks, /*sound=*/!impl_->is_between_steps());
+    }
+  });
+}
 
-void Trainer::record_fingerprints() { impl_->fingerprints = true; }
 int64_t Trainer::steps_done() const { return impl_->steps_done; }
 ParameterCount Trainer::parameter_count() const {
   return {.all = impl_->model->parameter_count(), .trained = impl_->model->trained_parameter_count()};
 }
 int64_t Trainer::current_bytes() const { return memory::current(); }
 
-bool Trainer::is_between_steps() const { return impl_->is_between_steps(); }
+bool Trainer::is_between_steps() const {
+  return impl_->is_between_steps() || (impl_->ranks != nullptr && impl_->ranks->is_apart());
+}
+int Trainer::stop_signal() const { return impl_->stop_signal(); }
 
-std::optional<Evaluation> Trainer::evaluate() { return impl_->evaluate(); }
+std::optional<Evaluation> Trainer::evaluate() {
+  return impl_->with_all([&] { return impl_->evaluate(); });
+}
 
 void Trainer::write(Output output, const std::string& path, const nlohmann::json& about) {
-  const bool writes = !impl_->place || impl_->place->rank == 0;
+  const bool writes = impl_->rank() == 0;
   const auto& model = impl_->settings.model;
   const auto& labels = impl_->data.labels();
   switch (output) {
-    case Output::kCheckpoint: {
-      std::optional<CheckpointWriter> file;
-      save([&](const void* bytes, size_t size) {
-        if (!file) file.emplace(path, about);
-        file->append(bytes, size);
+    case Output::kCheckpoint:
+      impl_->with_all([&] {
+        std::optional<CheckpointWriter> file;
+        impl_->together("save its state", [&] {
+          save([&](const void* bytes, size_t size) {
+            if (!file) file.emplace(path, about);
+            file->append(bytes, size);
+          });
+        });
+        impl_->together("save the training", [&] {
+          if (file) file->commit();
+        });
+        return true;
       });
-      if (file) file->commit();
       return;
-    }
     case Output::kModel:
     case Output::kAdapter: {
       const auto save = [&] {
-        if (!writes) return;
-        (output == Output::kModel ? save_model : save_adapter)(model, labels, *impl_->model, path);
+        if (writes) (output == Output::kModel ? save_model : save_adapter)(model, labels, *impl_->model, path);
       };
-      return impl_->parallel ? impl_->parallel->with_whole_model(save) : save();
+      if (!impl_->parallel) return save();
+      impl_->with_all([&] {
+        impl_->parallel->with_whole_model([&] { impl_->together("save the model", save); });
+        return true;
+      });
+      return;
     }
     case Output::kRun:
       if (writes) write_output(path, to_json(last_step()), "save-run");
@@ -343,8 +379,6 @@ void Trainer::write(Output output, const std::string& path, const nlohmann::json
       return;
   }
 }
-
-DataParallel* Trainer::parallel() const { return impl_->parallel.get(); }
 
 std::string Trainer::plan() const {
   try {
@@ -374,13 +408,13 @@ void Trainer::save(const WriteBytes& write) const {
   DataParallel* const parallel = impl_->parallel.get();
   if (parallel == nullptr) return save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
   const auto save_own = [&](const WriteBytes& own) { parallel->save_own(*impl_->optimizer, impl_->steps_done, own); };
-  write_parts(*parallel, save_own, write);
+  write_parts(*impl_->ranks, save_own, write);
 }
 
 void Trainer::load(const StatePart& all) {
   DataParallel* const parallel = impl_->parallel.get();
   impl_->steps_done = parallel == nullptr ? load_state(*impl_->model, *impl_->optimizer, all)
-                                          : parallel->load_own(*impl_->optimizer, find_parts(all, parallel->size()));
+                                          : parallel->load_own(*impl_->optimizer, find_parts(all, impl_->size()));
   check_finite(impl_->leaves(), impl_->settings.checkpoint);
 }
 

@@ -10,7 +10,8 @@
 #include <remat/budget.h>
 #include <remat/run.h>
 
-#include "cli/rank_place.h"
+#include "cli/checkpoint_file.h"
+#include "cli/rank_group.h"
 #include "cli/settings.h"
 #include "cli/training.h"
 #include "cli/training_data.h"
@@ -18,47 +19,51 @@
 
 namespace remat::cli {
 
-class DataParallel;
+/// What a training is made from. What it refers to must outlive the trainer.
+struct TrainingTask {
+  const TrainSettings& settings;
+  const TrainingData& data;
+  std::optional<Budget> budget = std::nullopt;   ///< nothing: plain, without remat
+  const TrainingData* held_out = nullptr;        ///< for evaluate(), which needs it
+  const CheckpointReader* checkpoint = nullptr;  ///< that it continues from; null: it begins
+  /// Fingerprint gradients (where they are there after backward) and parameters in every step, outside the measured
+  /// time and peak.
+  bool fingerprints = false;
+};
 
-class Trainer final : public ModelTraining {
+class Trainer final : public Training {
  public:
-  /// `budget` nullopt: plain, without remat. `data` must outlive the trainer. Parameters, dropout and data depend on
-  /// the settings alone: the default generator is seeded here. `place`: this is one of several processes, and trains on
-  /// its rows of each batch. `held_out`: for evaluate(), which needs it; must outlive the trainer too. Throws Error for
-  /// a model or budget that cannot be, and as check_model_fits() does.
-  Trainer(const TrainSettings& settings, const TrainingData& data, std::optional<Budget> budget,
-          const std::optional<RankPlace>& place = std::nullopt, const TrainingData* held_out = nullptr);
+  /// Parameters, dropout and data depend on the settings alone: the default generator is seeded here. `ranks`: this
+  /// process is one of several, which trains on its rows of each batch; null: it is alone. All ranks make a trainer and
+  /// call the same functions of it at the same time. Throws Error for a model or budget that cannot be, as
+  /// check_model_fits() and load() do, and where ranks have different options or data.
+  explicit Trainer(const TrainingTask& task, RankGroup* ranks = nullptr);
   ~Trainer() override;
   Trainer(Trainer&&) noexcept;
 
+  /// Of several ranks the mean loss, the longest time and the highest peak; on rank 0 also the rest of what the rank
+  /// gave that peaked highest. A BudgetError is that of the rank that needs most.
   StepResult step() override;
-
-  /// Fingerprint gradients (where they are there after backward) and parameters in every step from now on (outside the
-  /// measured time and peak).
-  void record_fingerprints();
 
   int64_t steps_done() const override;
   ParameterCount parameter_count() const override;
   int64_t current_bytes() const override;
   bool is_between_steps() const override;
+  int stop_signal() const override;
 
-  /// Of several processes each evaluates its part of the batches, all with the buffers of the first. A signal is heeded
-  /// where there is one process.
-  std::optional<Evaluation> evaluate() override;
-  /// Of several processes all must do the same; the first one writes.
-  void write(Output output, const std::string& path, const nlohmann::json& about) override;
-  using ModelTraining::write;
-
-  /// Everything that the next step depends on, as save_state(). Of several processes all must do the same: the first
-  /// one writes what all of them have.
-  void save(const WriteBytes& write) const;
-  /// Continues from what save() wrote, as load_state(), also with as many processes.
-  void load(const StatePart& all);
-
-  /// The other processes; null where there are none.
-  DataParallel* parallel() const;
+  /// How well the model does on the held-out data, without dropout; nothing where a signal was noted before the end.
+  /// Learns nothing; the budget, which is that of steps, does not hold. Of several ranks each evaluates its part of the
+  /// batches, all with the buffers of rank 0.
+  std::optional<Evaluation> evaluate();
+  /// Writes `output` to `path`, `about` into a checkpoint; of several ranks rank 0 does. Throws Error where there is no
+  /// such output, or where it cannot be written: then what was at the path is there still.
+  void write(Output output, const std::string& path, const nlohmann::json& about = {});
 
  private:
+  /// Everything that the next step depends on, as save_state(). Of several ranks rank 0 writes what all of them have.
+  void save(const WriteBytes& write) const;
+  /// Continues from what save() wrote, as load_state(), also with as many ranks.
+  void load(const StatePart& all);
   /// The plan that the last step followed, as JSON. Throws Error if there was none.
   std::string plan() const;
   /// The last step, for `remat report`: its graph, the plan where it followed one, and what was measured. Throws Error

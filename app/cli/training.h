@@ -1,4 +1,4 @@
-// cli/training.h -- a training that takes one step after another, here or in other processes.
+// cli/training.h -- a training that takes one step after another.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <remat/error.h>
 #include <remat/report.h>
 
 #include "cli/fingerprint.h"
+#include "cli/interrupt.h"
 
 namespace remat::cli {
 
@@ -35,12 +35,6 @@ struct StepResult {
 struct Evaluation {
   double loss = 0;                 ///< the mean
   std::optional<double> accuracy;  ///< the share of examples whose class has the largest logit; of a classification
-};
-
-/// The examples of a step or an evaluation could not be read by one of several processes: none has begun it.
-class UnreadExamples : public Error {
- public:
-  using Error::Error;
 };
 
 /// Scalars of a model's parameters.
@@ -68,21 +62,11 @@ class Training {
   virtual ParameterCount parameter_count() const = 0;
   /// Tensor bytes alive now.
   virtual int64_t current_bytes() const = 0;
-  /// Has a step failed when it had updated some parameters in backward, and others not, or has a process ended? The
-  /// state is worth nothing then.
+  /// Has a step failed when it had updated some parameters in backward, and others not, or have ranks lost each other?
+  /// The state is worth nothing then.
   virtual bool is_between_steps() const { return false; }
-};
-
-/// A training that can be judged and saved.
-class ModelTraining : public Training {
- public:
-  /// How well the model does on the held-out data that the training was given, without dropout; nothing where a signal
-  /// was noted before the end. Learns nothing; the budget, which is that of steps, does not hold.
-  virtual std::optional<Evaluation> evaluate() = 0;
-  /// Writes `output` to `path`, `about` into a checkpoint. Throws Error where there is no such output, or where it
-  /// cannot be written: then what was at the path is there still.
-  virtual void write(Output output, const std::string& path, const nlohmann::json& about) = 0;
-  void write(Output output, const std::string& path) { write(output, path, {}); }
+  /// The signal that asks to stop between two steps, 0 for none; of several ranks all have the same answer.
+  virtual int stop_signal() const { return interrupted(); }
 };
 
 }  // namespace remat::cli

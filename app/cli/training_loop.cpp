@@ -8,7 +8,6 @@
 
 #include <remat/error.h>
 
-#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -20,7 +19,7 @@ void run_steps(Training& training, const TrainSettings& settings, const std::str
   int64_t peak = 0;  // since the budget holds
   bool held = false;
   double smooth_seconds = 0;  // a moving average: the speed now, not since the beginning
-  while (training.steps_done() < settings.steps && interrupted() == 0) {
+  while (training.steps_done() < settings.steps && training.stop_signal() == 0) {
     const auto& result = results.emplace_back(training.step());
     const bool holds = result.budget_bytes.has_value();
     if (holds && !std::exchange(held, true)) peak = 0;

@@ -19,8 +19,6 @@ using Tensors = c10::Dict<std::string, at::Tensor>;
 using torch::serialize::InputArchive;
 using torch::serialize::OutputArchive;
 
-at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
-
 std::string fingerprint_of(const NamedTensors& frozen) {
   std::string bits;
   for (const auto& [name, tensor] : frozen) {
@@ -116,6 +114,8 @@ void open(InputArchive& archive, const StatePart& part) {
 }
 
 }  // namespace
+
+at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
 StatePart payload_of(const CheckpointReader& file) {
   return {.read = [&file](size_t offset, void* data, size_t size) { return file.read(offset, data, size); },

@@ -67,7 +67,8 @@ void save_archive(const std::function<void(torch::serialize::OutputArchive&)>& w
 int64_t load_archive(const std::function<void(torch::serialize::InputArchive&)>& read_own,
                      torch::optim::Optimizer& optimizer, const StatePart& part);
 
-/// The default generator alone.
+at::Generator default_generator();
+/// That alone.
 void save_generator(const WriteBytes& write);
 void load_generator(const StatePart& part);
 

@@ -117,11 +117,10 @@ nlohmann::json results_json(const TrainSettings& settings, const Training& train
 
 void IgnoredPlan::look_at(const StepResult& result) {
   if (told_ || !result.report || !result.report->decision_reason.starts_with("the plan given ")) return;
-  std::fprintf(stderr,
-               "\nremat: [plan] step %lld did not follow '%s': %s; record the step with the same options, or give a "
-               "larger --budget\n",
-               static_cast<long long>(result.step), printable(path_).c_str(),
-               printable(result.report->decision_reason).c_str());
+  print_notice("[plan] step " + std::to_string(result.step) + " did not follow '" + path_ +
+                   "': " + result.report->decision_reason +
+                   "; record the step with the same options, or give a larger --budget",
+               /*in_progress=*/true);
   told_ = true;
 }
 

@@ -60,5 +60,17 @@ TEST(InterruptDeathTest, APoliteStopEnds) {
   EXPECT_EXIT(after_training(), ExitedWithCode(128 + SIGTERM), "");
 }
 
+TEST(InterruptDeathTest, SignalsOfOthersThanTheHeededAreIgnored) {
+  const auto heeding = [](pid_t process, int signal) {
+    catch_default_signals();
+    heed_signals_of(process);
+    raise(signal);
+    _exit(0);
+  };
+  EXPECT_EXIT(heeding(getppid(), SIGTERM), ExitedWithCode(0), "");
+  EXPECT_EXIT(heeding(getpid(), SIGTERM), ExitedWithCode(128 + SIGTERM), "");
+  EXPECT_EXIT(heeding(getppid(), SIGPIPE), ExitedWithCode(128 + SIGPIPE), "");
+}
+
 }  // namespace
 }  // namespace remat::cli

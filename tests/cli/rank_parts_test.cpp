@@ -1,67 +1,17 @@
-// The states of several processes in one file, with processes that are threads here.
+// The states of several ranks in one file.
 #include "cli/rank_parts.h"
 
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <mutex>
-#include <thread>
 
 #include <gtest/gtest.h>
 
 #include <remat/error.h>
 
+#include "cli/rank_threads.h"
 #include "support/expect_error.h"
 
 namespace remat::cli {
 namespace {
-
-/// What is on the way from each process to the first.
-struct Wires {
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::vector<std::deque<std::vector<char>>> messages;
-};
-
-class Thread final : public DataParallel {
- public:
-  Thread(Wires& wires, int rank) : wires_(wires), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(wires_.messages.size()); }
-  void send(const std::vector<char>& bytes) override {
-    const std::lock_guard lock(wires_.mutex);
-    wires_.messages[static_cast<size_t>(rank_)].push_back(bytes);
-    wires_.arrived.notify_all();
-  }
-  std::vector<char> receive(int rank) override {
-    std::unique_lock lock(wires_.mutex);
-    auto& messages = wires_.messages[static_cast<size_t>(rank)];
-    wires_.arrived.wait(lock, [&] { return !messages.empty(); });
-    auto message = std::move(messages.front());
-    messages.pop_front();
-    return message;
-  }
-
-  // Not asked for.
-  NamedTensors leaves() const override { return {}; }
-  at::Tensor run(const std::function<at::Tensor()>& forward) override { return forward(); }
-  void average_gradients() override {}
-  void average_gradient(const at::Tensor& /*leaf*/) override {}
-  void clip_gradients(double /*norm*/) override {}
-  void reset() override {}
-  float mean(float value) override { return value; }
-  std::vector<double> sums(const std::vector<double>& values) override { return values; }
-  std::string broadcast(const std::string& text) override { return text; }
-  void broadcast_buffers() override {}
-  void with_whole_model(const std::function<void()>& work) override { work(); }
-  void save_own(const torch::optim::Optimizer&, int64_t, const WriteBytes&) override {}
-  int64_t load_own(torch::optim::Optimizer&, const std::vector<StatePart>&) override { return 0; }
-  Ranks ranks() const override { return {}; }
-
- private:
-  Wires& wires_;
-  int rank_;
-};
 
 using Save = std::function<void(const WriteBytes&)>;
 
@@ -71,22 +21,16 @@ Save saving(std::vector<std::string> pieces) {
   };
 }
 
-/// Each saves on a thread of its own; `write` is the first one's.
+/// Each rank saves; `write` is rank 0's.
 void write_all(const std::vector<Save>& saves, const WriteBytes& write) {
-  Wires wires;
-  wires.messages.resize(saves.size());
-  std::vector<std::jthread> others;
-  for (size_t rank = 1; rank < saves.size(); ++rank) {
-    others.emplace_back([&, rank] {
-      Thread process(wires, static_cast<int>(rank));
-      try {
-        write_parts(process, saves[rank], [](const void*, size_t) { FAIL() << "only the first one writes"; });
-      } catch (const Error&) {  // its own, which it reports
-      }
-    });
-  }
-  Thread first(wires, 0);
-  write_parts(first, saves[0], write);
+  test::on_ranks(saves.size(), [&](RankGroup& ranks) {
+    const auto& save = saves[static_cast<size_t>(ranks.rank())];
+    if (ranks.rank() == 0) return write_parts(ranks, save, write);
+    try {
+      write_parts(ranks, save, [](const void*, size_t) { FAIL() << "only rank 0 writes"; });
+    } catch (const Error&) {  // its own, which it tells
+    }
+  });
 }
 
 struct Bytes {
@@ -142,13 +86,22 @@ TEST(RankParts, AFullDiskIsReportedWhenAllHaveBeenHeard) {
   EXPECT_EQ(heard, 1);
 }
 
-TEST(RankParts, AProcessThatCannotSaveIsNamed) {
-  Bytes file;
+TEST(RankParts, ARankThatCannotSaveThrowsWhenRankZeroHasHeardTheEnd) {
+  bool thrown = false;
   const Save fails = [](const WriteBytes& write) {
     write("a", 1);
     throw Error("[test] broken");
   };
-  EXPECT_ERROR(write_all({saving({"zero"}), saving({"one"}), fails}, file.write()), "rank 2 could not save its state");
+  test::on_ranks(2, [&](RankGroup& ranks) {
+    Bytes file;
+    if (ranks.rank() == 0) return write_parts(ranks, saving({"zero"}), file.write());
+    try {
+      write_parts(ranks, fails, {});
+    } catch (const Error&) {
+      thrown = true;
+    }
+  });
+  EXPECT_TRUE(thrown);
 }
 
 }  // namespace

@@ -70,13 +70,9 @@ TEST(StepMessageTest, ErrorsStayWhatTheyWere) {
     EXPECT_EQ(error.smallest_known_bytes(), std::nullopt);
     EXPECT_EQ(error.needed_percent(), std::nullopt);
   }
-  EXPECT_THROW(std::rethrow_exception(sent(Error("[data] wrong"))), Error);
-  EXPECT_THROW(std::rethrow_exception(sent(std::bad_alloc())), std::bad_alloc);
-  EXPECT_THROW(std::rethrow_exception(sent(std::runtime_error("other"))), InternalError);
-  EXPECT_THROW(std::rethrow_exception(sent(UnreadExamples("[data] cut off"))), UnreadExamples);
-  EXPECT_ERROR(
-      std::rethrow_exception(sent(std::runtime_error("[../third_party/gloo/gloo/transport/tcp/pair.cc:1] closed"))),
-      "[ranks] the connection to another process is lost");
+  EXPECT_ERROR(std::rethrow_exception(sent(Error("[data] wrong"))), "[data] wrong");
+  EXPECT_ERROR(std::rethrow_exception(sent(std::bad_alloc())), "[memory] the machine has no memory left");
+  EXPECT_ERROR(std::rethrow_exception(sent(std::runtime_error("other"))), "[internal] other; please report this");
   throw_if_error(step_message({}));  // no error
 }
 

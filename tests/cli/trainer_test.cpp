@@ -73,8 +73,7 @@ class TrainerTest : public ::testing::Test {
   }
 
   std::vector<StepResult> train(const std::optional<Budget>& budget) const {
-    Trainer trainer(settings_, *data_, budget);
-    trainer.record_fingerprints();
+    Trainer trainer({.settings = settings_, .data = *data_, .budget = budget, .fingerprints = true});
     std::vector<StepResult> results;
     for (int i = 0; i < 2; ++i) results.push_back(trainer.step());
     return results;
@@ -145,7 +144,7 @@ TEST_F(TrainerTest, AStepThatFailsInTheMiddleOfItsUpdatesSaysSoAndIsNotTriedAgai
   settings_.batch = 1;  // the optimizer's state takes more than activations
   int64_t failed_before = 0, failed_between = 0;
   for (int64_t budget = 90'000; failed_between == 0 && budget < 400'000; budget += 500) {
-    Trainer trainer(settings_, *data_, Budget::bytes(budget));
+    Trainer trainer({.settings = settings_, .data = *data_, .budget = Budget::bytes(budget)});
     try {
       trainer.step();
     } catch (const BudgetError&) {

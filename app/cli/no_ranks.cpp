@@ -1,7 +1,9 @@
-// Where LibTorch has no c10d, or Gloo's headers are missing: see cli/data_parallel.cpp and cli/rank_meeting.cpp.
+// Where LibTorch has no c10d, or Gloo's headers are missing: for all that ranks need.
 #include <remat/error.h>
 
 #include "cli/data_parallel.h"
+#include "cli/launch_ranks.h"
+#include "cli/rank_group.h"
 #include "cli/rank_meeting.h"
 
 namespace remat::cli {
@@ -15,8 +17,9 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<DataParallel> DataParallel::join(zoo::Model& /*model*/, const RankPlace& /*place*/, bool /*shard*/,
-                                                 const nlohmann::json& /*options*/) {
+Launched launch_ranks(int /*count*/) { fail(); }
+std::unique_ptr<RankGroup> join_ranks(const RankPlace& /*place*/) { fail(); }
+std::unique_ptr<DataParallel> DataParallel::make(zoo::Model& /*model*/, RankGroup& /*ranks*/, bool /*shard*/) {
   fail();
 }
 
