@@ -49,7 +49,7 @@ struct StepReport {
   int64_t packed_bytes = 0;                ///< bytes that this freed
   int64_t values_moved = 0;                ///< times that a value was moved to the disk instead
   int64_t moved_bytes = 0;                 ///< bytes that this freed
-  double move_wait_seconds = 0;            ///< waited for those that came back
+  double move_wait_seconds = 0;            ///< waited for copies, there and back
   int64_t operators_replayed = 0;          ///< in all replays, each time counted
   double forward_seconds = 0;              ///< measured time of the recorded operators
   double recompute_seconds = 0;            ///< time spent in replays and in unpacking
@@ -63,7 +63,8 @@ struct StepReport {
   int64_t plain_activation_peak_bytes() const { return plain_peak_bytes - baseline_bytes; }
   /// How much smaller the activation peak is than plain's, in percent of plain's; 0 where plain has none.
   double saved_percent() const;
-  /// What replays and unpacking took, in percent of the step's time without them and without planning.
+  /// What replays, unpacking and waiting for copies took, in percent of the step's time without them and without
+  /// planning.
   double cost_percent() const;
 };
 

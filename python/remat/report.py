@@ -83,7 +83,7 @@ class Report:
         packed_bytes: bytes that this freed.
         values_moved: times that a value was moved to the disk instead.
         moved_bytes: bytes that this freed.
-        move_wait_seconds: seconds waited for those that came back.
+        move_wait_seconds: seconds waited for copies, there and back.
         ops_recorded: operators recorded.
         ops_replayed: operators replayed, each time counted.
         forward_seconds: seconds in the recorded operators.
@@ -162,7 +162,8 @@ class Report:
 
     @property
     def cost_percent(self) -> float:
-        """What replays and unpacking took, in percent of the step's time without them and without planning."""
+        """What replays, unpacking and waiting for copies took, in percent of the step's time without them and without
+        planning."""
         rest = self.step_seconds - self.planning_seconds - self.recompute_seconds
         return 100 * self.recompute_seconds / rest if rest > 0 else 0.0
 

@@ -7,18 +7,18 @@
 namespace remat::memory {
 
 Ledger::~Ledger() {
-  for (Block* block = first_.next; block != nullptr;) delete std::exchange(block, block->next);
+  for (StepBlock* block = first_.next; block != nullptr;) delete std::exchange(block, block->next);
 }
 
-Ledger::Block& Ledger::block_of(int step) {
-  Block* block = &first_;
+Ledger::StepBlock& Ledger::step_block(int step) {
+  StepBlock* block = &first_;
   for (int skipped = step / kSteps; skipped > 0; --skipped) block = block->next.load(std::memory_order_acquire);
   return *block;
 }
 
 int Ledger::begin_step() {
   int first = 0;
-  for (Block* block = &first_;; first += kSteps) {
+  for (StepBlock* block = &first_;; first += kSteps) {
     for (int place = 0; place < kSteps; ++place) {
       const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(place);
       if ((block->taken.fetch_or(bit) & bit) != 0) continue;
@@ -26,9 +26,9 @@ int Ledger::begin_step() {
       restart_step(first + place);
       return first + place;
     }
-    Block* next = block->next.load();
+    StepBlock* next = block->next.load();
     if (next == nullptr) {
-      auto added = std::make_unique<Block>();
+      auto added = std::make_unique<StepBlock>();
       // Else another thread was faster, and `next` is its block.
       if (block->next.compare_exchange_strong(next, added.get())) next = added.release();
     }
@@ -49,7 +49,7 @@ void Ledger::restart_step(int step) {
 
 void Ledger::end_step(int step) noexcept {
   const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(step % kSteps);
-  Block& block = block_of(step);
+  StepBlock& block = step_block(step);
   block.measured.fetch_and(~bit);
   block.taken.fetch_and(~bit);
 }

@@ -150,7 +150,7 @@ class Ledger {
   }
   /// Ends all steps, in a child after a fork: they are the parent's.
   void forget_steps() noexcept {
-    for (Block* block = &first_; block != nullptr; block = block->next.load()) block->measured = block->taken = 0;
+    for (StepBlock* block = &first_; block != nullptr; block = block->next.load()) block->measured = block->taken = 0;
     first_.taken = 1;
   }
 
@@ -160,14 +160,14 @@ class Ledger {
   };
   static constexpr int kSteps = 8;  ///< in a block
   /// Of so many numbers, one after another. Blocks are added as more steps run at once, and stay.
-  struct Block {
+  struct StepBlock {
     std::array<Peaks, kSteps> peaks;
     std::atomic<uint32_t> measured{0};  ///< a bit for each number whose peaks are kept
     std::atomic<uint32_t> taken{0};     ///< the same, from before they are until after
-    std::atomic<Block*> next{nullptr};
+    std::atomic<StepBlock*> next{nullptr};
   };
-  Block& block_of(int step);
-  Peaks& peaks_of(int step) { return block_of(step).peaks[static_cast<size_t>(step % kSteps)]; }
+  StepBlock& step_block(int step);
+  Peaks& peaks_of(int step) { return step_block(step).peaks[static_cast<size_t>(step % kSteps)]; }
   const Peaks& peaks_of(int step) const { return const_cast<Ledger*>(this)->peaks_of(step); }
 
   virtual void reset_step() = 0;
@@ -175,14 +175,14 @@ class Ledger {
   template <class Visit>
   void for_each_step(Visit visit) noexcept {
     visit(first_.peaks[0]);
-    for (Block* block = &first_; block != nullptr; block = block->next.load(std::memory_order_acquire)) {
+    for (StepBlock* block = &first_; block != nullptr; block = block->next.load(std::memory_order_acquire)) {
       for (uint32_t steps = block->measured.load(std::memory_order_relaxed); steps != 0; steps &= steps - 1) {
         visit(block->peaks[static_cast<size_t>(std::countr_zero(steps))]);
       }
     }
   }
 
-  Block first_;  ///< number 0, which is always taken: since the last reset_if_alone()
+  StepBlock first_;  ///< number 0, which is always taken: since the last reset_if_alone()
   std::atomic<int64_t> plain_current_{0}, updates_{0}, state_{0};
   // What was alive before the update in progress, and the update's peak, both without state of earlier updates.
   std::atomic<bool> updating_{false};

@@ -125,8 +125,9 @@ double StepReport::saved_percent() const {
 }
 
 double StepReport::cost_percent() const {
-  const double rest = step_seconds - planning_seconds - recompute_seconds;
-  return rest > 0 ? 100 * recompute_seconds / rest : 0;
+  const double extra = recompute_seconds + move_wait_seconds;
+  const double rest = step_seconds - planning_seconds - extra;
+  return rest > 0 ? 100 * extra / rest : 0;
 }
 
 std::string to_text(const StepReport& r) {
@@ -152,7 +153,7 @@ std::string to_text(const StepReport& r) {
     row("packed", std::to_string(r.values_packed) + " times, freed " + format_bytes(r.packed_bytes));
   if (r.values_moved > 0)
     row("moved to disk", std::to_string(r.values_moved) + " times, " + format_bytes(r.moved_bytes) + ", waited " +
-                             seconds_text(r.move_wait_seconds) + " for what came back");
+                             seconds_text(r.move_wait_seconds) + " for it");
   row("operators",
       std::to_string(r.operators_recorded) + " recorded, " + std::to_string(r.operators_replayed) + " replayed");
   row("records", format_bytes(r.record_bytes));

@@ -22,6 +22,14 @@ constexpr size_t kMostTimes = 8;  ///< kinds of steps that a session chooses in 
 
 }  // namespace
 
+void OnlineEviction::begin(StepFacts facts) {
+  const MutexLock lock(mutex_);
+  step_name_ = std::exchange(facts.name, "");
+  facts_ = std::move(facts);
+  refusal_.reset();
+  share_ = {};
+}
+
 void OnlineEviction::watch(const std::shared_ptr<Tape>& tape) {
   const MutexLock lock(mutex_);
   std::erase_if(tapes_, [](const auto& each) { return each.expired(); });
@@ -84,19 +92,8 @@ int64_t OnlineEviction::follow_plain(const Share& share) {
   const MutexLock lock(mutex_);
   share_ = share;
   share_.limit = std::max<int64_t>(1, std::min(share.limit, share.most));
-  base_ = baseline;
+  base_ = facts_.baseline;
   return share_.limit;
-}
-
-void OnlineEviction::hold_still() {
-  const MutexLock lock(mutex_);
-  share_ = {};
-}
-
-void OnlineEviction::name_step(const std::string& name) {
-  const MutexLock lock(mutex_);
-  step_name_ = name;
-  refusal_.reset();
 }
 
 int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
@@ -111,7 +108,7 @@ int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
 
 int64_t OnlineEviction::limit_in_the_end() {
   const MutexLock lock(mutex_);
-  return std::max(share_.limit, std::min(share_of(measured->plain_peak()), share_.most));
+  return std::max(share_.limit, std::min(share_of(facts_.measured->plain_peak()), share_.most));
 }
 
 std::optional<RankAgreement::Refusal> OnlineEviction::refusal() {
@@ -147,7 +144,7 @@ int64_t OnlineEviction::raise_to_share(int64_t missing) {
   const MutexLock lock(mutex_);
   if (share_.percent == 0 || ledger_.enforced_limit() < share_.limit) return missing;  // it is another step's limit
   const int64_t before = share_.limit;
-  raise_limit(share_of(std::max(measured->plain_peak(), plain_with(request_of(missing)))));
+  raise_limit(share_of(std::max(facts_.measured->plain_peak(), plain_with(request_of(missing)))));
   return missing - (share_.limit - before);
 }
 
@@ -161,13 +158,13 @@ bool OnlineEviction::may_rise() {
 bool OnlineEviction::may_outgrow(int64_t request) {
   {
     const MutexLock lock(mutex_);
-    const int64_t plain = std::max(measured->plain_peak(), plain_with(request));
+    const int64_t plain = std::max(facts_.measured->plain_peak(), plain_with(request));
     if (!share_.of || plain - base_ > *share_.of) return true;
   }
   const auto step = step_in_progress();
   if (step == nullptr) return false;
   const TapeLock lock = lock_for_a_while(step->mutex);
-  return lock.owns_lock() && !is_covered(*step, request);
+  return lock.owns_lock() && !facts_.is_covered(*step, request);
 }
 
 /// A share is one of what plain allocates. Small ones are less than the allocator reserves for a single tensor.
@@ -206,7 +203,7 @@ bool OnlineEviction::reclaim_block(int64_t bytes) {
 /// evicted after that, so that it must not be for lack of blocks: what a device's allocator reserves is more.
 bool OnlineEviction::release_records(int64_t bytes) {
   const auto step = step_in_progress();
-  if (step == nullptr || !fits_in_plain) return false;
+  if (step == nullptr || !facts_.fits_in_plain) return false;
   const int64_t limit = ledger_.enforced_limit(), request = bytes + limit - ledger_.current();
   const Share share = [this] {
     const MutexLock lock(mutex_);
@@ -215,7 +212,7 @@ bool OnlineEviction::release_records(int64_t bytes) {
   const TapeLock lock = lock_for_a_while(step->mutex);
   if (!lock.owns_lock() || (ledger_.reserved() > 0 && share.percent == 0)) return false;
   const bool is_all = share.percent >= 100 && share.limit < share.most;
-  const bool fits = is_all || fits_in_plain(*step, limit - baseline);
+  const bool fits = is_all || facts_.fits_in_plain(*step, limit - facts_.baseline);
   return fits && plain_with(request) <= limit && step->settle();
 }
 

@@ -20,6 +20,35 @@ class OnlineEviction final : public memory::Reclaimer {
  public:
   explicit OnlineEviction(memory::Ledger& ledger) : ledger_(ledger) {}
 
+  /// What earlier steps of the session tell about the one in progress, for the numbers in refusals.
+  struct Known {
+    std::optional<int64_t> smallest;  ///< bytes that the smallest completed step took
+    int64_t for_times = 0;            ///< bytes that one like it may take more, depending on the times that it measures
+    std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like an earlier one
+    bool larger = false;               ///< the step runs the same operators as earlier ones, with more bytes
+    bool last = false;                 ///< the step that was recorded last ran the same operators
+    std::string
+        need;  ///< what one like that needs at least, in words; empty where that is not known, or there is a plan
+  };
+  /// A step that begins.
+  struct StepFacts {
+    std::string name;                                ///< what messages call it
+    int64_t baseline = 0;                            ///< bytes alive
+    const memory::MeasuredStep* measured = nullptr;  ///< its peaks; destroyed after its limit
+    bool of_device = false;                          ///< the limit is the device's, not a budget's
+    bool beside_others = false;  ///< steps of other sessions are in progress: the limit may be the smallest of theirs
+    /// Called with the record of the step (null where it has not begun, or cannot be locked) and the bytes of the
+    /// allocation that is refused.
+    std::function<Known(const Tape*, int64_t)> known = {};
+    /// True if a step is known that began like the one in progress, with no smaller sizes. Else this one may take more
+    /// than any that is known. Called in the same way.
+    std::function<bool(const Tape&, int64_t)> is_covered = {};
+    /// True if a step that goes on like the one in progress fits in plain with the given bytes above its baseline: what
+    /// is missing then is what the record holds. Called with the step locked.
+    std::function<bool(const Tape&, int64_t)> fits_in_plain = {};
+  };
+  /// A step begins, whose limit is not in force yet: from now on it is what refusals are about.
+  void begin(StepFacts facts);
   /// Makes the values of `tape`, the record of the step in force, candidates for eviction, for as long as the tape
   /// lives.
   void watch(const std::shared_ptr<Tape>& tape);
@@ -38,10 +67,6 @@ class OnlineEviction final : public memory::Reclaimer {
   /// largest step so far took: in the end it is under that share of plain's peak. The limit rises beyond it where not
   /// enough can be evicted and the step may take more in plain than those before. Returns the limit to begin with.
   int64_t follow_plain(const Share& share);
-  /// Ends follow_plain(): the limit rises no more.
-  void hold_still();
-  /// Sets what messages call the step in force.
-  void name_step(const std::string& name);
   /// Keeps the limit of the step in force from rising above `most` bytes, and adds `name` to what messages call the
   /// step. Returns the limit from now on.
   int64_t lower_limit(int64_t most, const std::string& name);
@@ -65,36 +90,6 @@ class OnlineEviction final : public memory::Reclaimer {
   void meets_older(int64_t bytes) override;
   [[noreturn]] void refuse(int64_t needed, int64_t request, int64_t limit) override;
 
-  /// Bytes alive when the step began.
-  int64_t baseline = 0;
-  /// The peaks of the step in force; destroyed after its limit.
-  const memory::MeasuredStep* measured = nullptr;
-  /// What earlier steps of the session tell about the one in progress, for the numbers in refusals.
-  struct Known {
-    std::optional<int64_t> smallest;  ///< bytes that the smallest completed step took
-    int64_t for_times = 0;            ///< bytes that one like it may take more, depending on the times that it measures
-    std::optional<int64_t> predicted;  ///< bytes that the step takes, if it goes on like an earlier one
-    bool larger = false;               ///< the step runs the same operators as earlier ones, with more bytes
-    bool last = false;                 ///< the step that was recorded last ran the same operators
-  };
-  /// Called with the record of the step (null where it has not begun, or cannot be locked) and the bytes of the
-  /// allocation that is refused.
-  std::function<Known(const Tape*, int64_t)> known;
-  /// True if a step is known that began like the one in progress, with no smaller sizes. Else this one may take more
-  /// than any that is known. Called in the same way.
-  std::function<bool(const Tape&, int64_t)> is_covered;
-  /// True if a step that goes on like the one in progress fits in plain with the given bytes above its baseline: what
-  /// is missing then is what the record holds. Called with the step locked.
-  std::function<bool(const Tape&, int64_t)> fits_in_plain;
-  /// True if the limit is the device's, not a budget's.
-  bool of_device = false;
-  /// True if steps of other sessions were in progress when the step began: the limit may then be the smallest of
-  /// theirs.
-  bool beside_others = false;
-  /// What a step like the one that was recorded last needs, for refusals; empty where that is not known, or there is a
-  /// plan.
-  std::string known_need;
-
  private:
   std::vector<std::shared_ptr<Tape>> living_tapes();
   std::shared_ptr<Tape> step_in_progress();
@@ -115,6 +110,7 @@ class OnlineEviction final : public memory::Reclaimer {
   void raise_limit(int64_t limit) REMAT_REQUIRES(mutex_);
 
   memory::Ledger& ledger_;
+  StepFacts facts_;  ///< but for the name constant while the limit is in force
   Mutex mutex_;
   std::vector<std::weak_ptr<Tape>> tapes_ REMAT_GUARDED_BY(mutex_);
   std::weak_ptr<Tape> current_ REMAT_GUARDED_BY(mutex_);  ///< the record of the step in progress

@@ -172,8 +172,8 @@ RankAgreement::OwnStep RankAgreement::end(OwnStep own) {
   return own;
 }
 
-/// The slowest rank's times, of what contents can be packed to the most bytes, and of a tier the least room: none where a
-/// rank has none.
+/// The slowest rank's times, of what contents can be packed to the most bytes, and of a tier the least room: none where
+/// a rank has none.
 void RankAgreement::share_graph(Graph& graph) {
   constexpr int64_t kNoTier = -1;
   const auto costs_of = [](Tier& tier) {

@@ -38,7 +38,7 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
   int64_t bytes = plain_with(request);
   for (const auto& tape : living_tapes()) {
     const TapeLock lock = lock_for_a_while(tape->mutex);
-    if (!lock.owns_lock() || tape->forgotten_from != kNoId) return baseline;
+    if (!lock.owns_lock() || tape->forgotten_from != kNoId) return facts_.baseline;
     for (ValueId id = 0; id < tape->values.size(); ++id) {
       const Value& value = tape->values[id];
       // Leaves stay, and plain's bytes are without what is kept for replays alone.
@@ -48,13 +48,13 @@ int64_t OnlineEviction::lower_bound(int64_t request) {
       if (value.account == PlainAccount::kPlainOnly || (recomputable && held_in_vain)) bytes -= value.bytes;
     }
   }
-  return std::max(bytes, baseline);  // the step began with its baseline, which may have been freed since
+  return std::max(bytes, facts_.baseline);  // the step began with its baseline, which may have been freed since
 }
 
 /// See BudgetError::needed_bytes(). `needed` are alive with the allocation that was refused.
 int64_t OnlineEviction::needed_bytes(int64_t needed, int64_t limit, const Tape* tape,
                                      const std::optional<int64_t>& predicted) const {
-  const int64_t before = baseline + (tape != nullptr ? tape->counts.adopted_bytes : 0);
+  const int64_t before = facts_.baseline + (tape != nullptr ? tape->counts.adopted_bytes : 0);
   if (predicted) {
     const int64_t more = limit + std::max<int64_t>(1, (limit - before) / kPartMispredicted);
     return std::max({*predicted, needed, *predicted <= limit ? more : 0});
@@ -78,7 +78,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const auto step = request == 0 ? nullptr : step_in_progress();
   TapeLock lock = step ? lock_for_a_while(step->mutex) : TapeLock();
   const Tape* const tape = lock.owns_lock() ? step.get() : nullptr;
-  Known earlier = known ? known(tape, request) : Known();
+  Known earlier = facts_.known ? facts_.known(tape, request) : Known();
   // Where no graphs are known (the planner is "online"), a step that has completed tells as much.
   const bool tells = !earlier.predicted && !earlier.larger && earlier.smallest.value_or(0) > limit;
   if (tells) earlier.predicted = *earlier.smallest + earlier.for_times;
@@ -93,8 +93,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const bool is_share = share.of && limit < share.most;  // and no number that holds too
   const std::optional<double> percentage =
       is_share ? percentage_of(enough - base, limit - base, *share.of) : std::nullopt;
-  const bool is_device = of_device || (share.percent > 0 && limit >= share.most && share.most_of_device);
-  std::string before = format_bytes(baseline) + " of it since before the step";
+  const bool is_device = facts_.of_device || (share.percent > 0 && limit >= share.most && share.most_of_device);
+  std::string before = format_bytes(facts_.baseline) + " of it since before the step";
   if (parameters > 0) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
               " of their gradients)";
@@ -111,11 +111,11 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const bool elsewhere = step != nullptr && Recorder::current_of(step) == nullptr;
   std::string message =
       "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") + " is out of memory. " + what +
-      limit_name(is_device, beside_others) + format_exact_bytes(limit) +
+      limit_name(is_device, facts_.beside_others) + format_exact_bytes(limit) +
       (is_share ? ", too small a share, " + Budget::percent(share.percent).to_string() + ", of the " +
                       format_exact_bytes(*share.of) + " that the largest step so far takes in plain"
                 : "") +
-      (beside_others ? "; run one step at a time, or give each session as bytes " : "; give ") +
+      (facts_.beside_others ? "; run one step at a time, or give each session as bytes " : "; give ") +
       format_exact_bytes(enough) + (percentage ? " or " + Budget::percent(*percentage).to_string() : "") + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
@@ -124,7 +124,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
         "or less work per step; what comes later in the step is not known yet and may take more: fit_budget() tries "
         "until it has the smallest that works";
   }
-  message += "; no budget below " + format_exact_bytes(least) + " can work" + (earlier.last ? known_need : "");
+  message += "; no budget below " + format_exact_bytes(least) + " can work" + (earlier.last ? earlier.need : "");
   if (under_mode > 0) {
     message += "; " + std::to_string(under_mode) +
                " operators ran under a dispatch mode (as FlopCounterMode is one), " +

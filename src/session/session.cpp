@@ -59,7 +59,6 @@ Step Session::step() {
   memory::start_accounting(impl_->options.device);  // throws where another allocator has taken the place of ours
   impl_->throw_failure();
   auto step = std::make_shared<Step::Impl>();
-  step->session = impl_;
   step->tape->extent = std::make_shared<StepExtent>(
       [ours = std::weak_ptr(step)](bool completed) {
         const auto step_of_extent = ours.lock();
@@ -70,61 +69,22 @@ Step Session::step() {
         const auto step_of_extent = ours.lock();
         return step_of_extent != nullptr && step_of_extent->live_values() == 0;
       });
-  step->turn.emplace(impl_->in_step);
+  step->set_up(impl_);
   auto& ledger = memory::Ledger::of(impl_->options.device);
-  static std::atomic<uint64_t> steps = 0;
-  step->tape->step = ++steps;
-  step->tape->values.ledger = &ledger;
-  step->tape->values.device = impl_->options.device;
-  step->tape->values.verify = impl_->options.verify;
-  step->tape->values.expect_emptied = impl_->empties_leaves;
-  step->tape->pack_values = impl_->options.pack;
-  if (impl_->disk) step->tape->moves.emplace(impl_->disk->file, step->tape->values, step->tape->counts);
-  step->tape->meta = !device::kind_of(impl_->options.device).has_contents();
   ledger.reset_if_alone();
+  step->measured.emplace(ledger);
   const int64_t baseline = ledger.current();
   const int64_t expected = baseline + impl_->adopted_by(baseline);
   const int64_t limit = impl_->limit_for(expected);
   step->report.step = ++impl_->steps;
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;
-  impl_->prepare_eviction(step->report, limit, expected);
-  if (impl_->ranks != nullptr) {
-    step->tape->before_collective = [ranks = impl_->ranks](std::string_view name) { ranks->before_collective(name); };
-  }
+  impl_->begin_eviction(*step, limit, expected);
   bool traces = impl_->planner.wants_trace();
   const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
-  const auto planning = std::chrono::steady_clock::now();
-  // With all of plain's memory there is nothing to drop: what a record holds beyond that goes when it is in the way.
-  const bool is_all = impl_->options.budget.share() >= 100 && limit < memory::limit(impl_->options.device);
-  if (!is_all) step->follower->schedules = impl_->planner.schedules(room);
-  step->tape->actions = step->follower;
-  step->follower->resize = [impl = impl_.get()](const auto& followed, const PlanFollower::Seen& seen) {
-    return impl->planner.resized(followed, seen);
-  };
-  step->report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
-  impl_->eviction.known_need = step->follower->schedules.empty() ? impl_->known_need(baseline, limit) : "";
-  impl_->eviction.watch(step->tape);
-  step->follows_plain = impl_->follows_plain();
-  if (step->follows_plain) step->report.budget_bytes = memory::limit(impl_->options.device);  // it may rise so far
-  impl_->eviction.is_covered = [impl = impl_.get(), follower = step->follower](const Tape& tape, int64_t request) {
-    return impl->covers(tape, request, follower->result_bytes);
-  };
-  impl_->eviction.fits_in_plain = [impl = impl_.get()](const Tape& tape, int64_t bytes) {
-    return impl->planner.fits_in_plain(tape, bytes);
-  };
-  step->measured.emplace(ledger);
-  impl_->eviction.measured = &*step->measured;
-  const auto first_limit = [&] { return impl_->eviction.follow_plain(impl_->share(baseline, limit)); };
-  step->enforcement = ledger.enforce(step->follows_plain ? first_limit() : limit, impl_->eviction);
-  step->measured->restart();  // what others allocated before the limit was in force is none of the step's
-  impl_->check_beginning(limit, room);
-  if (traces) {
-    step->trace = std::make_unique<Trace>();
-    memory::observe_allocations(*step->trace, impl_->options.device);
-    step->tape->set_trace(step->trace.get());
-    if (device::has_streams(impl_->options.device)) step->tape->times.emplace(impl_->options.device);
-  }
+  step->follow_plans(room, impl_->options.budget.share() >= 100 && limit < memory::limit(impl_->options.device));
+  step->put_in_force(limit, room);
+  if (traces) step->begin_trace();
   step->follower->notes_results = step->follows_plain && impl_->planner.graph() == nullptr && step->trace == nullptr;
   Recorder::start(step->tape);
   return Step(std::move(step));

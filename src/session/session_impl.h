@@ -74,7 +74,8 @@ struct Session::Impl {
   void after_fork() {
     forks = remat::forks();
     in_step = false;
-    ranks.reset();  // the child is none of them
+    ranks.reset();                                  // the child is none of them
+    if (options.disk) disk.emplace(*options.disk);  // the file is the parent's
     eviction.after_fork();
   }
 
@@ -108,8 +109,9 @@ struct Session::Impl {
   OnlineEviction::Known known_of(const Tape* tape, int64_t request, int64_t baseline) const;
 
   /// Is a step known that began like the one in progress, with no smaller sizes? Else that may take more than any
-  /// known. `request`: bytes of the allocation in progress, `results`: see PlanFollower.
-  bool covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const;
+  /// known. `request`: bytes of the allocation in progress, `results`: see PlanFollower, `plain`:
+  /// the peak above the baseline that the step has had in plain so far.
+  bool covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results, int64_t plain) const;
 
   /// Bytes that a step without a plan adds to those alive before it, where it drops as much as it can: as predicted on
   /// the graph of an earlier one.
@@ -127,8 +129,8 @@ struct Session::Impl {
   /// Above a share. With nothing evicted, the records hold that too: where all is kept, nothing else could make room.
   int64_t beyond_share() const { return options.budget.share() == 100 ? room_beyond_plain : 0; }
 
-  /// For a step that is about to begin.
-  void prepare_eviction(const StepReport& begun, int64_t limit, int64_t expected_baseline);
+  /// Tells the eviction of a step that is about to begin, whose peaks are measured already.
+  void begin_eviction(Step::Impl& step, int64_t limit, int64_t expected_baseline);
 
   /// Bytes to plan for: `room`, or the least of all ranks'. Throws BudgetError where `baseline` passes the limit, here
   /// or on another rank. `traces`: see RankAgreement::begin().
@@ -182,6 +184,17 @@ struct Step::Impl {
   int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
   const int forks = remat::forks();
   const int64_t compilations = extension::compilations();
+
+  // Of the beginning, in this order.
+  /// Takes the session's turn, and sets its record up.
+  void set_up(const std::shared_ptr<Session::Impl>& of);
+  /// Follows what the session's planner has for `room` bytes above the baseline. Of all of plain's memory (`is_all`)
+  /// nothing has to be dropped: what a record holds beyond that goes when it is in the way.
+  void follow_plans(int64_t room, bool is_all);
+  /// From now on the limit holds.
+  void put_in_force(int64_t limit, int64_t room);
+  /// Writes its graph down.
+  void begin_trace();
 
   void end(bool completed);
   // Of the end, in this order.

@@ -78,8 +78,8 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   return known;
 }
 
-bool Session::Impl::covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results) const {
-  const int64_t plain = eviction.measured->plain_peak() - eviction.baseline;
+bool Session::Impl::covers(const Tape& tape, int64_t request, const std::vector<int64_t>& results,
+                           int64_t plain) const {
   if (tape.program.size() == 0 && planner.covers_unrecorded(plain)) return true;
   if (planner.graph() != nullptr) return planner.covers(tape, of_operator(request));
   const size_t now = std::min(results.size(), static_cast<size_t>(tape.forgotten_from));
@@ -97,22 +97,32 @@ int64_t Session::Impl::limit_for(int64_t baseline) const {
   return std::min(wanted_for(baseline).value_or(most), most);
 }
 
-void Session::Impl::prepare_eviction(const StepReport& begun, int64_t limit, int64_t expected_baseline) {
-  eviction.name_step("step " + std::to_string(begun.step) + " of " +
-                     (options.name.empty() ? "the session" : options.name));
-  eviction.baseline = begun.baseline_bytes;
-  eviction.hold_still();
+void Session::Impl::begin_eviction(Step::Impl& step, int64_t limit, int64_t expected_baseline) {
   const bool own_budget = options.budget.kind() != Budget::Kind::kDeviceLimit;
-  eviction.beside_others = memory::Ledger::of(options.device).enforced_limit() != INT64_MAX;
-  eviction.of_device = !own_budget || wanted_for(expected_baseline).value_or(limit) > limit;
-  eviction.known = [this, baseline = begun.baseline_bytes](const Tape* tape, int64_t request) {
-    return known_of(tape, request, baseline);
+  const int64_t baseline = step.report.baseline_bytes;
+  const auto known = [this, baseline, limit, follower = step.follower](const Tape* tape, int64_t request) {
+    OnlineEviction::Known told = known_of(tape, request, baseline);
+    if (follower->schedules.empty()) told.need = known_need(baseline, limit);
+    return told;
   };
+  const auto* const measured = &*step.measured;
+  const auto is_covered = [this, baseline, measured, follower = step.follower](const Tape& tape, int64_t request) {
+    return covers(tape, request, follower->result_bytes, measured->plain_peak() - baseline);
+  };
+  const auto fits_in_plain = [this](const Tape& tape, int64_t bytes) { return planner.fits_in_plain(tape, bytes); };
+  eviction.begin({.name = "step " + std::to_string(step.report.step) + " of " +
+                          (options.name.empty() ? "the session" : options.name),
+                  .baseline = baseline,
+                  .measured = measured,
+                  .of_device = !own_budget || wanted_for(expected_baseline).value_or(limit) > limit,
+                  .beside_others = memory::Ledger::of(options.device).enforced_limit() != INT64_MAX,
+                  .known = known,
+                  .is_covered = is_covered,
+                  .fits_in_plain = fits_in_plain});
 }
 
 int64_t Session::Impl::agree_on_room(int64_t baseline, int64_t limit, int64_t room, bool& traces) {
   if (baseline > limit) {
-    eviction.known_need = known_need(baseline, limit);
     try {
       eviction.refuse(baseline, 0, limit);
     } catch (...) {

@@ -13,6 +13,53 @@
 
 namespace remat {
 
+void Step::Impl::set_up(const std::shared_ptr<Session::Impl>& of) {
+  static std::atomic<uint64_t> steps = 0;
+  const SessionOptions& options = of->options;
+  session = of;
+  turn.emplace(of->in_step);
+  tape->step = ++steps;
+  tape->values.ledger = &memory::Ledger::of(options.device);
+  tape->values.device = options.device;
+  tape->values.verify = options.verify;
+  tape->values.expect_emptied = of->empties_leaves;
+  tape->pack_values = options.pack;
+  if (of->disk) tape->moves.emplace(of->disk->file, tape->values, tape->counts);
+  tape->meta = !device::kind_of(options.device).has_contents();
+  if (of->ranks != nullptr) {
+    tape->before_collective = [ranks = of->ranks](std::string_view name) { ranks->before_collective(name); };
+  }
+  tape->actions = follower;
+  follower->resize = [impl = of.get()](const auto& followed, const PlanFollower::Seen& seen) {
+    return impl->planner.resized(followed, seen);
+  };
+}
+
+void Step::Impl::follow_plans(int64_t room, bool is_all) {
+  const auto planning = std::chrono::steady_clock::now();
+  if (!is_all) follower->schedules = session->planner.schedules(room);
+  report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
+}
+
+void Step::Impl::put_in_force(int64_t limit, int64_t room) {
+  session->eviction.watch(tape);
+  follows_plain = session->follows_plain();
+  if (follows_plain) {
+    report.budget_bytes = memory::limit(session->options.device);  // it may rise so far
+    limit = session->eviction.follow_plain(session->share(report.baseline_bytes, limit));
+  }
+  enforcement = tape->values.ledger->enforce(limit, session->eviction);
+  measured->restart();  // what others allocated before the limit was in force is none of the step's
+  session->check_beginning(limit, room);
+}
+
+void Step::Impl::begin_trace() {
+  trace = std::make_unique<Trace>();
+  memory::observe_allocations(*trace, session->options.device);
+  tape->set_trace(trace.get());
+  if (device::has_streams(session->options.device)) tape->times.emplace(session->options.device);
+}
+
 void Step::Impl::end(bool completed) {
   if (ended.exchange(true)) return;
   if (is_parents()) {

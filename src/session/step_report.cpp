@@ -37,7 +37,8 @@ std::vector<ReplayedOperator> replayed_operators(const Tape& tape) {
 std::optional<Graph> Step::Impl::take_graph() {
   if (trace == nullptr) return std::nullopt;
   tape->set_trace(nullptr);
-  const double seconds = report.step_seconds - report.planning_seconds - tape->counts.replay_seconds;
+  const double seconds =
+      report.step_seconds - report.planning_seconds - tape->counts.replay_seconds - tape->counts.move_wait_seconds;
   Graph graph = trace->take(report.baseline_bytes, seconds);
   for (size_t i = 0; tape->times && i < graph.operators.size(); ++i) {
     set_seconds(graph.operators[i], tape->program[static_cast<OperationId>(i)].seconds);

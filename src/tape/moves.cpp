@@ -1,5 +1,6 @@
 #include "tape/moves.h"
 
+#include <chrono>
 #include <utility>
 
 #include "device/device.h"
@@ -59,7 +60,9 @@ int64_t Moves::finish() {
 int64_t Moves::go(ValueId id) {
   const Value& value = values_[id];
   Moved& held = *moved(id);
+  const auto begin = std::chrono::steady_clock::now();
   const bool written = held.wait_written();
+  counts_.move_wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   held.let_go_of_source();
   const bool may_go = value.kept && !value.is_in_use() && !values_.emptied(id) && values_.is_as_watched(id);
   if (!may_go) order_->take(id);

@@ -22,7 +22,7 @@ struct StepCounts {
   int64_t evicted_values = 0, evicted_bytes = 0;
   int64_t packed_values = 0, packed_bytes = 0;  ///< the bytes that packing spared
   int64_t moved_values = 0, moved_bytes = 0;    ///< to a file
-  double move_wait_seconds = 0;                 ///< for copies from there
+  double move_wait_seconds = 0;                 ///< for copies there and back
   int64_t failed_moves = 0;                     ///< values that had to be recomputed instead
   std::string move_error;                       ///< of the last of those
   int64_t shortages = 0;                        ///< times that memory ran short and something was evicted

@@ -120,7 +120,7 @@ void Trace::freed(const void* data, int64_t bytes, bool plain) noexcept {
 void Trace::freed_elsewhere(const void* data, int64_t bytes, bool plain) noexcept {
   {
     const MutexLock lock(mutex_);
-    if (!homes_.contains(data)) return;
+    if (homes_.find(data) == homes_.end()) return;
   }
   freed(data, bytes, plain);
 }

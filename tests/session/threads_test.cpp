@@ -2,6 +2,8 @@
 #include "support/compare.h"
 
 #include <atomic>
+#include <barrier>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +60,43 @@ TEST(Threads, EachWithASessionOfItsOwn) {
   for (size_t i = 0; i < kThreads; ++i) {
     ASSERT_EQ(results[i].size(), kRepeats);
     for (const Outcome& result : results[i]) expect_same_bits(plain[i], result, "thread " + std::to_string(i));
+  }
+}
+
+TEST(Threads, StepsThatRunAtOnceEachWriteTheirGraph) {
+  memory::start_accounting();
+  constexpr int kThreads = 4;
+  std::vector<nn::Sequential> models;
+  std::vector<Graph> alone, at_once(kThreads);
+  std::vector<at::Tensor> inputs;
+  const auto graph_of = [](nn::Sequential& model, const at::Tensor& x, const std::function<void()>& in_the_middle) {
+    model->zero_grad();
+    Session session;
+    {
+      auto step = session.step();
+      auto loss = model->forward(x).pow(2).sum();
+      in_the_middle();
+      loss.backward();
+      loss.reset();
+      step.end();
+    }
+    return session.graph();
+  };
+  torch::manual_seed(3);
+  for (int i = 0; i < kThreads; ++i) {
+    models.push_back(make_model());
+    inputs.push_back(torch::randn({8 << i, 16}));
+    alone.push_back(graph_of(models.back(), inputs.back(), [] {}));
+  }
+  std::barrier everybody(kThreads);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] { at_once[i] = graph_of(models[i], inputs[i], [&] { everybody.arrive_and_wait(); }); });
+  }
+  for (auto& thread : threads) thread.join();
+  for (size_t i = 0; i < kThreads; ++i) {
+    EXPECT_EQ(at_once[i].events, alone[i].events) << i;
+    EXPECT_EQ(at_once[i].fingerprint(), alone[i].fingerprint()) << i;
   }
 }
 
