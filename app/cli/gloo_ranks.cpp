@@ -7,10 +7,8 @@
 #include <torch/torch.h>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "cli/device.h"
+#include "cli/gloo_group.h"
 #include "cli/rank_meeting.h"
 
 namespace remat::cli {
@@ -27,15 +25,8 @@ Store store_of(const RankPlace& place) {
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_group(const Store& store, const RankPlace& place) {
-  static int made = 0;  // groups of one store have different keys
-  const Store own = c10::make_intrusive<c10d::PrefixStore>("remat/group" + std::to_string(made++), store);
-  auto options = c10d::ProcessGroupGloo::Options::create();
-  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, place.rank, place.size);
-  group->setBackend(kDevice, c10d::ProcessGroup::BackendType::GLOO,
-                    c10::make_intrusive<c10d::ProcessGroupGloo>(own, place.rank, place.size, options));
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  return group;
+  static int made = 0;  // groups of one store have different names
+  return make_gloo_group(store, place.rank, place.size, "group" + std::to_string(made++));
 }
 
 }  // namespace

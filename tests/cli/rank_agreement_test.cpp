@@ -12,7 +12,10 @@ namespace {
 
 TEST(RankAgreement, AStepIsThatOfTheRankThatPeaksHighest) {
   test::on_ranks(3, [](RankGroup& ranks) {
-    StepResult own{.step = 4, .loss = static_cast<float>(ranks.rank()), .seconds = 3.0 - ranks.rank()};
+    StepResult own;
+    own.step = 4;
+    own.loss = static_cast<float>(ranks.rank());
+    own.seconds = 3.0 - ranks.rank();
     own.peak_bytes = ranks.rank() == 1 ? 70 : 50 + ranks.rank();
     own.baseline_bytes = 10 + ranks.rank();
     const StepResult joined = joined_result(ranks, own);
@@ -21,7 +24,9 @@ TEST(RankAgreement, AStepIsThatOfTheRankThatPeaksHighest) {
     EXPECT_EQ(joined.seconds, 3);
     EXPECT_EQ(joined.peak_bytes, 70);
     EXPECT_EQ(joined.rank_peak_bytes, (std::vector<int64_t>{50, 70, 52}));
-    if (ranks.rank() == 0) EXPECT_EQ(joined.baseline_bytes, 11) << "rank 1's";
+    if (ranks.rank() == 0) {
+      EXPECT_EQ(joined.baseline_bytes, 11) << "rank 1's";
+    }
   });
 }
 
