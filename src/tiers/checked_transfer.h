@@ -1,0 +1,36 @@
+// src/tiers/checked_transfer.h -- memory to extents of a file and back, with a checksum of what went.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiers/extents.h"
+#include "tiers/unnamed_file.h"
+
+namespace remat::tiers {
+
+/// What a thread that transfers holds: aligned memory, for what is not aligned itself.
+class TransferBuffer {
+ public:
+  static constexpr int64_t kBytes = int64_t{4} << 20;
+
+  /// Throws std::bad_alloc.
+  TransferBuffer();
+  char* data() const { return data_.get(); }
+
+ private:
+  std::unique_ptr<char, decltype(&std::free)> data_;
+};
+
+/// Writes the bytes to the extents, which have room for them; `checksum` becomes that of the bytes. Returns why it
+/// failed, or nothing.
+std::string write_checked(UnnamedFile& file, const std::vector<Extent>& extents, const void* data, int64_t bytes,
+                          const TransferBuffer& buffer, uint64_t& checksum);
+/// Reads them. Returns why it failed, another checksum included, or nothing.
+std::string read_checked(UnnamedFile& file, const std::vector<Extent>& extents, void* to, int64_t bytes,
+                         const TransferBuffer& buffer, uint64_t checksum);
+
+}  // namespace remat::tiers
