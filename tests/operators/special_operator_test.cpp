@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "operators/operator_info.h"
+#include "support/inputs.h"
 
 namespace remat::test {
 namespace {
@@ -37,7 +38,7 @@ TEST(SpecialOperators, OfSoftmaxMayWriteOverTheGradient) {
   const auto gradient = at::randn({4, 8});
   const auto may = [&](const at::Tensor& given, at::ScalarType input_type, std::string_view node) {
     const torch::jit::Stack inputs = {given, gradient, 1, input_type};
-    return special_info("aten::_softmax_backward_data").reuses_gradient(inputs, node);
+    return special_info("aten::_softmax_backward_data").reuses_gradient(inputs_of(inputs), node);
   };
   EXPECT_TRUE(may(gradient, at::kFloat, "SoftmaxBackward0"));
   EXPECT_FALSE(may(gradient, at::kHalf, "SoftmaxBackward0")) << "the result is of another type";
