@@ -1,4 +1,6 @@
 // Batch normalization from its saved statistics.
+#include <array>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

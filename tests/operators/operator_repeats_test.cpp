@@ -50,7 +50,8 @@ TEST(OperatorRepeats, NotWhereKernelsAreKnownNotTo) {
 TEST(OperatorRepeats, AsItsUserDeclares) {
   torch::Library library(torch::Library::FRAGMENT, "operator_repeats_test", std::nullopt, __FILE__, __LINE__);
   library.def("gate(Tensor x) -> Tensor");
-  library.impl("gate", torch::CppFunction::makeFromBoxedFunction<&does_nothing>());
+  library.impl("gate",
+               torch::dispatch(c10::DispatchKey::CPU, torch::CppFunction::makeFromBoxedFunction<&does_nothing>()));
   const char* const name = "operator_repeats_test::gate";
   const Inputs inputs = {torch::zeros({4})};
   EXPECT_FALSE(repeats(repeating(name), inputs)) << "its kernel may be a function of Python's";

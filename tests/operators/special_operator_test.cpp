@@ -64,9 +64,12 @@ TEST(SpecialOperators, OfCompiledCodeAreTrusted) {
 }
 
 TEST(SpecialOperators, OfCollectivesAreTold) {
-  EXPECT_TRUE(special_info("c10d::allreduce_").collective);
-  EXPECT_FALSE(special_info("c10d::allreduce_").repeatable());
-  EXPECT_FALSE(special_info("aten::add_").collective);
+  torch::Library library(torch::Library::FRAGMENT, "c10d", std::nullopt, __FILE__, __LINE__);
+  library.def("reduced_in_this_test(Tensor[] tensors, Tensor[] input_tensors) -> Tensor[]");
+  const OperatorInfo& reduced = special_info("c10d::reduced_in_this_test");
+  EXPECT_TRUE(reduced.collective && !reduced.repeatable() && !reduced.may_draw());
+  EXPECT_TRUE(reduced.writes(0) && !reduced.writes(1));
+  EXPECT_FALSE(special_info("aten::mm").collective);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace remat::test {
 
 /// Valid while `values` is.
 inline c10::ArrayRef<const c10::IValue> inputs_of(const std::vector<c10::IValue>& values) {
-  return {values.data(), values.size()};
+  return c10::ArrayRef<const c10::IValue>(values.data(), values.size());
 }
 
 }  // namespace remat::test
