@@ -6,6 +6,7 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "support/inputs.h"
 #include "tape/generator_state.h"
 
 namespace remat::test {
@@ -17,7 +18,7 @@ const OperatorInfo& drawing(const char* name, const char* overload = "") {
 
 TEST(CallGenerators, OfWhatDrawsNothingHaveNoState) {
   const std::vector<c10::IValue> inputs = {torch::ones({2, 2}), torch::ones({2, 2})};
-  CallGenerators generators(drawing("aten::mm"), inputs);
+  CallGenerators generators(drawing("aten::mm"), inputs_of(inputs));
   const auto state = generators.take_state();
   ASSERT_TRUE(state.has_value());
   EXPECT_FALSE(state->state.defined());
@@ -29,7 +30,7 @@ TEST(CallGenerators, OfWhatDrawsNothingHaveNoState) {
 TEST(CallGenerators, KeepTheStateFromBeforeTheCall) {
   torch::manual_seed(5);
   const std::vector<c10::IValue> inputs = {torch::empty({64}), 0.5, c10::IValue()};
-  CallGenerators generators(drawing("aten::bernoulli_", "float"), inputs);
+  CallGenerators generators(drawing("aten::bernoulli_", "float"), inputs_of(inputs));
   const auto before = generators.take_state();
   ASSERT_TRUE(before && before->state.defined());
   EXPECT_EQ(before->generator, at::detail::getDefaultCPUGenerator());
@@ -48,7 +49,7 @@ TEST(CallGenerators, KeepTheStateFromBeforeTheCall) {
 TEST(CallGenerators, OfACallThatIsGivenOneAreThatOne) {
   const auto own = at::make_generator<at::CPUGeneratorImpl>(uint64_t{3});
   const std::vector<c10::IValue> inputs = {torch::empty({4}), 0.5, own};
-  CallGenerators generators(drawing("aten::bernoulli_", "float"), inputs);
+  CallGenerators generators(drawing("aten::bernoulli_", "float"), inputs_of(inputs));
   EXPECT_EQ(generators.take_state()->generator, own);
 }
 
@@ -59,7 +60,7 @@ TEST(CallGenerators, NoticeDrawsFromASecondOne) {
   const auto own = at::make_generator<at::CPUGeneratorImpl>(uint64_t{3});
   for (const bool draws_elsewhere : {false, true}) {
     const std::vector<c10::IValue> inputs = {torch::ones({4}), own};
-    CallGenerators generators(drawing("call_generators_test::draw"), inputs);
+    CallGenerators generators(drawing("call_generators_test::draw"), inputs_of(inputs));
     ASSERT_TRUE(generators.take_state().has_value());
     torch::rand({4}, own);
     if (draws_elsewhere) torch::rand({4});
@@ -70,7 +71,7 @@ TEST(CallGenerators, NoticeDrawsFromASecondOne) {
 
 TEST(CallGenerators, WhoseStateWasNotKeptAreForgotten) {
   const std::vector<c10::IValue> inputs = {torch::empty({64}), 0.5, c10::IValue()};
-  CallGenerators generators(drawing("aten::bernoulli_", "float"), inputs);
+  CallGenerators generators(drawing("aten::bernoulli_", "float"), inputs_of(inputs));
   generators.take_state();
   generators.forget_state();
   uint64_t drawn = 1;

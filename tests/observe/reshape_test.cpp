@@ -22,8 +22,9 @@ TEST(Reshape, IsNoWrite) {
 }
 
 TEST(Reshape, OfUnknownTensorsIsNothing) {
-  Recording recording;
-  EXPECT_EQ(begin_reshape(recording.tape(), torch::randn({4, 1})), nullptr);
+  const auto unknown = torch::randn({4, 1});
+  const Recording recording;
+  EXPECT_EQ(begin_reshape(recording.tape(), unknown), nullptr);
   EXPECT_EQ(begin_reshape(recording.tape(), at::Tensor()), nullptr);
 }
 

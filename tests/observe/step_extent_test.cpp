@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "support/inputs.h"
+
 namespace remat::test {
 namespace {
 
@@ -16,7 +18,7 @@ class StepExtentTest : public testing::Test {
   StepExtent::Activity reads(const at::Tensor& x) const {
     const std::vector<c10::IValue> inputs = {x};
     StepExtent::Activity activity = records();
-    if (auto history = history_of(inputs)) activity.histories.push_back(std::move(history));
+    if (auto history = history_of(inputs_of(inputs))) activity.histories.push_back(std::move(history));
     return activity;
   }
 
@@ -50,7 +52,7 @@ TEST_F(StepExtentTest, BetweenCallsIsWhatLeadsIntoOne) {
 TEST_F(StepExtentTest, HistoriesAreOfWhatNeedsGradients) {
   const auto history = [](const at::Tensor& x) {
     const std::vector<c10::IValue> inputs = {x};
-    return history_of(inputs);
+    return history_of(inputs_of(inputs));
   };
   EXPECT_EQ(history(torch::ones({2})), nullptr);
   EXPECT_EQ(history(w), nullptr) << "no operator has made it";

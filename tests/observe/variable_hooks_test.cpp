@@ -28,7 +28,7 @@ TEST(VariableHooks, LeaveTheRestToPyTorchs) {
   at::Tensor y = x * 2;
   const at::Tensor view = y.view({2, 2});
   EXPECT_TRUE(x.is_leaf() && !y.is_leaf());
-  EXPECT_EQ(y.grad_fn()->name(), "MulBackward0");
+  EXPECT_TRUE(y.grad_fn()->name().starts_with("MulBackward"));
   EXPECT_TRUE(view.is_view());
   EXPECT_EQ(view._base().unsafeGetTensorImpl(), y.unsafeGetTensorImpl());
   y.retain_grad();

@@ -1,10 +1,13 @@
 // Batch normalization from its saved statistics.
+#include <array>
+
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "operators/operator_info.h"
 #include "operators/special_operator.h"
 #include "support/compare.h"
+#include "support/inputs.h"
 
 namespace remat {
 namespace {
@@ -64,9 +67,9 @@ TEST(BatchNorm, KeepsItsStatistics) {
 
 TEST(BatchNorm, UpdatesStatisticsInTraining) {
   auto stack = batch_norm_arguments(torch::randn({2, 3}), {}, {});
-  EXPECT_TRUE(batch_norm().updates_statistics(stack));
+  EXPECT_TRUE(batch_norm().updates_statistics(test::inputs_of(stack)));
   stack[5] = false;
-  EXPECT_FALSE(batch_norm().updates_statistics(stack));
+  EXPECT_FALSE(batch_norm().updates_statistics(test::inputs_of(stack)));
   // Nothing else of it is written, whether or not the schema marks the statistics.
   for (const char* const name : {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) {
     const OperatorInfo& info = *operator_info(c10::OperatorName(name, ""));

@@ -2,8 +2,9 @@
 #include "operators/operator_info.h"
 
 #include <gtest/gtest.h>
-#include <remat/error.h>
 #include <torch/library.h>
+
+#include "support/expect_error.h"
 
 namespace remat::test {
 namespace {
@@ -33,7 +34,8 @@ TEST(OperatorInfo, WritesWhatItsSchemaMarks) {
 }
 
 TEST(OperatorInfo, OfViewsAndCompositesIsThatTheyAreNotRecorded) {
-  for (const char* const name : {"aten::t", "aten::linear", "aten::detach", "aten::squeeze_", "aten::record_stream"}) {
+  for (const char* const name :
+       {"aten::t", "aten::layer_norm", "aten::detach", "aten::squeeze_", "aten::record_stream"}) {
     EXPECT_TRUE(info_of(name).never_recorded) << name;
   }
   for (const char* const name : {"aten::mm", "aten::resize_", "aten::clone"}) {
@@ -90,7 +92,9 @@ TEST(OperatorInfo, DeclarationsOfViewsAndCollectivesAreRefused) {
   EXPECT_THROW(declare_operator("aten::no_such", Declared::kRepeatable), Error);
   EXPECT_THROW(declare_operator("aten::linear", Declared::kNotRepeatable), Error);
   EXPECT_THROW(declare_operator("aten::t", Declared::kRepeatable), Error);
-  EXPECT_THROW(declare_operator("c10d::allreduce_", Declared::kRepeatable), Error);
+  torch::Library library(torch::Library::FRAGMENT, "c10d", std::nullopt, __FILE__, __LINE__);
+  library.def("declared_in_this_test(Tensor x) -> Tensor");
+  EXPECT_ERROR(declare_operator("c10d::declared_in_this_test", Declared::kRepeatable), "communicates with other");
 }
 
 TEST(OperatorInfo, DeclarationsHoldForOperatorsThatAreRegisteredLater) {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "operators/operator_info.h"
+#include "support/inputs.h"
 
 namespace remat::test {
 namespace {
@@ -14,7 +15,11 @@ const OperatorInfo& repeating(const char* name, const char* overload = "") {
   return *operator_info(c10::OperatorName(name, overload));
 }
 
-bool repeats(const OperatorInfo& info, const Inputs& inputs, int threads = 2) { return info.repeats(inputs, threads); }
+bool repeats(const OperatorInfo& info, const Inputs& inputs, int threads = 2) {
+  return info.repeats(inputs_of(inputs), threads);
+}
+
+void does_nothing(const c10::OperatorHandle& /*op*/, torch::jit::Stack* /*stack*/) {}
 
 /// Threads that write to the same element.
 TEST(OperatorRepeats, NotWhereThreadsRace) {
@@ -46,14 +51,14 @@ TEST(OperatorRepeats, AsItsUserDeclares) {
   torch::Library library(torch::Library::FRAGMENT, "operator_repeats_test", std::nullopt, __FILE__, __LINE__);
   library.def("gate(Tensor x) -> Tensor");
   library.impl("gate",
-               torch::CppFunction::makeFromBoxedFunction<[](const c10::OperatorHandle&, torch::jit::Stack*) {}>());
+               torch::dispatch(c10::DispatchKey::CPU, torch::CppFunction::makeFromBoxedFunction<&does_nothing>()));
   const char* const name = "operator_repeats_test::gate";
   const Inputs inputs = {torch::zeros({4})};
   EXPECT_FALSE(repeats(repeating(name), inputs)) << "its kernel may be a function of Python's";
-  EXPECT_TRUE(repeating(name).runs_once(inputs));
+  EXPECT_TRUE(repeating(name).runs_once(inputs_of(inputs)));
   declare_operator(name, Declared::kRepeatable);
   EXPECT_TRUE(repeats(repeating(name), inputs));
-  EXPECT_FALSE(repeating(name).runs_once(inputs));
+  EXPECT_FALSE(repeating(name).runs_once(inputs_of(inputs)));
   declare_operator(name, Declared::kNotRepeatable);
   EXPECT_FALSE(repeats(repeating(name), inputs));
   declare_operator(name, Declared::kRepeatable);

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "operators/operator_info.h"
+#include "support/inputs.h"
 
 namespace remat::test {
 namespace {
@@ -37,7 +38,7 @@ TEST(SpecialOperators, OfSoftmaxMayWriteOverTheGradient) {
   const auto gradient = at::randn({4, 8});
   const auto may = [&](const at::Tensor& given, at::ScalarType input_type, std::string_view node) {
     const torch::jit::Stack inputs = {given, gradient, 1, input_type};
-    return special_info("aten::_softmax_backward_data").reuses_gradient(inputs, node);
+    return special_info("aten::_softmax_backward_data").reuses_gradient(inputs_of(inputs), node);
   };
   EXPECT_TRUE(may(gradient, at::kFloat, "SoftmaxBackward0"));
   EXPECT_FALSE(may(gradient, at::kHalf, "SoftmaxBackward0")) << "the result is of another type";
@@ -63,9 +64,12 @@ TEST(SpecialOperators, OfCompiledCodeAreTrusted) {
 }
 
 TEST(SpecialOperators, OfCollectivesAreTold) {
-  EXPECT_TRUE(special_info("c10d::allreduce_").collective);
-  EXPECT_FALSE(special_info("c10d::allreduce_").repeatable());
-  EXPECT_FALSE(special_info("aten::add_").collective);
+  torch::Library library(torch::Library::FRAGMENT, "c10d", std::nullopt, __FILE__, __LINE__);
+  library.def("reduced_in_this_test(Tensor[] tensors, Tensor[] input_tensors) -> Tensor[]");
+  const OperatorInfo& reduced = special_info("c10d::reduced_in_this_test");
+  EXPECT_TRUE(reduced.collective && !reduced.repeatable() && !reduced.may_draw());
+  EXPECT_TRUE(reduced.writes(0) && !reduced.writes(1));
+  EXPECT_FALSE(special_info("aten::mm").collective);
 }
 
 }  // namespace

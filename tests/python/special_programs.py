@@ -58,7 +58,11 @@ def compiled_code():
 
 
 def recurrent():
-    return nn.LSTM(64, 64, num_layers=3), lambda model: model(torch.randn(32, 16, 64))[0].sin()
+    def forward(model):
+        first, layers, last = model
+        return last(layers(first(torch.randn(32, 16, 64)).exp())[0].sin()).exp().tanh()
+
+    return nn.ModuleList([nn.Linear(64, 64), nn.LSTM(64, 64, num_layers=2), nn.Linear(64, 256)]), forward
 
 
 def softmax_in_place():
@@ -77,22 +81,29 @@ def alive():
 def measure(name):
     model, forward = MODELS[name]()
 
+    held = []
+
     def program(model):
+        before = remat.memory.current()
         loss = loss_of(forward(model))
+        held.append(remat.memory.current() - before)
         loss.backward()
         return loss.detach()
 
     def trained(scope):
         """What three steps leave behind, and the bytes that it takes, with all else that they left alive."""
         before = alive()
-        found = run(model, program, scope, steps=3)
+        try:
+            found = run(model, program, scope, steps=3)
+        except remat.BudgetError:
+            found = None
         return found, alive() - before
 
     remat.memory.start_accounting()
     run(model, program, contextlib.nullcontext, steps=1)  # code is compiled, and held
     plain, plain_left = trained(contextlib.nullcontext)
     found = {"same": True, "left": 0}
-    for budget in (None, "80%"):
+    for budget in (None, "90%"):
         reporting = Reporting(remat.Session(budget=budget, device="cpu"))
 
         @contextlib.contextmanager
@@ -101,13 +112,14 @@ def measure(name):
                 yield
 
         ours, left = trained(step)
-        found["same"] &= len(ours) == len(plain) and all(map(same_bits, ours, plain))
+        found["same"] &= ours is None or (len(ours) == len(plain) and all(map(same_bits, ours, plain)))
         found["left"] = max(found["left"], left - plain_left)
         if budget is None:
-            found["least"] = max(report.activation_peak_bytes for report in reporting.reports[1:])
-            found["dropped"] = reporting.reports[-1].dropped_bytes
+            found["held"] = held[-1]
+            found["peak"] = reporting.reports[-1].activation_peak_bytes
         else:
-            found["within"] = all(r.completed and r.peak_bytes <= r.budget_bytes for r in reporting.reports)
+            found["refused"] = ours is None
+            found["within"] = all(r.peak_bytes <= r.budget_bytes for r in reporting.reports)
     return found
 
 

@@ -67,9 +67,9 @@ TEST_F(SavedTensorTest, ThatWasWrittenToIsRefused) {
     const at::NoGradGuard no_grad;
     y.add_(1);
   }
-  EXPECT_ERROR(saved->call_unpack_hook(),
-               "[backward] a tensor that was saved for backward, a result of aten::add_, of shape [16] has been "
-               "modified by an in-place operation: it is at version 1, it was saved at version 0");
+  EXPECT_ERROR(
+      saved->call_unpack_hook(),
+      "of shape [16] has been modified by an in-place operation: it is at version 1, it was saved at version 0");
 }
 
 TEST_F(SavedTensorTest, WhoseDataWasReplacedIsRefused) {
