@@ -37,8 +37,8 @@ def paged(
 
     The training loop stays as it is, and so do the bits of losses, parameters and state. While a parameter is updated,
     the state of the next one is read, and that of the last one written. The optimizers of torch.optim that look at each
-    element alone (AdamW, Adam, SGD and others; not Adafactor and Muon) update parameters of more than 2,097,152 elements
-    in parts, so that no more than 50 MB of their state are in memory at once. It works with
+    element alone (AdamW, Adam, SGD and others; not Adafactor and Muon) update parameters of more than 2,097,152
+    elements in parts, so that no more than 50 MB of their state are in memory at once. It works with
     :func:`remat.optimizer_in_backward` too, whichever is called first.
 
     ``optimizer.state`` holds tensors without contents in place of those in the file (on PyTorch's meta device, with
@@ -46,22 +46,22 @@ def paged(
     ``state_dict()`` reads everything: it holds a copy of the whole state, which takes the memory that a plain optimizer
     takes, until it is let go of. ``load_state_dict()`` does so for a moment.
 
-    The file has no name, so that nothing is left of a process that ends, and nothing to resume from but checkpoints: save
-    ``state_dict()``. See docs/paged-optimizer.md for what it costs, and for the wear of disks.
+    The file has no name, so that nothing is left of a process that ends, and nothing to resume from but checkpoints:
+    save ``state_dict()``. See docs/paged-optimizer.md for what it costs, and for the wear of disks.
 
     Args:
         optimizer: one of torch.optim's, whose parameters are on the CPU, but LBFGS and SparseAdam. Of accelerate's, the
             one inside.
         dir: the directory of the file: best on a disk of the machine itself.
         limit_bytes: of the file, an int or "8GiB". State beyond it stays in memory, with a warning.
-        per_parameter: True says of an optimizer that is not torch.optim's that its update of a parameter depends on that
-            parameter's gradient and state alone, and writes nothing to its parameter groups.
+        per_parameter: True says of an optimizer that is not torch.optim's that its update of a parameter depends on
+            that parameter's gradient and state alone, and writes nothing to its parameter groups.
 
-    Raises Error for another optimizer, for ``differentiable=True``, for parameters that are not plain tensors on the CPU,
-    and where no file can be made in `dir`. A write that fails, as on a full disk, is a warning: that state stays in
-    memory, and the step goes on. A read that fails, or bytes that are not those written, is an Error before the
-    parameter (or its part) is updated. ``step()`` raises Error for a sparse gradient. Copies and pickles of the optimizer
-    itself raise too.
+    Raises Error for another optimizer, for ``differentiable=True``, for parameters that are not plain tensors on the
+    CPU, and where no file can be made in `dir`. A write that fails, as on a full disk, is a warning: that state stays
+    in memory, and the step goes on. A read that fails, or bytes that are not those written, is an Error before the
+    parameter (or its part) is updated. ``step()`` raises Error for a sparse gradient. Copies and pickles of the
+    optimizer itself raise too.
     """
     return PagedOptimizer(optimizer, os.fspath(dir), limit_bytes, per_parameter)
 
@@ -94,9 +94,9 @@ class PagingReport:
         size = _C.format_bytes
         rest = f"; {size(self.unwritten_bytes)} in memory, not written" if self.unwritten_bytes else ""
         return (
-            f"{size(self.paged_bytes)} of state in a file of {size(self.file_bytes)}: {size(self.written_bytes)} written in "
-            f"{self.write_seconds:.2f} s, {size(self.read_bytes)} read in {self.read_seconds:.2f} s, "
-            f"{self.waited_seconds:.2f} s waited{rest}"
+            f"{size(self.paged_bytes)} of state in a file of {size(self.file_bytes)}: "
+            f"{size(self.written_bytes)} written in {self.write_seconds:.2f} s, "
+            f"{size(self.read_bytes)} read in {self.read_seconds:.2f} s, {self.waited_seconds:.2f} s waited{rest}"
         )
 
 
@@ -108,9 +108,9 @@ class PagedOptimizer:
         check_updates_alone(optimizer, per_parameter, _WHERE)
         name = type(optimizer).__name__
         if isinstance(optimizer, torch.optim.SparseAdam):
-            raise Error(f"{_WHERE} SparseAdam is for sparse gradients, whose updates touch little state; leave it as it is")
+            raise Error(f"{_WHERE} SparseAdam is for sparse gradients; they touch little state; leave it as it is")
         if pager_of(optimizer) is not None:
-            raise Error(f"{_WHERE} the state of this {name} is in a file already; remove() what paged() returned before")
+            raise Error(f"{_WHERE} the state of this {name} is in a file already; remove() what paged() returned")
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 _check_parameter(parameter)

@@ -55,8 +55,8 @@ class Pages:
 
 def _refuse_copy() -> NoReturn:
     raise Error(
-        "[paged] state in a file cannot be copied or pickled with its optimizer; take optimizer.state_dict(), which reads "
-        "all of it"
+        "[paged] state in a file cannot be copied or pickled with its optimizer; take optimizer.state_dict(), which "
+        "reads all of it"
     )
 
 
@@ -81,7 +81,8 @@ def parts_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, entry: d
     count = parameter.numel()
     if count <= PART_ELEMENTS or type(optimizer) not in _ELEMENTWISE or not parameter.is_contiguous():
         return [None]
-    if any(_is_of_elements(value, count) and pages_of(value) is None and not _can_store(value) for value in entry.values()):
+    in_memory = (value for value in entry.values() if pages_of(value) is None)
+    if any(_is_of_elements(value, count) and not _can_store(value) for value in in_memory):
         return [None]  # somebody put it there
     parts = -(-count // PART_ELEMENTS)
     size = -(-count // parts // 16) * 16  # whole cache lines
