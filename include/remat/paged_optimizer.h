@@ -28,7 +28,7 @@ namespace remat {
 /// While it lives, the optimizer's state is in a file of a directory, and step() reads it for one parameter at a time:
 /// while that is updated, the state of the next one is read, and that of the last one written. Parameters and state
 /// have the bits that they would have without. Parameters of more than 2,097,152 elements are updated in parts, so that
-/// no more than 50 MB of state are in memory at once. Tensors below 64 KiB stay in memory.
+/// no more than 51 MB of AdamW's state are in memory at once. Tensors below 64 KiB stay in memory.
 ///
 /// In the optimizer's own state(), tensors that are in the file are undefined: a step() of its own would throw. The
 /// file has no name: what is to outlive the process is saved in with_state(). A write that fails is a warning: that

@@ -38,7 +38,7 @@ def paged(
     The training loop stays as it is, and so do the bits of losses, parameters and state. While a parameter is updated,
     the state of the next one is read, and that of the last one written. The optimizers of torch.optim that look at each
     element alone (AdamW, Adam, SGD and others; not Adafactor and Muon) update parameters of more than 2,097,152
-    elements in parts, so that no more than 50 MB of their state are in memory at once. It works with
+    elements in parts, so that no more than 51 MB of AdamW's state are in memory at once. It works with
     :func:`remat.optimizer_in_backward` too, whichever is called first.
 
     ``optimizer.state`` holds tensors without contents in place of those in the file (on PyTorch's meta device, with
