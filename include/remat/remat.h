@@ -15,6 +15,7 @@
 #include <remat/module_policies.h>        // policies by the paths of modules
 #include <remat/operators.h>              // which of your own operators may run again
 #include <remat/optimizer_in_backward.h>  // update parameters while backward runs
+#include <remat/paged_optimizer.h>        // state of optimizers in a file
 #include <remat/plan.h>                   // what becomes of each saved value
 #include <remat/planner.h>                // from a graph and a budget to a plan
 #include <remat/policy.h>                 // scopes, keep(tensor)
@@ -23,4 +24,5 @@
 #include <remat/rounds.h>                 // how long steps take on a busy machine
 #include <remat/run.h>                    // all that is known of a step, and pictures of it
 #include <remat/session.h>                // Session, Step
+#include <remat/state_pager.h>            // tensors that are in a file while nobody uses them
 #include <remat/timeline.h>               // its memory, moment by moment

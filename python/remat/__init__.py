@@ -24,6 +24,7 @@ from remat.errors import BudgetError, Error, InternalError
 from remat.fit import Fit, FitPoint, FitSplit, fit, fit_budget, fit_sizes
 from remat.operators import not_repeatable, repeatable
 from remat.optimizer_in_backward import OptimizerInBackward, optimizer_in_backward
+from remat.paged import PagedOptimizer, PagingReport, paged
 from remat.plan import Plan
 from remat.planning import Graph, make_plan, plan_curve
 from remat.policy import keep, policy
@@ -42,6 +43,8 @@ __all__ = [
     "Graph",
     "InternalError",
     "OptimizerInBackward",
+    "PagedOptimizer",
+    "PagingReport",
     "Plan",
     "ReplayedOperator",
     "Report",
@@ -63,6 +66,7 @@ __all__ = [
     "memory",
     "not_repeatable",
     "optimizer_in_backward",
+    "paged",
     "plan_curve",
     "policy",
     "repeatable",

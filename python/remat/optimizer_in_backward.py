@@ -6,17 +6,17 @@ import functools
 import gc
 import inspect
 import weakref
-from collections import OrderedDict
 from types import TracebackType
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from remat import _C
 from remat.device import end_after_autograd
 from remat.errors import Error
+from remat.paged import pager_of
+from remat.parameter_update import check_updates_alone, groups_of, unwrapped, update_alone
 
 _WHERE = "[optimizer in backward]"
 _updates = WeakTensorKeyDictionary()  # by parameter: a weak reference to its OptimizerInBackward
@@ -74,7 +74,7 @@ class OptimizerInBackward:
     """What :func:`optimizer_in_backward` returns; need not be kept. ``with`` ends it by :meth:`remove`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, accumulate: int, per_parameter: bool) -> None:
-        optimizer = _unwrapped(optimizer)
+        optimizer = unwrapped(optimizer)
         _check_optimizer(optimizer, per_parameter)
         if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
             raise Error(f"{_WHERE} accumulate is {accumulate!r}; use the backward passes per step, 1 or more")
@@ -171,7 +171,7 @@ class OptimizerInBackward:
             raise Error(
                 f"{_WHERE} backward with create_graph=True needs parameters and gradients as they are; leave it out"
             )
-        self._groups = _groups_of(self._kept_optimizer())
+        self._groups = groups_of(self._kept_optimizer(), _WHERE)
         self._pass = current
         torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
 
@@ -191,6 +191,8 @@ class OptimizerInBackward:
                     if parameter.grad is not None:
                         self._update(optimizer, group, parameter)
             self._passes = 0
+            if (pager := pager_of(optimizer)) is not None:
+                pager.end_step()
         self._pass, self._updated = None, 0
 
     def _update(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.Tensor) -> None:
@@ -203,14 +205,10 @@ class OptimizerInBackward:
             )
         self._updated += 1
         self._updated_since_step.add(id(parameter))
-        alone = object.__new__(type(optimizer))
-        alone.__dict__.update(optimizer.__dict__)
-        alone.param_groups = [{**group, "params": [parameter]}]
-        alone._optimizer_step_pre_hooks = OrderedDict()
-        alone._optimizer_step_post_hooks = OrderedDict()
+        pager = pager_of(optimizer)
         update = _C.ParameterUpdate()
         try:
-            _plain_step(type(optimizer))(alone)
+            (update_alone if pager is None else pager.update)(optimizer, group, parameter)
         finally:
             update.end()
         parameter.grad = None
@@ -248,35 +246,11 @@ def _zero_grad(
         type(of).zero_grad(of, *args, **kwargs)
 
 
-def _plain_step(kind: type[torch.optim.Optimizer]) -> Any:
-    """Not what a scheduler put in its place to count calls, and without the hooks of all optimizers."""
-    step: Any = kind.step
-    return step.__wrapped__ if getattr(step, "hooked", False) else step
-
-
-def _groups_of(optimizer: torch.optim.Optimizer) -> dict[int, int]:
-    """By each parameter's id, the index of its group: parameters own what keeps it, and must not be held by that."""
-    groups: dict[int, int] = {}
-    for index, group in enumerate(optimizer.param_groups):
-        for parameter in group["params"]:
-            if id(parameter) in groups:
-                shape = tuple(parameter.shape)
-                raise Error(f"{_WHERE} a parameter of shape {shape} is in the optimizer's groups twice; give it once")
-            groups[id(parameter)] = index
-    return groups
-
-
 def _updates_of(parameter: torch.Tensor) -> OptimizerInBackward | None:
     """What has hooks on it, and was not removed."""
     reference = _updates.get(parameter)
     updates = None if reference is None else reference()
     return updates if updates is not None and updates._handles else None
-
-
-def _unwrapped(optimizer: Any) -> Any:
-    """accelerate's has the parameter groups of another, and its step() calls that one's."""
-    accelerates = f"{type(optimizer).__module__}.".startswith("accelerate.")
-    return optimizer.optimizer if accelerates and hasattr(optimizer, "optimizer") else optimizer
 
 
 def _is_updated_elsewhere(parameter: torch.Tensor) -> bool:
@@ -285,30 +259,9 @@ def _is_updated_elsewhere(parameter: torch.Tensor) -> bool:
 
 
 def _check_optimizer(optimizer: Any, per_parameter: bool) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise Error(f"{_WHERE} a {type(optimizer).__name__} is no torch.optim.Optimizer; give the optimizer itself")
+    check_updates_alone(optimizer, per_parameter, _WHERE)
     name = type(optimizer).__name__
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise Error(f"{_WHERE} LBFGS needs all gradients at once, several times per step; use another optimizer")
-    inner = next((each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)), None)
-    if inner is not None:
-        raise Error(
-            f"{_WHERE} {name} wraps a {type(inner).__name__}, whose updates it may change; if it does not, give that"
-        )
-    if not f"{type(optimizer).__module__}.".startswith("torch.optim.") and not per_parameter:
-        raise Error(
-            f"{_WHERE} {name} is not torch.optim's, and may look at several parameters at once (a norm, a counter in a "
-            "group); if each update depends on the parameter's own gradient and state alone, say per_parameter=True"
-        )
-    if any(group.get("differentiable") for group in optimizer.param_groups):
-        raise Error(f"{_WHERE} {name} has differentiable=True: such updates need their gradients later; leave it out")
-    _groups_of(optimizer)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    if any(is_lazy(parameter) for parameter in parameters):
-        raise Error(
-            f"{_WHERE} a parameter of this {name} is lazy and has no shape yet; run the model once before, on an input "
-            "of the usual shape"
-        )
     if any(map(_is_updated_elsewhere, parameters)):
         gc.collect()  # by an optimizer in a reference cycle, maybe, that nobody needs
     if any(map(_is_updated_elsewhere, parameters)):

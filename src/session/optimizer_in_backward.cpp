@@ -3,7 +3,6 @@
 #include <functional>
 #include <mutex>
 #include <string>
-#include <typeinfo>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -13,19 +12,17 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
+#include <torch/optim/optimizer.h>
 
 #include <remat/error.h>
+#include <remat/paged_optimizer.h>
 
 #include <remat/support/number_text.h>
 #include "memory/ledger.h"
 #include "observe/recorder.h"
 #include "pytorch/autograd_engine.h"
 #include "tape/trace.h"
+#include "tiers/parameter_update.h"
 
 namespace remat {
 namespace {
@@ -44,13 +41,6 @@ using BeforeUpdate = std::function<void(const at::Tensor&)>;
 
 constexpr int kNoPass = -1;  // as autograd numbers the absence of one
 
-bool updates_one_by_one(const torch::optim::Optimizer& optimizer) {
-  const auto& type = typeid(optimizer);  // not of derived classes, which may do anything
-  return type == typeid(torch::optim::SGD) || type == typeid(torch::optim::Adam) ||
-         type == typeid(torch::optim::AdamW) || type == typeid(torch::optim::RMSprop) ||
-         type == typeid(torch::optim::Adagrad);
-}
-
 /// The group that each parameter is in.
 using Groups = std::unordered_map<const at::TensorImpl*, size_t>;
 
@@ -65,25 +55,6 @@ Groups groups_of(torch::optim::Optimizer& optimizer) {
   }
   return groups;
 }
-
-/// While it lives, `parameter` is all that the optimizer has.
-class Alone {
- public:
-  Alone(torch::optim::Optimizer& optimizer, size_t group, const at::Tensor& parameter)
-      : groups_(optimizer.param_groups()) {
-    for (auto& each : groups_) all_.push_back(std::exchange(each.params(), {}));
-    groups_[group].params().push_back(parameter);
-  }
-  ~Alone() {
-    for (size_t g = 0; g < groups_.size(); ++g) groups_[g].params() = std::move(all_[g]);
-  }
-  Alone(const Alone&) = delete;
-  Alone& operator=(const Alone&) = delete;
-
- private:
-  std::vector<torch::optim::OptimizerParamGroup>& groups_;
-  std::vector<std::vector<at::Tensor>> all_;
-};
 
 struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   explicit GradientHook(std::function<void(const at::Tensor&)> is_complete) : is_complete_(std::move(is_complete)) {}
@@ -181,6 +152,7 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
           if (parameter.grad().defined()) update(parameter, g);
         }
       }
+      if (auto* const paged = PagedOptimizer::of(optimizer)) paged->end_step();
     }
     pass = kNoPass;
     updated = 0;
@@ -191,8 +163,11 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
     ++updated;
     {
       const ParameterUpdate state_is_no_activation;
-      const Alone alone(optimizer, group, parameter);
-      optimizer.step();
+      if (auto* const paged = PagedOptimizer::of(optimizer)) {
+        paged->update(parameter, group);
+      } else {
+        update_alone(optimizer, group, parameter);
+      }
     }
     parameter.mutable_grad().reset();
   }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # The folders of the engine: the sources of each may include those before it.
-ENGINE = ("util", "memory", "tiers", "device", "pytorch", "operators", "tape", "observe", "replay", "session")
+ENGINE = ("util", "memory", "device", "tiers", "pytorch", "operators", "tape", "observe", "replay", "session")
 # What the sources of each folder of src/ may include, besides their own folder and the public headers.
 MAY_INCLUDE = {
     **{folder: set(ENGINE[:place]) for place, folder in enumerate(ENGINE)},

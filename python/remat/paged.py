@@ -1,0 +1,291 @@
+"""Optimizers whose state is in a file, and comes back for one parameter at a time."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+import warnings
+import weakref
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from remat import _C
+from remat.budget import parse_bytes
+from remat.device import is_host
+from remat.errors import Error
+from remat.paged_state import Pages, entry_with_stand_ins, pages_in, parts_of, put, take, whole
+from remat.parameter_update import check_updates_alone, unwrapped, update_alone
+
+_WHERE = "[paged]"
+
+
+def paged(
+    optimizer: torch.optim.Optimizer,
+    *,
+    dir: str | os.PathLike[str],
+    limit_bytes: int | str | None = None,
+    per_parameter: bool = False,
+) -> PagedOptimizer:
+    """From now on the optimizer's state is in a file, and is read for one parameter at a time, while it is updated::
+
+        optimizer = torch.optim.AdamW(model.parameters())
+        remat.paged(optimizer, dir="/scratch")
+
+    The training loop stays as it is, and so do the bits of losses, parameters and state. While a parameter is updated,
+    the state of the next one is read, and that of the last one written. The optimizers of torch.optim that look at each
+    element alone (AdamW, Adam, SGD and others; not Adafactor and Muon) update parameters of more than 2,097,152
+    elements in parts, so that no more than 51 MB of AdamW's state are in memory at once. It works with
+    :func:`remat.optimizer_in_backward` too, whichever is called first.
+
+    ``optimizer.state`` holds tensors without contents in place of those in the file (on PyTorch's meta device, with
+    their shapes and types). Tensors below 64 KiB stay in memory, and so does what is no tensor or nested.
+    ``state_dict()`` reads everything: it holds a copy of the whole state, which takes the memory that a plain optimizer
+    takes, until it is let go of. ``load_state_dict()`` does so for a moment.
+
+    The file has no name, so that nothing is left of a process that ends, and nothing to resume from but checkpoints:
+    save ``state_dict()``. See docs/paged-optimizer.md for what it costs, and for the wear of disks.
+
+    Args:
+        optimizer: one of torch.optim's, whose parameters are on the CPU, but LBFGS and SparseAdam. Of accelerate's, the
+            one inside.
+        dir: the directory of the file: best on a disk of the machine itself.
+        limit_bytes: of the file, an int or "8GiB". State beyond it stays in memory, with a warning.
+        per_parameter: True says of an optimizer that is not torch.optim's that its update of a parameter depends on
+            that parameter's gradient and state alone, and writes nothing to its parameter groups.
+
+    Raises Error for another optimizer, for ``differentiable=True``, for parameters that are not plain tensors on the
+    CPU, and where no file can be made in `dir`. A write that fails, as on a full disk, is a warning: that state stays
+    in memory, and the step goes on. A read that fails, or bytes that are not those written, is an Error before the
+    parameter (or its part) is updated. ``step()`` raises Error for a sparse gradient. Copies and pickles of the
+    optimizer itself raise too.
+    """
+    return PagedOptimizer(optimizer, os.fspath(dir), limit_bytes, per_parameter)
+
+
+@dataclass(frozen=True)
+class PagingReport:
+    """What :meth:`PagedOptimizer.report` returns: since :func:`paged` was called. ``str()`` is a line.
+
+    Attributes:
+        written_bytes: of state, to the file.
+        read_bytes: from it.
+        write_seconds: while at least one write was in progress.
+        read_seconds: the same of reads.
+        waited_seconds: that the training loop waited for the file.
+        file_bytes: the length of the file.
+        paged_bytes: of state in it now.
+        unwritten_bytes: of state that is in memory, since it could not be written.
+    """
+
+    written_bytes: int
+    read_bytes: int
+    write_seconds: float
+    read_seconds: float
+    waited_seconds: float
+    file_bytes: int
+    paged_bytes: int
+    unwritten_bytes: int
+
+    def __str__(self) -> str:
+        size = _C.format_bytes
+        rest = f"; {size(self.unwritten_bytes)} in memory, not written" if self.unwritten_bytes else ""
+        return (
+            f"{size(self.paged_bytes)} of state in a file of {size(self.file_bytes)}: "
+            f"{size(self.written_bytes)} written in {self.write_seconds:.2f} s, "
+            f"{size(self.read_bytes)} read in {self.read_seconds:.2f} s, {self.waited_seconds:.2f} s waited{rest}"
+        )
+
+
+class PagedOptimizer:
+    """What :func:`paged` returns; need not be kept."""
+
+    def __init__(self, optimizer: Any, directory: str, limit_bytes: int | str | None, per_parameter: bool) -> None:
+        optimizer = unwrapped(optimizer)
+        check_updates_alone(optimizer, per_parameter, _WHERE)
+        name = type(optimizer).__name__
+        if isinstance(optimizer, torch.optim.SparseAdam):
+            raise Error(f"{_WHERE} SparseAdam is for sparse gradients; they touch little state; leave it as it is")
+        if pager_of(optimizer) is not None:
+            raise Error(f"{_WHERE} the state of this {name} is in a file already; remove() what paged() returned")
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                _check_parameter(parameter)
+        limit = () if limit_bytes is None else (parse_bytes(limit_bytes, "paged", "limit_bytes"),)
+        self._pager = _C.StatePager(directory, *limit)
+        self._optimizer = weakref.ref(optimizer)
+        self._step_before = vars(optimizer).get("step")
+        self._step = types.MethodType(_step, optimizer)  # schedulers look for its __func__
+        optimizer._remat_paged = self
+        optimizer.step = self._step
+        self._handles = [
+            optimizer.register_state_dict_post_hook(_read_into, prepend=True),
+            optimizer.register_load_state_dict_post_hook(_page_out, prepend=True),
+        ]
+        self.page_out()
+
+    def remove(self) -> None:
+        """Reads the whole state back to memory; the optimizer is what it was. Between steps; a second call does
+        nothing."""
+        optimizer = self._optimizer()
+        if optimizer is None or pager_of(optimizer) is not self:
+            return
+        for parameter, entry in list(optimizer.state.items()):
+            optimizer.state[parameter] = whole(entry)
+        for handle in self._handles:
+            handle.remove()
+        del optimizer._remat_paged
+        if vars(optimizer).get("step") is self._step:
+            del optimizer.step
+            if self._step_before is not None:
+                optimizer.step = self._step_before
+
+    def report(self) -> PagingReport:
+        """Bytes and seconds so far."""
+        report = self._pager.report()
+        return PagingReport(**{name: getattr(report, name) for name in PagingReport.__dataclass_fields__})
+
+    def state_of(self, parameter: torch.Tensor) -> dict[str, Any]:
+        """The parameter's entry of ``optimizer.state``, with copies of the tensors that are in the file."""
+        optimizer = self._optimizer()
+        return {} if optimizer is None else whole(optimizer.state.get(parameter, {}))
+
+    def page_out(self) -> None:
+        """Writes state that is in memory to the file: that of a plain optimizer, or what was put into
+        ``optimizer.state`` by hand. :func:`paged` and ``load_state_dict()`` do so."""
+        optimizer = self._optimizer()
+        if optimizer is None:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if isinstance(optimizer.state.get(parameter), dict):
+                    self._in_parts(optimizer, parameter, lambda target, state: None)
+        self.end_step()
+
+    def update(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.Tensor) -> None:
+        """As ``optimizer.step()`` does, if this parameter was all that had a gradient; :meth:`end_step` comes after the
+        last. What ``step()`` and :func:`remat.optimizer_in_backward` do."""
+        _check_parameter(parameter)
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        if gradient.layout != torch.strided:
+            raise Error(
+                f"{_WHERE} a parameter of shape {tuple(parameter.shape)} has a gradient that is {gradient.layout}; use "
+                "dense gradients (sparse=False), or the optimizer as it is"
+            )
+        self._in_parts(optimizer, parameter, functools.partial(update_alone, optimizer, group))
+
+    def end_step(self) -> None:
+        """Returns when all state is written. ``step()`` and backward do so at their end."""
+        self._pager.end_round()
+        self._warn()
+
+    def _in_parts(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, update: Any) -> None:
+        """Calls update(target, state) for the parameter, or each part of it, with its state in memory."""
+        has_state = parameter in optimizer.state
+        entry = optimizer.state[parameter] if has_state else {}
+        parts = parts_of(optimizer, parameter, entry)
+        pages = pages_in(entry)
+        if pages is not None and pages.parts != parts:  # the parameter was laid out anew
+            entry, pages = whole(entry), None
+        if pages is None:
+            pages = Pages(self._pager, parts)
+        flat = None if parts == [None] else _flat(parameter)
+        names: list[str] = []
+        values: dict[str, Any] | None = None
+        for index, part in enumerate(parts):
+            target = parameter if flat is None else _part_of(flat, part)
+            taken, fetched = take(pages, index, entry, parameter.numel())
+            state: defaultdict[torch.Tensor, Any] = defaultdict(dict)
+            if has_state:
+                state[target] = taken
+            try:
+                update(target, state=state)
+            except BaseException:
+                pages.states[index].store(fetched)
+                raise
+            values = state.get(target)
+            if values is not None:
+                names = put(pages, index, values, target)
+        self._warn()
+        if values is not None:
+            optimizer.state[parameter] = entry_with_stand_ins(pages, names, values, entry, parameter)
+
+    def _warn(self) -> None:
+        reason = self._pager.take_failure()
+        if reason is not None:
+            warnings.warn(
+                f"{_WHERE} {reason}; the state stays in memory, and later writes are tried again: make room there, or "
+                "raise limit_bytes",
+                stacklevel=2,
+            )
+
+
+def pager_of(optimizer: torch.optim.Optimizer) -> PagedOptimizer | None:
+    """What :func:`paged` made of this optimizer."""
+    return vars(optimizer).get("_remat_paged")
+
+
+def _check_parameter(parameter: torch.Tensor) -> None:
+    if type(parameter) not in (torch.nn.Parameter, torch.Tensor) or not is_host(parameter.device):
+        raise Error(
+            f"{_WHERE} a parameter of shape {tuple(parameter.shape)} is a {type(parameter).__name__} on "
+            f"{parameter.device}; state in a file is for plain parameters on the CPU"
+        )
+
+
+def _flat(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Its elements and their gradients in a row."""
+    gradient = parameter.grad
+    return parameter.detach().view(-1), None if gradient is None else gradient.detach().reshape(-1)
+
+
+def _part_of(flat: tuple[torch.Tensor, torch.Tensor | None], part: slice | None) -> torch.Tensor:
+    elements, gradients = flat
+    target = elements[part]
+    if gradients is not None:
+        target.grad = gradients[part]
+    return target
+
+
+def _update_all(optimizer: torch.optim.Optimizer, closure: Any = None) -> Any:
+    pager = pager_of(optimizer)
+    if pager is None:  # removed, when somebody had put a wrapper around it
+        return type(optimizer).step(optimizer, closure)
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    try:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                pager.update(optimizer, group, parameter)
+    finally:
+        pager.end_step()
+    return loss
+
+
+_update_with_hooks = torch.optim.Optimizer.profile_hook_step(_update_all)
+
+
+def _step(optimizer: torch.optim.Optimizer, closure: Any = None) -> Any:
+    """Stands in the optimizer for its own."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]  # as schedulers want to be told
+    return _update_with_hooks(optimizer, closure) if closure is not None else _update_with_hooks(optimizer)
+
+
+_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+
+
+def _read_into(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    return {**state_dict, "state": {key: whole(entry) for key, entry in state_dict["state"].items()}}
+
+
+def _page_out(optimizer: torch.optim.Optimizer) -> None:
+    pager = pager_of(optimizer)
+    if pager is not None:
+        pager.page_out()

@@ -1,0 +1,291 @@
+#include <remat/paged_optimizer.h>
+
+#include <algorithm>
+#include <exception>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <remat/error.h>
+#include <remat/support/number_text.h>
+
+#include "device/device.h"
+#include "memory/fork.h"
+#include "tiers/parameter_update.h"
+#include "util/mutex.h"
+
+namespace remat {
+namespace {
+
+/// State tensors below are not worth an access to the file.
+constexpr size_t kSmallestBytes = 64 << 10;
+/// A parameter that is larger is updated in parts.
+constexpr int64_t kPartElements = 1 << 21;
+
+struct PagedOptimizers {
+  Mutex mutex;
+  std::unordered_map<const torch::optim::Optimizer*, PagedOptimizer*> all REMAT_GUARDED_BY(mutex);
+};
+
+PagedOptimizers& paged_optimizers() {
+  static auto* const made = [] {
+    auto* const optimizers = new PagedOptimizers;
+    free_in_children(optimizers->mutex);
+    return optimizers;
+  }();
+  return *made;
+}
+
+/// All tensors of a parameter's state, some of them undefined.
+std::vector<at::Tensor*> tensors_of(torch::optim::OptimizerParamState& state) {
+  if (auto* const adamw = dynamic_cast<torch::optim::AdamWParamState*>(&state)) {
+    return {&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()};
+  }
+  if (auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(&state)) {
+    return {&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()};
+  }
+  if (auto* const sgd = dynamic_cast<torch::optim::SGDParamState*>(&state)) return {&sgd->momentum_buffer()};
+  if (auto* const rmsprop = dynamic_cast<torch::optim::RMSpropParamState*>(&state)) {
+    return {&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
+  }
+  return {&dynamic_cast<torch::optim::AdagradParamState&>(state).sum()};
+}
+
+using Part = std::pair<int64_t, int64_t>;  ///< of a flat parameter: the first element, and the one after the last
+
+/// One part that is all of it where the parameter is updated at once.
+std::vector<Part> parts_of(const at::Tensor& parameter) {
+  const int64_t elements = parameter.numel();
+  if (elements <= kPartElements || !parameter.is_contiguous()) return {{0, elements}};
+  const int64_t count = (elements + kPartElements - 1) / kPartElements;
+  const int64_t size = ((elements + count - 1) / count + 15) / 16 * 16;  // whole cache lines
+  std::vector<Part> parts;
+  for (int64_t begin = 0; begin < elements; begin += size) parts.emplace_back(begin, std::min(begin + size, elements));
+  return parts;
+}
+
+/// What of a parameter's state is in the file.
+struct Pages {
+  std::vector<size_t> which;  ///< of tensors_of()
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<PagedState>> states;  ///< of each part
+};
+
+}  // namespace
+
+struct PagedOptimizer::Impl {
+  Impl(torch::optim::Optimizer& of, const std::string& directory, int64_t limit_bytes)
+      : optimizer(of), pager(directory, limit_bytes) {}
+
+  torch::optim::Optimizer& optimizer;
+  StatePager pager;
+  std::unordered_map<void*, Pages> pages;  ///< by parameter, as the optimizer's state()
+
+  /// Calls update(target) for the parameter or each part of it, with its state in memory as that of `target`.
+  template <class Update>
+  void in_parts(const at::Tensor& parameter, const Update& update) {
+    auto& states = optimizer.state();
+    void* const key = parameter.unsafeGetTensorImpl();
+    auto& held = pages[key];
+    const auto parts = parts_of(parameter);
+    if (held.parts != parts) {
+      if (!held.which.empty()) read_back(parameter, held);
+      held = {{}, parts, {}};
+      for (size_t i = 0; i < parts.size(); ++i) held.states.push_back(pager.add());
+    }
+    std::vector<size_t> which;
+    std::unique_ptr<torch::optim::OptimizerParamState> after;
+    const auto before = states.find(key);
+    const bool has_state = before != states.end();
+    const std::unique_ptr<torch::optim::OptimizerParamState> entry = has_state ? before->second->clone() : nullptr;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const at::Tensor target = parts.size() == 1 ? parameter : part_of(parameter, parts[i]);
+      void* const target_key = target.unsafeGetTensorImpl();
+      const auto fetched = held.states[i]->fetch();
+      if (has_state) {
+        auto state = entry->clone();
+        const auto tensors = tensors_of(*state);
+        for (auto* const tensor : tensors) {  // of the parameter, in memory still
+          if (tensor->defined() && parts.size() > 1) *tensor = slice(tensor->reshape(-1), parts[i]);
+        }
+        for (size_t j = 0; j < held.which.size(); ++j) *tensors[held.which[j]] = fetched[j];
+        states[target_key] = std::move(state);
+      }
+      try {
+        update(target);
+      } catch (...) {
+        held.states[i]->store(fetched);
+        if (parts.size() > 1) states.erase(target_key);
+        if (has_state) states[key] = entry->clone();
+        throw;
+      }
+      const auto made = states.find(target_key);
+      if (made == states.end()) continue;
+      after = std::move(made->second);
+      states.erase(made);
+      which = page_out(*after, target, parts.size() > 1, *held.states[i]);
+    }
+    held.which = which;
+    if (after != nullptr) states[key] = std::move(after);
+    warn();
+  }
+
+  static at::Tensor slice(const at::Tensor& flat, const Part& part) { return flat.slice(0, part.first, part.second); }
+  static at::Tensor part_of(const at::Tensor& parameter, const Part& part) {
+    at::Tensor target = slice(parameter.detach().view(-1), part);
+    const at::Tensor& gradient = parameter.grad();
+    if (gradient.defined()) target.mutable_grad() = slice(gradient.detach().reshape(-1), part);
+    return target;
+  }
+
+  /// Begins to write, and returns which tensors.
+  static std::vector<size_t> page_out(torch::optim::OptimizerParamState& state, const at::Tensor& target, bool is_part,
+                                      PagedState& into) {
+    std::vector<size_t> which;
+    std::vector<at::Tensor> written;
+    const auto tensors = tensors_of(state);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      auto& tensor = *tensors[i];
+      const bool is_worth_it = is_part ? tensor.defined() && tensor.numel() == target.numel()
+                                       : tensor.defined() && tensor.nbytes() >= kSmallestBytes;
+      if (!is_worth_it || !PagedState::can_store(tensor)) continue;
+      which.push_back(i);
+      written.push_back(std::exchange(tensor, {}));
+    }
+    into.store(std::move(written));
+    return which;
+  }
+
+  void read_back(const at::Tensor& parameter, Pages& held) {
+    const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
+    if (state == optimizer.state().end()) return;
+    const auto tensors = tensors_of(*state->second);
+    for (size_t i = 0; i < held.parts.size(); ++i) {
+      const auto read = held.states[i]->read();
+      for (size_t j = 0; j < read.size(); ++j) {
+        auto& tensor = *tensors[held.which[j]];
+        if (held.parts.size() == 1) {
+          tensor = read[j];
+          continue;
+        }
+        if (i == 0) tensor = at::empty(parameter.sizes(), read[j].options());
+        slice(tensor.view(-1), held.parts[i]).copy_(read[j]);
+      }
+    }
+    held = {};
+  }
+  template <class Function>
+  void for_each_parameter(const Function& function) {
+    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      const auto parameters = optimizer.param_groups()[g].params();
+      for (const auto& parameter : parameters) function(parameter, g);
+    }
+  }
+  void read_all_back() {
+    for_each_parameter([this](const at::Tensor& parameter, size_t) {
+      const auto held = pages.find(parameter.unsafeGetTensorImpl());
+      if (held != pages.end()) read_back(parameter, held->second);
+    });
+    pages.clear();
+  }
+  void page_all_out() {
+    for_each_parameter([this](const at::Tensor& parameter, size_t) { in_parts(parameter, [](const at::Tensor&) {}); });
+    end_step();
+  }
+  void end_step() {
+    pager.end_round();
+    warn();
+  }
+  void warn() {
+    if (const auto reason = pager.take_failure()) {
+      TORCH_WARN(
+          "[paged] ", *reason,
+          "; the state stays in memory, and later writes are tried again: make room there, or raise limit_bytes");
+    }
+  }
+};
+
+PagedOptimizer::PagedOptimizer(torch::optim::Optimizer& optimizer, const std::string& directory, int64_t limit_bytes)
+    : impl_(std::make_unique<Impl>(optimizer, directory, limit_bytes)) {
+  if (!updates_one_by_one(optimizer)) {
+    throw Error(
+        "[paged] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, RMSprop or Adagrad");
+  }
+  impl_->for_each_parameter([](const at::Tensor& parameter, size_t) {
+    if (device::is_host(parameter.device())) return;
+    throw Error("[paged] a parameter of shape " + support::list_text(parameter.sizes()) + " is on " +
+                parameter.device().str() + "; state in a file is for parameters on the CPU");
+  });
+  {
+    const MutexLock lock(paged_optimizers().mutex);
+    if (!paged_optimizers().all.emplace(&optimizer, this).second) {
+      throw Error("[paged] the state of this optimizer is in a file already; destroy its other PagedOptimizer before");
+    }
+  }
+  impl_->page_all_out();
+}
+
+PagedOptimizer::~PagedOptimizer() {
+  {
+    const MutexLock lock(paged_optimizers().mutex);
+    paged_optimizers().all.erase(&impl_->optimizer);
+  }
+  try {
+    impl_->read_all_back();
+  } catch (const std::exception& error) {
+    TORCH_WARN(error.what());
+  }
+}
+
+at::Tensor PagedOptimizer::step(const std::function<at::Tensor()>& closure) {
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  impl_->for_each_parameter([this](const at::Tensor& parameter, size_t group) {
+    if (parameter.grad().defined()) update(parameter, group);
+  });
+  end_step();
+  return loss;
+}
+
+void PagedOptimizer::update(const at::Tensor& parameter, size_t group) {
+  if (parameter.grad().layout() != at::kStrided) {
+    throw Error("[paged] a parameter of shape " + support::list_text(parameter.sizes()) +
+                " has a sparse gradient; use dense gradients, or the optimizer as it is");
+  }
+  impl_->in_parts(parameter, [&](const at::Tensor& target) { update_alone(impl_->optimizer, group, target); });
+}
+
+void PagedOptimizer::end_step() { impl_->end_step(); }
+
+void PagedOptimizer::with_state(const std::function<void()>& function) {
+  impl_->read_all_back();
+  try {
+    function();
+  } catch (...) {
+    impl_->page_all_out();
+    throw;
+  }
+  impl_->page_all_out();
+}
+
+PagingReport PagedOptimizer::report() const { return impl_->pager.report(); }
+
+PagedOptimizer* PagedOptimizer::of(const torch::optim::Optimizer& optimizer) {
+  const MutexLock lock(paged_optimizers().mutex);
+  const auto found = paged_optimizers().all.find(&optimizer);
+  return found == paged_optimizers().all.end() ? nullptr : found->second;
+}
+
+}  // namespace remat
