@@ -120,6 +120,8 @@ def inputs(name):
         return {"input": tokens, "target": tokens.roll(1)}, dict(input_ids=tokens)
     mask = torch.ones_like(tokens)
     mask[1, SEQ - 5:] = 0
+    if name.startswith("roberta"):  # whose positions go by padding
+        tokens[0, 4] = tokens[1, SEQ - 5:] = ROBERTA["pad_token_id"]
     types = (torch.arange(SEQ) > 8).long().expand(BATCH, SEQ).contiguous()
     if not name.startswith("bert"):
         types = torch.zeros_like(types)

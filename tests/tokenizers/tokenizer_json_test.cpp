@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/expect_error.h"
+#include "tokenizers/pre_tokenizer.h"
 #include "tokenizers/samples.h"
 
 namespace remat::tokenizers {
@@ -135,7 +136,7 @@ TEST(TokenizerJson, WhatIsNotKnownIsRefusedByName) {
                "tokenizer.json': model.type is \"Unigram\"; WordPiece and BPE are known here");
   EXPECT_ERROR(load_json(with(kBert, "BertNormalizer", "Precompiled")),
                "normalizer.type is \"Precompiled\", a normalizer");
-  EXPECT_ERROR(load_json(with(kBert, "BertPreTokenizer", "Digits")), "pre_tokenizer.type is \"Digits\"");
+  EXPECT_ERROR(load_json(with(kBert, "BertPreTokenizer", "Punctuation")), "pre_tokenizer.type is \"Punctuation\"");
   EXPECT_ERROR(load_json(with(kBert, "TemplateProcessing", "Other")), "post_processor.type is \"Other\"");
   EXPECT_ERROR(load_json(with(kBert, "\"type\": \"WordPiece\", \"prefix\"", "\"type\": \"CTC\", \"prefix\"")),
                "decoder.type is \"CTC\"");
