@@ -20,6 +20,8 @@ namespace {
 constexpr std::array<int64_t, 7> kRows = {192, 384, 256, 128, 320, 448, 512};
 /// A trial with some of the classes takes this many at most, and at least.
 constexpr int64_t kMostClasses = 2048, kFewestClasses = 256;
+/// Bytes that every trial may hold.
+constexpr int64_t kSmall = int64_t(32) << 20;
 /// Blocks of classes are multiples of it.
 constexpr int64_t kBlock = 64;
 /// Such gradients come through a softmax and a mean.
@@ -68,7 +70,7 @@ bool agree(const Outcome& a, const Outcome& b) {
          agree(a.gradients.bias, b.gradients.bias);
 }
 
-/// What trials may hold: the backward pass holds two tiles, and the gradients.
+/// What trials of large heads may hold: the backward pass holds two tiles, and the gradients.
 int64_t bytes_of_backward(const Head& head, const HeadNeeds& needs) {
   const int64_t tile = kRows.front() * head.size() * int64_t(c10::elementSize(head.loss_type));
   return 2 * tile + (needs.input ? int64_t(head.input.nbytes()) : 0) +
@@ -80,39 +82,53 @@ int64_t classes_of_sample(const Head& head, const HeadNeeds& needs) {
   const auto number = int64_t(c10::elementSize(head.loss_type));
   const int64_t fixed = head.tokens() * head.width() * number * (needs.input ? 3 : 1);
   const int64_t of_class = number * (3 * head.tokens() + head.width() * (needs.weight ? 3 : 1));
+  if (3 * head.tokens() * head.size() * number <= kSmall) return head.size();
   const int64_t most = std::clamp((bytes_of_backward(head, needs) - fixed) / of_class, kFewestClasses, kMostClasses);
   if (head.size() <= most) return head.size();
   // As many classes beyond a multiple as there are of all: kernels treat the last columns by themselves.
   return most - (most - head.size() % kBlock) % kBlock;
 }
 
-/// Some tokens with all classes: do the products have the bits that they have with the classes of the sample, and those
-/// of the input's gradient the same in tiles? What a sample shows of some classes then holds for all.
+at::Tensor logits_of_block(const Head& head, const at::Tensor& input, int64_t begin, int64_t count) {
+  return at::linear(input, head.weight.narrow(0, begin, count),
+                    head.bias.defined() ? head.bias.narrow(0, begin, count) : head.bias);
+}
+
+/// Some tokens with all classes: have their logits the bits that they have with the classes of the sample alone? Else
+/// the sample says nothing of the whole.
+bool speaks_for_all_classes(const Head& head, const Sample& sample) {
+  const at::Tensor input = sample.head.input.narrow(0, 0, std::min(kRows.front(), head.tokens()));
+  const at::Tensor logits = at::linear(input, head.weight, head.bias);
+  return have_same_bits(logits.narrow(1, 0, sample.head.size()).contiguous(),
+                        logits_of_block(head, input, 0, sample.head.size()));
+}
+
+/// Some tokens with all classes, in these tiles: have the gradients of the weight the bits that they have with the
+/// classes of the sample alone, or logits those that they have in blocks? And is the input's gradient, a sum over all
+/// classes, the same in tiles?
 bool holds_for_all_classes(const Head& head, const Sample& sample, const HeadNeeds& needs, const HeadTiles& tiles) {
-  const int64_t classes = sample.head.size(), rows = std::min(tiles.rows, head.tokens());
+  const int64_t rows = std::min(tiles.rows, head.tokens());
   const at::Tensor input = sample.head.input.narrow(0, 0, rows);
-  at::Tensor logits = at::linear(input, head.weight, head.bias);
-  const auto of_block = [&](int64_t begin, int64_t count) {
-    return at::linear(input, head.weight.narrow(0, begin, count),
-                      head.bias.defined() ? head.bias.narrow(0, begin, count) : head.bias);
-  };
-  if (!have_same_bits(logits.narrow(1, 0, classes).contiguous(), of_block(0, classes))) return false;
   if (tiles.has_columns()) {
+    const at::Tensor logits = at::linear(input, head.weight, head.bias);
     for (int64_t begin = 0; begin < head.size(); begin += tiles.columns) {
       const int64_t count = std::min(tiles.columns, head.size() - begin);
-      if (!have_same_bits(logits.narrow(1, begin, count).contiguous(), of_block(begin, count))) return false;
+      if (!have_same_bits(logits.narrow(1, begin, count).contiguous(), logits_of_block(head, input, begin, count))) {
+        return false;
+      }
     }
   } else if (needs.weight) {
-    fill(logits, 7, kDeviation);
-    if (!have_same_bits(at::mm(logits.t(), input).narrow(0, 0, classes),
-                        at::mm(logits.narrow(1, 0, classes).contiguous().t(), input))) {
+    const int64_t classes = sample.head.size();
+    at::Tensor gradient = at::empty({rows, head.size()}, input.options());
+    fill(gradient, 7, kDeviation);
+    if (!have_same_bits(at::mm(gradient.t(), input).narrow(0, 0, classes),
+                        at::mm(gradient.narrow(1, 0, classes).contiguous().t(), input))) {
       return false;
     }
   }
-  logits.reset();
   if (!needs.input) return true;
-  const int64_t most = bytes_of_backward(head, needs) / (head.size() * int64_t(head.input.element_size()));
-  at::Tensor gradient = at::empty({std::min({head.tokens(), most, 4 * rows}), head.size()}, head.input.options());
+  const int64_t most = bytes_of_backward(head, needs) / (head.size() * int64_t(input.element_size()));
+  at::Tensor gradient = at::empty({std::min({head.tokens(), most, 4 * rows}), head.size()}, input.options());
   fill(gradient, 8, kDeviation);
   const at::Tensor whole = at::mm(gradient, head.weight);
   for (int64_t begin = 0; begin < gradient.size(0); begin += rows) {
@@ -142,6 +158,10 @@ class Trial {
       : head_(head), needs_(needs), sample_(head, whole ? head.size() : classes_of_sample(head, needs)) {}
 
   HeadChoice choose() {
+    if (!is_whole() && !speaks_for_all_classes(head_, sample_)) {
+      return {{0, 0, "products with some of the classes have other bits than with all, so only whole_trial can tell"},
+              {}};
+    }
     reference_ = sample_.run(needs_, {head_.tokens(), 0, {}});
     // Sums of gradients in fewer digits are rounded after each tile.
     if (!needs_.weight || c10::elementSize(head_.input.scalar_type()) >= c10::elementSize(at::kFloat)) {

@@ -20,6 +20,8 @@ constexpr std::array<int64_t, 7> kRows = {192, 384, 256, 128, 320, 448, 512};
 /// bits.
 constexpr int64_t kVector = 64;
 constexpr int64_t kMostHidden = 2048, kFewestHidden = 256;
+/// Bytes that every trial may hold.
+constexpr int64_t kSmall = int64_t(32) << 20;
 constexpr double kDeviation = 1e-3;
 
 /// Does each thread get whole vectors of a tensor with so many numbers?
@@ -114,7 +116,7 @@ class Trial {
 
   /// How many hidden units the sample with all tokens has; 0: it would be too large.
   int64_t hidden_of_sample() const {
-    if (is_whole_) return mlp_.hidden();
+    if (is_whole_ || mlp_.tokens() * mlp_.hidden() * tensors_of_tile() * number_size() <= kSmall) return mlp_.hidden();
     const int64_t fixed = mlp_.tokens() * (3 * mlp_.width() + 3 * mlp_.results());
     const int64_t of_hidden = mlp_.tokens() * tensors_of_tile() + 6 * (mlp_.width() + mlp_.results());
     const int64_t fit = (bytes_of_backward() / number_size() - fixed) / of_hidden;

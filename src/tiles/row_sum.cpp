@@ -14,8 +14,8 @@ constexpr int64_t kGroup = 16;
 constexpr int64_t kFours = 4;
 /// The kernel's groups are larger from here on.
 constexpr int64_t kMostRows = int64_t(1) << 19;
-/// A wrong order of adding gives other bits in all but a few of a hundred columns.
-constexpr int kTrials = 6;
+/// A wrong order of adding gives other bits in three of four columns, or more.
+constexpr int kTrials = 6, kChecks = 2;
 
 /// A column that gave the same bits by chance stands between others that did not.
 constexpr int64_t kGap = 8;
@@ -50,7 +50,9 @@ void CascadeSum::add(const at::Tensor& rows) {
   if (!levels_[0].defined()) {
     for (at::Tensor& level : levels_) level = at::zeros({columns}, rows.options());
   }
-  const at::Tensor sums = rows.narrow(0, 0, groups * kGroup).view({groups, kGroup, columns}).sum(1);
+  const at::Tensor grouped = rows.narrow(0, 0, groups * kGroup).view({groups, kGroup, columns});
+  at::Tensor sums = at::zeros({groups, columns}, rows.options());
+  for (int64_t i = 0; i < kGroup; ++i) sums.add_(grouped.select(1, i));
   for (int64_t i = 0; i < groups; ++i) {
     rows_ += kGroup;
     levels_[1].add_(sums[i]);
@@ -113,8 +115,8 @@ std::optional<std::vector<Columns>> columns_in_fours(int64_t rows, int64_t colum
     marked.logical_or_(matrix.sum(0).ne(tiled_sum(matrix, tile, {})));
   }
   const std::vector<Columns> in_fours = ranges_of(marked);
-  for (int seed = 0; seed < kTrials; ++seed) {
-    const at::Tensor matrix = overlapping(rows, columns, uint64_t(kTrials + seed), options);
+  for (int seed = kTrials; seed < kTrials + kChecks; ++seed) {
+    const at::Tensor matrix = overlapping(rows, columns, uint64_t(seed), options);
     if (!have_same_bits(matrix.sum(0), tiled_sum(matrix, tile, in_fours))) return std::nullopt;
   }
   return in_fours;

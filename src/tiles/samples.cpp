@@ -8,6 +8,8 @@
 namespace remat::tiles {
 namespace {
 
+/// Numbers between the rows of matrices that overlap: more than between columns, so that kernels go along rows.
+constexpr int64_t kStep = 3;
 /// Bytes of a line, and of the largest registers.
 constexpr int64_t kAlignment = 64;
 
@@ -43,10 +45,10 @@ at::Tensor sample_like(const at::Tensor& like, uint64_t seed, double deviation) 
 }
 
 at::Tensor overlapping(int64_t rows, int64_t columns, uint64_t seed, const at::TensorOptions& options) {
-  at::Tensor numbers = at::empty({rows + columns}, options);
+  at::Tensor numbers = at::empty({kStep * rows + columns}, options);
   fill(numbers, seed);
-  numbers.sub_(numbers.narrow(0, 0, rows).mean());
-  return numbers.as_strided({rows, columns}, {1, 1});
+  numbers.sub_(numbers.mean());
+  return numbers.as_strided({rows, columns}, {kStep, 1});
 }
 
 bool have_same_bits(const at::Tensor& a, const at::Tensor& b) {
