@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "tiles/row_sum.h"
+#include "tiles/rows.h"
 
 namespace remat::tiles {
 namespace {
@@ -81,8 +82,8 @@ TokenValues forward(const Head& head, int64_t rows) {
   const at::TensorOptions options = head.input.options().dtype(head.loss_type);
   TokenValues result{at::empty({head.tokens()}, options), {}};
   if (head.has_sums) result.sums = at::empty({head.tokens()}, options);
-  for (int64_t begin = 0; begin < head.tokens(); begin += rows) {
-    const int64_t count = std::min(rows, head.tokens() - begin);
+  for (int64_t begin = 0, count = 0; begin < head.tokens(); begin += count) {
+    count = rows_of_tile(begin, rows, head.tokens());
     at::Tensor log_probabilities = log_softmax_(logits_of(head, begin, count));
     const at::Tensor classes = head.classes.narrow(0, begin, count).unsqueeze(1);
     result.picked.narrow(0, begin, count).copy_(log_probabilities.gather(1, classes).squeeze(1));
@@ -96,41 +97,36 @@ TokenValues forward(const Head& head, int64_t rows) {
 HeadGradients backward(const Head& head, const TokenValues& gradients, const HeadNeeds& needs, const HeadTiles& tiles) {
   HeadGradients result;
   if (needs.input) result.input = at::empty({head.tokens(), head.width()}, head.input.options());
-  if (needs.weight) result.weight = at::empty_like(head.weight);
-  if (needs.bias && tiles.has_columns()) result.bias = at::empty_like(head.bias);
   RowSum bias(head.tokens(), tiles.in_fours);
   Normalisers of_tokens;
   if (tiles.has_columns()) {
     const at::TensorOptions options = head.input.options().dtype(head.loss_type);
     of_tokens = {at::empty({head.tokens(), 1}, options), at::empty({head.tokens(), 1}, options)};
   }
-  for (int64_t begin = 0; begin < head.tokens(); begin += tiles.rows) {
-    const int64_t count = std::min(tiles.rows, head.tokens() - begin);
+  for (int64_t begin = 0, count = 0; begin < head.tokens(); begin += count) {
+    count = rows_of_tile(begin, tiles.rows, head.tokens());
     at::Tensor logits = logits_of(head, begin, count);
     if (tiles.has_columns()) of_tokens.largest.narrow(0, begin, count).copy_(logits.amax(1, /*keepdim=*/true));
     at::Tensor log_probabilities = log_softmax_(std::move(logits));
-    // The largest logit's log-probability is 0 - log_sum.
-    if (tiles.has_columns()) of_tokens.log_sum.narrow(0, begin, count).copy_(log_probabilities.amax(1, true).neg_());
-    if (tiles.has_columns() && !needs.input) continue;
+    if (tiles.has_columns()) {
+      // The largest logit's log-probability is 0 - log_sum.
+      of_tokens.log_sum.narrow(0, begin, count).copy_(log_probabilities.amax(1, /*keepdim=*/true).neg_());
+      if (!needs.input) continue;
+    }
     const at::Tensor gradient = gradient_of_logits(head, gradients, begin, log_probabilities);
     log_probabilities.reset();
     if (needs.input) {
-      at::Tensor rows_of_input = result.input.narrow(0, begin, count);
-      at::mm_out(rows_of_input, gradient, head.weight);
+      at::Tensor of_input = result.input.narrow(0, begin, count);
+      at::mm_out(of_input, gradient, head.weight);
     }
     if (tiles.has_columns()) continue;
-    if (needs.weight) {
-      const at::Tensor input = head.input.narrow(0, begin, count);
-      if (begin == 0) {
-        at::mm_out(result.weight, gradient.t(), input);
-      } else {
-        result.weight.addmm_(gradient.t(), input);
-      }
-    }
+    if (needs.weight) add_products(result.weight, gradient, head.input.narrow(0, begin, count), tiles.part);
     if (needs.bias) bias.add(gradient);
   }
-  if (tiles.has_columns() && (needs.weight || needs.bias)) {
-    add_column_gradients(head, gradients.picked, of_tokens, tiles.columns, result);
+  if (tiles.has_columns()) {
+    if (needs.weight) result.weight = at::empty_like(head.weight);
+    if (needs.bias) result.bias = at::empty_like(head.bias);
+    if (needs.weight || needs.bias) add_column_gradients(head, gradients.picked, of_tokens, tiles.columns, result);
   } else if (needs.bias) {
     result.bias = bias.total();
   }

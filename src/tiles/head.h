@@ -48,6 +48,7 @@ struct HeadGradients {
 /// The tiles of a head.
 struct HeadTiles {
   int64_t rows = 0, columns = 0;  ///< as in TileChoice
+  int64_t part = 0;               ///< tokens that are added at a time to the gradient of the weight
   std::vector<Columns> in_fours;  ///< of the gradient of logits, see RowSum
 
   bool has_columns() const { return columns != 0; }

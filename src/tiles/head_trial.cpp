@@ -10,6 +10,7 @@
 #include <ATen/ops/mm.h>
 
 #include "device/unobserved.h"
+#include "tiles/rows.h"
 #include "tiles/samples.h"
 
 namespace remat::tiles {
@@ -131,8 +132,8 @@ bool holds_for_all_classes(const Head& head, const Sample& sample, const HeadNee
   at::Tensor gradient = at::empty({std::min({head.tokens(), most, 4 * rows}), head.size()}, input.options());
   fill(gradient, 8, kDeviation);
   const at::Tensor whole = at::mm(gradient, head.weight);
-  for (int64_t begin = 0; begin < gradient.size(0); begin += rows) {
-    const int64_t count = std::min(rows, gradient.size(0) - begin);
+  for (int64_t begin = 0, count = 0; begin < gradient.size(0); begin += count) {
+    count = rows_of_tile(begin, rows, gradient.size(0));
     if (!have_same_bits(at::mm(gradient.narrow(0, begin, count), head.weight), whole.narrow(0, begin, count))) {
       return false;
     }
@@ -162,18 +163,15 @@ class Trial {
       return {{0, 0, "products with some of the classes have other bits than with all, so only whole_trial can tell"},
               {}};
     }
-    reference_ = sample_.run(needs_, {head_.tokens(), 0, {}});
+    reference_ = sample_.run(needs_, {head_.tokens(), 0, head_.tokens(), {}});
     // Sums of gradients in fewer digits are rounded after each tile.
-    if (!needs_.weight || c10::elementSize(head_.input.scalar_type()) >= c10::elementSize(at::kFloat)) {
-      for (const int64_t rows : kRows) {
-        if (rows < head_.tokens() && suits({rows, 0, {}})) return chosen();
-      }
+    const bool adds_tiles = !needs_.weight || head_.input.element_size() >= sizeof(float);
+    for (const int64_t rows : kRows) {
+      if (!adds_tiles || rows + kShortRest > head_.tokens()) continue;
+      if (suits({rows, 0, rows, {}})) return chosen();
+      if (head_.tokens() % rows < kShortRest && suits({rows, 0, rows + kShortRest, {}})) return chosen();
     }
-    if (!head_.has_sums && (needs_.weight || needs_.bias)) {
-      for (const int64_t rows : kRows) {
-        if (rows < head_.tokens() && suits({rows, columns(), {}})) return chosen();
-      }
-    }
+    if (!head_.has_sums && (needs_.weight || needs_.bias) && suits({kRows.front(), columns(), 0, {}})) return chosen();
     return {{0, 0, "no tiles that were tried have the bits of the whole"}, {}};
   }
 
@@ -238,8 +236,8 @@ Choices<HeadChoice>& choices() {
 }  // namespace
 
 HeadChoice choose_tiles(const Head& head, const HeadNeeds& needs, bool whole_trial) {
-  if (head.tokens() <= kRows.front()) {
-    return {{head.tokens(), 0, "the tokens are one tile"}, {head.tokens(), 0, {}}};
+  if (head.tokens() < kRows.front() + kShortRest) {
+    return {{head.tokens(), 0, "the tokens are one tile"}, {head.tokens(), 0, head.tokens(), {}}};
   }
   const Circumstances now = circumstances_of(head, needs, whole_trial);
   if (auto known = choices().find(now)) return *std::move(known);

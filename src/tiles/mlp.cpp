@@ -1,7 +1,5 @@
 #include "tiles/mlp.h"
 
-#include <algorithm>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
@@ -12,6 +10,8 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/threshold_backward.h>
+
+#include "tiles/rows.h"
 
 namespace remat::tiles {
 namespace {
@@ -45,23 +45,14 @@ at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& uni
   return at::threshold_backward(gradient, activated, 0);
 }
 
-/// Adds the product of a tile to `sum`, which the first tile makes.
-void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
-  if (sum.defined()) {
-    sum.addmm_(a, b);
-  } else {
-    sum = at::mm(a, b);
-  }
-}
-
 /// The gradients of a layer that gives hidden units, over tiles.
 class HiddenLayer {
  public:
   HiddenLayer(bool needs_weight, bool needs_bias, int64_t tokens, const MlpTiles& tiles)
-      : needs_weight_(needs_weight), needs_bias_(needs_bias), bias_(tokens, tiles.in_fours) {}
+      : needs_weight_(needs_weight), needs_bias_(needs_bias), part_(tiles.part), bias_(tokens, tiles.in_fours) {}
 
   void add(const at::Tensor& gradient, const at::Tensor& input) {
-    if (needs_weight_) add_product(weight_, gradient.t(), input);
+    if (needs_weight_) add_products(weight_, gradient, input, part_);
     if (needs_bias_) bias_.add(gradient);
   }
   const at::Tensor& weight() const { return weight_; }
@@ -70,6 +61,7 @@ class HiddenLayer {
  private:
   const bool needs_weight_, needs_bias_;
   at::Tensor weight_;
+  const int64_t part_;
   RowSum bias_;
 };
 
@@ -91,8 +83,8 @@ at::Tensor activate(const at::Tensor& units, Activation activation) {
 
 at::Tensor forward(const Mlp& mlp, int64_t rows) {
   at::Tensor result = at::empty({mlp.tokens(), mlp.results()}, mlp[kInput].options());
-  for (int64_t begin = 0; begin < mlp.tokens(); begin += rows) {
-    const int64_t count = std::min(rows, mlp.tokens() - begin);
+  for (int64_t begin = 0, count = 0; begin < mlp.tokens(); begin += count) {
+    count = rows_of_tile(begin, rows, mlp.tokens());
     const at::Tensor units = Hidden(mlp, mlp[kInput].narrow(0, begin, count)).units();
     result.narrow(0, begin, count).copy_(at::linear(units, mlp[kDown], mlp[kDownBias]));
   }
@@ -108,11 +100,11 @@ MlpParts<at::Tensor> backward(const Mlp& mlp, const at::Tensor& gradient, const 
   if (needs[kInput]) result[kInput] = at::empty({mlp.tokens(), mlp.width()}, mlp[kInput].options());
   HiddenLayer up(needs[kUp], needs[kUpBias], mlp.tokens(), tiles);
   HiddenLayer gate(needs[kGate], needs[kGateBias], mlp.tokens(), tiles);
-  for (int64_t begin = 0; begin < mlp.tokens(); begin += tiles.rows) {
-    const int64_t count = std::min(tiles.rows, mlp.tokens() - begin);
+  for (int64_t begin = 0, count = 0; begin < mlp.tokens(); begin += count) {
+    count = rows_of_tile(begin, tiles.rows, mlp.tokens());
     const at::Tensor input = mlp[kInput].narrow(0, begin, count), of_results = gradient.narrow(0, begin, count);
     const Hidden hidden(mlp, input);
-    if (needs[kDown]) add_product(result[kDown], of_results.t(), hidden.units());
+    if (needs[kDown]) add_products(result[kDown], of_results, hidden.units(), tiles.part);
     if (!needs_units) continue;
     const at::Tensor of_units = at::mm(of_results, mlp[kDown]);
     const at::Tensor of_gate =

@@ -34,6 +34,7 @@ struct Mlp {
 
 struct MlpTiles {
   int64_t rows = 0;               ///< as in TileChoice
+  int64_t part = 0;               ///< tokens that are added at a time to gradients of weights
   std::vector<Columns> in_fours;  ///< of the gradient of hidden units, see RowSum
 };
 

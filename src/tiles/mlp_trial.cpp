@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 
 #include "device/unobserved.h"
+#include "tiles/rows.h"
 #include "tiles/samples.h"
 
 namespace remat::tiles {
@@ -34,9 +35,9 @@ bool has_whole_vectors(int64_t numbers) {
 }
 
 bool has_whole_vectors(const Mlp& mlp, int64_t rows) {
-  const int64_t rest = mlp.tokens() % rows;
+  const int64_t rest = mlp.tokens() % rows, last = rest < kShortRest ? rows + rest : rest;
   return has_whole_vectors(mlp.tokens() * mlp.hidden()) && has_whole_vectors(rows * mlp.hidden()) &&
-         (rest == 0 || has_whole_vectors(rest * mlp.hidden()));
+         has_whole_vectors(last * mlp.hidden());
 }
 
 struct Outcome {
@@ -84,16 +85,19 @@ class Trial {
     const int64_t hidden = hidden_of_sample();
     if (hidden == 0) return {{0, 0, "a trial would take more memory than the backward pass"}, {}};
     const Sample sample(mlp_, mlp_.tokens(), hidden);
-    const Outcome whole = sample.run(needs_, {mlp_.tokens(), {}});
+    const Outcome whole = sample.run(needs_, {mlp_.tokens(), mlp_.tokens(), {}});
     for (const int64_t rows : kRows) {
-      if (rows >= mlp_.tokens()) continue;
-      if (!has_whole_vectors(mlp_, rows)) continue;
-      const auto tiles = with_rows(rows, mlp_.hidden()), of_sample = with_rows(rows, hidden);
-      if (!tiles || !of_sample || !agree(sample.run(needs_, *of_sample), whole)) continue;
-      if (hidden < mlp_.hidden() && !holds_for_all_hidden(*tiles)) continue;
-      std::string reason = "a trial with ";
-      reason += hidden == mlp_.hidden() ? "all" : std::to_string(hidden) + " of the";
-      return {{rows, 0, reason + " hidden units gave the bits of the whole"}, *tiles};
+      if (rows + kShortRest > mlp_.tokens() || !has_whole_vectors(mlp_, rows)) continue;
+      const bool has_short_rest = mlp_.tokens() % rows < kShortRest;
+      for (const int64_t part : {rows, rows + kShortRest}) {
+        if (part != rows && !has_short_rest) continue;
+        const auto tiles = tiles_of(rows, part, mlp_.hidden()), of_sample = tiles_of(rows, part, hidden);
+        if (!tiles || !of_sample || !agree(sample.run(needs_, *of_sample), whole)) continue;
+        if (hidden < mlp_.hidden() && !holds_for_all_hidden(*tiles)) continue;
+        std::string reason = "a trial with ";
+        reason += hidden == mlp_.hidden() ? "all" : std::to_string(hidden) + " of the";
+        return {{rows, 0, reason + " hidden units gave the bits of the whole"}, *tiles};
+      }
     }
     return {{0, 0, "no tiles that were tried have the bits of the whole"}, {}};
   }
@@ -126,11 +130,11 @@ class Trial {
     return mlp_.hidden() % kVector != 0 ? 0 : most / step * step;
   }
 
-  std::optional<MlpTiles> with_rows(int64_t rows, int64_t hidden) const {
-    if (!needs_[kUpBias] && !needs_[kGateBias]) return MlpTiles{rows, {}};
+  std::optional<MlpTiles> tiles_of(int64_t rows, int64_t part, int64_t hidden) const {
+    if (!needs_[kUpBias] && !needs_[kGateBias]) return MlpTiles{rows, part, {}};
     auto in_fours = columns_in_fours(mlp_.tokens(), hidden, rows, mlp_[kInput].options());
     if (!in_fours) return std::nullopt;
-    return MlpTiles{rows, *std::move(in_fours)};
+    return MlpTiles{rows, part, *std::move(in_fours)};
   }
 
   /// Some tokens with all hidden units: are sums over hidden units the same in tiles?
@@ -140,7 +144,7 @@ class Trial {
     MlpParts<bool> needs = {};
     needs[kInput] = needs_[kInput];
     const Sample sample(mlp_, tokens, mlp_.hidden());
-    return agree(sample.run(needs, {tokens, {}}), sample.run(needs, {tiles.rows, {}}));
+    return agree(sample.run(needs, {tokens, tokens, {}}), sample.run(needs, {tiles.rows, tiles.part, {}}));
   }
 
   const Mlp& mlp_;
@@ -165,8 +169,8 @@ Choices<MlpChoice>& choices() {
 }  // namespace
 
 MlpChoice choose_tiles(const Mlp& mlp, const MlpParts<bool>& needs, bool whole_trial) {
-  if (mlp.tokens() <= kRows.front()) {
-    return {{mlp.tokens(), 0, "the tokens are one tile"}, {mlp.tokens(), {}}};
+  if (mlp.tokens() < kRows.front() + kShortRest) {
+    return {{mlp.tokens(), 0, "the tokens are one tile"}, {mlp.tokens(), mlp.tokens(), {}}};
   }
   const Circumstances now = circumstances_of(mlp, needs, whole_trial);
   if (auto known = choices().find(now)) return *std::move(known);

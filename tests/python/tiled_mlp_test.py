@@ -73,7 +73,7 @@ def test_every_block_has_the_bits_of_plain_in_tiles(activation, gated, biased):
 
 
 @pytest.mark.parametrize(
-    ("shape", "hidden"), [((1, 4), 8), ((7, 1), 1), ((192, 16), 64), ((193, 16), 64), ((997, 61), 256), ((500, 48), 101)], ids=str
+    ("shape", "hidden"), [((1, 4), 8), ((7, 1), 1), ((192, 16), 64), ((193, 16), 64), ((578, 16), 64), ((997, 61), 256), ((500, 48), 101)], ids=str
 )
 def test_every_shape_has_the_bits_of_plain(shape, hidden):
     assert_same(shape, hidden)
@@ -124,7 +124,7 @@ def test_wrong_arguments_are_refused():
 
 def test_double_backward_is_refused():
     input = torch.randn(300, 4, requires_grad=True)
-    result = remat.tiled_mlp(input, torch.randn(8, 4), torch.randn(4, 8))
+    result = remat.tiled_mlp(input, torch.randn(64, 4), torch.randn(4, 64))
     with pytest.raises(remat.Error, match=r"\[tiled_mlp\] .*create_graph"):
         torch.autograd.grad(result.sum(), input, create_graph=True)
 

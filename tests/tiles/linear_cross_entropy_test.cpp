@@ -39,7 +39,7 @@ Outcome head_outcome(bool tiled, int64_t tokens, bool biased, LinearCrossEntropy
 }
 
 TEST(LinearCrossEntropy, HasTheBitsOfPlain) {
-  for (const int64_t tokens : {1, 100, 192, 193, 500}) {
+  for (const int64_t tokens : {1, 100, 192, 193, 385, 500}) {
     for (const bool biased : {false, true}) {
       const std::string what = std::to_string(tokens) + (biased ? " tokens, biased" : " tokens");
       expect_same_bits(head_outcome(false, tokens, biased), head_outcome(true, tokens, biased), what);
@@ -72,7 +72,7 @@ TEST(LinearCrossEntropy, InASessionHasTheBitsOfPlain) {
     });
   };
   const Outcome expected = program(false);
-  Session session(Budget::parse("70%"));
+  Session session({.budget = Budget::parse("70%")});
   for (int i = 0; i < 4; ++i) {
     auto step = session.step();
     expect_same_bits(expected, program(true), "step " + std::to_string(i));

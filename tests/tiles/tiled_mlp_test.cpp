@@ -56,7 +56,7 @@ TEST(TiledMlp, HasTheBitsOfPlain) {
 
 TEST(TiledMlp, RefusesDoubleBackward) {
   const at::Tensor input = torch::randn({300, 8}).requires_grad_();
-  const at::Tensor result = tiled_mlp(input, torch::randn({16, 8}), torch::randn({8, 16}));
+  const at::Tensor result = tiled_mlp(input, torch::randn({64, 8}), torch::randn({8, 64}));
   EXPECT_THROW(torch::autograd::grad({result.sum()}, {input}, {}, true, /*create_graph=*/true), Error);
 }
 
