@@ -165,7 +165,7 @@ class Trial {
     }
     reference_ = sample_.run(needs_, {head_.tokens(), 0, head_.tokens(), {}});
     // Sums of gradients in fewer digits are rounded after each tile.
-    const bool adds_tiles = !needs_.weight || head_.input.element_size() >= sizeof(float);
+    const bool adds_tiles = !needs_.weight || c10::elementSize(head_.input.scalar_type()) >= sizeof(float);
     for (const int64_t rows : kRows) {
       if (!adds_tiles || rows + kShortRest > head_.tokens()) continue;
       if (suits({rows, 0, rows, {}})) return chosen();
