@@ -2,7 +2,7 @@
 """Measures remat.linear_cross_entropy beside plain PyTorch; writes bench/results/<date>-head.json.
 
   bench/head.py [--tokens 4096] [--width 1024] [--classes 32000] [--pairs 5] [--threads 2] [--build build/release]
-                [--out bench/results]
+                [--out bench/results] [--only VARIANT]
 
 Each variant is a process of its own: plain, remat's, torch.nn.functional.linear_cross_entropy in its tiles where this torch has
 it, and plain compiled by Inductor with its chunker of losses. Steps of forward and backward are taken in turns with plain's;
@@ -136,13 +136,14 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--build", type=Path, default=machine.ROOT / "build/release")
     parser.add_argument("--out", type=Path, default=machine.ROOT / "bench/results")
+    parser.add_argument("--only", choices=VARIANTS, help="one variant, beside plain")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
         return serve(args)
     rows = []
     print("variant            time  CPU time  bytes, share of logits (first call)  same bits  foreign cores")
-    for name in VARIANTS:
+    for name in [args.only] if args.only else VARIANTS:
         try:
             row = measure(name, args)
         except RuntimeError as error:
