@@ -11,6 +11,7 @@
 #include <remat/fit.h>                    // the largest batch that fits
 #include <remat/fit_steps.h>              // the same for a function that makes a step of a batch
 #include <remat/graph.h>                  // a recorded step as plain data
+#include <remat/linear_cross_entropy.h>   // heads whose logits are never whole
 #include <remat/memory.h>                 // current, peak, limit
 #include <remat/module_policies.h>        // policies by the paths of modules
 #include <remat/operators.h>              // which of your own operators may run again
@@ -25,4 +26,6 @@
 #include <remat/run.h>                    // all that is known of a step, and pictures of it
 #include <remat/session.h>                // Session, Step
 #include <remat/state_pager.h>            // tensors that are in a file while nobody uses them
+#include <remat/tiled_mlp.h>              // the same for feed-forward blocks
+#include <remat/tiles.h>                  // in which tiles, and why
 #include <remat/timeline.h>               // its memory, moment by moment

@@ -30,6 +30,7 @@ from remat.planning import Graph, make_plan, plan_curve
 from remat.policy import keep, policy
 from remat.report import ReplayedOperator, Report
 from remat.session import Session, Step, list_planners
+from remat.tiles import TileChoice, last_tile_choice, linear_cross_entropy, tiled_mlp
 from remat.wrap import session_of, unwrap, wrap
 
 __version__ = _C.version
@@ -50,6 +51,7 @@ __all__ = [
     "Report",
     "Session",
     "Step",
+    "TileChoice",
     "audit",
     "checkpoint",
     "checkpoint_sequential",
@@ -61,6 +63,8 @@ __all__ = [
     "fit_budget",
     "fit_sizes",
     "keep",
+    "last_tile_choice",
+    "linear_cross_entropy",
     "list_planners",
     "make_plan",
     "memory",
@@ -71,6 +75,7 @@ __all__ = [
     "policy",
     "repeatable",
     "session_of",
+    "tiled_mlp",
     "unwrap",
     "wrap",
 ]

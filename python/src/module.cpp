@@ -18,5 +18,6 @@ PYBIND11_MODULE(_C, m) {
   remat::python::bind_scopes(m);
   remat::python::bind_session(m);
   remat::python::bind_state_pager(m);
+  remat::python::bind_tiles(m);
   remat::python::bind_wrappers(m);
 }

@@ -23,6 +23,7 @@ void bind_operators(py::module_& m);
 void bind_scopes(py::module_& m);
 void bind_session(py::module_& m);
 void bind_state_pager(py::module_& m);
+void bind_tiles(py::module_& m);
 void bind_wrappers(py::module_& m);
 
 /// Releases the interpreter's lock where this thread holds it, and returns what acquire_lock() takes; null where it

@@ -16,6 +16,7 @@ MAY_INCLUDE = {
     "report": {"util", "plan"},
     "export": {"util", "plan"},
     "distributed": {"device"},
+    "tiles": {"util", "memory", "device", "pytorch"},
 }
 MOST_LINES = 420
 TOO_LONG = {}

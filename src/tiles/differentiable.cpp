@@ -1,0 +1,42 @@
+#include "tiles/differentiable.h"
+
+#include <string>
+
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/autocast_mode.h>
+
+#include "device/device.h"
+#include "pytorch/raise.h"
+
+namespace remat::tiles {
+
+bool is_ordinary(const at::Tensor& tensor) {
+  return device::is_host(tensor.device()) && tensor.layout() == at::kStrided && !at::isTensorSubclassLike(tensor) &&
+         !tensor._fw_grad(/*level=*/0).defined() && !tensor.is_neg() && !tensor.is_conj();
+}
+
+bool is_autocast(const at::Tensor& tensor) { return at::autocast::is_autocast_enabled(tensor.device().type()); }
+
+at::ScalarType autocast_type(const at::Tensor& tensor) {
+  return at::autocast::get_autocast_dtype(tensor.device().type());
+}
+
+at::Tensor as_autocast(const at::Tensor& tensor, at::ScalarType type) {
+  if (!tensor.defined() || !is_autocast(tensor)) return tensor;
+  return at::autocast::cached_cast(type, tensor, tensor.device().type());
+}
+
+void check_backward(const char* function, const at::Tensor& tensor) {
+  const std::string where = std::string("[") + function + "] ";
+  if (at::GradMode::is_enabled()) {
+    raise(Error(where +
+                "backward was called with create_graph, and nothing differentiates the gradients of tiles; call "
+                "the plain operators where gradients are differentiated"));
+  }
+  if (is_autocast(tensor) && tensor.scalar_type() != autocast_type(tensor)) {
+    raise(Error(where + "backward runs within autocast and forward ran outside, where its gradients would have other "
+                        "types; call backward() outside of autocast"));
+  }
+}
+
+}  // namespace remat::tiles

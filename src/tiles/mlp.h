@@ -1,0 +1,49 @@
+// src/tiles/mlp.h -- two linear layers with an activation between them, in tiles of tokens. Below autograd.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <remat/tiled_mlp.h>
+
+#include "tiles/row_sum.h"
+
+namespace remat::tiles {
+
+/// The tensors of an Mlp, in the order of its gradients.
+enum MlpPart : size_t { kInput, kUp, kUpBias, kGate, kGateBias, kDown, kDownBias, kMlpParts };
+
+/// By MlpPart.
+template <class T>
+using MlpParts = std::array<T, kMlpParts>;
+
+struct Mlp {
+  /// input: (tokens, width); up, gate: (hidden, width); down: (results, hidden). Gate and biases may be undefined.
+  MlpParts<at::Tensor> parts;
+  Activation activation = Activation::kGelu;
+
+  const at::Tensor& operator[](MlpPart part) const { return parts[part]; }
+  bool is_gated() const { return parts[kGate].defined(); }
+  int64_t tokens() const { return parts[kInput].size(0); }
+  int64_t width() const { return parts[kInput].size(1); }
+  int64_t hidden() const { return parts[kUp].size(0); }
+  int64_t results() const { return parts[kDown].size(0); }
+};
+
+struct MlpTiles {
+  int64_t rows = 0;               ///< as in TileChoice
+  int64_t part = 0;               ///< tokens that are added at a time to gradients of weights
+  std::vector<Columns> in_fours;  ///< of the gradient of hidden units, see RowSum
+};
+
+at::Tensor activate(const at::Tensor& units, Activation activation);
+
+at::Tensor forward(const Mlp& mlp, int64_t rows);
+
+/// `gradient`: of the results. `needs`: which gradients are asked for; the others are undefined.
+MlpParts<at::Tensor> backward(const Mlp& mlp, const at::Tensor& gradient, const MlpParts<bool>& needs,
+                              const MlpTiles& tiles);
+
+}  // namespace remat::tiles

@@ -1,0 +1,96 @@
+// remat::linear_cross_entropy beside at::cross_entropy_loss(at::linear(...)).
+#include <remat/linear_cross_entropy.h>
+
+#include "support/compare.h"
+
+namespace remat::test {
+namespace {
+
+struct HeadArguments {
+  at::Tensor input, weight, target;
+  LinearCrossEntropyOptions options;
+};
+
+HeadArguments head_arguments(int64_t tokens, int64_t width, int64_t classes, bool biased) {
+  HeadArguments made{torch::randn({tokens, width}).requires_grad_(),
+                     (torch::randn({classes, width}) * 0.1).requires_grad_(),
+                     torch::randint(0, classes, {tokens}, at::kLong),
+                     {}};
+  if (biased) made.options.linear_bias = torch::randn({classes}).requires_grad_();
+  return made;
+}
+
+at::Tensor plain_loss(const HeadArguments& of) {
+  return at::cross_entropy_loss(at::linear(of.input, of.weight, of.options.linear_bias), of.target, of.options.weight,
+                                of.options.reduction, of.options.ignore_index, of.options.label_smoothing);
+}
+
+Outcome head_outcome(bool tiled, int64_t tokens, bool biased, LinearCrossEntropyOptions options = {}) {
+  return run_seeded([&] {
+    HeadArguments arguments = head_arguments(tokens, 24, 333, biased);
+    options.linear_bias = arguments.options.linear_bias;
+    arguments.options = options;
+    std::vector<at::Tensor> leaves = {arguments.input, arguments.weight};
+    if (biased) leaves.push_back(options.linear_bias);
+    return backward_of(leaves,
+                       (tiled ? linear_cross_entropy(arguments.input, arguments.weight, arguments.target, options)
+                              : plain_loss(arguments)));
+  });
+}
+
+TEST(LinearCrossEntropy, HasTheBitsOfPlain) {
+  for (const int64_t tokens : {1, 100, 192, 193, 385, 500}) {
+    for (const bool biased : {false, true}) {
+      const std::string what = std::to_string(tokens) + (biased ? " tokens, biased" : " tokens");
+      expect_same_bits(head_outcome(false, tokens, biased), head_outcome(true, tokens, biased), what);
+      EXPECT_GT(last_tile_choice().rows, 0) << what << ": " << last_tile_choice().reason;
+      EXPECT_LE(last_tile_choice().rows, std::max<int64_t>(tokens, 1)) << what;
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, HasEveryOption) {
+  LinearCrossEntropyOptions options;
+  options.weight = torch::rand({333});
+  options.reduction = at::Reduction::Sum;
+  options.ignore_index = 5;
+  options.label_smoothing = 0.25;
+  expect_same_bits(head_outcome(false, 500, true, options), head_outcome(true, 500, true, options), "every option");
+  EXPECT_FALSE(last_tile_choice().is_whole());
+}
+
+TEST(LinearCrossEntropy, InASessionHasTheBitsOfPlain) {
+  const auto program = [](bool tiled) {
+    return run_seeded([&] {
+      HeadArguments arguments = head_arguments(500, 24, 333, true);
+      at::Tensor hidden = arguments.input;
+      for (int layer = 0; layer < 24; ++layer) hidden = (hidden * 1.5).tanh();
+      HeadArguments head = arguments;
+      head.input = hidden;
+      return backward_of(
+          {arguments.input, arguments.weight, arguments.options.linear_bias},
+          tiled ? linear_cross_entropy(hidden, head.weight, head.target, head.options) : plain_loss(head));
+    });
+  };
+  const Outcome expected = program(false);
+  Session session({.budget = Budget::parse("70%")});
+  for (int i = 0; i < 4; ++i) {
+    auto step = session.step();
+    expect_same_bits(expected, program(true), "step " + std::to_string(i));
+  }
+}
+
+TEST(LinearCrossEntropy, ThrowsWhatPlainThrows) {
+  HeadArguments arguments = head_arguments(300, 24, 10, false);
+  EXPECT_THROW(linear_cross_entropy(arguments.input, arguments.weight, arguments.target + 10), c10::IndexError);
+  EXPECT_THROW(linear_cross_entropy(arguments.input, arguments.weight.narrow(1, 0, 9), arguments.target), c10::Error);
+}
+
+TEST(LinearCrossEntropy, RefusesDoubleBackward) {
+  const HeadArguments of = head_arguments(300, 24, 10, false);
+  const at::Tensor loss = linear_cross_entropy(of.input, of.weight, of.target);
+  EXPECT_THROW(torch::autograd::grad({loss}, {of.input}, {}, true, /*create_graph=*/true), Error);
+}
+
+}  // namespace
+}  // namespace remat::test
