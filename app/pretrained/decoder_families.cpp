@@ -5,7 +5,7 @@
 #include <remat/error.h>
 
 #include <remat/support/number_text.h>
-#include "pretrained/describe.h"
+#include "pretrained/families.h"
 #include "pretrained/rotary_settings.h"
 #include "zoo/decoder.h"
 #include "zoo/gpt.h"
@@ -320,6 +320,8 @@ constexpr std::array<std::string_view, 8> kGpt2Ignored = {
     "score.",      "classifier.",        "qa_outputs.",           "multiple_choice_head."};
 constexpr std::array<std::string_view, 4> kLlamaIgnored = {"*rotary_emb.inv_freq", "*position_ids", "score.",
                                                            "qa_outputs."};
+
+std::span<const char* const> no_head(Task /*task*/) { return {}; }
 
 using Describe = Description (*)(const ConfigFile&, const LoadOptions&);
 

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "pretrained/describe.h"
+#include "pretrained/families.h"
 #include "zoo/bert.h"
 
 namespace remat::pretrained {

@@ -1,7 +1,5 @@
 #include "pretrained/families.h"
 
-#include "pretrained/describe.h"
-
 namespace remat::pretrained {
 namespace {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,6 +60,13 @@ struct Family {
   std::string_view tied;       ///< an output layer's matrix, which some weights have once more
   std::string_view embedding;  ///< the matrix that it must be the same as
 };
+
+std::span<const Family> decoder_families();  ///< what predicts the next token
+std::span<const Family> encoder_families();  ///< what sees a text from both sides
+std::span<const Family> picture_families();  ///< what classifies pictures
+
+/// Throws Error unless the task of `options` is one of `known`.
+void expect_task(const ConfigFile& config, const LoadOptions& options, std::initializer_list<Task> known);
 
 /// Null where there is none.
 const Family* find_family(std::string_view kind);

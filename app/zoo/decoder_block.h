@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "zoo/decoder.h"
+#include "zoo/decoder_config.h"
 #include "zoo/linear.h"
 
 namespace remat::zoo {

@@ -68,7 +68,7 @@ TEST_F(VocabularyFiles, ClassesThatAreNotKnownAreRefused) {
   directory_.write("config.json", R"({"model_type": "roberta"})");
   EXPECT_ERROR(load(),
                "config.json': model_type is \"roberta\", whose tokenizer is known here by a tokenizer.json alone");
-  directory_.write("tokenizer_config.json", "{}");
+  directory_.write("config.json", R"({"model_type": "gpt2"})");
   directory_.write("added_tokens.json", R"({"x": 6})");
   EXPECT_ERROR(load(), "added_tokens.json'");
 }
