@@ -1,6 +1,7 @@
 // cli/gloo_group.h -- a process group of c10d whose processes are connected by Gloo, whose headers this file needs.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -16,6 +17,8 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusi
                                                               int size, const std::string& name) {
   const c10::intrusive_ptr<c10d::Store> own = c10::make_intrusive<c10d::PrefixStore>("remat/" + name, store);
   auto options = c10d::ProcessGroupGloo::Options::create();
+  // A process that has ended is seen by its closed connections; one may wait long for a terminal or a disk.
+  options->timeout = std::chrono::hours(24);
   options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
   auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
   group->setBackend(kDevice, c10d::ProcessGroup::BackendType::GLOO,

@@ -60,13 +60,17 @@ int wait_for(std::vector<pid_t> ranks) {
       if (status == 0 || late) continue;
       const bool killed = WIFSIGNALED(status);
       if (killed) print_failure(how_it_ended("rank " + std::to_string(rank), status));
-      if (code == 0) code = killed ? 1 : WEXITSTATUS(status);
+      // A rank that tells why it ended counts more than those that end because of it.
+      const int own = killed ? 1 : WEXITSTATUS(status);
+      if (code <= 1 && own > code) code = own;
       if (code < kFirstSignalCode)
         deadline = std::min(deadline, Clock::now() + (killed ? kGraceAfterKill : kGraceAfterFailure));
     }
   }
   if (code != 0 && code < kFirstSignalCode) {  // where none has told more
-    print_failure("[process] the ranks have lost each other; train on one process to see why");
+    const std::string why = why_ranks_fell_apart();
+    print_failure("[process] " +
+                  (why.empty() ? "the ranks have lost each other; train on one process to see why" : why));
   }
   return code;
 }

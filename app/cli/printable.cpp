@@ -1,5 +1,6 @@
 #include "cli/printable.h"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,13 @@ namespace remat::cli {
 namespace {
 
 bool prints_notices = true;
-std::atomic_flag* printed = nullptr;  // a failure; in memory of several processes
+/// In memory of several processes.
+struct SharedFailures {
+  std::atomic_flag printed;      ///< a failure
+  std::atomic_flag has_apart;    ///< the next
+  std::array<char, 2048> apart;  ///< the first text of ranks that fell apart, which is printed where there is no other
+};
+SharedFailures* shared = nullptr;
 
 uint8_t byte_at(std::string_view text, size_t at) { return static_cast<uint8_t>(text[at]); }
 
@@ -57,16 +64,23 @@ void print_notice(const std::string& text, bool in_progress) {
 }
 
 void print_failure(const std::string& text) {
-  if (printed != nullptr && (text.starts_with("[ranks]") || printed->test_and_set())) return;
+  if (shared != nullptr && text.starts_with("[ranks]")) {  // mostly what follows from another rank's failure
+    const bool lost = text.find("connection to another process is lost") != std::string::npos;
+    if (!lost && !shared->has_apart.test_and_set())
+      std::snprintf(shared->apart.data(), shared->apart.size(), "%s", text.c_str());
+    return;
+  }
+  if (shared != nullptr && shared->printed.test_and_set()) return;
   std::fflush(stdout);
   std::fprintf(stderr, "remat: %s\n", printable(text).c_str());
 }
 
 void share_failures() {
-  void* const memory =
-      mmap(nullptr, sizeof(std::atomic_flag), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory != MAP_FAILED) printed = new (memory) std::atomic_flag();
+  void* const memory = mmap(nullptr, sizeof(SharedFailures), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory != MAP_FAILED) shared = new (memory) SharedFailures();
 }
+
+std::string why_ranks_fell_apart() { return shared == nullptr ? "" : shared->apart.data(); }
 
 void leave_printing_to_rank_0() {
   prints_notices = false;

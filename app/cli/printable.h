@@ -20,6 +20,8 @@ void print_failure(const std::string& text);
 /// Of this process and those that it forks from now on, which train together, the first to fail prints why. What begins
 /// with "[ranks]" is only of what another one met: that is left to it.
 void share_failures();
+/// The first message of a rank that fell apart from the others, which print_failure() keeps to itself; empty: none did.
+std::string why_ranks_fell_apart();
 
 /// From now on this process prints failures alone: rank 0 prints the rest.
 void leave_printing_to_rank_0();

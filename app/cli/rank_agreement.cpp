@@ -33,6 +33,24 @@ void check_same_options(RankGroup& ranks, const json& options) {
   }
 }
 
+void check_same_training(RankGroup& ranks, const TrainSettings& settings, const std::string& data,
+                         const std::string& held_out) {
+  auto same = decisive(settings);
+  same.update({{"steps", settings.steps},
+               {"plain", settings.plain},
+               {"budget", settings.budget},
+               {"planner", settings.planner},
+               {"optimizer-in-backward", settings.optimizer_in_backward},
+               {"eval", held_out},
+               {"checkpoint", settings.checkpoint},
+               {"checkpoint-every", settings.checkpoint_every},
+               {"resume", settings.resume},
+               {"save-hf", settings.save_model},
+               {"save-adapter", settings.save_adapter},
+               {"data", data}});
+  check_same_options(ranks, same);
+}
+
 StepResult joined_result(RankGroup& ranks, StepResult own) {
   const auto all =
       ranks.gather({std::bit_cast<int32_t>(own.loss), std::bit_cast<int64_t>(own.seconds), own.peak_bytes});

@@ -60,7 +60,15 @@ void RankGroup::together(const std::string& doing, const std::function<void()>& 
   const auto failed = std::ranges::find_if(problems, [](const auto& text) { return !text.empty(); });
   if (failed == problems.end()) return;
   apart_ = false;
-  if (own) std::rethrow_exception(own);
+  if (own) {
+    try {
+      std::rethrow_exception(own);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {  // the others get an Error too, and go on as after one
+      throw Error(problem);
+    }
+  }
   throw Error("[ranks] rank " + std::to_string(failed - problems.begin()) + " cannot " + doing + ": " + *failed);
 }
 

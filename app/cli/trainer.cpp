@@ -270,6 +270,10 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
   SessionOptions options{.planner = settings.planner};
+  if (ranks != nullptr) {
+    const std::string held_out = task.held_out == nullptr ? "" : task.held_out->fingerprint();
+    check_same_training(*ranks, settings, task.data.fingerprint(), held_out);
+  }
   impl_->together("begin", [&] {
     check_model_fits(settings.model, task.budget.value_or(Budget()), memory::limit(),
                      settings.shard ? impl_->size() : 1, labels);
@@ -278,20 +282,6 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   });
   impl_->model->train();
   if (ranks != nullptr) {
-    auto same = decisive(settings);
-    same.update({{"steps", settings.steps},
-                 {"plain", settings.plain},
-                 {"budget", settings.budget},
-                 {"planner", settings.planner},
-                 {"optimizer-in-backward", settings.optimizer_in_backward},
-                 {"eval", task.held_out == nullptr ? "" : task.held_out->fingerprint()},
-                 {"checkpoint", settings.checkpoint},
-                 {"checkpoint-every", settings.checkpoint_every},
-                 {"resume", settings.resume},
-                 {"save-hf", settings.save_model},
-                 {"save-adapter", settings.save_adapter},
-                 {"data", task.data.fingerprint()}});
-    check_same_options(*ranks, same);
     impl_->parallel = DataParallel::make(*impl_->model, *ranks, settings.shard);
     torch::manual_seed(settings.seed + static_cast<uint64_t>(ranks->rank()));  // each drops others out
   }
@@ -302,9 +292,11 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   if (settings.optimizer_in_backward) impl_->update_in_backward();
   if (task.budget) {
     options.budget = *task.budget;
-    if (!settings.disk.empty()) options.disk = Disk::parse(settings.disk);
     if (ranks != nullptr) options.ranks = ranks->session_ranks();
-    impl_->session.emplace(std::move(options));
+    impl_->together("begin", [&] {
+      if (!settings.disk.empty()) options.disk = Disk::parse(settings.disk);
+      impl_->session.emplace(std::move(options));
+    });
   }
   if (task.checkpoint != nullptr) load(payload_of(*task.checkpoint));
 }

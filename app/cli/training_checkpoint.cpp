@@ -61,7 +61,8 @@ std::string unused_checkpoint_path(std::optional<CheckpointLock>& lock) {
     } catch (const Error&) {
       continue;
     }
-    if (!std::filesystem::exists(path)) return path;
+    std::error_code unknown;  // it cannot be told: then it is written, and that says why it cannot
+    if (!std::filesystem::exists(path, unknown)) return path;
   }
 }
 

@@ -65,6 +65,7 @@ class PagedOptimizer {
 
  private:
   struct Impl;
+  void leave() noexcept;
   const std::unique_ptr<Impl> impl_;
 };
 

@@ -125,7 +125,11 @@ class PagedOptimizer:
             optimizer.register_state_dict_post_hook(_read_into, prepend=True),
             optimizer.register_load_state_dict_post_hook(_page_out, prepend=True),
         ]
-        self.page_out()
+        try:
+            self.page_out()
+        except BaseException:
+            self.remove()
+            raise
 
     def remove(self) -> None:
         """Reads the whole state back to memory; the optimizer is what it was. Between steps; a second call does
@@ -211,9 +215,9 @@ class PagedOptimizer:
             values = state.get(target)
             if values is not None:
                 names = put(pages, index, values, target)
-        self._warn()
         if values is not None:
             optimizer.state[parameter] = entry_with_stand_ins(pages, names, values, entry, parameter)
+        self._warn()  # which raises where warnings are errors
 
     def _warn(self) -> None:
         reason = self._pager.take_failure()
@@ -282,7 +286,18 @@ _step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
 
 def _read_into(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-    return {**state_dict, "state": {key: whole(entry) for key, entry in state_dict["state"].items()}}
+    """All of it is a copy, as what comes from the file is: else a later step would change a part of it."""
+
+    def copy(entry: Any) -> Any:
+        if not isinstance(entry, dict):
+            return entry
+        read = whole(entry)
+        return {
+            name: value.clone() if isinstance(value, torch.Tensor) and value is entry.get(name) else value
+            for name, value in read.items()
+        }
+
+    return {**state_dict, "state": {key: copy(entry) for key, entry in state_dict["state"].items()}}
 
 
 def _page_out(optimizer: torch.optim.Optimizer) -> None:

@@ -40,7 +40,10 @@ class Pages:
         """The entry of ``state`` with copies of the tensors in place of their stand-ins."""
         whole = dict(entry)
         for part, state in zip(self.parts, self.states):
-            for name, tensor in zip(self.names, state.read()):
+            tensors = state.read()
+            if len(tensors) != len(self.names):
+                raise Error("[paged] state of a parameter is lost; load model and optimizer from a checkpoint")
+            for name, tensor in zip(self.names, tensors):
                 stand_in = entry.get(name)
                 if pages_of(stand_in) is not self:
                     continue  # somebody put something else there, or removed it

@@ -119,8 +119,13 @@ void bind_session(py::module_& m) {
   // Their destructors wait: for other ranks, and for a search.
   using DestroyedWithoutLock = py::release_gil_before_calling_cpp_dtor;
   py::class_<Step>(m, "Step", DestroyedWithoutLock())
-      .def(
-          "end", [](Step& step, bool completed) { step.end(completed); }, WithoutLock())
+      .def("end",
+           [](Step& step, bool completed) {
+             with_warnings([&] {
+               const py::gil_scoped_release unlocked;
+               return step.end(completed).step;
+             });
+           })
       .def("enter_forward",
            [](Step& step, py::function goes_on) {
              extension::CalledStep(step).enter_forward(called_on_any_thread(std::move(goes_on)));

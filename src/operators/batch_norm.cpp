@@ -122,7 +122,8 @@ bool repeat(torch::jit::Stack& stack, c10::ArrayRef<StoragePtr> kept) {
 constexpr Shortcut kFromStatistics = {.first = 1, .count = 2, .share = 0.2F, .repeat = repeat};
 
 void describe(OperatorInfo& info) {
-  if (info.base_view() == "aten::native_batch_norm") info.shortcut = &kFromStatistics;
+  const bool is_pytorchs = !info.kernels.own() && !info.kernels.own_autocast();
+  if (info.base_view() == "aten::native_batch_norm" && is_pytorchs) info.shortcut = &kFromStatistics;
   const auto& arguments = info.handle.schema().arguments();
   for (const StatisticsOperator& op : kStatisticsOperators) {
     if (info.base_view() != op.name || arguments.size() <= op.variance) continue;

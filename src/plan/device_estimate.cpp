@@ -230,6 +230,8 @@ void check(const Graph& graph, const StepAllocations& allocations, const Plan* p
   if (plan == nullptr) return;
   if (const std::string wrong = plan->problem(graph); !wrong.empty())
     throw Error("[estimate] " + wrong + "; give a plan for this graph");
+  if (std::ranges::find(plan->actions, Action::kMove) != plan->actions.end())
+    throw Error("[estimate] the plan moves values to a disk, as steps of a device cannot; give one that moves none");
 }
 
 std::vector<int64_t> take_all(Device& device, const std::vector<int64_t>& sizes) {

@@ -61,6 +61,7 @@ class Moves {
   void use(size_t e, uint32_t value) {
     const MoveOrder::Place place = order_.take(value);
     if (place == MoveOrder::Place::kHere) return;
+    if (place == MoveOrder::Place::kLeaving) in_tier_[value] = false;
     if (place == MoveOrder::Place::kAway) change_before(e, bytes(value));
     while (const auto next = order_.next_coming()) change_before(e, bytes(*next));
   }

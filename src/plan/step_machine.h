@@ -147,6 +147,8 @@ class StepMachine {
   const ReplayOperators& operators() const { return walk_.operators; }
 
  private:
+  static constexpr int64_t kTierBlock = 4096;  ///< of a file past the page cache
+
   int64_t bytes(int32_t value) const { return graph_.values[value].bytes; }
 
   /// Memory is about to rise by `more` bytes, perhaps for a short time.
@@ -178,8 +180,11 @@ class StepMachine {
 
   void use(int32_t value) {
     if (is_moved(value) && states_[value].memory == Memory::kPresent &&
-        leave_order(value) == MoveOrder::Place::kLeaving)
+        leave_order(value) == MoveOrder::Place::kLeaving) {
+      states_[value].has_form = false;
+      tier_level_ -= tier_bytes(value);
       begin_to_come();
+    }
     if (states_[value].memory == Memory::kInForm) restore(value);
     if (states_[value].memory == Memory::kGone && graph_.values[value].returns()) replay(value);
     --states_[value].uses;
@@ -188,7 +193,7 @@ class StepMachine {
   void free(int32_t value) {
     if (is_moved(value)) {
       leave_order(value);
-      tier_level_ -= bytes(value);
+      tier_level_ -= tier_bytes(value);
     }
     ValueState& state = states_[value];
     if (state.memory == Memory::kPresent) level -= bytes(value);
@@ -220,6 +225,9 @@ class StepMachine {
     return times_ != nullptr && states_[value].has_form && states_[value].form == Form::kMoved;
   }
 
+  /// What the tier holds it in: whole blocks.
+  int64_t tier_bytes(int32_t value) const { return (bytes(value) + kTierBlock - 1) / kTierBlock * kTierBlock; }
+
   /// Since the step began.
   double now() const { return times_->stretches[event_ + 1].begin_seconds + seconds; }
 
@@ -242,7 +250,7 @@ class StepMachine {
     }
     state.has_form = true;
     state.form = Form::kMoved;
-    tier_level_ += bytes(value);
+    tier_level_ += tier_bytes(value);
     tier_peak = std::max(tier_peak, tier_level_);
     copy(value, graph_.tier->costs.out);
     order_.leave(static_cast<uint32_t>(value));

@@ -1,8 +1,8 @@
 #include "replay/move_in.h"
 
 #include <chrono>
+#include <exception>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -27,7 +27,7 @@ StoragePtr allocate_ahead(int64_t bytes) {
   const memory::Dispensable dispensable;
   try {
     return allocate(bytes);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // the allocator's own for a system without memory too
     return nullptr;
   }
 }
@@ -47,10 +47,19 @@ StoragePtr move_in(Tape& tape, ValueId id) {
     bytes = tape.values[id].bytes;
   }
   if (!memory) {
-    memory = allocate(bytes);
+    try {
+      memory = allocate(bytes);
+    } catch (...) {
+      const std::lock_guard lock(tape.mutex);
+      moved.reset();
+      throw;
+    }
     const std::lock_guard lock(tape.mutex);
     if (moved->coming()) {
       memory = moved->coming();  // another thread was faster
+    } else if (tape.values[id].form.contents != moved || tape.values.alive(id)) {
+      moved.reset();  // it was given up, or is back already
+      return nullptr;
     } else {
       moved->begin_read(memory);
     }

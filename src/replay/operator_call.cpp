@@ -130,7 +130,8 @@ void OperatorCall::run() {
   const SilentWarnings silent;  // forward has warned
   std::optional<GeneratorRestorer> restorer;
   if (generator_.state.defined()) restorer.emplace(generator_);
-  if (kept_.empty() || !info.shortcut->repeat(stack_, kept_)) call_kernel();
+  // The shortcut gives the bits of the kernel that was recorded; where that was replaced, call_kernel() sees to it.
+  if (kept_.empty() || !info.is_current() || !info.shortcut->repeat(stack_, kept_)) call_kernel();
   if (restorer && !restorer->has_drawn_the_same()) {
     raise(Error("[replay] " + operation_.info->name +
                 " drew other random numbers than in the forward pass: another thread used the same generator "

@@ -95,6 +95,7 @@ class Replay {
 
   /// A form has the target's contents.
   void restore() {
+    const memory::FrozenPlain frozen;
     std::shared_ptr<const HeldContents> packed;
     {
       const std::lock_guard lock(tape_.mutex);
@@ -120,7 +121,6 @@ class Replay {
   }
 
   void unpack(const Packed& packed) {
-    const memory::FrozenPlain frozen;
     size_t bytes = 0;
     {
       const std::lock_guard lock(tape_.mutex);
@@ -239,9 +239,9 @@ class Replay {
       if (needed && !tape_.values.readable(id)) entry->second.storage = storage;
       return;
     }
-    if (tape_.moves) tape_.moves->note_made(id);
     tape_.values.count_recompute(id);
     if ((value.needs.pending > 0 && value.action.holds(value.needs.recompute_count)) || id == target_) {
+      if (tape_.moves) tape_.moves->note_made(id);
       tape_.values.restore(id, storage);
       if (value.kept) return;  // until it has been asked for, or memory runs short
     }

@@ -213,6 +213,7 @@ at::Tensor SavedTensor::unpack() {
     if (tape_->trace != nullptr) tape_->trace->used(id);
     storage = tape_->values.emptied(id);  // plain would read the new contents
     others_come = tape_->moves && tape_->moves->note_used(id);
+    if (others_come && storage == nullptr) storage = tape_->values.alive(id);  // nothing takes it away from here on
   }
   if (others_come) begin_to_come(*tape_);
   if (storage == nullptr) storage = materialize(*tape_, id);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/ledger.h"
 #include "plan/eviction_choice.h"
 #include "tape/packing.h"
 
@@ -65,8 +66,9 @@ bool may_be_evicted(const Tape& tape, ValueId id) {
 
 Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
   using Kind = EvictionOption::Kind;
-  const int64_t moved = tape.moves ? tape.moves->finish() : 0;
-  if (moved >= bytes) return {.bytes = moved, .left = 0};
+  int64_t moved = tape.moves ? tape.moves->finish() : 0;
+  if (tape.moves && moved < bytes && !memory::Dispensable::active()) moved += tape.moves->send_back(bytes - moved);
+  if (moved >= bytes) return {.bytes = moved, .left = INT64_MAX};
   bytes -= moved;
   View view{tape, times};
   EvictionChoice<View> choice(view, tape.program.next_stamp());

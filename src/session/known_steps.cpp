@@ -186,6 +186,7 @@ void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once, in
   for (const GraphOperator& op : graph.operators) times.operators.push_back(op.seconds);
   use_largest_packed(seen.graph, graph);
   changed = changed || !same_memory(seen.graph, graph);
+  const bool other_tier = seen.graph.tier.has_value() != graph.tier.has_value();  // plans that move values do not fit
   seen.graph = std::move(graph);
   seen.kept_peak = kept_peak_bytes(seen.graph) - seen.graph.baseline_bytes;
   seen.saves = std::ranges::any_of(seen.graph.values, [](const GraphValue& value) { return value.returns(); });
@@ -207,6 +208,7 @@ void StepPlanner::observe(Graph graph, int64_t room, bool changed, bool once, in
   const bool better_times = more && count <= kSamples && (count & (count - 1)) == 0;
   const bool news = other_memory || (better_times && !has_cheap_plan(planned));
   if (news) plan_anew(planned, room);
+  if (other_tier && !(news && &planned == &seen)) plan_anew(seen, room);
 }
 
 void StepPlanner::note_refused(const std::shared_ptr<const Schedule>& followed) {

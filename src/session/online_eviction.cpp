@@ -226,7 +226,8 @@ bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives
   }
   for (const auto& tape : tapes) {
     if (freed >= bytes) break;
-    const TapeLock lock = lock_for_a_while(tape->mutex);
+    TapeLock lock = lock_for_a_while(tape->mutex);
+    while (!lock.owns_lock() && tape->moves && tape->moves->is_waiting()) lock = lock_for_a_while(tape->mutex);
     if (!lock.owns_lock()) continue;
     if (tape->counts.replays > kMostReplays * static_cast<int64_t>(tape->program.size()) + 1000) continue;
     const Evicted evicted = evict(*tape, bytes - freed, times_for(tape).get());

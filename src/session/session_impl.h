@@ -74,9 +74,9 @@ struct Session::Impl {
   void after_fork() {
     forks = remat::forks();
     in_step = false;
-    ranks.reset();                                  // the child is none of them
-    if (options.disk) disk.emplace(*options.disk);  // the file is the parent's
+    ranks.reset();  // the child is none of them
     eviction.after_fork();
+    if (options.disk) disk.emplace(*options.disk);  // the file is the parent's
   }
 
   static constexpr int64_t kPartOfAdopted = 16;
@@ -182,6 +182,7 @@ struct Step::Impl {
   std::atomic<bool> ended = false;
   bool follows_plain = false;            ///< the limit may rise, as it is a share of what plain takes
   int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
+  std::string warning;                   ///< at the end: what its user is to be warned of
   const int forks = remat::forks();
   const int64_t compilations = extension::compilations();
 

@@ -102,7 +102,8 @@ void Session::Impl::begin_eviction(Step::Impl& step, int64_t limit, int64_t expe
   const int64_t baseline = step.report.baseline_bytes;
   const auto known = [this, baseline, limit, follower = step.follower](const Tape* tape, int64_t request) {
     OnlineEviction::Known told = known_of(tape, request, baseline);
-    if (follower->schedules.empty()) told.need = known_need(baseline, limit);
+    const bool may_be_read = tape != nullptr || request == 0;  // else another thread may be following them
+    if (may_be_read && follower->schedules.empty()) told.need = known_need(baseline, limit);
     return told;
   };
   const auto* const measured = &*step.measured;

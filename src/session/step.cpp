@@ -1,6 +1,7 @@
 // A step's life: what its user may do with it, and its end.
 #include <utility>
 
+#include <c10/util/Exception.h>
 #include <remat/extension.h>
 #include <remat/memory.h>
 
@@ -74,6 +75,7 @@ void Step::Impl::end(bool completed) {
     graph = stop(completed);
     learn_peaks();
   }
+  if (!warning.empty()) TORCH_WARN(warning);
   const RankAgreement::OwnStep agreed = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);
   if (report.completed) session->empties_leaves = tape->values.emptied_leaves();

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include <c10/util/Exception.h>
 #include <remat/memory.h>
 
 #include "plan/operator_seconds.h"
@@ -39,7 +38,7 @@ std::optional<Graph> Step::Impl::take_graph() {
   tape->set_trace(nullptr);
   const double seconds =
       report.step_seconds - report.planning_seconds - tape->counts.replay_seconds - tape->counts.move_wait_seconds;
-  Graph graph = trace->take(report.baseline_bytes, seconds);
+  Graph graph = trace->take(report.baseline_bytes, std::max(0.0, seconds));  // threads may have waited at once
   for (size_t i = 0; tape->times && i < graph.operators.size(); ++i) {
     set_seconds(graph.operators[i], tape->program[static_cast<OperationId>(i)].seconds);
   }
@@ -100,9 +99,9 @@ void Step::Impl::report_measurements() {
   report.moved_bytes = counts.moved_bytes;
   report.move_wait_seconds = counts.move_wait_seconds;
   if (counts.failed_moves > 0 && !std::exchange(session->warned_of_disk, true)) {
-    TORCH_WARN("[session] ", counts.failed_moves, " values of step ", report.step,
-               " were recomputed, as the disk failed: ", counts.move_error,
-               "; look after it, or name no disk. Later failures are not told");
+    warning = "[session] " + std::to_string(counts.failed_moves) + " values of step " + std::to_string(report.step) +
+              " were recomputed, as the disk failed: " + counts.move_error +
+              "; look after it, or name no disk. Later failures are not told";
   }
   report.operators_replayed = counts.replays;
   report.recompute_seconds = counts.replay_seconds;

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <remat/error.h>
+
 #include "device/device.h"
 #include "tape/checksum.h"
 #include "tape/residency.h"
@@ -161,6 +163,13 @@ bool Residency::is_overwritten(ValueId id, const c10::StorageImpl& storage) cons
   if (!value.is_filled() || value.watch.checksum == 0) return false;
   if (!value.is_in_place(storage) || static_cast<int64_t>(storage.nbytes()) != value.bytes) return false;  // emptied
   return value.watch.checksum != checksum(storage, {0, value.extent});
+}
+
+void Residency::validate_homes() const {
+  for (const auto& [storage, id] : by_storage_) {
+    if (id < values_.size() && values_[id].home.storage._unsafe_get_target() == storage) continue;
+    throw InternalError("[tape] broken invariant: the table has a home that is none; please report this");
+  }
 }
 
 }  // namespace remat

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/device.h"
+#include "memory/ledger.h"
 
 namespace remat {
 
@@ -13,6 +14,13 @@ Moved::Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers
       id_(id),
       leaving_(std::move(leaving)),
       piece_(std::move(piece)) {}
+
+Moved::~Moved() {
+  order_->take(id_);
+  piece_.reset();                    // waits until nothing reads or writes the memory
+  const memory::FrozenPlain frozen;  // as it was allocated
+  coming_.reset();
+}
 
 void Moved::begin_read(StoragePtr memory) {
   coming_ = std::move(memory);
@@ -46,8 +54,19 @@ bool Moves::leave(ValueId id) {
   }
   values_.hold(id, std::make_shared<Moved>(order_, id, std::move(piece), value.kept));
   order_->leave(id);
+  if (value.needs.saved == 0 && value.account != PlainAccount::kReplaysOnly) values_.leave_plain(id);
   while (const auto gone = order_->next_gone()) go(*gone);
   return true;
+}
+
+template <class Wait>
+bool Moves::wait(Wait wait_for) {
+  const auto begin = std::chrono::steady_clock::now();
+  waiting_ = true;
+  const bool done = wait_for();
+  waiting_ = false;
+  counts_.move_wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return done;
 }
 
 int64_t Moves::finish() {
@@ -56,13 +75,26 @@ int64_t Moves::finish() {
   return bytes;
 }
 
+int64_t Moves::send_back(int64_t bytes) {
+  const memory::FrozenPlain frozen;
+  int64_t freed = 0;
+  while (freed < bytes) {
+    const auto id = order_->stop_coming();
+    if (!id) break;
+    Moved& held = *moved(*id);
+    if (!held.coming()) continue;  // its memory is just being allocated
+    wait([&] { return held.wait_read(); });
+    held.forget_coming();
+    freed += values_[*id].bytes;
+  }
+  return freed;
+}
+
 /// Returns the bytes that are free now.
 int64_t Moves::go(ValueId id) {
   const Value& value = values_[id];
   Moved& held = *moved(id);
-  const auto begin = std::chrono::steady_clock::now();
-  const bool written = held.wait_written();
-  counts_.move_wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const bool written = wait([&] { return held.wait_written(); });
   held.let_go_of_source();
   const bool may_go = value.kept && !value.is_in_use() && !values_.emptied(id) && values_.is_as_watched(id);
   if (!may_go) order_->take(id);
@@ -75,18 +107,14 @@ int64_t Moves::go(ValueId id) {
 bool Moves::note_used(ValueId id) {
   Moved* const held = moved(id);
   if (held == nullptr || order_->place(id) != MoveOrder::Place::kLeaving) return false;
-  order_->take(id);
-  if (held->is_written()) {
-    held->let_go_of_source();
-  } else {
-    values_.drop_form(id);
-  }
+  values_.drop_form(id);  // whether its copy is done or not: the peak of a later round shall not depend on that
   return true;
 }
 
 void Moves::begin_to_come(ValueId id, StoragePtr memory) {
   Moved* const held = moved(id);
-  if (held != nullptr && order_->place(id) == MoveOrder::Place::kComing) held->begin_read(std::move(memory));
+  if (held == nullptr || held->coming() || order_->place(id) != MoveOrder::Place::kComing) return;
+  held->begin_read(std::move(memory));
 }
 
 std::shared_ptr<Moved> Moves::take(ValueId id) {
@@ -100,7 +128,8 @@ void Moves::note_made(ValueId id) {
   if (held == nullptr) return;
   order_->take(id);
   if (!held->coming()) return;
-  held->wait_read();
+  wait([&] { return held->wait_read(); });
+  const memory::FrozenPlain frozen;
   held->forget_coming();
 }
 

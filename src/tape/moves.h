@@ -5,6 +5,7 @@
 // comes back with another checksum, is recomputed: values that a plan moves can be.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,12 +23,11 @@ class Moved final : public HeldContents {
  public:
   /// `piece` is being written from `leaving`.
   Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::Piece> piece, StoragePtr leaving);
-  ~Moved() override { order_->take(id_); }
+  ~Moved() override;
 
   int64_t bytes() const override { return coming_ ? static_cast<int64_t>(coming_->nbytes()) : 0; }
   /// Does the file have the contents? Waits for that.
   bool wait_written() { return piece_->wait_written(); }
-  bool is_written() const { return piece_->is_idle(); }
   /// The memory that it was copied from is the record's alone.
   void let_go_of_source() { leaving_.reset(); }
   /// Begins to read the contents into `memory`, which nobody else uses until wait_read() has returned.
@@ -43,10 +43,10 @@ class Moved final : public HeldContents {
   const std::shared_ptr<MoveOrder> order_;
   const ValueId id_;
   StoragePtr leaving_, coming_;
-  const std::shared_ptr<tiers::Piece> piece_;  ///< destroyed first: it waits until nothing reads or writes the memory
+  std::shared_ptr<tiers::Piece> piece_;
 };
 
-/// Protected by the tape's mutex.
+/// Protected by the tape's mutex, but for is_waiting().
 class Moves {
  public:
   Moves(std::shared_ptr<tiers::SpillFile> file, Residency& values, StepCounts& counts);
@@ -56,6 +56,8 @@ class Moves {
   bool leave(ValueId id);
   /// All that are leaving go now. Returns the bytes that are free because of that.
   int64_t finish();
+  /// Memory runs short: what is coming goes again, until `bytes` are free. Returns the bytes that this freed.
+  int64_t send_back(int64_t bytes);
   /// Backward asks for `id`. True if it was leaving: then others are to come back.
   bool note_used(ValueId id);
   /// The next that is to come back, with its size in bytes; nothing: enough are coming, or none is away.
@@ -68,16 +70,21 @@ class Moves {
   std::shared_ptr<Moved> take(ValueId id);
   /// A replay has made it: where it is coming, it need not.
   void note_made(ValueId id);
+  /// True while a thread that holds the tape's mutex waits for the file: others may wait for it as long.
+  bool is_waiting() const { return waiting_.load(std::memory_order_relaxed); }
   /// It could not be read: it has to be recomputed.
   void give_up(ValueId id, const std::string& error);
 
  private:
   Moved* moved(ValueId id) const;
+  template <class Wait>
+  bool wait(Wait wait_for);
   int64_t go(ValueId id);
 
   const std::shared_ptr<tiers::SpillFile> file_;
   Residency& values_;
   StepCounts& counts_;
+  std::atomic<bool> waiting_{false};
   const std::shared_ptr<MoveOrder> order_ = std::make_shared<MoveOrder>();
 };
 

@@ -70,13 +70,6 @@ int64_t Residency::bytes_of_arrays() const {
                               by_storage_.size() * (sizeof(void*) + sizeof(ValueId)) * 2);
 }
 
-void Residency::validate_homes() const {
-  for (const auto& [storage, id] : by_storage_) {
-    if (id < values_.size() && values_[id].home.storage._unsafe_get_target() == storage) continue;
-    throw InternalError("[tape] broken invariant: the table has a home that is none; please report this");
-  }
-}
-
 // ---- Values come and change. ----
 
 void Residency::set_home(ValueId id, const StoragePtr& storage) {
@@ -399,7 +392,6 @@ void Residency::release(ValueId id, bool for_replays) {
   check(Event::kRelease, values_[id]);
   if (for_replays && observer != nullptr) observer->forgotten(id, values_[id].counted_bytes());
   release_kept(values_[id]);
-  values_[id].form.contents.reset();
 }
 
 void Residency::leave_plain(ValueId id) {
@@ -409,6 +401,7 @@ void Residency::leave_plain(ValueId id) {
 }
 
 void Residency::release_kept(Value& value) {
+  value.form.contents.reset();  // it may have a reference to what is kept, which is freed as the account says
   std::optional<memory::FrozenPlain> frozen;
   if (value.account != PlainAccount::kSame) frozen.emplace();
   if (value.account == PlainAccount::kReplaysOnly) value.account = PlainAccount::kSame;

@@ -82,6 +82,16 @@ struct Pages {
 
 }  // namespace
 
+namespace {
+
+void check_device(const at::Tensor& parameter) {
+  if (device::is_host(parameter.device())) return;
+  throw Error("[paged] a parameter of shape " + support::list_text(parameter.sizes()) + " is on " +
+              parameter.device().str() + "; state in a file is for parameters on the CPU");
+}
+
+}  // namespace
+
 struct PagedOptimizer::Impl {
   Impl(torch::optim::Optimizer& of, const std::string& directory, int64_t limit_bytes)
       : optimizer(of), pager(directory, limit_bytes) {}
@@ -111,13 +121,19 @@ struct PagedOptimizer::Impl {
       const at::Tensor target = parts.size() == 1 ? parameter : part_of(parameter, parts[i]);
       void* const target_key = target.unsafeGetTensorImpl();
       const auto fetched = held.states[i]->fetch();
+      if (fetched.size() != held.which.size()) {
+        throw Error("[paged] state of a parameter of shape " + support::list_text(parameter.sizes()) +
+                    " is lost; load model and optimizer from a checkpoint");
+      }
       if (has_state) {
         auto state = entry->clone();
         const auto tensors = tensors_of(*state);
         for (auto* const tensor : tensors) {  // of the parameter, in memory still
           if (tensor->defined() && parts.size() > 1) *tensor = slice(tensor->reshape(-1), parts[i]);
         }
-        for (size_t j = 0; j < held.which.size(); ++j) *tensors[held.which[j]] = fetched[j];
+        for (size_t j = 0; j < fetched.size(); ++j) {  // what is defined was loaded since
+          if (!tensors[held.which[j]]->defined()) *tensors[held.which[j]] = fetched[j];
+        }
         states[target_key] = std::move(state);
       }
       try {
@@ -168,18 +184,21 @@ struct PagedOptimizer::Impl {
   void read_back(const at::Tensor& parameter, Pages& held) {
     const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (state == optimizer.state().end()) return;
-    const auto tensors = tensors_of(*state->second);
+    std::vector<at::Tensor> whole(held.which.size());  // complete, or none of it is the optimizer's
     for (size_t i = 0; i < held.parts.size(); ++i) {
       const auto read = held.states[i]->read();
-      for (size_t j = 0; j < read.size(); ++j) {
-        auto& tensor = *tensors[held.which[j]];
+      for (size_t j = 0; j < std::min(read.size(), whole.size()); ++j) {
         if (held.parts.size() == 1) {
-          tensor = read[j];
+          whole[j] = read[j];
           continue;
         }
-        if (i == 0) tensor = at::empty(parameter.sizes(), read[j].options());
-        slice(tensor.view(-1), held.parts[i]).copy_(read[j]);
+        if (i == 0) whole[j] = at::empty(parameter.sizes(), read[j].options());
+        slice(whole[j].view(-1), held.parts[i]).copy_(read[j]);
       }
+    }
+    const auto tensors = tensors_of(*state->second);
+    for (size_t j = 0; j < whole.size(); ++j) {  // what is defined was loaded since
+      if (!tensors[held.which[j]]->defined()) *tensors[held.which[j]] = std::move(whole[j]);
     }
     held = {};
   }
@@ -220,30 +239,38 @@ PagedOptimizer::PagedOptimizer(torch::optim::Optimizer& optimizer, const std::st
     throw Error(
         "[paged] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, RMSprop or Adagrad");
   }
-  impl_->for_each_parameter([](const at::Tensor& parameter, size_t) {
-    if (device::is_host(parameter.device())) return;
-    throw Error("[paged] a parameter of shape " + support::list_text(parameter.sizes()) + " is on " +
-                parameter.device().str() + "; state in a file is for parameters on the CPU");
-  });
+  impl_->for_each_parameter([](const at::Tensor& parameter, size_t) { check_device(parameter); });
   {
     const MutexLock lock(paged_optimizers().mutex);
     if (!paged_optimizers().all.emplace(&optimizer, this).second) {
       throw Error("[paged] the state of this optimizer is in a file already; destroy its other PagedOptimizer before");
     }
   }
-  impl_->page_all_out();
+  try {
+    impl_->page_all_out();
+  } catch (...) {
+    leave();
+    throw;
+  }
 }
 
-PagedOptimizer::~PagedOptimizer() {
+PagedOptimizer::~PagedOptimizer() { leave(); }
+
+void PagedOptimizer::leave() noexcept {
   {
     const MutexLock lock(paged_optimizers().mutex);
     paged_optimizers().all.erase(&impl_->optimizer);
   }
-  try {
-    impl_->read_all_back();
-  } catch (const std::exception& error) {
-    TORCH_WARN(error.what());
-  }
+  impl_->for_each_parameter([this](const at::Tensor& parameter, size_t) {
+    const auto held = impl_->pages.find(parameter.unsafeGetTensorImpl());
+    if (held == impl_->pages.end()) return;
+    try {
+      impl_->read_back(parameter, held->second);
+    } catch (const std::exception& error) {  // of this parameter alone
+      impl_->optimizer.state().erase(parameter.unsafeGetTensorImpl());
+      TORCH_WARN(error.what());
+    }
+  });
 }
 
 at::Tensor PagedOptimizer::step(const std::function<at::Tensor()>& closure) {
@@ -260,6 +287,7 @@ at::Tensor PagedOptimizer::step(const std::function<at::Tensor()>& closure) {
 }
 
 void PagedOptimizer::update(const at::Tensor& parameter, size_t group) {
+  check_device(parameter);  // its group may have been added later
   if (parameter.grad().layout() != at::kStrided) {
     throw Error("[paged] a parameter of shape " + support::list_text(parameter.sizes()) +
                 " has a sparse gradient; use dense gradients, or the optimizer as it is");

@@ -212,6 +212,7 @@ void Piece::begin_read(void* to) noexcept {
   auto& impl = *state_->impl;
   if (impl.is_in_child()) return;
   const MutexLock lock(impl.mutex);
+  while (!is_over(state_->read)) impl.changed.wait(impl.mutex);  // into other memory
   state_->to = to;
   state_->read = Progress::kQueued;
   try {

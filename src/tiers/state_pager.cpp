@@ -8,6 +8,7 @@
 #include <remat/error.h>
 
 #include "device/device.h"
+#include "memory/ledger.h"
 #include "tiers/spill_file.h"
 
 namespace remat {
@@ -40,7 +41,8 @@ int64_t checked_limit(int64_t limit) {
 struct PagedState::Impl {
   std::shared_ptr<StatePager::Impl> pager;
   std::vector<Page> pages;
-  std::weak_ptr<Impl> next;  ///< fetched after this one the last time
+  std::vector<at::Tensor> lent;  ///< fetched and not stored since: who has them may have been interrupted
+  std::weak_ptr<Impl> next;      ///< fetched after this one the last time
 
   void clear();
   void begin_read();
@@ -82,6 +84,11 @@ struct StatePager::Impl {
   }
   void read_ahead(const std::shared_ptr<PagedState::Impl>& state) {
     if (state == nullptr || state->pages.empty() || behind.lock() == state) return;
+    int64_t bytes = 0;
+    for (const auto& page : state->pages) bytes += page.tensor.defined() ? 0 : page.bytes;
+    auto& ledger = memory::Ledger::of(device::kHost);
+    if (ledger.current() + bytes > ledger.enforced_limit()) return;
+    const memory::Dispensable dispensable;  // nothing is evicted or refused for it
     try {
       state->begin_read();
       ahead = state;
@@ -127,6 +134,7 @@ bool PagedState::can_store(const at::Tensor& tensor) {
 bool PagedState::empty() const { return impl_->pages.empty(); }
 
 void PagedState::store(std::vector<at::Tensor> tensors) {
+  impl_->lent.clear();
   if (tensors.empty()) return impl_->clear();
   auto& pager = *impl_->pager;
   pager.finish_write();
@@ -142,7 +150,7 @@ void PagedState::store(std::vector<at::Tensor> tensors) {
 }
 
 std::vector<at::Tensor> PagedState::fetch() {
-  if (empty()) return {};
+  if (empty()) return impl_->lent;
   auto& pager = *impl_->pager;
   if (pager.behind.lock() == impl_) pager.finish_write();
   if (pager.ahead.lock() != impl_) pager.stop_reading_ahead();
@@ -151,6 +159,7 @@ std::vector<at::Tensor> PagedState::fetch() {
   pager.ahead.reset();
   std::vector<at::Tensor> tensors;
   for (const auto& page : impl_->pages) tensors.push_back(page.tensor);
+  impl_->lent = tensors;
   impl_->clear();
 
   if (const auto before = std::exchange(pager.last, impl_).lock(); before != nullptr && before != impl_) {
@@ -161,6 +170,9 @@ std::vector<at::Tensor> PagedState::fetch() {
 }
 
 std::vector<at::Tensor> PagedState::read() {
+  std::vector<at::Tensor> copies;
+  for (const auto& tensor : impl_->lent) copies.push_back(tensor.clone());
+  if (empty()) return copies;
   auto& pager = *impl_->pager;
   if (pager.behind.lock() == impl_) pager.finish_write();
   if (pager.ahead.lock() == impl_) pager.ahead.reset();

@@ -29,8 +29,9 @@ class MoveOrder {
 
   /// `value` is idle, and its copy out has begun.
   void leave(uint32_t value) { leaving_.push_back(value); }
-  /// `value` is idle, and the other memory has its contents already.
-  void leave_at_once(uint32_t value) { away_.push_back(value); }
+  /// `value` is idle, and the other memory has its contents already: a backward pass has used it, and the next asks for
+  /// it after those that left before.
+  void leave_at_once(uint32_t value) { away_.insert(away_.begin(), value); }
   /// The one whose bytes are to go now: the caller waits for its copy and frees them. Empty: none.
   std::optional<uint32_t> next_gone() {
     if (leaving_.size() <= kMostLeaving) return std::nullopt;
@@ -52,10 +53,17 @@ class MoveOrder {
     coming_.push_back(value);
     return value;
   }
-  /// There was no memory for one that next_coming() gave.
+  /// There was no memory for one that next_coming() gave, if it still is to come.
   void defer(uint32_t value) {
-    std::erase(coming_, value);
+    if (std::erase(coming_, value) > 0) away_.push_back(value);
+  }
+  /// One that is coming, which has to wait: memory runs short. Empty: none.
+  std::optional<uint32_t> stop_coming() {
+    if (coming_.empty()) return std::nullopt;
+    const uint32_t value = coming_.back();
+    coming_.pop_back();
     away_.push_back(value);
+    return value;
   }
   /// `value` is asked for, recomputed, evicted or freed: it is not moved any more. Returns where it was.
   Place take(uint32_t value) {

@@ -69,15 +69,17 @@ TEST(Threads, StepsThatRunAtOnceEachWriteTheirGraph) {
   std::vector<nn::Sequential> models;
   std::vector<Graph> alone, at_once(kThreads);
   std::vector<at::Tensor> inputs;
-  const auto graph_of = [](nn::Sequential& model, const at::Tensor& x, const std::function<void()>& in_the_middle) {
+  const auto graph_of = [](nn::Sequential& model, const at::Tensor& x, const std::function<void()>& meet) {
     model->zero_grad();
     Session session;
+    meet();  // what a thread does outside of a step counts in all steps in progress
     {
       auto step = session.step();
       auto loss = model->forward(x).pow(2).sum();
-      in_the_middle();
+      meet();
       loss.backward();
       loss.reset();
+      meet();
       step.end();
     }
     return session.graph();
@@ -95,7 +97,8 @@ TEST(Threads, StepsThatRunAtOnceEachWriteTheirGraph) {
   }
   for (auto& thread : threads) thread.join();
   for (size_t i = 0; i < kThreads; ++i) {
-    EXPECT_EQ(at_once[i].events, alone[i].events) << i;
+    const auto peak = [](const Graph& graph) { return graph.plain_peak_bytes() - graph.baseline_bytes; };
+    EXPECT_EQ(peak(at_once[i]), peak(alone[i])) << i;
     EXPECT_EQ(at_once[i].fingerprint(), alone[i].fingerprint()) << i;
   }
 }

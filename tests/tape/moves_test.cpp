@@ -116,7 +116,6 @@ TEST_F(MovesTest, WithoutRoomItIsEvictedToBeRecomputed) {
   EXPECT_EQ(values[b].form.contents, nullptr);
   EXPECT_EQ(counts.failed_moves, 1);
   EXPECT_NE(counts.move_error.find("the limit is 4096 bytes"), std::string::npos) << counts.move_error;
-  values.release(a, /*for_replays=*/false);
 }
 
 }  // namespace

@@ -24,7 +24,9 @@ TEST(MoveOrder, BytesGoWhenTwoMoreAreLeaving) {
 
 TEST(MoveOrder, TheLastToLeaveComeBackFirstTwoAtATime) {
   MoveOrder order;
-  for (uint32_t value = 0; value < 5; ++value) order.leave_at_once(value);
+  for (uint32_t value = 0; value < 5; ++value) order.leave(value);
+  while (order.oldest_gone()) {
+  }
   EXPECT_EQ(order.next_coming(), 4U);
   EXPECT_EQ(order.next_coming(), 3U);
   EXPECT_EQ(order.next_coming(), std::nullopt);
@@ -36,6 +38,20 @@ TEST(MoveOrder, TheLastToLeaveComeBackFirstTwoAtATime) {
   order.defer(1);
   EXPECT_EQ(order.place(1), Place::kAway);
   EXPECT_EQ(order.next_coming(), 1U);
+}
+
+TEST(MoveOrder, WhatWasUsedComesBackInTheOrderInWhichItWas) {
+  MoveOrder order;
+  for (const uint32_t used : {5, 4, 3}) order.leave_at_once(used);
+  EXPECT_EQ(order.next_coming(), 5U);
+  EXPECT_EQ(order.next_coming(), 4U);
+  EXPECT_EQ(order.stop_coming(), 4U) << "memory runs short";
+  EXPECT_EQ(order.stop_coming(), 5U);
+  EXPECT_EQ(order.stop_coming(), std::nullopt);
+  EXPECT_EQ(order.next_coming(), 5U);
+  EXPECT_EQ(order.take(5), Place::kComing);
+  order.defer(5);
+  EXPECT_EQ(order.place(5), Place::kHere) << "somebody took it meanwhile";
 }
 
 TEST(MoveOrder, WhatIsTakenIsNowhere) {
