@@ -53,7 +53,8 @@ void check_game(const TrainSettings& settings, const Contradictions& contradicti
        {"--data",         "--eval",         "--hf",         "--layers",       "--width",   "--heads",
         "--seq",          "--shard",        "--image-size", "--dropout",      "--lora",    "--lora-alpha",
         "--lora-targets", "--save-adapter", "--accumulate", "--text-column",  "--ranks",   "--precision",
-        "--save-plan",    "--save-run",     "--plan",       "--label-column", "--save-hf", "--optimizer-in-backward"}) {
+        "--save-plan",    "--save-run",     "--plan",       "--label-column", "--save-hf", "--optimizer-in-backward",
+        "--disk"}) {
     contradictions.refuse_ineffective(option, "--task", "--task rl");
   }
 }
@@ -166,6 +167,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   }
   if (settings.planner == "online" && settings.plan.empty()) {
     contradictions.refuse_ineffective("--save-plan", "--planner", "--planner online");
+    contradictions.refuse_ineffective("--disk", "--planner", "--planner online");
     contradictions.refuse_ineffective("--save-run", "--planner", "--planner online");
   }
   if (settings.data.empty()) throw UsageError("[options] --data is missing; name a file");

@@ -270,10 +270,6 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   memory::start_accounting();  // before the first tensor: parameters count
   torch::manual_seed(settings.seed);
   SessionOptions options{.planner = settings.planner};
-  if (ranks != nullptr) {
-    const std::string held_out = task.held_out == nullptr ? "" : task.held_out->fingerprint();
-    check_same_training(*ranks, settings, task.data.fingerprint(), held_out);
-  }
   impl_->together("begin", [&] {
     check_model_fits(settings.model, task.budget.value_or(Budget()), memory::limit(),
                      settings.shard ? impl_->size() : 1, labels);
@@ -282,6 +278,8 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   });
   impl_->model->train();
   if (ranks != nullptr) {
+    const std::string held_out = task.held_out == nullptr ? "" : task.held_out->fingerprint();
+    check_same_training(*ranks, settings, task.data.fingerprint(), held_out);
     impl_->parallel = DataParallel::make(*impl_->model, *ranks, settings.shard);
     torch::manual_seed(settings.seed + static_cast<uint64_t>(ranks->rank()));  // each drops others out
   }

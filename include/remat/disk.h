@@ -14,7 +14,7 @@ struct Disk {
   std::string directory;  ///< where one file without a name is made; it must exist
   int64_t bytes = 0;      ///< that the file may have, more than 0
 
-  Disk(std::string directory, int64_t bytes);
+  Disk(std::string directory, int64_t bytes);  ///< throws Error for an empty name, and for no bytes
   /// What parse() reads, so that `SessionOptions{.disk = "100GiB:/scratch"}` needs no call.
   template <class Text>  // NOLINTNEXTLINE(google-explicit-constructor): text shall be a disk
   requires(std::convertible_to<const Text&, std::string_view> && !std::is_null_pointer_v<Text>) Disk(const Text& text)

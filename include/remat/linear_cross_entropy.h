@@ -1,7 +1,8 @@
 // remat/linear_cross_entropy.h -- the head of a model with many classes, of which the logits are never whole.
 //
-//   auto loss = remat::linear_cross_entropy(hidden, head->weight, targets);  // (tokens, width), (classes, width),
-//   (tokens) loss.backward();
+//   // hidden: (tokens, width), weight: (classes, width), targets: (tokens)
+//   auto loss = remat::linear_cross_entropy(hidden, head->weight, targets);
+//   loss.backward();
 //
 // The same bits as at::cross_entropy_loss(at::linear(...), ...): loss, gradients and all. See remat/tiles.h.
 #pragma once
@@ -15,18 +16,19 @@
 
 namespace remat {
 
+/// Of linear_cross_entropy(): what at::linear() and at::cross_entropy_loss() take beside their tensors.
 struct LinearCrossEntropyOptions {
   /// Of the linear layer, (classes). Undefined: none.
   at::Tensor linear_bias;
   /// A factor for the loss of each class, (classes). Undefined: 1.
   at::Tensor weight;
-  at::Reduction::Reduction reduction = at::Reduction::Mean;
+  at::Reduction::Reduction reduction = at::Reduction::Mean;  ///< of the losses of tokens
   /// Tokens with this target count for nothing.
   int64_t ignore_index = -100;
   /// In [0, 1]: how much of the target is spread over all classes.
   double label_smoothing = 0;
   /// The trial of new shapes compares the tensors as a whole. Otherwise it takes all tokens with some of the classes,
-  /// and some tokens with all classes, and takes no more memory than the backward pass will. See docs/tiles.md.
+  /// and some tokens with all classes, and mostly takes no more memory than the backward pass will. See docs/tiles.md.
   bool whole_trial = false;
 };
 

@@ -61,7 +61,7 @@ class PagedOptimizer {
   /// Updates a parameter, of the group at `group`, from its gradient, as step() does for each; end_step() comes after
   /// the last.
   void update(const at::Tensor& parameter, size_t group);
-  void end_step();
+  void end_step();  ///< returns when all state is written
 
  private:
   struct Impl;

@@ -24,9 +24,10 @@ namespace remat {
 
 /// What was read and written since the pager was made.
 struct PagingReport {
-  int64_t written_bytes = 0, read_bytes = 0;
-  /// While at least one write was in progress, or one read: bytes by these seconds are the bandwidth.
-  double write_seconds = 0, read_seconds = 0;
+  int64_t written_bytes = 0;    ///< to the file
+  int64_t read_bytes = 0;       ///< from it
+  double write_seconds = 0;     ///< while at least one write was in progress: bytes by these are the bandwidth
+  double read_seconds = 0;      ///< the same of reads
   double waited_seconds = 0;    ///< that the caller's thread waited for the file
   int64_t file_bytes = 0;       ///< length of the file
   int64_t paged_bytes = 0;      ///< of state in the file now
@@ -45,8 +46,8 @@ class PagedState {
   /// Begins to write these tensors, which take the place of what was here; they are let go of when they are written. A
   /// write that fails leaves them in memory: see StatePager::take_failure(). Waits for the write before this one.
   void store(std::vector<at::Tensor> tensors);
-  /// Returns the tensors, with the bits that they had, and leaves none here. Throws Error where they can't be read or
-  /// are not the bytes that were written; then they are here still.
+  /// Returns the tensors, with the bits that they had, and the same again until store() is called: a caller that was
+  /// interrupted loses nothing. Throws Error where they can't be read, or have other bytes than were written.
   std::vector<at::Tensor> fetch();
   /// Returns copies.
   std::vector<at::Tensor> read();
@@ -65,7 +66,7 @@ class PagedState {
 /// beside.
 class StatePager {
  public:
-  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();  ///< as much as the disk has
 
   /// The state is in a file of `directory` that has no name: it takes `limit_bytes` at most, and is gone when the
   /// process ends. Throws Error where none can be made there, and for a limit below 4096 bytes.
@@ -80,7 +81,7 @@ class StatePager {
   void end_round();
   /// Why a write failed, once: for a warning.
   std::optional<std::string> take_failure();
-  PagingReport report() const;
+  PagingReport report() const;  ///< so far
 
  private:
   friend class PagedState;

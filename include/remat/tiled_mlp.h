@@ -15,8 +15,9 @@ namespace remat {
 /// at::gelu(), at::gelu() with "tanh", at::silu(), at::relu().
 enum class Activation { kGelu, kGeluTanh, kSilu, kRelu };
 
+/// Of tiled_mlp().
 struct TiledMlpOptions {
-  Activation activation = Activation::kGelu;
+  Activation activation = Activation::kGelu;  ///< between the two layers, or of the gate
   /// (hidden). Undefined: none.
   at::Tensor up_bias;
   /// (hidden, width), of a gated block such as SwiGLU. Undefined: no gate.

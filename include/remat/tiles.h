@@ -21,7 +21,7 @@ struct TileChoice {
   std::string reason;
 
   bool operator==(const TileChoice&) const = default;
-  bool is_whole() const { return rows == 0; }
+  bool is_whole() const { return rows == 0; }  ///< no tiles were taken
 };
 
 /// That of this thread's last call of linear_cross_entropy() or tiled_mlp(). Before the first: whole.

@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def predicted_seconds(self) -> float:
-        """Of replays, packing and unpacking, in one step."""
+        """Of replays, packing, unpacking and waiting for copies, in one step."""
         return self._plan.predicted_seconds
 
     # Copies and pickles: of a report, or of a model wrapped with a plan.

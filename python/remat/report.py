@@ -164,8 +164,9 @@ class Report:
     def cost_percent(self) -> float:
         """What replays, unpacking and waiting for copies took, in percent of the step's time without them and without
         planning."""
-        rest = self.step_seconds - self.planning_seconds - self.recompute_seconds
-        return 100 * self.recompute_seconds / rest if rest > 0 else 0.0
+        extra = self.recompute_seconds + self.move_wait_seconds
+        rest = self.step_seconds - self.planning_seconds - extra
+        return 100 * extra / rest if rest > 0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure, of the types that JSON has: for logs. Of the plan, what says how good it is

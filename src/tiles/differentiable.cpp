@@ -4,6 +4,7 @@
 
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "device/device.h"
 #include "pytorch/raise.h"
@@ -12,7 +13,8 @@ namespace remat::tiles {
 
 bool is_ordinary(const at::Tensor& tensor) {
   return device::is_host(tensor.device()) && tensor.layout() == at::kStrided && !at::isTensorSubclassLike(tensor) &&
-         !tensor._fw_grad(/*level=*/0).defined() && !tensor.is_neg() && !tensor.is_conj();
+         !tensor._fw_grad(/*level=*/0).defined() && !tensor.is_neg() && !tensor.is_conj() &&
+         !c10::impl::tls_local_dispatch_key_set().included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
 bool is_autocast(const at::Tensor& tensor) { return at::autocast::is_autocast_enabled(tensor.device().type()); }
@@ -26,8 +28,13 @@ at::Tensor as_autocast(const at::Tensor& tensor, at::ScalarType type) {
   return at::autocast::cached_cast(type, tensor, tensor.device().type());
 }
 
-void check_backward(const char* function, const at::Tensor& tensor) {
+void check_backward(const char* function, const at::Tensor& tensor, const Circumstances& forward) {
   const std::string where = std::string("[") + function + "] ";
+  if (circumstances() != forward) {
+    raise(Error(where +
+                "threads, or settings of PyTorch's libraries, are others than in forward, whose numbers are computed "
+                "again here; call backward() under those of forward"));
+  }
   if (at::GradMode::is_enabled()) {
     raise(Error(where +
                 "backward was called with create_graph, and nothing differentiates the gradients of tiles; call "

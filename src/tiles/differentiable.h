@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DispatchKeySet.h>
 
+#include "tiles/choices.h"
+
 namespace remat::tiles {
 
 /// A tensor that kernels can read: strided, in the host's memory, of no subclass, without a tangent.
@@ -18,6 +20,7 @@ at::ScalarType autocast_type(const at::Tensor& tensor);
 
 /// To be called where backward begins. Throws Error where it is to be differentiated itself, and where autocast would
 /// cast what plain's backward computes, of tensors of this type.
-void check_backward(const char* function, const at::Tensor& tensor);
+/// `forward`: the circumstances that its numbers, which are computed again, were computed in.
+void check_backward(const char* function, const at::Tensor& tensor, const Circumstances& forward);
 
 }  // namespace remat::tiles

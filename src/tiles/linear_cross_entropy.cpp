@@ -36,6 +36,7 @@ struct Settings final : torch::CustomClassHolder {
   HeadTiles tiles;
   at::ScalarType loss_type = at::kFloat;
   bool has_sums = false;
+  tiles::Circumstances forward;  ///< of its numbers, which backward computes again
 
   Head head(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& classes,
             const at::Tensor& class_weight) const {
@@ -63,9 +64,9 @@ class TiledHead : public torch::autograd::Function<TiledHead> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    tiles::check_backward("linear_cross_entropy", saved[0]);
-    const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     const auto settings = c10::static_intrusive_pointer_cast<Settings>(context->saved_data["settings"].toCapsule());
+    tiles::check_backward("linear_cross_entropy", saved[0], settings->forward);
+    const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     const Head head = settings->head(saved[0], saved[1], saved[2], saved[3], saved[4]);
     const TokenValues of_values{gradients[0], head.has_sums ? gradients[1] : at::Tensor()};
     tiles::HeadGradients result = tiles::backward(head, of_values, settings->needs, settings->tiles);
@@ -162,13 +163,16 @@ at::Tensor linear_cross_entropy(const at::Tensor& input, const at::Tensor& linea
   const at::Tensor x = tiles::as_autocast(input, product_type), w = tiles::as_autocast(linear_weight, product_type),
                    bias = tiles::as_autocast(options.linear_bias, product_type),
                    weight = tiles::as_autocast(options.weight, at::kFloat);
-  const at::ScalarType loss_type = tiles::is_autocast(input) ? at::kFloat : product_type;
+  // Autocast leaves doubles as they are.
+  const bool is_cast = tiles::is_autocast(input) && x.scalar_type() != at::kDouble;
+  const at::ScalarType loss_type = is_cast ? at::kFloat : x.scalar_type();
   if (!at::isFloatingType(x.scalar_type()) || w.scalar_type() != x.scalar_type() ||
       (bias.defined() && bias.scalar_type() != x.scalar_type()) ||
       (weight.defined() && weight.scalar_type() != loss_type)) {
     return whole(input, linear_weight, target, options, "the types of tensors do not fit together");
   }
-  check_targets(target, w.size(0), options.ignore_index);
+  const at::Tensor targets = target.to(at::kLong);
+  check_targets(targets, w.size(0), options.ignore_index);
 
   const auto is_needed = [](const at::Tensor& tensor) {
     return tensor.defined() && tensor.requires_grad() && at::GradMode::is_enabled();
@@ -177,7 +181,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& input, const at::Tensor& linea
   settings->needs = {is_needed(x), is_needed(w), is_needed(bias)};
   settings->loss_type = loss_type;
   settings->has_sums = options.label_smoothing > 0;
-  const Reduction reduction(target.to(at::kLong), weight, options);
+  settings->forward = tiles::circumstances();
+  const Reduction reduction(targets, weight, options);
   const tiles::HeadChoice choice = tiles::choose_tiles(
       settings->head(x.detach(), w.detach(), bias.defined() ? bias.detach() : bias, reduction.classes(), weight),
       settings->needs, options.whole_trial);

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/linear.h>
@@ -91,13 +92,14 @@ at::Tensor forward(const Mlp& mlp, int64_t rows) {
   return result;
 }
 
-MlpParts<at::Tensor> backward(const Mlp& mlp, const at::Tensor& gradient, const MlpParts<bool>& needs,
-                              const MlpTiles& tiles) {
-  MlpParts<at::Tensor> result;
+MlpGradients backward(const Mlp& mlp, const at::Tensor& gradient, const MlpParts<bool>& needs, const MlpTiles& tiles) {
+  MlpGradients gradients;
+  MlpParts<at::Tensor>& result = gradients.parts;
   if (needs[kDownBias]) result[kDownBias] = gradient.sum(0);
   const bool needs_units = needs[kInput] || needs[kUp] || needs[kUpBias] || needs[kGate] || needs[kGateBias];
-  if (!needs_units && !needs[kDown]) return result;
+  if (!needs_units && !needs[kDown]) return gradients;
   if (needs[kInput]) result[kInput] = at::empty({mlp.tokens(), mlp.width()}, mlp[kInput].options());
+  if (needs[kInput] && mlp.is_gated()) gradients.input_of_gate = at::empty_like(result[kInput]);
   HiddenLayer up(needs[kUp], needs[kUpBias], mlp.tokens(), tiles);
   HiddenLayer gate(needs[kGate], needs[kGateBias], mlp.tokens(), tiles);
   for (int64_t begin = 0, count = 0; begin < mlp.tokens(); begin += count) {
@@ -116,7 +118,10 @@ MlpParts<at::Tensor> backward(const Mlp& mlp, const at::Tensor& gradient, const 
     if (needs[kInput]) {
       at::Tensor of_input = result[kInput].narrow(0, begin, count);
       at::mm_out(of_input, of_up, mlp[kUp]);
-      if (mlp.is_gated()) of_input.add_(at::mm(of_gate, mlp[kGate]));
+      if (mlp.is_gated()) {
+        at::Tensor of_input_of_gate = gradients.input_of_gate.narrow(0, begin, count);
+        at::mm_out(of_input_of_gate, of_gate, mlp[kGate]);
+      }
     }
     up.add(of_up, input);
     if (mlp.is_gated()) gate.add(of_gate, input);
@@ -125,7 +130,7 @@ MlpParts<at::Tensor> backward(const Mlp& mlp, const at::Tensor& gradient, const 
   result[kUpBias] = up.bias();
   result[kGate] = gate.weight();
   result[kGateBias] = gate.bias();
-  return result;
+  return gradients;
 }
 
 }  // namespace remat::tiles

@@ -42,8 +42,13 @@ at::Tensor activate(const at::Tensor& units, Activation activation);
 
 at::Tensor forward(const Mlp& mlp, int64_t rows);
 
+struct MlpGradients {
+  MlpParts<at::Tensor> parts;
+  at::Tensor
+      input_of_gate;  ///< of the input, through the gate alone: autograd adds both to what others give, one by one
+};
+
 /// `gradient`: of the results. `needs`: which gradients are asked for; the others are undefined.
-MlpParts<at::Tensor> backward(const Mlp& mlp, const at::Tensor& gradient, const MlpParts<bool>& needs,
-                              const MlpTiles& tiles);
+MlpGradients backward(const Mlp& mlp, const at::Tensor& gradient, const MlpParts<bool>& needs, const MlpTiles& tiles);
 
 }  // namespace remat::tiles

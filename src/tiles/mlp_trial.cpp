@@ -42,13 +42,16 @@ bool has_whole_vectors(const Mlp& mlp, int64_t rows) {
 
 struct Outcome {
   at::Tensor result;
-  MlpParts<at::Tensor> gradients;
+  MlpGradients gradients;
 };
 
 bool agree(const Outcome& a, const Outcome& b) {
   for (size_t part = 0; part < kMlpParts; ++part) {
-    if (a.gradients[part].defined() && !have_same_bits(a.gradients[part], b.gradients[part])) return false;
+    const at::Tensor &mine = a.gradients.parts[part], &other = b.gradients.parts[part];
+    if (mine.defined() && !have_same_bits(mine, other)) return false;
   }
+  const at::Tensor& of_gate = a.gradients.input_of_gate;
+  if (of_gate.defined() && !have_same_bits(of_gate, b.gradients.input_of_gate)) return false;
   return have_same_bits(a.result, b.result);
 }
 

@@ -39,9 +39,8 @@ at::Tensor sample_like(const at::Tensor& like, uint64_t seed, double deviation) 
   int64_t length = offset + 1;
   for (int64_t d = 0; d < like.dim(); ++d) length += (like.size(d) - 1) * like.stride(d);
   at::Tensor memory = at::empty({length}, like.options());
-  at::Tensor sample = memory.as_strided(like.sizes(), like.strides(), offset);
-  fill(sample, seed, deviation);
-  return sample;
+  fill(memory, seed, deviation);  // all of it: elements of `like` may share numbers
+  return memory.as_strided(like.sizes(), like.strides(), offset);
 }
 
 at::Tensor overlapping(int64_t rows, int64_t columns, uint64_t seed, const at::TensorOptions& options) {

@@ -10,10 +10,14 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <remat/error.h>
+
+#include "pytorch/raise.h"
 #include "tiles/choices.h"
 #include "tiles/differentiable.h"
 #include "tiles/mlp.h"
 #include "tiles/mlp_trial.h"
+#include "tiles/samples.h"
 
 namespace remat {
 namespace {
@@ -28,6 +32,7 @@ struct MlpSettings final : torch::CustomClassHolder {
   MlpParts<bool> needs = {};
   MlpTiles tiles;
   Activation activation = Activation::kGelu;
+  Circumstances forward;  ///< of its numbers, which backward computes again
 };
 
 class TiledMlp : public torch::autograd::Function<TiledMlp> {
@@ -36,7 +41,7 @@ class TiledMlp : public torch::autograd::Function<TiledMlp> {
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& up, Optional up_bias,
                             Optional gate, Optional gate_bias, const at::Tensor& down, Optional down_bias,
-                            const c10::intrusive_ptr<MlpSettings>& settings) {
+                            Optional /*input_of_gate*/, const c10::intrusive_ptr<MlpSettings>& settings) {
     const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     const at::Tensor undefined;
     const Mlp mlp{{input, up, up_bias.value_or(undefined), gate.value_or(undefined), gate_bias.value_or(undefined),
@@ -49,13 +54,18 @@ class TiledMlp : public torch::autograd::Function<TiledMlp> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    check_backward("tiled_mlp", saved[kInput]);
-    const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     const auto settings = c10::static_intrusive_pointer_cast<MlpSettings>(context->saved_data["settings"].toCapsule());
+    check_backward("tiled_mlp", saved[kInput], settings->forward);
+    const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     Mlp mlp{{}, settings->activation};
     std::ranges::copy(saved, mlp.parts.begin());
-    const MlpParts<at::Tensor> result = tiles::backward(mlp, gradients[0], settings->needs, settings->tiles);
-    variable_list of_arguments(result.begin(), result.end());
+    // The trial had a gradient that is laid out row by row: products with another may be computed in another way.
+    const bool was_tried = gradients[0].is_contiguous() && misalignment(gradients[0]) == 0;
+    const MlpTiles as_a_whole{mlp.tokens(), mlp.tokens(), {}};
+    const MlpGradients result =
+        tiles::backward(mlp, gradients[0], settings->needs, was_tried ? settings->tiles : as_a_whole);
+    variable_list of_arguments(result.parts.begin(), result.parts.end());
+    of_arguments.push_back(result.input_of_gate);
     of_arguments.emplace_back();  // the settings
     return of_arguments;
   }
@@ -64,11 +74,14 @@ class TiledMlp : public torch::autograd::Function<TiledMlp> {
 at::Tensor whole(const at::Tensor& input, const at::Tensor& up, const at::Tensor& down, const TiledMlpOptions& options,
                  std::string reason) {
   set_last_choice({0, 0, std::move(reason)});
-  at::Tensor units = options.gate.defined()
-                         ? activate(at::linear(input, options.gate, options.gate_bias), options.activation) *
-                               at::linear(input, up, options.up_bias)
-                         : activate(at::linear(input, up, options.up_bias), options.activation);
-  if (options.dropout > 0) units = at::dropout(units, options.dropout, /*train=*/true);
+  at::Tensor units;
+  if (options.gate.defined()) {  // the gate first: autograd adds up gradients in the reverse order
+    units = activate(at::linear(input, options.gate, options.gate_bias), options.activation);
+    units = units * at::linear(input, up, options.up_bias);
+  } else {
+    units = activate(at::linear(input, up, options.up_bias), options.activation);
+  }
+  if (options.dropout != 0) units = at::dropout(units, options.dropout, /*train=*/true);
   return at::linear(units, down, options.down_bias);
 }
 
@@ -81,7 +94,6 @@ std::string why_whole(const Mlp& mlp, const TiledMlpOptions& options) {
     if (part.defined() && part.numel() == 0) return "there is nothing to compute";
   }
   if (options.dropout != 0) return "dropout draws the numbers of a tensor in one go";
-  if (options.gate_bias.defined() && !options.gate.defined()) return "the arguments do not fit together";
   const at::Tensor &input = mlp[kInput], &up = mlp[kUp], &down = mlp[kDown], &gate = mlp[kGate];
   const auto fits = [](const at::Tensor& bias, int64_t size) {
     return !bias.defined() || bias.sizes() == at::IntArrayRef{size};
@@ -97,22 +109,30 @@ std::string why_whole(const Mlp& mlp, const TiledMlpOptions& options) {
 
 at::Tensor tiled_mlp(const at::Tensor& input, const at::Tensor& up, const at::Tensor& down,
                      const TiledMlpOptions& options) {
+  if (options.gate_bias.defined() && !options.gate.defined()) {
+    raise(Error("[tiled_mlp] there is a bias of a gate and no gate; give both, or neither"));
+  }
   Mlp mlp{{input, up, options.up_bias, options.gate, options.gate_bias, down, options.down_bias}, options.activation};
   if (std::string reason = why_whole(mlp, options); !reason.empty()) {
     return whole(input, up, down, options, std::move(reason));
   }
   const auto settings = c10::make_intrusive<MlpSettings>();
   settings->activation = options.activation;
+  settings->forward = circumstances();
   const at::ScalarType type = is_autocast(input) ? autocast_type(input) : input.scalar_type();
+  const auto rows_of_input = [&] { return as_autocast(input, type).reshape({-1, input.size(-1)}); };
+  // Each layer casts its input, as in plain, and that of the gate first: its gradient comes last.
+  const std::optional<at::Tensor> input_of_gate =
+      options.gate.defined() ? std::optional(rows_of_input()) : std::nullopt;
+  mlp.parts[kInput] = rows_of_input();
   for (size_t part = 0; part < kMlpParts; ++part) {
     at::Tensor& tensor = mlp.parts[part];
-    tensor = as_autocast(tensor, type);
+    if (part != kInput) tensor = as_autocast(tensor, type);
     if (tensor.defined() && tensor.scalar_type() != type) {
       return whole(input, up, down, options, "the types of tensors do not fit together");
     }
     settings->needs[part] = tensor.defined() && tensor.requires_grad() && at::GradMode::is_enabled();
   }
-  mlp.parts[kInput] = mlp[kInput].reshape({-1, input.size(-1)});
   Mlp detached = mlp;
   for (at::Tensor& part : detached.parts) {
     if (part.defined()) part = part.detach();
@@ -123,8 +143,9 @@ at::Tensor tiled_mlp(const at::Tensor& input, const at::Tensor& up, const at::Te
   set_last_choice(choice.choice);
 
   const auto optional = [&](MlpPart part) { return mlp[part].defined() ? std::optional(mlp[part]) : std::nullopt; };
-  const at::Tensor result = TiledMlp::apply(mlp[kInput], mlp[kUp], optional(kUpBias), optional(kGate),
-                                            optional(kGateBias), mlp[kDown], optional(kDownBias), settings);
+  const at::Tensor result =
+      TiledMlp::apply(mlp[kInput], mlp[kUp], optional(kUpBias), optional(kGate), optional(kGateBias), mlp[kDown],
+                      optional(kDownBias), input_of_gate, settings);
   std::vector<int64_t> sizes = input.sizes().vec();
   sizes.back() = down.size(0);
   return result.view(sizes);

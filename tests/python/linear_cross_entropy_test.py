@@ -177,6 +177,40 @@ def error_of(function, *arguments, **options):
     return type(caught.value), str(caught.value)
 
 
+@pytest.mark.parametrize("tokens", [100, 600])
+def test_doubles_within_autocast_stay_doubles(tokens):
+    def step(function):
+        torch.manual_seed(0)
+        input, weight = (torch.randn(size, dtype=torch.float64, requires_grad=True) for size in ((tokens, 16), (50, 16)))
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = function(input, weight, torch.arange(tokens) % 50)
+        loss.backward()
+        return [loss.detach(), input.grad, weight.grad]
+
+    assert all(map(same_bits, step(remat.linear_cross_entropy), step(plain)))
+
+
+def test_targets_of_bytes_and_many_classes():
+    input, weight = torch.randn(600, 8), torch.randn(300, 8)
+    target = (torch.arange(600) % 256).to(torch.uint8)
+    assert same_bits(remat.linear_cross_entropy(input, weight, target), plain(input, weight, target))
+
+
+def test_weights_that_are_one_number():
+    input, weight = torch.randn(600, 8), torch.randn(300, 8)
+    options = {"weight": torch.ones(1).expand(300), "linear_bias": torch.zeros(1).expand(300)}
+    target = torch.arange(600) % 300
+    assert same_bits(remat.linear_cross_entropy(input, weight, target, **options), plain(input, weight, target, **options))
+
+
+def test_other_threads_in_backward_are_refused(threads):
+    input = torch.randn(600, 8, requires_grad=True)
+    loss = remat.linear_cross_entropy(input, torch.randn(300, 8), torch.arange(600) % 300)
+    torch.set_num_threads(3 - threads)
+    with pytest.raises(remat.Error, match=r"\[linear_cross_entropy\] threads, or settings"):
+        loss.backward()
+
+
 def test_wrong_arguments_have_the_errors_of_plain():
     input, weight, target = torch.randn(300, 4), torch.randn(6, 4), torch.zeros(300, dtype=torch.long)
     for arguments, options in [

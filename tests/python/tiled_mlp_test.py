@@ -20,11 +20,10 @@ ACTIVATIONS = {
 
 
 def plain(input, up, down, *, activation, gate=None, up_bias=None, gate_bias=None, down_bias=None, dropout=0.0, whole_trial=0):
-    hidden = functional.linear(input, up, up_bias)
     if gate is None:
-        hidden = ACTIVATIONS[activation](hidden)
+        hidden = ACTIVATIONS[activation](functional.linear(input, up, up_bias))
     else:
-        hidden = ACTIVATIONS[activation](functional.linear(input, gate, gate_bias)) * hidden
+        hidden = ACTIVATIONS[activation](functional.linear(input, gate, gate_bias)) * functional.linear(input, up, up_bias)
     return functional.linear(functional.dropout(hidden, dropout), down, down_bias)
 
 
@@ -103,6 +102,42 @@ def test_what_has_no_tiles_of_the_same_bits_is_whole(options):
     assert assert_same((2, 300, 32), 256, **options).is_whole
 
 
+@pytest.mark.parametrize("tokens", [100, 600])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_gradients_of_an_input_that_others_read_add_up_in_plain_s_order(tokens, frozen, autocast):
+    def step(function):
+        torch.manual_seed(0)
+        weights = [(torch.randn(size) * 0.1).requires_grad_(not frozen) for size in ((256, 32), (32, 256), (256, 32))]
+        leaf = torch.randn(tokens, 32, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            x = functional.layer_norm(leaf, (32,))
+            made = function(x, weights[0], weights[1], activation="silu", gate=weights[2])
+            result = x * 3 + made + x.sin()
+        result.backward(torch.randn(result.shape, dtype=result.dtype))
+        return [result.detach(), leaf.grad, *(weight.grad for weight in weights if not frozen)]
+
+    assert all(map(same_bits, step(remat.tiled_mlp), step(plain)))
+
+
+def test_a_gradient_that_is_expanded_has_the_bits_of_plain():
+    def step(function):
+        torch.manual_seed(0)
+        tensors = [torch.randn(size, requires_grad=True) for size in ((600, 32), (256, 32), (32, 256))]
+        function(*tensors, activation="gelu").sum().backward()
+        return [tensor.grad for tensor in tensors]
+
+    assert all(map(same_bits, step(remat.tiled_mlp), step(plain)))
+
+
+def test_other_threads_in_backward_are_refused(threads):
+    input = torch.randn(600, 32, requires_grad=True)
+    result = remat.tiled_mlp(input, torch.randn(256, 32), torch.randn(32, 256))
+    torch.set_num_threads(3 - threads)
+    with pytest.raises(remat.Error, match=r"\[tiled_mlp\] threads, or settings"):
+        result.backward(torch.ones_like(result))
+
+
 def test_views_and_nothing_are_plain_s():
     up, down = torch.randn(8, 4), torch.randn(4, 8)
     for input in (torch.randn(4, 300).t(), torch.randn(4), torch.randn(0, 4)):
@@ -120,6 +155,11 @@ def test_wrong_arguments_are_refused():
         with pytest.raises(RuntimeError) as found:
             remat.tiled_mlp(*arguments)
         assert str(expected.value) == str(found.value)
+
+
+def test_a_bias_of_no_gate_is_refused():
+    with pytest.raises(remat.Error, match="a bias of a gate and no gate"):
+        remat.tiled_mlp(torch.randn(300, 4), torch.randn(8, 4), torch.randn(4, 8), gate_bias=torch.randn(8))
 
 
 def test_double_backward_is_refused():

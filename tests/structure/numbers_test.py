@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Numbers are the same text under every locale: nothing but src/util/number_text.h, app/common/number_text.h and
+"""Numbers are the same text under every locale: nothing but include/remat/support/number_text.h and
 <charconv> writes or reads those with a point, and no stream groups the digits of whole ones."""
 import os
 import re

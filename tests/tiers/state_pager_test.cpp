@@ -51,6 +51,9 @@ TEST_F(StatePagers, KeepBitsShapesAndStrides) {
     EXPECT_EQ(fetched[i].strides(), tensors[i].strides());
     EXPECT_EQ(fetched[i].dtype(), tensors[i].dtype());
   }
+  EXPECT_EQ(state->fetch().size(), fetched.size()) << "whoever asked may have been interrupted";
+  EXPECT_TRUE(torch::equal(state->read()[0], fetched[0]));
+  state->store({});
   EXPECT_TRUE(state->fetch().empty());
 }
 
