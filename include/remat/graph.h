@@ -69,7 +69,7 @@ struct GraphEvent {
   bool operator==(const GraphEvent&) const = default;
 };
 
-/// What it takes to bring contents into another form (Form in plan.h) and back, in seconds for each byte of them.
+/// What it takes to bring contents into another form (remat::Form) and back, in seconds for each byte of them.
 struct FormCosts {
   /// Of the two resources that a step has. They work at the same time.
   struct Seconds {
