@@ -13,11 +13,6 @@
 namespace remat {
 namespace {
 
-StoragePtr allocate(int64_t bytes) {
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
-                                               c10::GetAllocator(device::kHost), /*resizable=*/true);
-}
-
 bool has_room(memory::Ledger* ledger, int64_t bytes) {
   return ledger == nullptr || ledger->current() + bytes <= ledger->enforced_limit();
 }
@@ -26,13 +21,18 @@ bool has_room(memory::Ledger* ledger, int64_t bytes) {
 StoragePtr allocate_ahead(int64_t bytes) {
   const memory::Dispensable dispensable;
   try {
-    return allocate(bytes);
+    return host_storage(bytes);
   } catch (const std::exception&) {  // the allocator's own for a system without memory too
     return nullptr;
   }
 }
 
 }  // namespace
+
+StoragePtr host_storage(int64_t bytes) {
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
+                                               c10::GetAllocator(device::kHost), /*resizable=*/true);
+}
 
 StoragePtr move_in(Tape& tape, ValueId id) {
   const memory::FrozenPlain frozen;
@@ -48,7 +48,7 @@ StoragePtr move_in(Tape& tape, ValueId id) {
   }
   if (!memory) {
     try {
-      memory = allocate(bytes);
+      memory = host_storage(bytes);
     } catch (...) {
       const std::lock_guard lock(tape.mutex);
       moved.reset();

@@ -97,13 +97,15 @@ class Replay {
   void restore() {
     const memory::FrozenPlain frozen;
     std::shared_ptr<const HeldContents> packed;
+    int64_t bytes = 0;
     {
       const std::lock_guard lock(tape_.mutex);
       const Value& value = tape_.values[target_];
       if (value.form.is_packed()) packed = value.form.contents;
+      bytes = value.bytes;
     }
     if (packed != nullptr) {
-      unpack(static_cast<const Packed&>(*packed));
+      unpack(static_cast<const Packed&>(*packed), bytes);
       return;
     }
     const StoragePtr storage = move_in(tape_, target_);
@@ -120,15 +122,9 @@ class Replay {
     if (storage) begin_to_come(tape_);
   }
 
-  void unpack(const Packed& packed) {
-    size_t bytes = 0;
-    {
-      const std::lock_guard lock(tape_.mutex);
-      bytes = static_cast<size_t>(tape_.values[target_].bytes);
-    }
+  void unpack(const Packed& packed, int64_t bytes) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                               c10::GetAllocator(device::kHost), /*resizable=*/true);
+    const StoragePtr storage = host_storage(bytes);
     packed.unpack(*storage);
     const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const std::lock_guard lock(tape_.mutex);
