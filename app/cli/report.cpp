@@ -71,7 +71,7 @@ void print_summary(const Run& run) {
   const bool measured = run.report && run.report->completed;
   table.add({"plain's peak", format_bytes(measured ? run.report->plain_peak_bytes : plain.peak_bytes)});
   if (run.plan) {
-    const Prediction expected = predict(run.graph, run.plan->actions);
+    const Prediction expected = predict(run.graph, run.plan->actions, run.plan->budget_bytes);
     table.add({"planned peak", format_bytes(expected.peak_bytes)});
     if (run.plan->budget_bytes > 0) table.add({"budget", format_bytes(run.plan->budget_bytes)});
     const auto extra = plain.extra_percent(expected.seconds);

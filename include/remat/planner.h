@@ -39,9 +39,10 @@ struct Prediction {
   int64_t peak_bytes = 0;  ///< baseline included
   double seconds = 0;      ///< of replays, packing, unpacking and waiting for copies
 };
-/// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Throws Error if
-/// the graph is not sound, or the actions are not what Plan::problem() asks of them.
-Prediction predict(const Graph& graph, const std::vector<Action>& actions);
+/// What a step of `graph` would take under `actions`, one for each value: the prediction in every plan. Above
+/// `budget_bytes`, baseline included, values that are moved make room: 0 stands for no budget.
+/// Throws Error if the graph is not sound, or the actions are not what Plan::problem() asks of them.
+Prediction predict(const Graph& graph, const std::vector<Action>& actions, int64_t budget_bytes = 0);
 
 /// The lowest peak that a plan could have, and what it is made of. No plan fits a budget below it; the smallest that
 /// one fits may be larger, since replays take memory too. All in bytes.

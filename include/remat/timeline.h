@@ -57,9 +57,9 @@ struct Timeline {
   size_t peak_moment() const;
 };
 
-/// `actions`: one for each value. Throws Error if the graph is not sound, or the actions are not what Plan::problem()
-/// asks of them.
-Timeline make_timeline(const Graph& graph, const std::vector<Action>& actions);
+/// `actions`: one for each value; `budget_bytes`: as of predict(). Throws Error if the graph is not sound, or the
+/// actions are not what Plan::problem() asks of them.
+Timeline make_timeline(const Graph& graph, const std::vector<Action>& actions, int64_t budget_bytes = 0);
 /// Plain's: nothing is given up but what policies drop.
 Timeline make_timeline(const Graph& graph);
 

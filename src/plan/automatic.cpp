@@ -163,7 +163,7 @@ class Automatic {
       beside.plan(within, part * kPartBesideMoves);
       const ParetoFront::Point* const point = beside.front_.within(within);
       if (point == nullptr) break;
-      const auto run = offer_joint(point->actions, moved);
+      const auto run = offer_joint(point->actions, moved, limit);
       if (!run) break;
       if (run->peak_bytes <= limit) {
         fastest = run->seconds;
@@ -176,11 +176,11 @@ class Automatic {
 
   /// The plan that moves values, and has these actions for the others. Empty where it takes too long, or the tier is
   /// too small.
-  std::optional<Simulation> offer_joint(Actions actions, const std::vector<bool>& moved) {
+  std::optional<Simulation> offer_joint(Actions actions, const std::vector<bool>& moved, int64_t limit) {
     for (size_t v = 0; v < actions.size(); ++v) {
       if (moved[v]) actions[v] = Action::kMove;
     }
-    const Simulation run = simulator_.run(actions, kMostReplays);
+    const Simulation run = simulator_.run(actions, limit, kMostReplays);
     if (run.stopped || run.tier_bytes > graph_.tier->bytes) return std::nullopt;
     moving_.offer(run, actions);
     return run;
@@ -215,7 +215,7 @@ class Automatic {
       if (graph_.values[v].returns()) each_time[v] = Action::kRecomputeEachTime;
     }
     // Its peak is among the lowest: beyond the bytes of plain that cannot be evicted it has those of one replay.
-    const Simulation run = simulator_.run(each_time, kMostReplays);
+    const Simulation run = simulator_.run(each_time, limit, kMostReplays);
     if (!run.stopped) front_.offer(run, each_time);
     start(limit);
     ParetoFront tried = front_;
@@ -230,7 +230,7 @@ class Automatic {
     const Graph rest = graph_beside_moves(graph_, moved);
     Automatic beside(rest, options_);
     beside.go_low();
-    for (const auto& [peak, plan] : beside.front_.points()) offer_joint(plan.actions, moved);
+    for (const auto& [peak, plan] : beside.front_.points()) offer_joint(plan.actions, moved, peak);
   }
 
   /// Tries all plans with lower peaks than the lowest, until there is none, as far as that can be done. Returns whether

@@ -24,7 +24,7 @@ bool Choice::try_out(const Actions& actions) {
     if (evicted && tried_[v].kind == Action::Kind::kKeep) tried_[v] = Action::kRecompute;
   }
   const int64_t most = kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size() + 50);
-  const Simulation run = simulator_.run(tried_, most);
+  const Simulation run = simulator_.run(tried_, limit_, most);
   if (run.stopped || run.peak_bytes > limit_) return false;
   if (graph_.tier && run.tier_bytes > graph_.tier->bytes) return false;
   if (!fits_ || run.seconds < run_.seconds) {

@@ -34,9 +34,10 @@ std::vector<int64_t> staying_bytes(const Graph& graph, const std::vector<ValueSt
 
 class Watch {
  public:
-  Watch(const Graph& graph, const std::vector<Action>& actions)
+  Watch(const Graph& graph, const std::vector<Action>& actions, int64_t limit)
       : graph_(graph),
         actions_(actions),
+        limit_(limit),
         times_(step_times(graph)),
         states_{initial_states(graph), {}},
         staying_(staying_bytes(graph, states_.states)),
@@ -49,7 +50,7 @@ class Watch {
   }
 
   Timeline run() {
-    machine_.set_times(graph_.tier ? &times_ : nullptr);
+    machine_.set_moves(graph_.tier ? &times_ : nullptr, limit_);
     const std::vector<StepChange> changes = changes_of(graph_, ChangesOf::kEveryEvent);
     timeline_.moments.reserve(changes.size());
     machine_.level = graph_.baseline_bytes;
@@ -161,6 +162,7 @@ class Watch {
 
   const Graph& graph_;
   const std::vector<Action>& actions_;
+  const int64_t limit_;
   const StepTimes times_;
   WatchedStates states_;
   const std::vector<int64_t> staying_;
@@ -181,7 +183,7 @@ size_t Timeline::peak_moment() const {
   return static_cast<size_t>(peak - moments.begin());
 }
 
-Timeline make_timeline(const Graph& graph, const std::vector<Action>& actions) {
+Timeline make_timeline(const Graph& graph, const std::vector<Action>& actions, int64_t budget_bytes) {
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[timeline] the graph is not sound: " + wrong + "; record it again");
   Plan plan;
@@ -189,7 +191,7 @@ Timeline make_timeline(const Graph& graph, const std::vector<Action>& actions) {
   plan.actions = actions;
   if (const std::string wrong = plan.problem(graph); !wrong.empty())
     throw Error("[timeline] " + wrong + "; give one action for each value, as Plan::problem() asks");
-  return Watch(graph, actions).run();
+  return Watch(graph, actions, budget_bytes > 0 ? budget_bytes : INT64_MAX).run();
 }
 
 Timeline make_timeline(const Graph& graph) {

@@ -9,7 +9,7 @@ namespace remat::planners {
 namespace {
 
 /// Below it, what each copy takes whatever its size is more than its bytes do.
-constexpr int64_t kLeastMoved = int64_t{256} << 10;
+constexpr int64_t kLeastMoved = int64_t{64} << 10;
 
 class Moves {
  public:
@@ -55,15 +55,11 @@ class Moves {
     }
     in_tier_[value] = true;
     order_.leave(value);
-    while (const auto gone = order_.next_gone()) change_before(e, -bytes(*gone));
+    while (const auto gone = order_.oldest_gone()) change_before(e, -bytes(*gone));
   }
 
   void use(size_t e, uint32_t value) {
-    const MoveOrder::Place place = order_.take(value);
-    if (place == MoveOrder::Place::kHere) return;
-    if (place == MoveOrder::Place::kLeaving) in_tier_[value] = false;
-    if (place == MoveOrder::Place::kAway) change_before(e, bytes(value));
-    while (const auto next = order_.next_coming()) change_before(e, bytes(*next));
+    if (order_.take(value) == MoveOrder::Place::kAway) change_before(e, bytes(value));
   }
 
   /// The event takes away bytes that have gone before.

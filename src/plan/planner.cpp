@@ -46,8 +46,8 @@ const std::vector<PlannerInfo>& list_planners() {
 
 namespace {
 
-Prediction predict_sound(const Graph& graph, const std::vector<Action>& actions) {
-  const Simulation simulation = Simulator(graph).run(actions);
+Prediction predict_sound(const Graph& graph, const std::vector<Action>& actions, int64_t limit) {
+  const Simulation simulation = Simulator(graph).run(actions, limit);
   return {simulation.peak_bytes, simulation.seconds};
 }
 
@@ -59,7 +59,7 @@ void check_sound(const Graph& graph) {
 
 }  // namespace
 
-Prediction predict(const Graph& graph, const std::vector<Action>& actions) {
+Prediction predict(const Graph& graph, const std::vector<Action>& actions, int64_t budget_bytes) {
   check_sound(graph);
   Plan plan;
   plan.graph_fingerprint = graph.fingerprint();
@@ -67,11 +67,11 @@ Prediction predict(const Graph& graph, const std::vector<Action>& actions) {
   if (const std::string problem = plan.problem(graph); !problem.empty()) {
     throw Error("[plan] cannot predict: " + problem + "; give one action for each value, as Plan::problem() asks");
   }
-  return predict_sound(graph, actions);
+  return predict_sound(graph, actions, budget_bytes > 0 ? budget_bytes : INT64_MAX);
 }
 
 Plan finished_plan(const Graph& graph, int64_t budget_bytes, std::string_view planner, planners::Actions actions) {
-  const Prediction prediction = predict_sound(graph, actions);
+  const Prediction prediction = predict_sound(graph, actions, budget_bytes);
   if (prediction.peak_bytes > budget_bytes) {
     const Floor floor = floor_of(graph);
     throw BudgetError("[plan] " + std::string(planner) + " found no plan within " + format_exact_bytes(budget_bytes) +

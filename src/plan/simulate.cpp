@@ -42,17 +42,21 @@ std::vector<ValueState> initial_states(const Graph& graph) {
 Simulator::Simulator(const Graph& graph)
     : graph_(graph), changes_(changes_of(graph)), initial_(initial_states(graph)), machine_(graph, states_, policy_) {}
 
-Simulation Simulator::run(const std::vector<Action>& actions, int64_t most_replays) {
+Simulation Simulator::run(const std::vector<Action>& actions, int64_t limit, int64_t most_replays) {
   states_ = initial_;
   policy_.actions = &actions;
   machine_.level = graph_.baseline_bytes;
   machine_.seconds = 0;
   machine_.replays = 0;
   const bool moves = graph_.tier && std::ranges::find(actions, Action::kMove) != actions.end();
-  if (moves && !times_) times_ = step_times(graph_);
-  machine_.set_times(moves ? &*times_ : nullptr);
+  if (moves && !times_) {
+    times_ = step_times(graph_);
+    every_change_ = changes_of(graph_, ChangesOf::kEveryEvent);
+  }
+  const std::vector<StepChange>& changes = moves ? every_change_ : changes_;
+  machine_.set_moves(moves ? &*times_ : nullptr, limit);
   Simulation result;
-  machine_.run(changes_.data(), changes_.data() + changes_.size(), [&](const StepChange& change, int64_t highest) {
+  machine_.run(changes.data(), changes.data() + changes.size(), [&](const StepChange& change, int64_t highest) {
     if (highest > result.peak_bytes) {
       result.peak_bytes = highest;
       result.peak_event = change.event;

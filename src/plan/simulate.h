@@ -30,9 +30,9 @@ class Simulator {
  public:
   explicit Simulator(const Graph& graph);
 
-  /// `actions`: one for each value, as in a valid plan. Stops once more than `most_replays` operators have been
-  /// replayed.
-  Simulation run(const std::vector<Action>& actions, int64_t most_replays = INT64_MAX);
+  /// `actions`: one for each value, as in a valid plan. Above `limit` bytes, baseline included, values that are moved
+  /// make room. Stops once more than `most_replays` operators have been replayed.
+  Simulation run(const std::vector<Action>& actions, int64_t limit = INT64_MAX, int64_t most_replays = INT64_MAX);
 
  private:
   const Graph& graph_;
@@ -40,7 +40,8 @@ class Simulator {
   const std::vector<ValueState> initial_;
   std::vector<ValueState> states_;  ///< of the run in progress
   PlanPolicy policy_;
-  std::optional<StepTimes> times_;  ///< once they are needed
+  std::optional<StepTimes> times_;        ///< once values are moved
+  std::vector<StepChange> every_change_;  ///< then, too: when a copy is waited for depends on the event
   StepMachine<std::vector<ValueState>, PlanPolicy> machine_;
 };
 

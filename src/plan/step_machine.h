@@ -100,9 +100,11 @@ class StepMachine {
   StepMachine(const Graph& graph, States& states, Policy& policy)
       : graph_(graph), states_(states), policy_(policy), walk_(graph) {}
 
-  /// For steps that move values, whose graph has a tier: the times of the plain step. Before the first run().
-  void set_times(const StepTimes* times) {
+  /// For steps that move values, whose graph has a tier: the times of the plain step, and the bytes above which memory
+  /// runs short. Before the first run().
+  void set_moves(const StepTimes* times, int64_t limit) {
     times_ = times;
+    limit_ = limit;
     copied_at_.assign(graph_.values.size(), 0);
     order_.clear();
     copies_end_ = 0;
@@ -153,6 +155,7 @@ class StepMachine {
 
   /// Memory is about to rise by `more` bytes, perhaps for a short time.
   void raise(int64_t more) {
+    if (times_ != nullptr && level + more > limit_) make_room(more);
     level -= policy_.evict(level + more);
     highest_ = std::max(highest_, level + more);
   }
@@ -265,6 +268,22 @@ class StepMachine {
     states_[value].memory = Memory::kInForm;
   }
 
+  /// Memory runs short: what is leaving goes now, and what is coming has to wait, as far as it takes.
+  void make_room(int64_t more) {
+    while (level + more > limit_) {
+      const auto gone = order_.oldest_gone();
+      if (!gone) break;
+      wait_for_copy(static_cast<int32_t>(*gone));
+      has_gone(static_cast<int32_t>(*gone));
+    }
+    while (level + more > limit_) {
+      const auto coming = order_.stop_coming();
+      if (!coming) break;
+      wait_for_copy(static_cast<int32_t>(*coming));
+      level -= bytes(static_cast<int32_t>(*coming));
+    }
+  }
+
   void move_in(int32_t value) {
     if (order_.take(static_cast<uint32_t>(value)) != MoveOrder::Place::kComing) begin_copy_in(value);
     wait_for_copy(value);
@@ -273,7 +292,13 @@ class StepMachine {
   }
 
   void begin_to_come() {
-    while (const auto next = order_.next_coming()) begin_copy_in(static_cast<int32_t>(*next));
+    while (const auto next = order_.next_coming()) {
+      if (level + bytes(static_cast<int32_t>(*next)) > limit_) {
+        order_.defer(*next);
+        return;
+      }
+      begin_copy_in(static_cast<int32_t>(*next));
+    }
   }
 
   void begin_copy_in(int32_t value) {
@@ -350,6 +375,7 @@ class StepMachine {
 
   // Of values that are moved.
   const StepTimes* times_ = nullptr;  ///< null: none are
+  int64_t limit_ = INT64_MAX;
   MoveOrder order_;
   std::vector<double> copied_at_;  ///< by value: when its last copy ends, in seconds since the step began
   double copies_end_ = 0;          ///< when the last of all copies ends

@@ -84,7 +84,7 @@ class Page {
       : run_(run),
         actions_(run.plan ? run.plan->actions : std::vector<Action>(run.graph.values.size(), Action::kKeep)),
         plain_(make_timeline(run.graph)),
-        step_(make_timeline(run.graph, actions_)),
+        step_(make_timeline(run.graph, actions_, plan_budget())),
         costs_(plan_costs(run.graph, step_)) {}
 
   json data() {
@@ -155,7 +155,7 @@ class Page {
     const bool timed = plan && step_.timed;
     add("time of the step", "seconds", timed ? json(step_.end_seconds) : json(),
         report ? json(report->step_seconds - report->planning_seconds) : json());
-    add("of it recomputing", "seconds", timed ? json(predict(run_.graph, actions_).seconds) : json(),
+    add("of it recomputing", "seconds", timed ? json(predict(run_.graph, actions_, plan_budget()).seconds) : json(),
         measured(&StepReport::recompute_seconds));
     add("operators that ran again", "count", plan ? json(costs_.all.replays) : json(),
         measured(&StepReport::operators_replayed));
@@ -168,6 +168,8 @@ class Page {
   int64_t plain_peak_bytes() const {
     return run_.report && run_.report->completed ? run_.report->plain_peak_bytes : plain_.peak_bytes();
   }
+
+  int64_t plan_budget() const { return run_.plan ? run_.plan->budget_bytes : 0; }
 
   /// Each time counted.
   int64_t given_up() const {

@@ -65,7 +65,7 @@ class Picture {
  public:
   explicit Picture(const Run& run)
       : plain_(make_timeline(run.graph)),
-        step_(run.plan ? make_timeline(run.graph, run.plan->actions) : plain_),
+        step_(run.plan ? make_timeline(run.graph, run.plan->actions, run.plan->budget_bytes) : plain_),
         baseline_bytes_(run.graph.baseline_bytes),
         plain_peak_bytes_(run.report && run.report->completed ? run.report->plain_peak_bytes : plain_.peak_bytes()),
         budget_(run.plan     ? run.plan->budget_bytes

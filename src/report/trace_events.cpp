@@ -103,7 +103,7 @@ std::string to_trace(const Run& run) {
   Writer writer(run);
   if (run.plan) {
     writer.add_process(1, "under the plan");
-    writer.add(1, make_timeline(run.graph, run.plan->actions));
+    writer.add(1, make_timeline(run.graph, run.plan->actions, run.plan->budget_bytes));
   }
   writer.add_process(2, "plain");
   writer.add(2, make_timeline(run.graph));

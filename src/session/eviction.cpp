@@ -66,7 +66,7 @@ bool may_be_evicted(const Tape& tape, ValueId id) {
 
 Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
   using Kind = EvictionOption::Kind;
-  int64_t moved = tape.moves ? tape.moves->finish() : 0;
+  int64_t moved = tape.moves ? tape.moves->finish(bytes) : 0;
   if (tape.moves && moved < bytes && !memory::Dispensable::active()) moved += tape.moves->send_back(bytes - moved);
   if (moved >= bytes) return {.bytes = moved, .left = INT64_MAX};
   bytes -= moved;

@@ -12,7 +12,7 @@ namespace remat {
 
 struct Evicted {
   int64_t bytes = 0;  ///< that were freed
-  int64_t left = 0;   ///< that could be freed still
+  int64_t left = 0;   ///< that could be freed still; INT64_MAX: nothing was evicted, what is moved has made room
 };
 
 /// Gives up values of `tape` worth at least `bytes`, or all it can. `times`: of a step that begins like this one, to

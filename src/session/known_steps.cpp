@@ -162,7 +162,8 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
 /// With the times that are known now: do the replays of the plan that was found take hardly any of the step?
 bool StepPlanner::has_cheap_plan(const KnownStep& step) const {
   if (!step.front || !step.schedule || !step.schedule->plan.is_valid(step.graph)) return false;
-  return predict(step.graph, step.schedule->plan.actions).seconds < kHardlyAny * step.graph.step_seconds;
+  const Plan& plan = step.schedule->plan;
+  return predict(step.graph, plan.actions, plan.budget_bytes).seconds < kHardlyAny * step.graph.step_seconds;
 }
 
 bool StepPlanner::is_changed(const Graph& graph) const {

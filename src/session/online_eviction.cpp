@@ -233,7 +233,7 @@ bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives
     const Evicted evicted = evict(*tape, bytes - freed, times_for(tape).get());
     freed += evicted.bytes;
     note_left(evicted.left);
-    ++tape->counts.shortages;
+    if (evicted.left != INT64_MAX) ++tape->counts.shortages;  // else what was moved made room
   }
   if (freed > 0) return true;
   // Nothing left to drop: at last, what the records hold in vain. Values in a user's hands become leaves only where the

@@ -64,7 +64,7 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
 std::optional<Plan> StepPlanner::given_plan(const KnownStep& step, int64_t budget) const {
   if (!given_ || !given_->is_valid(step.graph)) return std::nullopt;
   Plan plan = *given_;
-  const Prediction now = predict(step.graph, plan.actions);  // the times and the baseline may be others
+  const Prediction now = predict(step.graph, plan.actions, budget);  // the times and the baseline may be others
   if (now.peak_bytes > budget) return std::nullopt;
   plan.budget_bytes = budget;
   plan.predicted_peak_bytes = now.peak_bytes;
@@ -205,7 +205,7 @@ std::string StepPlanner::given_problem(const Graph& graph, std::optional<int64_t
   if (given_->graph_fingerprint != graph.fingerprint()) return "is of another graph";
   if (!given_->is_valid(graph)) return "is damaged: " + given_->problem(graph);
   if (!room) return {};
-  const int64_t taken = predict(graph, given_->actions).peak_bytes - graph.baseline_bytes;
+  const int64_t taken = predict(graph, given_->actions, graph.baseline_bytes + *room).peak_bytes - graph.baseline_bytes;
   if (taken <= *room) return {};
   return "takes " + format_exact_bytes(taken) + " beside what was alive before the step, the budget leaves " +
          format_exact_bytes(*room);

@@ -69,10 +69,14 @@ bool Moves::wait(Wait wait_for) {
   return done;
 }
 
-int64_t Moves::finish() {
-  int64_t bytes = 0;
-  while (const auto gone = order_->oldest_gone()) bytes += go(*gone);
-  return bytes;
+int64_t Moves::finish(int64_t bytes) {
+  int64_t freed = 0;
+  while (freed < bytes) {
+    const auto gone = order_->oldest_gone();
+    if (!gone) break;
+    freed += go(*gone);
+  }
+  return freed;
 }
 
 int64_t Moves::send_back(int64_t bytes) {

@@ -54,9 +54,10 @@ class Moves {
   /// Only the record holds `id`: begins to move it, and lets those go whose time has come. False, and nothing has
   /// happened, where it cannot be moved: somebody has a pointer to it.
   bool leave(ValueId id);
-  /// All that are leaving go now. Returns the bytes that are free because of that.
-  int64_t finish();
-  /// Memory runs short: what is coming goes again, until `bytes` are free. Returns the bytes that this freed.
+  /// Memory runs short: those that are leaving go now, the oldest first, until `bytes` are free. Returns the bytes that
+  /// this freed.
+  int64_t finish(int64_t bytes);
+  /// The same of what is coming, which has to wait.
   int64_t send_back(int64_t bytes);
   /// Backward asks for `id`. True if it was leaving: then others are to come back.
   bool note_used(ValueId id);

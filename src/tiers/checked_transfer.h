@@ -1,4 +1,7 @@
 // src/tiers/checked_transfer.h -- memory to extents of a file and back, with a checksum of what went.
+//
+// Past the page cache, memory and file have to be aligned. Tensors are not: what lies between the first and the last
+// page boundary of one goes without a copy, and what lies before and after it goes in a block behind that.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +28,17 @@ class TransferBuffer {
   std::unique_ptr<char, decltype(&std::free)> data_;
 };
 
-/// Writes the bytes to the extents, which have room for them; `checksum` becomes that of the bytes. Returns why it
-/// failed, or nothing.
+/// What reading needs to know of bytes that were written.
+struct Written {
+  int64_t head = 0;       ///< the first bytes, which stand in the last block
+  uint64_t checksum = 0;  ///< XXH3's, of the bytes in the file's order
+};
+
+/// Writes the bytes to the extents, which have room for them. Returns why it failed, or nothing.
 std::string write_checked(UnnamedFile& file, const std::vector<Extent>& extents, const void* data, int64_t bytes,
-                          const TransferBuffer& buffer, uint64_t& checksum);
+                          const TransferBuffer& buffer, Written& written);
 /// Reads them. Returns why it failed, another checksum included, or nothing.
 std::string read_checked(UnnamedFile& file, const std::vector<Extent>& extents, void* to, int64_t bytes,
-                         const TransferBuffer& buffer, uint64_t checksum);
+                         const TransferBuffer& buffer, const Written& written);
 
 }  // namespace remat::tiers

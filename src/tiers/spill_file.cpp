@@ -54,14 +54,14 @@ bool is_over(Progress progress) { return progress != Progress::kQueued && progre
 }  // namespace
 
 /// All but `impl` is read and written with the file's mutex held. A thread that runs a transfer reads `extents` and
-/// `checksum` without: nobody changes them meanwhile.
+/// `written` without: nobody changes them meanwhile.
 struct Piece::State {
   std::shared_ptr<SpillFile::Impl> impl;
   Progress write = Progress::kNone, read = Progress::kNone;
   const void* from = nullptr;
   void* to = nullptr;
   std::vector<Extent> extents;
-  uint64_t checksum = 0;
+  Written written;
   std::string error;
 };
 
@@ -160,8 +160,8 @@ struct SpillFile::Impl {
     std::string reason;
     try {
       if (!buffer) buffer.emplace();
-      reason = is_write ? write_checked(file, state.extents, state.from, piece.bytes_, *buffer, state.checksum)
-                        : read_checked(file, state.extents, state.to, piece.bytes_, *buffer, state.checksum);
+      reason = is_write ? write_checked(file, state.extents, state.from, piece.bytes_, *buffer, state.written)
+                        : read_checked(file, state.extents, state.to, piece.bytes_, *buffer, state.written);
     } catch (const std::exception& error) {
       reason = error.what();
     }

@@ -2,8 +2,9 @@
 //
 // The simulator and the tape follow the same order, so that a plan's peak does not depend on how fast the copies are:
 // a step waits for a copy where its order says that the bytes have gone, or are there. A value that becomes idle begins
-// to leave. Its bytes are free once kMostLeaving more have become idle. Backward mostly asks in the reverse order:
-// when it asks for a moved value, those that left last begin to come back, kMostComing at a time.
+// to leave. Its bytes are free once kMostLeaving more have become idle, or memory runs short. Backward mostly asks in
+// the reverse order: when it asks for a moved value, those that left last begin to come back, kMostComing at a time, as
+// far as there is memory; where it runs short, those that are coming have to wait.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace remat {
 /// Values are the caller's numbers. Not thread-safe.
 class MoveOrder {
  public:
-  static constexpr size_t kMostLeaving = 2, kMostComing = 2;
+  static constexpr size_t kMostLeaving = 4, kMostComing = 2;
 
   enum class Place : uint8_t {
     kHere,     ///< not moved

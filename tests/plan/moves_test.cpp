@@ -33,7 +33,7 @@ TEST(Moves, TheGraphBesideThemHasTheSamePeak) {
     for (size_t v = 0; v < moved.size(); ++v) moved[v] = graph.values[v].droppable && random() % 2 == 0;
     const Graph rest = planners::graph_beside_moves(graph, moved);
     ASSERT_FALSE(rest.tier);
-    const Simulation whole = Simulator(graph).run(moves_of(graph, moved));
+    const Simulation whole = Simulator(graph).run(moves_of(graph, moved), /*limit=*/0);
     const Simulation beside = Simulator(rest).run(std::vector<Action>(rest.values.size(), Action::kKeep));
     ASSERT_EQ(beside.peak_bytes, whole.peak_bytes) << seed;
     EXPECT_EQ(beside.replays, 0);

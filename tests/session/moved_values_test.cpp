@@ -17,13 +17,15 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-/// Moves every value that a plan may move.
-Plan moving_plan(const Graph& graph) {
+/// Moves the first `most` of the values that a plan may move.
+Plan moving_plan(const Graph& graph, size_t most = SIZE_MAX) {
   Plan plan;
   plan.planner = "all moved";
   plan.graph_fingerprint = graph.fingerprint();
+  size_t moved = 0;
   for (const GraphValue& value : graph.values) {
-    plan.actions.push_back(value.droppable && value.bytes > 0 ? Action::kMove : Action::kKeep);
+    const bool moves = value.droppable && value.bytes > 0 && ++moved <= most;
+    plan.actions.push_back(moves ? Action::kMove : Action::kKeep);
   }
   return plan;
 }
@@ -63,16 +65,29 @@ TEST_F(MovedValues, ComeBackWithTheirBits) {
 TEST_F(MovedValues, HaveThePeakThatIsPredicted) {
   const Graph graph = graph_of(loop_);
   for (const size_t most : {5U, 10U, 20U, 30U}) {  // with more the peak is no more in the forward pass
-    Plan plan = moving_plan(graph);
-    size_t moved = 0;
-    for (Action& action : plan.actions) {
-      if (action == Action::kMove && ++moved > most) action = Action::kKeep;
-    }
-    Session session({.plan = plan, .disk = disk()});
+    Session session({.plan = moving_plan(graph, most), .disk = disk()});
     loop_.in(session);
     const StepReport report = loop_.in(session);
     EXPECT_EQ(report.values_moved, static_cast<int64_t>(most));
     EXPECT_EQ(report.peak_bytes, report.planned_peak_bytes) << most;
+  }
+}
+
+TEST_F(MovedValues, MakeRoomWhereMemoryRunsShort) {
+  const Graph graph = graph_of(loop_);
+  const Plan plan = moving_plan(graph, 20);
+  const int64_t most = predict(graph, plan.actions).peak_bytes;
+  const int64_t least = predict(graph, plan.actions, /*budget_bytes=*/1).peak_bytes;
+  ASSERT_LT(least, most);
+  for (const int64_t budget : {least, (least + most) / 2}) {
+    Session session({.budget = Budget::bytes(budget), .plan = plan, .disk = disk()});
+    loop_.in(session);
+    loop_.in(session);  // what the first steps dropped, others need not
+    const StepReport report = loop_.in(session);
+    EXPECT_EQ(report.decided_by, "plan given") << report.decision_reason;
+    EXPECT_EQ(report.operators_replayed, 0) << "copies were waited for instead";
+    EXPECT_LE(report.peak_bytes, budget);
+    EXPECT_EQ(report.peak_bytes, report.planned_peak_bytes);
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 class MovesTest : public testing::Test {
  protected:
-  static constexpr int64_t kElements = 1024;
+  static constexpr int64_t kElements = 1024, kAll = INT64_MAX;
 
   /// A result of operation 0 that one saved tensor refers to and that only the record holds; its elements are `number`.
   ValueId saved_result(float number) {
@@ -39,21 +39,24 @@ class MovesTest : public testing::Test {
   Moves moves{std::make_shared<tiers::SpillFile>(directory.path(""), int64_t{16} << 20), values, counts};
 };
 
-TEST_F(MovesTest, BytesGoWhenTwoMoreAreLeaving) {
-  const ValueId a = saved_result(1), b = saved_result(2), c = saved_result(3);
-  EXPECT_TRUE(moves.leave(a));
-  EXPECT_TRUE(moves.leave(b));
-  EXPECT_FALSE(is_away(a));
-  EXPECT_TRUE(moves.leave(c));
-  EXPECT_TRUE(is_away(a));
-  EXPECT_FALSE(is_away(b));
-  EXPECT_EQ(moves.finish(), 2 * kElements * 4) << "memory runs short";
-  EXPECT_TRUE(is_away(b) && is_away(c));
-  EXPECT_EQ(moves.finish(), 0);
-  EXPECT_EQ(read(a), 1);
-  EXPECT_EQ(read(c), 3);
-  EXPECT_EQ(counts.moved_values, 3);
-  EXPECT_EQ(counts.moved_bytes, 3 * kElements * 4);
+TEST_F(MovesTest, BytesGoWhenFourMoreAreLeavingOrMemoryRunsShort) {
+  std::vector<ValueId> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(saved_result(static_cast<float>(i)));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(moves.leave(ids[i]));
+  EXPECT_FALSE(is_away(ids[0]));
+  EXPECT_TRUE(moves.leave(ids[4]));
+  EXPECT_TRUE(is_away(ids[0]));
+  EXPECT_FALSE(is_away(ids[1]));
+  EXPECT_EQ(moves.finish(kElements * 4 + 1), 2 * kElements * 4) << "as far as it takes";
+  EXPECT_TRUE(is_away(ids[1]) && is_away(ids[2]));
+  EXPECT_FALSE(is_away(ids[3]));
+  EXPECT_EQ(moves.finish(kAll), 2 * kElements * 4);
+  EXPECT_TRUE(is_away(ids[4]));
+  EXPECT_EQ(moves.finish(kAll), 0);
+  EXPECT_EQ(read(ids[0]), 0);
+  EXPECT_EQ(read(ids[3]), 3);
+  EXPECT_EQ(counts.moved_values, 5);
+  EXPECT_EQ(counts.moved_bytes, 5 * kElements * 4);
 }
 
 TEST_F(MovesTest, WhatIsAskedForWhileItLeavesStays) {
@@ -63,7 +66,7 @@ TEST_F(MovesTest, WhatIsAskedForWhileItLeavesStays) {
   EXPECT_TRUE(moves.note_used(b)) << "others are to come";
   EXPECT_FALSE(moves.note_used(b)) << "it is here";
   EXPECT_FALSE(values[b].is_in_use()) << "nothing holds its memory but the record";
-  EXPECT_EQ(moves.finish(), kElements * 4) << "the other";
+  EXPECT_EQ(moves.finish(kAll), kElements * 4) << "the other";
   EXPECT_FALSE(is_away(b));
 }
 
@@ -71,7 +74,7 @@ TEST_F(MovesTest, TheLastToLeaveComeBackFirst) {
   std::vector<ValueId> ids;
   for (int i = 0; i < 4; ++i) ids.push_back(saved_result(static_cast<float>(i)));
   for (const ValueId id : ids) moves.leave(id);
-  moves.finish();
+  moves.finish(kAll);
   EXPECT_EQ(moves.next_coming(), ids[3]);
   EXPECT_EQ(moves.next_coming(), ids[2]);
   EXPECT_EQ(moves.next_coming(), std::nullopt);
@@ -94,7 +97,7 @@ TEST_F(MovesTest, AValueThatIsReleasedIsInNoList) {
   moves.leave(b);
   values.remove_saved(a, /*pending=*/true);
   values.release(a, /*for_replays=*/false);
-  EXPECT_EQ(moves.finish(), kElements * 4);
+  EXPECT_EQ(moves.finish(kAll), kElements * 4);
   EXPECT_EQ(moves.take(a), nullptr);
   EXPECT_EQ(moves.next_coming(), b);
   EXPECT_EQ(moves.next_coming(), std::nullopt);

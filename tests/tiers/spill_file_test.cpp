@@ -1,5 +1,6 @@
 #include "tiers/spill_file.h"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <random>
@@ -55,6 +56,32 @@ TEST_F(SpillFiles, GiveBackTheBytesOfPiecesOfAllLengths) {
     EXPECT_TRUE(read == written[i]) << read.size() << " bytes";
   }
   EXPECT_TRUE(directory.names().empty());  // no name, even now
+}
+
+TEST_F(SpillFiles, GiveBackTheBytesWhereverInAPageTheyBegin) {
+  SpillFile file(path());
+  constexpr size_t kPage = 4096;
+  struct Page {
+    alignas(kPage) char bytes[kPage];
+  };
+  std::vector<Page> memory(2 + kLarge / kPage + 1), other(memory.size());
+  char *const from = memory.front().bytes, *const to = other.front().bytes;
+  const auto bytes = some_bytes(memory.size() * kPage);
+  std::ranges::copy(bytes, from);
+  for (const size_t count : {size_t{1}, size_t{4095}, size_t{4096}, size_t{8191}, size_t{8192}, size_t{8200}, kLarge}) {
+    for (const size_t begin : {0, 1, 64, 4095}) {
+      const auto piece = file.write(from + begin, static_cast<int64_t>(count));
+      for (const size_t again : {begin, size_t{0}, size_t{64}}) {
+        std::fill_n(to, again + count + 1, 'x');
+        piece->begin_read(to + again);
+        ASSERT_TRUE(piece->wait_read()) << piece->error();
+        ASSERT_TRUE(std::equal(from + begin, from + begin + count, to + again)) << count << " bytes at " << begin;
+        ASSERT_EQ(to[again + count], 'x') << count << " bytes at " << again;
+        ASSERT_TRUE(again == 0 || to[again - 1] == 'x');
+      }
+      EXPECT_EQ(file.counts().bytes_in_use, static_cast<int64_t>((count + kPage - 1) / kPage * kPage));
+    }
+  }
 }
 
 TEST_F(SpillFiles, ReadWhatIsStillBeingWritten) {
