@@ -99,6 +99,11 @@ class Automatic {
   }
 
  private:
+  enum class WarmStarts : uint8_t {
+    kGreedy,  ///< the greedy plan
+    kAll,     ///< those of all other planners, too
+  };
+
   bool moves() const { return graph_.tier.has_value() && options_.move; }
 
   void plan_without_moves(int64_t limit, int64_t part) {
@@ -124,7 +129,8 @@ class Automatic {
     const auto* const none = front_.within(limit);
     seconds[0] = none != nullptr ? none->seconds : std::numeric_limits<double>::infinity();
     const auto try_share = [&](double share) {
-      if (!seconds.contains(share)) seconds[share] = plan_beside(first_of(values, share), limit, part);
+      if (!seconds.contains(share))
+        seconds[share] = plan_beside(first_of(values, share), limit, part, WarmStarts::kGreedy);
     };
     double share = 1;
     for (int i = 0; i < kFirstShares; ++i, share /= 2) try_share(share);
@@ -136,6 +142,8 @@ class Automatic {
       try_share((below + at) / 2);
       try_share((at + above) / 2);
     }
+    const auto best = std::ranges::min_element(seconds, {}, [](const auto& entry) { return entry.second; });
+    if (best->first > 0) plan_beside(first_of(values, best->first), limit, part, WarmStarts::kAll);
   }
 
   /// The first of `values` that have this share of the bytes of all.
@@ -152,7 +160,7 @@ class Automatic {
   }
 
   /// Plans what is not moved. Returns the seconds of the fastest plan within the limit, infinite where there is none.
-  double plan_beside(const std::vector<bool>& moved, int64_t limit, int64_t part) {
+  double plan_beside(const std::vector<bool>& moved, int64_t limit, int64_t part, WarmStarts warm_starts) {
     const Graph rest = graph_beside_moves(graph_, moved);
     double fastest = std::numeric_limits<double>::infinity();
     int64_t within = limit;
@@ -160,6 +168,7 @@ class Automatic {
     for (int i = 0; i < 2 && within > 0; ++i) {
       Automatic beside(rest, options_);
       beside.looks_low_ = false;
+      beside.warm_starts_ = warm_starts;
       beside.plan(within, part * kPartBesideMoves);
       const ParetoFront::Point* const point = beside.front_.within(within);
       if (point == nullptr) break;
@@ -192,9 +201,10 @@ class Automatic {
     front_.offer(run, actions);
   }
 
-  /// Offers the warm starts: the greedy plan, and those of all other planners.
+  /// Offers the warm starts.
   void start(int64_t limit) {
     choose_greedily(limit);
+    if (warm_starts_ == WarmStarts::kGreedy) return;
     for (const auto& planner :
          {drop_all, segments, articulation_memory, articulation_speed, selective, rotor, revolve, online}) {
       const Actions actions = planner(graph_, limit, options_);
@@ -250,6 +260,7 @@ class Automatic {
   const int64_t work_;
   Simulator simulator_;
   int64_t plain_peak_ = 0;
+  WarmStarts warm_starts_ = WarmStarts::kAll;
   bool looks_low_ = true;  ///< plan() looks for the lowest peaks where it finds none within the limit
   ParetoFront front_;      ///< plans that move nothing: what searches begin with
   ParetoFront moving_;     ///< plans that move values
