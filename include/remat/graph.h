@@ -85,8 +85,9 @@ struct FormCosts {
 
 /// Another memory, which values may be moved to.
 struct Tier {
-  FormCosts costs;    ///< measured on the machine that the step ran on
-  int64_t bytes = 0;  ///< that it has room for
+  FormCosts costs;          ///< measured on the machine that the step ran on
+  double copy_seconds = 0;  ///< of each copy, whatever its size: of the computation, and of the copies
+  int64_t bytes = 0;        ///< that it has room for
 
   bool operator==(const Tier&) const = default;
 };

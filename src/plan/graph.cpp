@@ -178,6 +178,8 @@ std::string sizes_problem(const Graph& graph) {
   if (std::string wrong = time_problem("step_seconds", graph.step_seconds); !wrong.empty()) return "the graph " + wrong;
   if (graph.tier) {
     if (graph.tier->bytes < 0) return "the tier has bytes " + std::to_string(graph.tier->bytes);
+    if (std::string wrong = time_problem("copy_seconds", graph.tier->copy_seconds); !wrong.empty())
+      return "the tier " + wrong;
     for (const FormCosts::Seconds& seconds : {graph.tier->costs.out, graph.tier->costs.in}) {
       for (const double each : {seconds.compute, seconds.copy}) {
         if (std::string wrong = time_problem("a cost of", each); !wrong.empty()) return "the tier " + wrong;

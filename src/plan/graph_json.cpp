@@ -21,7 +21,7 @@ constexpr const char* kFormat = "remat-graph";
 constexpr const char* kGraphFields[] = {"format",         "version",      "baseline_bytes", "parameter_bytes",
                                         "gradient_bytes", "step_seconds", "values",         "operators",
                                         "events",         "tier"};
-constexpr const char* kTierFields[] = {"bytes", "costs"};
+constexpr const char* kTierFields[] = {"bytes", "costs", "copy_seconds"};
 constexpr const char* kValueFields[] = {"bytes", "producer", "packed_bytes", "droppable", "dropped"};
 constexpr const char* kOperatorFields[] = {"name",   "seconds",     "replay_seconds", "scratch_bytes",
                                            "inputs", "overwritten", "results"};
@@ -41,7 +41,9 @@ GraphValue read_value(const JsonRecord& record) {
 
 Tier read_tier(const JsonRecord& graph) {
   const JsonRecord record(graph["tier"], {kDocument, "tier"}, kTierFields);
-  return {.costs = record.form_costs("costs"), .bytes = record.bytes("bytes")};
+  return {.costs = record.form_costs("costs"),
+          .copy_seconds = record.seconds("copy_seconds"),
+          .bytes = record.bytes("bytes")};
 }
 
 GraphOperator read_operator(const JsonRecord& record) {
@@ -147,6 +149,7 @@ std::string to_json(const Graph& graph) {
   append_json(out, ",\n \"step_seconds\": ", graph.step_seconds);
   if (graph.tier) {
     append_json(out, ",\n \"tier\": {\"bytes\": ", graph.tier->bytes);
+    append_json(out, ", \"copy_seconds\": ", graph.tier->copy_seconds);
     append_json(out, ", \"costs\": ", graph.tier->costs);
     out += '}';
   }

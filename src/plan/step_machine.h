@@ -237,8 +237,9 @@ class StepMachine {
   /// The value's copy begins as soon as those before it have ended.
   void copy(int32_t value, const FormCosts::Seconds& per_byte) {
     const auto count = static_cast<double>(bytes(value));
-    seconds += per_byte.compute * count;
-    copies_end_ = std::max(copies_end_, now()) + per_byte.copy * count;
+    const double each = graph_.tier->copy_seconds;
+    seconds += each + per_byte.compute * count;
+    copies_end_ = std::max(copies_end_, now()) + each + per_byte.copy * count;
     copied_at_[value] = copies_end_;
   }
 

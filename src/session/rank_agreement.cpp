@@ -178,7 +178,7 @@ void RankAgreement::share_graph(Graph& graph) {
   constexpr int64_t kNoTier = -1;
   const auto costs_of = [](Tier& tier) {
     FormCosts& costs = tier.costs;
-    return std::array{&costs.out.compute, &costs.out.copy, &costs.in.compute, &costs.in.copy};
+    return std::array{&costs.out.compute, &costs.out.copy, &costs.in.compute, &costs.in.copy, &tier.copy_seconds};
   };
   Tier tier = graph.tier.value_or(Tier());
   std::vector<int64_t> mine = {to_word(graph.step_seconds), graph.tier ? tier.bytes : kNoTier};

@@ -23,7 +23,7 @@ namespace {
 
 TEST(Json, GraphsComeBack) {
   Graph with_tier = sample_graph();
-  with_tier.tier = Tier{.costs = {{1e-10, 2e-9}, {0, 0.1 / 3}}, .bytes = 1 << 30};
+  with_tier.tier = Tier{.costs = {{1e-10, 2e-9}, {0, 0.1 / 3}}, .copy_seconds = 0.1 / 7, .bytes = 1 << 30};
   with_tier.tier->costs.in.copy = 1e-9 / 3;
   for (const Graph& graph : {Graph(), sample_graph(), chain_graph(1), chain_graph(25'000), with_tier}) {
     EXPECT_EQ(graph_from_json(to_json(graph)), graph);

@@ -94,8 +94,9 @@ class NaiveStep {
 
   void copy(int32_t v, const FormCosts::Seconds& costs) {
     const auto bytes = double(graph_.values[size_t(v)].bytes);
-    result_.seconds += costs.compute * bytes;
-    copier_free_ = std::max(copier_free_, began_ + result_.seconds) + costs.copy * bytes;
+    const double each = graph_.tier->copy_seconds;
+    result_.seconds += each + costs.compute * bytes;
+    copier_free_ = std::max(copier_free_, began_ + result_.seconds) + each + costs.copy * bytes;
     copied_[v] = copier_free_;
   }
   void wait(int32_t v) { result_.seconds = std::max(result_.seconds, copied_[v] - began_); }
@@ -270,7 +271,9 @@ TEST(Simulator, AgreesWhereValuesAreMoved) {
   int made_room = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
     Graph graph = RandomGraph(seed).with_policies(seed % 2 == 1).make(3 + static_cast<int>(seed % 40));
-    graph.tier = Tier{.costs = {{1e-7, 1e-6 * double(seed % 90)}, {2e-7, 2e-6 * double(seed % 70)}}, .bytes = 1 << 20};
+    graph.tier = Tier{.costs = {{1e-7, 1e-6 * double(seed % 90)}, {2e-7, 2e-6 * double(seed % 70)}},
+                      .copy_seconds = 1e-5 * double(seed % 3),
+                      .bytes = 1 << 20};
     Simulator simulator(graph);
     for (int i = 0; i < 10; ++i) {
       auto actions = random_actions(graph, random);

@@ -182,7 +182,7 @@ TEST(RankAgreement, WhereTheGraphIsTheSameTheLeastRoomAndTheLongestTimesAreAllRa
     graph.values[0].packed_bytes = rank == 0 ? 1 : 2;
     graph.values[1].packed_bytes = rank == 0 ? 0 : 2;  // it cannot be packed on rank 0
     const double slow = rank == 0 ? 3e-9 : 1e-9, fast = 1e-9;
-    graph.tier = Tier{.costs = {{0, slow}, {0, fast}}, .bytes = rank == 0 ? 900 : 800};
+    graph.tier = Tier{.costs = {{0, slow}, {0, fast}}, .copy_seconds = slow, .bytes = rank == 0 ? 900 : 800};
     const int64_t room = rank == 0 ? 70 : 50;
     EXPECT_EQ(begin(agreement, room), room) << "no graph is known yet";
     const auto agreed = agreement.end({.completed = true, .graph = &graph, .changed = rank == 1, .room = room});
@@ -193,7 +193,7 @@ TEST(RankAgreement, WhereTheGraphIsTheSameTheLeastRoomAndTheLongestTimesAreAllRa
     EXPECT_EQ(graph.step_seconds, 11);
     EXPECT_EQ(graph.values[0].packed_bytes, 2);
     EXPECT_EQ(graph.values[1].packed_bytes, 0);
-    EXPECT_EQ(graph.tier, (Tier{.costs = {{0, 3e-9}, {0, 1e-9}}, .bytes = 800}));
+    EXPECT_EQ(graph.tier, (Tier{.costs = {{0, 3e-9}, {0, 1e-9}}, .copy_seconds = 3e-9, .bytes = 800}));
     EXPECT_EQ(begin(agreement, rank == 0 ? 80 : 90), 80);
   });
 }
