@@ -13,7 +13,7 @@ from torch import nn
 
 from remat.errors import Error
 from remat.hooks import add_hooks, calls_around, is_in_call, never_compiled, remove_hooks_of
-from remat.promise import PromisingMode
+from remat.promised_loss import PromisingMode
 from remat.tiles import TileChoice
 
 HOW = ("auto", "tiles", "whole")

@@ -15,18 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from remat import _C
 from remat.errors import Error
-from remat.tiles import TileChoice, last_tile_choice
+from remat.tiles import TileChoice
 
 aten = torch.ops.aten
 
-_IGNORED = -100  # a target, as TiledHead tells them from each other no more
-_FEWEST_TOKENS = 208  # fewer are one tile
-_RESHAPES = (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default)
+_SAMPLE = 256  # numbers, of each part of a product
+
+RULES: dict[Any, Callable[..., Any]] = {}
+"""By operators, what gives their results where they can wait, or tiles give them; it gives None where numbers have to be
+made."""
+RESHAPES = (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default)
 
 
 class Product:
@@ -48,10 +49,11 @@ class Product:
     ) -> None:
         self.needs = tuple(each is not None and each.requires_grad for each in (input, weight, bias))
         self.input, self.transposed, self.bias = input, weight, bias
-        self._versions = self._present_versions()
+        self._versions, self._sample = self._present_versions(), self._present_sample()
         self.promised: weakref.WeakSet[Promised] = weakref.WeakSet()
         self._choose = choose
         self._chosen: TileChoice | None = None
+        self._was_read = False
 
     def choose(self, choice: TileChoice) -> None:
         self._chosen = choice
@@ -62,16 +64,23 @@ class Product:
         name = function._schema.name
         if self._chosen is None:
             self.choose(TileChoice(0, 0, f"{name} reads the logits"))
-        elif not self._chosen.is_whole:
+        elif not (self._chosen.is_whole or self._was_read):
+            self._was_read = True
             self.choose(dataclasses.replace(self._chosen, reason=f"{self._chosen.reason}; {name} had the logits made too"))
 
     def _present_versions(self) -> list[int]:
         parts = (self.input, self.transposed, self.bias)
         return [each._version for each in parts if each is not None and not each.is_inference()]
 
+    def _present_sample(self) -> list[torch.Tensor]:
+        """Some of the numbers: writes to `weight.data` make no new version."""
+        parts = (self.input.detach().view(-1), self.transposed.detach().t().reshape(-1))
+        return [each[:: max(each.numel() // _SAMPLE, 1)].clone().view(torch.uint8) for each in parts]
+
     def check(self) -> None:
         """Raises Error where the product would have other bits than when it was promised."""
-        if self._present_versions() != self._versions:
+        same = all(map(torch.equal, self._present_sample(), self._sample))
+        if not same or self._present_versions() != self._versions:
             raise Error(
                 "[head] the logits were not computed when the model was called, since its loss is made in tiles, and the "
                 "head's weights or its input have changed since; read outputs.logits before the optimizer's step, or "
@@ -87,8 +96,8 @@ class Promised:
         self.function = function
         self._call: tuple[tuple[Any, ...], dict[str, Any]] | None = (arguments, keywords)
         self._made: torch.Tensor | None = None
-        self.losses: list[TiledLoss] = []  # of log-probabilities
-        self.gradients: Gradients | None = None  # of the gradient of a loss
+        self.losses: list[Any] = []  # of log-probabilities: what tiles have made of them
+        self.gradients: Any = None  # of the gradient of a loss: what tiles will make of it
         product.promised.add(self)
 
     @property
@@ -203,250 +212,27 @@ def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tree_unflatten([owners.get(id(each), each) for each in results], structure)
 
 
-def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
+def as_meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
-class TiledLoss:
-    """An nll_loss of promised log-probabilities."""
-
-    def __init__(self, head: _C.TiledHead, target: torch.Tensor, reduction: int, ignore_index: int) -> None:
-        ignored = target == ignore_index
-        self.head = head
-        self._asked = (target, target._version, reduction, ignore_index)
-        self._reduction = reduction
-        self._targets = target.new_zeros(target.shape, dtype=torch.long).masked_fill_(ignored, _IGNORED)
-        self.result = aten.nll_loss_forward(self._picked(), self._targets, None, reduction, _IGNORED)
-
-    def _picked(self) -> torch.Tensor:
-        return self.head.log_probabilities.unsqueeze(1)
-
-    def is_of(self, target: torch.Tensor, reduction: int, ignore_index: int) -> bool:
-        mine, version, *others = self._asked
-        same = mine.data_ptr() == target.data_ptr() and mine.shape == target.shape and mine.dtype == target.dtype
-        return same and mine._version == version and others == [reduction, ignore_index]
-
-    def gradients(self, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Of the head's input, weight and bias, of that of the loss."""
-        of_picked = aten.nll_loss_backward(
-            gradient, self._picked(), self._targets, None, self._reduction, _IGNORED, self.result[1]
-        )
-        return self.head.gradients(of_picked.squeeze(1))
-
-
-class Gradients:
-    """Those that one gradient of a loss gives: made together, and handed out one by one."""
-
-    def __init__(self, loss: TiledLoss, gradient: torch.Tensor, of: Promised) -> None:
-        self.of = of  # the log-probabilities
-        self._loss, self._gradient = loss, gradient
-        self._made: list[torch.Tensor | None] | None = None
-
-    def take(self, which: int) -> torch.Tensor | None:
-        """0: of the input, 1: of the weight, 2: of the bias. None where it was taken before."""
-        if self._made is None:
-            self._made = list(self._loss.gradients(self._gradient))
-        taken, self._made[which] = self._made[which], None
-        return taken
 
 
 def _promised(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator that can wait, or that tiles give; None where numbers have to be made."""
-    special = _SPECIAL.get(function)
-    if special is not None:
-        return special(*args, **kwargs)
+    rule = RULES.get(function)
+    if rule is not None:
+        return rule(*args, **kwargs)
     first = args[0]
     if not isinstance(first, PromisedTensor):
         return None
     if function in (aten.detach.default, aten.alias.default):
         return PromisedTensor(first.promise, first)
-    if function in _RESHAPES or function is aten.t.default:
-        return _waiting(function, args, function(_as_meta(first), *args[1:]))
+    if function in RESHAPES or function is aten.t.default:
+        return waiting(function, args, function(as_meta(first), *args[1:]))
     return None
 
 
-def _waiting(function: Any, args: tuple[Any, ...], like: torch.Tensor, **keywords: Any) -> PromisedTensor:
+def waiting(function: Any, args: tuple[Any, ...], like: torch.Tensor, **keywords: Any) -> PromisedTensor:
+    """The result of an operator, promised. `like`: a tensor of its layout."""
     product = next(each.promise.product for each in args if isinstance(each, PromisedTensor))
     parts = tuple(each.promise if isinstance(each, PromisedTensor) else each for each in args)
     return PromisedTensor(Promised(product, function, parts, keywords), like)
-
-
-def _cast(tensor: Any, **keywords: Any) -> PromisedTensor | None:
-    """_to_copy(), to another type."""
-    if not isinstance(tensor, PromisedTensor) or tensor.promise.is_made() or "dtype" not in keywords:
-        return None
-    if any(value != _CAST_KEYWORDS.get(name, value) for name, value in keywords.items()):
-        return None
-    dtype = {"dtype": keywords["dtype"]}
-    return _waiting(aten._to_copy.default, (tensor,), aten._to_copy.default(_as_meta(tensor), **dtype), **dtype)
-
-
-def _log_softmax(logits: Any, dimension: int, half_to_float: bool) -> PromisedTensor | None:
-    root = logits.promise.through(*_RESHAPES, aten._to_copy.default)
-    if not root.waits_for(*_PRODUCTS) or logits.dim() != 2 or dimension not in (1, -1) or half_to_float:
-        return None
-    return _waiting(aten._log_softmax.default, (logits, dimension, half_to_float), _as_meta(logits))
-
-
-def _loss(probabilities: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
-    """nll_loss(), in tiles where these have its bits."""
-    if not isinstance(probabilities, PromisedTensor) or not probabilities.promise.waits_for(aten._log_softmax.default):
-        return None
-    promise, product = probabilities.promise, probabilities.promise.product
-    if weight is not None or target.dim() != 1 or target.dtype not in (torch.long, torch.uint8):
-        return None
-    tokens, classes = product.input.shape[0], product.transposed.shape[1]
-    logits = promise.source.through(*_RESHAPES)
-    if logits.waits_for(aten._to_copy.default):
-        logits = logits.source.through(*_RESHAPES)  # one cast
-    wider = (product.input.dtype, torch.float32)
-    if not logits.waits_for(*_PRODUCTS) or probabilities.shape != (tokens, classes) or target.shape != (tokens,):
-        return None
-    if probabilities.dtype not in wider:
-        return None
-    product.check()
-    places = target.long().masked_fill(target == ignore_index, 0)
-    head = _C.TiledHead.make(
-        product.input.detach(),
-        product.transposed.t().detach(),
-        None if product.bias is None else product.bias.detach(),
-        places,
-        probabilities.dtype,
-        product.needs,
-    )
-    product.choose(last_tile_choice())
-    if head is None:
-        return None
-    loss = TiledLoss(head, target, reduction, ignore_index)
-    promise.losses.append(loss)
-    return loss.result
-
-
-def _gradient_of_loss(
-    gradient: Any, probabilities: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total: Any
-) -> PromisedTensor | None:
-    if not isinstance(probabilities, PromisedTensor) or isinstance(gradient, PromisedTensor) or weight is not None:
-        return None
-    for loss in probabilities.promise.losses:
-        if loss.is_of(target, reduction, ignore_index):
-            arguments = (gradient, probabilities, target, weight, reduction, ignore_index, total)
-            promised = _waiting(aten.nll_loss_backward.default, arguments, _as_meta(probabilities))
-            promised.promise.gradients = Gradients(loss, gradient, probabilities.promise)
-            return promised
-    return None
-
-
-def _gradient_of_log_softmax(gradient: Any, probabilities: Any, dimension: int, dtype: torch.dtype) -> PromisedTensor | None:
-    if not isinstance(gradient, PromisedTensor) or not isinstance(probabilities, PromisedTensor):
-        return None
-    found = gradient.promise.gradients
-    if found is None or not gradient.promise.waits_for(aten.nll_loss_backward.default) or found.of is not probabilities.promise:
-        return None
-    arguments = (gradient, probabilities, dimension, dtype)
-    return _waiting(aten._log_softmax_backward_data.default, arguments, _as_meta(gradient).to(dtype))
-
-
-def _gradients_behind(promise: Promised, shape: torch.Size, dtype: torch.dtype) -> Gradients | None:
-    """Of a promised gradient of a product's result, where nothing but the loss gives it."""
-    product, gradient = promise.product, promise.through(*_RESHAPES, aten._to_copy.default)
-    if not gradient.waits_for(aten._log_softmax_backward_data.default) or dtype != product.input.dtype:
-        return None
-    if shape != (product.input.shape[0], product.transposed.shape[1]):
-        return None
-    return gradient.source.gradients
-
-
-def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """The same numbers at the same place."""
-    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype
-
-
-def _product_of_gradient(left: Any, right: Any) -> torch.Tensor | None:
-    """mm(), for the gradient of a product's input or weight."""
-    if not isinstance(left, PromisedTensor) or isinstance(right, PromisedTensor):
-        return None
-    product, promise = left.promise.product, left.promise
-    if promise.waits_for(aten.t.default):
-        found = _gradients_behind(promise.source, left.shape[::-1], left.dtype)
-        return found.take(1) if found is not None and _is_same(right, product.input) else None
-    found = _gradients_behind(promise, left.shape, left.dtype)
-    return found.take(0) if found is not None and _is_same(right, product.transposed.t()) else None
-
-
-def _sum_of_gradient(tensor: Any, dimensions: Any, keepdim: bool = False, **keywords: Any) -> torch.Tensor | None:
-    """sum(), for the gradient of a product's bias."""
-    if not isinstance(tensor, PromisedTensor) or list(dimensions or ()) != [0] or keywords:
-        return None
-    found = _gradients_behind(tensor.promise, tensor.shape, tensor.dtype)
-    if found is None:
-        return None
-    sums = found.take(2)
-    return sums.unsqueeze(0) if sums is not None and keepdim else sums
-
-
-_CAST_KEYWORDS = {
-    "layout": torch.strided,
-    "device": torch.device("cpu"),
-    "pin_memory": None,
-    "non_blocking": False,
-    "memory_format": None,
-}  # and others are for the numbers
-_PRODUCTS = (aten.mm.default, aten.addmm.default)
-_SPECIAL = {
-    aten._to_copy.default: _cast,
-    aten._log_softmax.default: _log_softmax,
-    aten.nll_loss_forward.default: _loss,
-    aten.nll_loss_backward.default: _gradient_of_loss,
-    aten._log_softmax_backward_data.default: _gradient_of_log_softmax,
-    aten.mm.default: _product_of_gradient,
-    aten.sum.dim_IntList: _sum_of_gradient,
-}
-
-
-class PromisingMode(TorchDispatchMode):
-    """While it is entered, large products are promised.
-
-    Args:
-        smallest: bytes of a result that is promised, at least.
-        goes_on: whether the call that it was entered for is there still: an interrupt calls no hooks.
-        choose: see Product.
-    """
-
-    def __init__(self, smallest: int, goes_on: Callable[[], bool], choose: Callable[[TileChoice], None]) -> None:
-        super().__init__()
-        self._smallest, self._goes_on, self._choose = smallest, goes_on, choose
-        self._known: _C.KnownMode | None = None
-
-    def __enter__(self) -> PromisingMode:
-        self._known = _C.KnownMode()
-        return super().__enter__()
-
-    def __exit__(self, *of_exception: Any) -> None:
-        super().__exit__(*of_exception)
-        self._known.end()
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if function in _PRODUCTS and not kwargs and self._goes_on() and self._may_wait(*args[-2:], *args[:-2]):
-            bias = None if function is aten.mm.default else args[0]
-            product = Product(args[-2], args[-1], bias, self._choose)
-            like = torch.empty(product.input.shape[0], product.transposed.shape[1], dtype=args[-1].dtype, device="meta")
-            return PromisedTensor(Promised(product, function, args, {}), like)
-        return function(*args, **(kwargs or {}))
-
-    def _may_wait(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
-        parts = [input, weight] if bias is None else [input, weight, bias]
-        for each in parts:
-            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.device.type != "cpu" or each.dtype != input.dtype:
-                return False
-        tokens, classes = input.shape[0], weight.shape[1]
-        return (
-            tokens >= _FEWEST_TOKENS
-            and tokens * classes * input.element_size() >= self._smallest
-            and input.is_floating_point()
-            and input.is_contiguous()
-            and weight.t().is_contiguous()
-            and (bias is None or bias.shape == (classes,))
-            and any(each.requires_grad for each in parts)
-        )
