@@ -245,8 +245,8 @@ def enable(
     for switched in _switched_models(model):
         if any(getattr(module, "gradient_checkpointing", False) for module in switched.modules()):
             _call_switch(switched, "disable")  # both would be once too many
-    _add_regions(regions)
     promise_heads(model, head, "enable")
+    _add_regions(regions)
     with contextlib.suppress(Error):  # another library's allocator stays
         # Before the first forward pass, in which FSDP2 allocates what its parameters are gathered into.
         memory.start_accounting()
