@@ -48,8 +48,8 @@ class TiledHead {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// A dispatch mode is entered on this thread that promises products and changes no result: what runs under it is recorded
-/// as without it. Regions nest.
+/// A dispatch mode is entered on this thread that promises products and changes no result: what runs under it is
+/// recorded as without it. Regions nest.
 class KnownMode {
  public:
   KnownMode();

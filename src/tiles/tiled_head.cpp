@@ -65,8 +65,9 @@ std::optional<TiledHead> TiledHead::make(const HeadTensors& head, const at::Tens
   const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
   const at::NoGradGuard no_grad;
   const auto impl = std::make_shared<Impl>();
-  impl->head = {head.input.detach(), head.weight.detach(), head.bias.defined() ? head.bias.detach() : at::Tensor(),
-                classes, {}, loss_type, /*has_sums=*/false};
+  impl->head = {
+      head.input.detach(), head.weight.detach(), head.bias.defined() ? head.bias.detach() : at::Tensor(), classes, {},
+      loss_type,           /*has_sums=*/false};
   impl->needs = {needs.input, needs.weight, needs.bias};
   impl->made_in = tiles::circumstances();
   if (std::string reason = why_whole(impl->head); !reason.empty()) {
@@ -89,10 +90,11 @@ HeadTensors TiledHead::gradients(const at::Tensor& of_log_probabilities) const {
   const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
   const at::NoGradGuard no_grad;
   if (version_of(impl_->head) != impl_->version) {
-    raise(Error("[head] the head's input or its weights were written to between forward and backward; write to them "
-                "after backward()"));
+    raise(
+        Error("[head] the head's input or its weights were written to between forward and backward; write to them "
+              "after backward()"));
   }
-  tiles::check_backward("head", impl_->head.input, impl_->made_in);
+  tiles::check_backward("head", impl_->head.input, of_log_probabilities, impl_->made_in);
   tiles::HeadGradients found =
       tiles::backward(impl_->head, {of_log_probabilities, {}}, impl_->needs, impl_->choice.tiles);
   return {std::move(found.input), std::move(found.weight), std::move(found.bias)};
