@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from remat import _C
+from remat.device import HOST, META
 from remat.promise import RESHAPES, RULES, Product, Promised, PromisedTensor, as_meta, waiting
 from remat.tiles import TileChoice, last_tile_choice
 
@@ -18,7 +19,7 @@ _IGNORED = -100  # a target, as TiledHead tells them from each other no more
 _FEWEST_TOKENS = 208  # fewer are one tile
 _CAST_KEYWORDS = {
     "layout": torch.strided,
-    "device": torch.device("cpu"),
+    "device": torch.device(HOST),
     "pin_memory": None,
     "non_blocking": False,
     "memory_format": None,
@@ -211,14 +212,14 @@ class PromisingMode(TorchDispatchMode):
         if function in _PRODUCTS and not kwargs and self._goes_on() and self._may_wait(*args[-2:], *args[:-2]):
             bias = None if function is aten.mm.default else args[0]
             product = Product(args[-2], args[-1], bias, self._choose)
-            like = torch.empty(product.input.shape[0], product.transposed.shape[1], dtype=args[-1].dtype, device="meta")
+            like = torch.empty(product.input.shape[0], product.transposed.shape[1], dtype=args[-1].dtype, device=META)
             return PromisedTensor(Promised(product, function, args, {}), like)
         return function(*args, **(kwargs or {}))
 
     def _may_wait(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
         parts = [input, weight] if bias is None else [input, weight, bias]
         for each in parts:
-            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.device.type != "cpu" or each.dtype != input.dtype:
+            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.device.type != HOST or each.dtype != input.dtype:
                 return False
         tokens, classes = input.shape[0], weight.shape[1]
         return (
