@@ -23,7 +23,7 @@ _LARGE = 16 << 20  # bytes of logits, from which on "auto" has tiles: a product 
 def check_how(where: str, how: Any) -> None:
     """Raises Error unless `how` is one of HOW."""
     if how not in HOW:
-        raise Error(f'[{where}] head={how!r} is unknown; use "auto" (in tiles where logits are large), "tiles" or "whole"')
+        raise Error(f'[{where}] head={how!r} is unknown; use "auto" (tiles where logits are large), "tiles" or "whole"')
 
 
 def _in_compiled_code() -> bool:

@@ -26,8 +26,8 @@ aten = torch.ops.aten
 _SAMPLE = 256  # numbers, of each part of a product
 
 RULES: dict[Any, Callable[..., Any]] = {}
-"""By operators, what gives their results where they can wait, or tiles give them; it gives None where numbers have to be
-made."""
+"""By operators, what gives their results where they can wait, or tiles give them; it gives None where numbers have to
+be made."""
 RESHAPES = (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default)
 
 
@@ -67,7 +67,8 @@ class Product:
             self.choose(TileChoice(0, 0, f"{name} reads the logits"))
         elif not (self._chosen.is_whole or self._was_read):
             self._was_read = True
-            self.choose(dataclasses.replace(self._chosen, reason=f"{self._chosen.reason}; {name} had the logits made too"))
+            reason = f"{self._chosen.reason}; {name} had the logits made too"
+            self.choose(dataclasses.replace(self._chosen, reason=reason))
 
     def _present_versions(self) -> list[int]:
         parts = (self.input, self.transposed, self.bias)
@@ -83,8 +84,8 @@ class Product:
         same = all(map(torch.equal, self._present_sample(), self._sample))
         if not same or self._present_versions() != self._versions:
             raise Error(
-                "[head] the logits were not computed when the model was called, since its loss is made in tiles, and the "
-                "head's weights or its input have changed since; read outputs.logits before the optimizer's step, or "
+                "[head] the logits were not computed when the model was called, since its loss is made in tiles, and "
+                "the head's weights or its input have changed since; read outputs.logits before the optimizer's step, or "
                 'have them whole: head="whole" in remat.wrap() or remat.enable()'
             )
 
@@ -92,7 +93,9 @@ class Product:
 class Promised:
     """The numbers of a tensor: a call that makes them, and, when somebody has asked, they themselves."""
 
-    def __init__(self, product: Product, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def __init__(
+        self, product: Product, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> None:
         self.product = product
         self.function = function
         self._call: tuple[tuple[Any, ...], dict[str, Any]] | None = (arguments, keywords)
@@ -198,14 +201,15 @@ def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator, on numbers that are made for it."""
     given, structure = tree_flatten((args, kwargs))
     if function._schema.is_mutable:  # what was promised of the numbers that are to change
-        for each in {id(t.promise.product): t.promise.product for t in given if isinstance(t, PromisedTensor)}.values():
-            for promise in list(each.promised):
+        for each in given:
+            for promise in list(each.promise.product.promised) if isinstance(each, PromisedTensor) else ():
                 promise.made()
     for each in given:
         if isinstance(each, PromisedTensor) and not each.promise.is_made():
             each.promise.product.is_read_by(function)
     owners = {id(each.promise.made()): each for each in given if isinstance(each, PromisedTensor)}
-    args, kwargs = tree_unflatten([each.promise.made() if isinstance(each, PromisedTensor) else each for each in given], structure)
+    numbers = [each.promise.made() if isinstance(each, PromisedTensor) else each for each in given]
+    args, kwargs = tree_unflatten(numbers, structure)
     results, structure = tree_flatten(function(*args, **kwargs))
     for each in owners.values():
         if each.promise.made().shape != each.shape:

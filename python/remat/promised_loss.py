@@ -136,11 +136,15 @@ def _gradient_of_loss(
     return None
 
 
-def _gradient_of_log_softmax(gradient: Any, probabilities: Any, dimension: int, dtype: torch.dtype) -> PromisedTensor | None:
+def _gradient_of_log_softmax(
+    gradient: Any, probabilities: Any, dimension: int, dtype: torch.dtype
+) -> PromisedTensor | None:
     if not isinstance(gradient, PromisedTensor) or not isinstance(probabilities, PromisedTensor):
         return None
     found = gradient.promise.gradients
-    if found is None or not gradient.promise.waits_for(aten.nll_loss_backward.default) or found.of is not probabilities.promise:
+    if found is None or found.of is not probabilities.promise:
+        return None
+    if not gradient.promise.waits_for(aten.nll_loss_backward.default):
         return None
     arguments = (gradient, probabilities, dimension, dtype)
     return waiting(aten._log_softmax_backward_data.default, arguments, as_meta(gradient).to(dtype))
@@ -219,7 +223,9 @@ class PromisingMode(TorchDispatchMode):
     def _may_wait(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
         parts = [input, weight] if bias is None else [input, weight, bias]
         for each in parts:
-            if type(each) not in (torch.Tensor, torch.nn.Parameter) or each.device.type != HOST or each.dtype != input.dtype:
+            if type(each) not in (torch.Tensor, torch.nn.Parameter):
+                return False
+            if each.device.type != HOST or each.dtype != input.dtype:
                 return False
         tokens, classes = input.shape[0], weight.shape[1]
         return (
