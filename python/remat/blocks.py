@@ -12,6 +12,7 @@ from torch import nn
 
 from remat import memory
 from remat.errors import Error
+from remat.heads import check_how, promise_heads, release_heads
 from remat.hooks import add_hooks, check_module, compile_anew, has_forward, never_compiled, remove_hooks
 from remat.module_paths import by_path
 from remat.policy import operator_name, policy_of
@@ -198,7 +199,11 @@ def _switched_models(model: nn.Module) -> list[nn.Module]:
 
 
 def enable(
-    model: nn.Module, blocks: Iterable[nn.Module] | None = None, *, policies: Mapping[str, Keep] | None = None
+    model: nn.Module,
+    blocks: Iterable[nn.Module] | None = None,
+    *,
+    policies: Mapping[str, Keep] | None = None,
+    head: str = "auto",
 ) -> nn.Module:
     """Drops what autograd saves inside each of `blocks` from now on, as checkpointing every block does. Returns
     `model`.
@@ -209,6 +214,7 @@ def enable(
             "all"}`` drops all but what the attention saves. ``*`` stands for any characters but dots, ``**`` for dots
             too; the values are those of :class:`remat.policy`. Of modules inside of each other the innermost decides,
             of patterns for one module the last.
+        head: how the loss of a Hugging Face language model is made of its logits: see :func:`remat.wrap`.
 
     For a Hugging Face model, also inside PEFT's, ``gradient_checkpointing_enable()`` and
     ``activation_checkpointing_enable()`` lead here from now on, so that a Trainer may call them; caches of keys and
@@ -217,6 +223,7 @@ def enable(
     path, and for what is no policy; all stays as it was then.
     """
     check_module("enable", model)
+    check_how("enable", head)
     if blocks is not None and policies is not None:
         raise Error("[enable] blocks and policies both say where; give one of them")
     named = None
@@ -238,6 +245,7 @@ def enable(
     for switched in _switched_models(model):
         if any(getattr(module, "gradient_checkpointing", False) for module in switched.modules()):
             _call_switch(switched, "disable")  # both would be once too many
+    promise_heads(model, head, "enable")
     _add_regions(regions)
     with contextlib.suppress(Error):  # another library's allocator stays
         # Before the first forward pass, in which FSDP2 allocates what its parameters are gathered into.
@@ -265,6 +273,7 @@ def _call_switch(model: nn.Module, what: str) -> None:
 def disable(model: nn.Module) -> nn.Module:
     """Takes back what :func:`enable` did. Returns `model`."""
     _remove_regions(model)
+    release_heads(model, "enable")
     for switched in _switched_models(model):
         for switch in _SWITCHES:
             switched.__dict__.pop(f"{switch}_enable", None)

@@ -84,13 +84,18 @@ def compile_anew() -> None:
 
 
 def remove_hooks(module: nn.Module, kind: type) -> None:
-    """Removes the forward hooks of `module` that are methods of a `kind`. Their handles are lost where the module was
-    copied or came from a file."""
+    """Removes the forward hooks of `module` that are methods of a `kind`."""
+    remove_hooks_of(module, lambda owner: isinstance(owner, kind))
+
+
+def remove_hooks_of(module: nn.Module, is_one: Callable[[Any], bool]) -> None:
+    """Removes the forward hooks of `module` that are methods of an object which `is_one` says yes to. Their handles are
+    lost where the module was copied or came from a file."""
     for hooks, options in (
         (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
         (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
     ):
-        for key in [key for key, hook in hooks.items() if isinstance(getattr(hook, "__self__", None), kind)]:
+        for key in [key for key, hook in hooks.items() if is_one(getattr(hook, "__self__", None))]:
             del hooks[key]
             for option in options:
                 option.pop(key, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import weakref
 from typing import Any
 
 import torch
@@ -65,6 +66,7 @@ class ModelSession:
             gc.collect()
             group = world() if self.agrees else None
             self._session = Session(**{**self._options, "device": device, "process_group": group})
+            self._session._model = weakref.ref(model)
             self._device = device
         return self._session
 

@@ -128,6 +128,7 @@ class Report:
     _session: ClassVar[Session | None] = None
     _text: ClassVar[str] = ""
     _json: ClassVar[str] = ""
+    _head: ClassVar[str] = ""
 
     @property
     def min_budget_bytes(self) -> int | None:
@@ -155,6 +156,12 @@ class Report:
         return self.plain_peak_bytes - self.baseline_bytes
 
     @property
+    def head(self) -> str:
+        """Of a language model that was wrapped, or trained by a Trainer: was its loss made in tiles or of whole logits,
+        and why (docs/tiles.md); empty where there is no head that remat knows."""
+        return self._head
+
+    @property
     def saved_percent(self) -> float:
         """How much smaller the activation peak is than plain's, in percent of plain's; 0 where plain has none."""
         plain = self.plain_activation_peak_bytes
@@ -176,6 +183,7 @@ class Report:
         figures["plain_activation_peak_bytes"] = self.plain_activation_peak_bytes
         figures["saved_percent"] = self.saved_percent
         figures["cost_percent"] = self.cost_percent
+        figures["head"] = self.head
         figures["replayed"] = [dataclasses.asdict(operator) for operator in self.replayed]
         if self.plan is not None:
             names = ("planner", "budget_bytes", "predicted_peak_bytes", "predicted_seconds")
@@ -221,7 +229,8 @@ class Report:
             ) from None
 
     def __str__(self) -> str:
-        return self._text or repr(self)
+        head = f"\nhead: {self._head}" if self._head else ""
+        return self._text + head if self._text else repr(self)
 
     # Nothing in it changes, and a copy of its own would have lost the session.
     def __copy__(self) -> Report:
@@ -243,7 +252,7 @@ def report_of(session: Session, raw: _C.StepReport) -> Report:
     figures["replayed"] = tuple(ReplayedOperator(**operator) for operator in figures["replayed"])
     known = {field.name for field in dataclasses.fields(Report)}
     report = Report(**{name: value for name, value in figures.items() if name in known}, plan=plan)
-    report.__dict__.update(_session=session, _text=str(raw), _json=raw.to_json())
+    report.__dict__.update(_session=session, _text=str(raw), _json=raw.to_json(), _head=session._head())
     return report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 
@@ -16,6 +17,7 @@ from remat.accounting import count_older_tensors
 from remat.budget import parse_budget
 from remat.device import device_of, end_after_autograd
 from remat.errors import Error
+from remat.heads import describe_heads
 from remat.layers import LayerNotes
 from remat.plan import Plan
 from remat.planning import Graph
@@ -188,6 +190,7 @@ class Session:
             None if process_group is None else connections_of(process_group),
         )
         self._layer_notes: LayerNotes | None = None  # of the last step
+        self._model: weakref.ref[nn.Module] | None = None  # whose steps they are, where that is known
         self._plan_to_watch = plan is not None  # until a step has shown that it is ignored
         count_older_tensors()
 
@@ -196,6 +199,11 @@ class Session:
             "[session] a session belongs to a training in progress: it cannot be copied or pickled; make another with the "
             "same options, or leave it out of what you copy"
         )
+
+    def _head(self) -> str:
+        """How the model's losses are made of its logits, and why; empty where that is not known."""
+        model = None if self._model is None else self._model()
+        return "" if model is None else describe_heads(model)
 
     def _warn_if_plan_is_ignored(self) -> None:
         if self._plan_to_watch and (reason := ignored_plan(self._session.report())):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from remat import _C
 from remat.errors import Error
@@ -61,11 +62,26 @@ def linear_cross_entropy(
 
     `weight` is a factor for each class, as in F.cross_entropy. With `whole_trial` the trial of new shapes compares the
     tensors as a whole; otherwise large ones are compared for all tokens with some of the classes and for some tokens with
-    all classes, which takes no more memory than the backward pass (docs/tiles.md).
+    all classes, which mostly takes no more memory than the backward pass: 256 classes at least (docs/tiles.md).
 
     Raises IndexError for a target that is no class, and in backward Error with ``create_graph=True``, since nothing
     differentiates the gradients of tiles.
     """
+    tensors = (input, linear_weight, target, linear_bias, weight)
+    if has_torch_function(tensors):  # a subclass or a mode of the user's is asked first, as with PyTorch's functions
+        return handle_torch_function(
+            linear_cross_entropy,
+            tensors,
+            input,
+            linear_weight,
+            target,
+            linear_bias=linear_bias,
+            weight=weight,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            whole_trial=whole_trial,
+        )
     if reduction not in _REDUCTIONS:
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return _C.linear_cross_entropy(
@@ -108,6 +124,22 @@ def tiled_mlp(
 
     Raises Error for an unknown activation, and in backward with ``create_graph=True``.
     """
+    tensors = (input, up, down, gate, up_bias, gate_bias, down_bias)
+    if has_torch_function(tensors):
+        return handle_torch_function(
+            tiled_mlp,
+            tensors,
+            input,
+            up,
+            down,
+            activation=activation,
+            gate=gate,
+            up_bias=up_bias,
+            gate_bias=gate_bias,
+            down_bias=down_bias,
+            dropout=dropout,
+            whole_trial=whole_trial,
+        )
     if activation not in _ACTIVATIONS:
         raise Error(f"[tiled_mlp] there is no activation {activation!r}; use one of {', '.join(_ACTIVATIONS)}")
     return _C.tiled_mlp(

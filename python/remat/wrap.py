@@ -7,12 +7,13 @@ from typing import Any
 from torch import nn
 
 from remat.errors import Error
+from remat.heads import check_how, promise_heads, release_heads
 from remat.hooks import add_hooks, check_module, compile_anew, has_forward
 from remat.session import Session
 from remat.wrapped_steps import WrappedSteps
 
 
-def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> nn.Module:
+def wrap(model: nn.Module, budget: int | str | None = None, *, head: str = "auto", **options: Any) -> nn.Module:
     """Keeps every forward and backward pass through `model` under `budget`, without a change to the training loop::
 
         model = remat.wrap(model, budget="6GiB")
@@ -40,6 +41,9 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     recorded.
 
     Args:
+        head: how the loss of a Hugging Face language model is made of its logits, with the same bits: "auto", in tiles where
+            they are larger than 16 MiB; "tiles", wherever that can be; "whole", as without remat. In tiles, the logits are
+            computed when somebody reads them, which has to be before the optimizer's step (docs/tiles.md).
         budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
             none is named.
 
@@ -48,6 +52,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     :func:`remat.unwrap` takes the hooks away.
     """
     check_module("wrap", model)
+    check_how("wrap", head)
     if not has_forward(model):
         raise Error(
             f"[wrap] {type(model).__name__} has no forward(), so that no call of it would begin a step; wrap the modules "
@@ -57,6 +62,7 @@ def wrap(model: nn.Module, budget: int | str | None = None, **options: Any) -> n
     steps = WrappedSteps(options)  # bad options are an error here, and the model stays as it was
     unwrap(model)
     add_hooks(model, steps.before, steps.after)
+    promise_heads(model, head, "wrap")
     compile_anew()
     return model
 
@@ -77,6 +83,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     steps = _steps_of(model)
     if steps is not None:
         steps.remove_from(model)
+        release_heads(model, "wrap")
     return model
 
 

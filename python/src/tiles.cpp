@@ -1,10 +1,16 @@
 #include <remat/linear_cross_entropy.h>
+#include <remat/tiled_head.h>
 #include <remat/tiled_mlp.h>
 #include <remat/tiles.h>
 
 #include "module.h"
 
 namespace remat::python {
+namespace {
+
+py::tuple as_tuple(const TileChoice& choice) { return py::make_tuple(choice.rows, choice.columns, choice.reason); }
+
+}  // namespace
 
 void bind_tiles(py::module_& m) {
   m.def(
@@ -39,10 +45,29 @@ void bind_tiles(py::module_& m) {
         return tiled_mlp(input, up, down, options);
       },
       py::call_guard<py::gil_scoped_release>());
-  m.def("last_tile_choice", [] {
-    const TileChoice choice = last_tile_choice();
-    return py::make_tuple(choice.rows, choice.columns, choice.reason);
-  });
+  m.def("last_tile_choice", [] { return as_tuple(last_tile_choice()); });
+  py::class_<extension::KnownMode>(m, "KnownMode").def(py::init()).def("end", &extension::KnownMode::end);
+  py::class_<extension::TiledHead>(m, "TiledHead")
+      .def_static(
+          "make",
+          [](const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+             const at::Tensor& classes, at::ScalarType loss_type, const std::array<bool, 3>& needs) {
+            return extension::TiledHead::make({input, weight, bias.value_or(at::Tensor())}, classes, loss_type,
+                                              {needs[0], needs[1], needs[2]});
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("log_probabilities", &extension::TiledHead::log_probabilities)
+      .def_property_readonly("choice", [](const extension::TiledHead& head) { return as_tuple(head.choice()); })
+      .def(
+          "gradients",
+          [](const extension::TiledHead& head, const at::Tensor& of_log_probabilities) {
+            extension::HeadTensors found = head.gradients(of_log_probabilities);
+            const auto optional = [](at::Tensor& tensor) {
+              return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;
+            };
+            return std::make_tuple(optional(found.input), optional(found.weight), optional(found.bias));
+          },
+          py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace remat::python

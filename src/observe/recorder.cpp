@@ -14,6 +14,7 @@
 #include "device/allocation.h"
 #include "memory/ledger.h"
 #include "observe/reshape.h"
+#include "pytorch/known_modes.h"
 #include "pytorch/tensors_of.h"
 #include "tape/trace.h"
 
@@ -32,7 +33,7 @@ constexpr c10::DispatchKeySet kKnownKeys =
 /// Does a dispatch mode, of Python's or a key with a fallback of the user's, stand between the caller and the kernel?
 /// It may give other results than the operator, and replays run without it.
 bool under_dispatch_mode() {
-  return c10::impl::dispatch_mode_enabled() ||
+  return (c10::impl::dispatch_mode_enabled() && c10::impl::TorchDispatchModeTLS::stack_len() > known_modes()) ||
          !(c10::impl::tls_local_dispatch_key_set().included_ - kKnownKeys).empty();
 }
 

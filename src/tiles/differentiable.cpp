@@ -28,12 +28,19 @@ at::Tensor as_autocast(const at::Tensor& tensor, at::ScalarType type) {
   return at::autocast::cached_cast(type, tensor, tensor.device().type());
 }
 
-void check_backward(const char* function, const at::Tensor& tensor, const Circumstances& forward) {
+void check_backward(const char* function, const at::Tensor& tensor, at::TensorList gradients,
+                    const Circumstances& forward) {
   const std::string where = std::string("[") + function + "] ";
   if (circumstances() != forward) {
     raise(Error(where +
                 "threads, or settings of PyTorch's libraries, are others than in forward, whose numbers are computed "
                 "again here; call backward() under those of forward"));
+  }
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || is_ordinary(gradient)) continue;
+    raise(Error(where +
+                "backward was given gradients that are no plain tensors, as is_grads_batched and torch.func give them; "
+                "call backward() for each of them, or the plain operators"));
   }
   if (at::GradMode::is_enabled()) {
     raise(Error(where +

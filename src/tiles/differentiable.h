@@ -18,9 +18,11 @@ bool is_autocast(const at::Tensor& tensor);
 /// What autocast computes products in, on the device of `tensor`.
 at::ScalarType autocast_type(const at::Tensor& tensor);
 
-/// To be called where backward begins. Throws Error where it is to be differentiated itself, and where autocast would
-/// cast what plain's backward computes, of tensors of this type.
-/// `forward`: the circumstances that its numbers, which are computed again, were computed in.
-void check_backward(const char* function, const at::Tensor& tensor, const Circumstances& forward);
+/// To be called where backward begins. Throws Error where it is to be differentiated itself, where gradients are those
+/// of several backward passes at once, and where autocast would cast what plain's backward computes, of tensors of this
+/// type. `gradients`: what backward is given. `forward`: the circumstances that its numbers, which are computed again,
+/// were computed in.
+void check_backward(const char* function, const at::Tensor& tensor, at::TensorList gradients,
+                    const Circumstances& forward);
 
 }  // namespace remat::tiles

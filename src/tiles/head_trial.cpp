@@ -105,31 +105,38 @@ bool speaks_for_all_classes(const Head& head, const Sample& sample) {
 }
 
 /// Some tokens with all classes, in these tiles: have the gradients of the weight the bits that they have with the
-/// classes of the sample alone, or logits those that they have in blocks? And is the input's gradient, a sum over all
-/// classes, the same in tiles?
+/// classes of the sample alone, or by blocks, as have logits? And is the input's gradient, a sum over all classes, the
+/// same in tiles?
 bool holds_for_all_classes(const Head& head, const Sample& sample, const HeadNeeds& needs, const HeadTiles& tiles) {
   const int64_t rows = std::min(tiles.rows, head.tokens());
   const at::Tensor input = sample.head.input.narrow(0, 0, rows);
+  at::Tensor gradient, of_weight;
+  if (needs.weight) {
+    gradient = at::empty({rows, head.size()}, input.options());
+    fill(gradient, 7, kDeviation);
+    of_weight = at::mm(gradient.t(), input);
+  }
+  const auto has_its_weight = [&](int64_t begin, int64_t count) {
+    return !needs.weight || have_same_bits(of_weight.narrow(0, begin, count),
+                                           at::mm(gradient.narrow(1, begin, count).contiguous().t(), input));
+  };
   if (tiles.has_columns()) {
     const at::Tensor logits = at::linear(input, head.weight, head.bias);
     for (int64_t begin = 0; begin < head.size(); begin += tiles.columns) {
       const int64_t count = std::min(tiles.columns, head.size() - begin);
-      if (!have_same_bits(logits.narrow(1, begin, count).contiguous(), logits_of_block(head, input, begin, count))) {
+      if (!have_same_bits(logits.narrow(1, begin, count).contiguous(), logits_of_block(head, input, begin, count)) ||
+          !has_its_weight(begin, count)) {
         return false;
       }
     }
-  } else if (needs.weight) {
-    const int64_t classes = sample.head.size();
-    at::Tensor gradient = at::empty({rows, head.size()}, input.options());
-    fill(gradient, 7, kDeviation);
-    if (!have_same_bits(at::mm(gradient.t(), input).narrow(0, 0, classes),
-                        at::mm(gradient.narrow(1, 0, classes).contiguous().t(), input))) {
-      return false;
-    }
+  } else if (!has_its_weight(0, sample.head.size())) {
+    return false;
   }
+  gradient.reset();
+  of_weight.reset();
   if (!needs.input) return true;
   const int64_t most = bytes_of_backward(head, needs) / (head.size() * int64_t(input.element_size()));
-  at::Tensor gradient = at::empty({std::min({head.tokens(), most, 4 * rows}), head.size()}, input.options());
+  gradient = at::empty({std::min({head.tokens(), most, 4 * rows}), head.size()}, input.options());
   fill(gradient, 8, kDeviation);
   const at::Tensor whole = at::mm(gradient, head.weight);
   for (int64_t begin = 0, count = 0; begin < gradient.size(0); begin += count) {

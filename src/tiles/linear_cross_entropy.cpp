@@ -65,11 +65,15 @@ class TiledHead : public torch::autograd::Function<TiledHead> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const auto settings = c10::static_intrusive_pointer_cast<Settings>(context->saved_data["settings"].toCapsule());
-    tiles::check_backward("linear_cross_entropy", saved[0], settings->forward);
+    tiles::check_backward("linear_cross_entropy", saved[0], gradients, settings->forward);
     const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     const Head head = settings->head(saved[0], saved[1], saved[2], saved[3], saved[4]);
     const TokenValues of_values{gradients[0], head.has_sums ? gradients[1] : at::Tensor()};
-    tiles::HeadGradients result = tiles::backward(head, of_values, settings->needs, settings->tiles);
+    // This pass may ask for some of them alone.
+    const HeadNeeds needs{settings->needs.input && context->needs_input_grad(0),
+                          settings->needs.weight && context->needs_input_grad(1),
+                          settings->needs.bias && context->needs_input_grad(2)};
+    tiles::HeadGradients result = tiles::backward(head, of_values, needs, settings->tiles);
     return {result.input, result.weight, result.bias, {}, {}, {}};
   }
 };

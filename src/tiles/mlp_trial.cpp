@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
 
 #include "device/unobserved.h"
 #include "tiles/rows.h"
@@ -96,7 +97,7 @@ class Trial {
         if (part != rows && !has_short_rest) continue;
         const auto tiles = tiles_of(rows, part, mlp_.hidden()), of_sample = tiles_of(rows, part, hidden);
         if (!tiles || !of_sample || !agree(sample.run(needs_, *of_sample), whole)) continue;
-        if (hidden < mlp_.hidden() && !holds_for_all_hidden(*tiles)) continue;
+        if (hidden < mlp_.hidden() && !(holds_for_all_hidden(*tiles) && has_its_weights(rows, hidden))) continue;
         std::string reason = "a trial with ";
         reason += hidden == mlp_.hidden() ? "all" : std::to_string(hidden) + " of the";
         return {{rows, 0, reason + " hidden units gave the bits of the whole"}, *tiles};
@@ -148,6 +149,23 @@ class Trial {
     needs[kInput] = needs_[kInput];
     const Sample sample(mlp_, tokens, mlp_.hidden());
     return agree(sample.run(needs, {tokens, tokens, {}}), sample.run(needs, {tiles.rows, tiles.part, {}}));
+  }
+
+  /// Some tokens with all hidden units: have the gradients of weights the bits that they have with `hidden` of them?
+  bool has_its_weights(int64_t rows, int64_t hidden) const {
+    const auto sample = [&](int64_t columns, uint64_t seed) {
+      at::Tensor numbers = at::empty({rows, columns}, mlp_[kInput].options());
+      fill(numbers, seed, kDeviation);
+      return numbers;
+    };
+    const at::Tensor units = sample(mlp_.hidden(), 1), some = units.narrow(1, 0, hidden).contiguous();
+    if (needs_[kUp] || needs_[kGate]) {
+      const at::Tensor input = sample(mlp_.width(), 2);
+      if (!have_same_bits(at::mm(units.t(), input).narrow(0, 0, hidden), at::mm(some.t(), input))) return false;
+    }
+    if (!needs_[kDown]) return true;
+    const at::Tensor results = sample(mlp_.results(), 3);
+    return have_same_bits(at::mm(results.t(), units).narrow(1, 0, hidden).contiguous(), at::mm(results.t(), some));
   }
 
   const Mlp& mlp_;

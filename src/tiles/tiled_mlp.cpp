@@ -55,15 +55,24 @@ class TiledMlp : public torch::autograd::Function<TiledMlp> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const auto settings = c10::static_intrusive_pointer_cast<MlpSettings>(context->saved_data["settings"].toCapsule());
-    check_backward("tiled_mlp", saved[kInput], settings->forward);
+    check_backward("tiled_mlp", saved[kInput], gradients, settings->forward);
     const c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);
     Mlp mlp{{}, settings->activation};
     std::ranges::copy(saved, mlp.parts.begin());
     // The trial had a gradient that is laid out row by row: products with another may be computed in another way.
     const bool was_tried = gradients[0].is_contiguous() && misalignment(gradients[0]) == 0;
     const MlpTiles as_a_whole{mlp.tokens(), mlp.tokens(), {}};
-    const MlpGradients result =
-        tiles::backward(mlp, gradients[0], settings->needs, was_tried ? settings->tiles : as_a_whole);
+    MlpParts<bool> needs = settings->needs;  // of which this pass may ask for some alone
+    size_t argument = 0;
+    for (size_t part = 0; part < kMlpParts; ++part) {
+      if (!mlp.parts[part].defined()) continue;  // and no argument for autograd
+      if (part != kInput) needs[part] = needs[part] && context->needs_input_grad(argument);
+      ++argument;
+    }
+    needs[kInput] =
+        needs[kInput] && (context->needs_input_grad(0) ||
+                          (mlp.is_gated() && context->needs_input_grad(argument)));  // of the gate, the last
+    const MlpGradients result = tiles::backward(mlp, gradients[0], needs, was_tried ? settings->tiles : as_a_whole);
     variable_list of_arguments(result.parts.begin(), result.parts.end());
     of_arguments.push_back(result.input_of_gate);
     of_arguments.emplace_back();  // the settings

@@ -260,6 +260,66 @@ def test_double_backward_is_refused():
         torch.autograd.grad(loss, input, create_graph=True)
 
 
+def test_gradients_of_several_passes_at_once_are_refused():
+    input = torch.randn(300, 4, requires_grad=True)
+    losses = remat.linear_cross_entropy(input, torch.randn(6, 4), torch.zeros(300, dtype=torch.long), reduction="none")
+    with pytest.raises(remat.Error, match=r"\[linear_cross_entropy\] .*no plain tensors, as is_grads_batched"):
+        torch.autograd.grad(losses, input, torch.eye(300)[:3], is_grads_batched=True)
+
+
+def test_a_pass_that_asks_for_some_gradients_makes_no_others():
+    def gradients_of(function, *asked):
+        torch.manual_seed(0)
+        tensors = {name: torch.randn(size, requires_grad=True) for name, size in (("input", (600, 8)), ("weight", (300, 8)), ("bias", (300,)))}
+        loss = function(tensors["input"], tensors["weight"], torch.arange(600) % 300, linear_bias=tensors["bias"])
+        with torch.profiler.profile() as profile:
+            found = torch.autograd.grad(loss, [tensors[name] for name in asked])
+        return found, sum(event.count for event in profile.key_averages() if event.key in ("aten::mm", "aten::addmm"))
+
+    _, products = gradients_of(remat.linear_cross_entropy, "input", "weight", "bias")
+    for asked in (("input",), ("weight",), ("bias",), ("weight", "bias")):
+        found, fewer = gradients_of(remat.linear_cross_entropy, *asked)
+        assert all(map(same_bits, gradients_of(plain, *asked)[0], found))
+        assert fewer < products or not torch.backends.mkl.is_available()
+
+
+def test_a_part_of_the_columns_of_more():
+    def step(function):
+        torch.manual_seed(0)
+        table = torch.randn(600, 90, requires_grad=True)
+        weight = torch.randn(300, 40, requires_grad=True)
+        function(table[:, 20:60], weight, torch.arange(600) % 300).backward()
+        return table.grad, weight.grad
+
+    assert all(map(same_bits, step(plain), step(remat.linear_cross_entropy)))
+
+
+@pytest.mark.parametrize("sizes", [(600, 1, 300), (600, 8, 1), (1, 8, 300)], ids=str)
+def test_strides_of_dimensions_with_one_number(sizes):
+    tokens, width, classes = sizes
+
+    def step(function):
+        torch.manual_seed(0)
+        input = torch.randn(tokens * width).as_strided((tokens, width), (width, 1 if width > 1 else 7)).requires_grad_()
+        weight = torch.randn(classes * width).as_strided((classes, width), (width if classes > 1 else 99, 1)).requires_grad_()
+        loss = function(input, weight, torch.arange(tokens) % classes)
+        return [loss.detach(), *torch.autograd.grad(loss, [input, weight])]
+
+    assert all(map(same_bits, step(plain), step(remat.linear_cross_entropy)))
+
+
+class Named(torch.Tensor):
+    """Keeps its class."""
+
+
+def test_subclasses_keep_their_class():
+    input, weight = torch.randn(300, 4).as_subclass(Named), torch.randn(6, 4)
+    target = torch.zeros(300, dtype=torch.long)
+    found, expected = remat.linear_cross_entropy(input, weight, target), plain(input, weight, target)
+    assert type(found) is type(expected) is Named
+    assert same_bits(found.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor))
+
+
 def test_backward_within_autocast_of_a_plain_forward_is_refused():
     input = torch.randn(300, 4, requires_grad=True)
     loss = remat.linear_cross_entropy(input, torch.randn(6, 4), torch.zeros(300, dtype=torch.long))

@@ -95,6 +95,7 @@ def test_a_report_as_a_dict_is_json(session):
         "plain_activation_peak_bytes",
         "saved_percent",
         "cost_percent",
+        "head",
     }
     assert figures["plan"]["predicted_peak_bytes"] == report.plan.predicted_peak_bytes
     assert figures["replayed"][0]["name"] == report.replayed[0].name

@@ -191,3 +191,38 @@ def test_the_hidden_layer_is_never_whole(threads):
     assert plain_bytes > 2 * layer
     assert tiled_bytes < layer * 1.2  # of the trial, and of which a third is for gradients
     assert all(map(same_bits, expected, found))
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_pass_that_asks_for_some_gradients(gated):
+    names = ("input", "up", "down", "gate", "up_bias", "gate_bias", "down_bias")
+    sizes = {"input": (400, 16), "up": (64, 16), "down": (16, 64), "up_bias": (64,), "down_bias": (16,)}
+    if gated:
+        sizes |= {"gate": (64, 16), "gate_bias": (64,)}
+
+    def gradients_of(function, *asked):
+        torch.manual_seed(0)
+        tensors = {name: torch.randn(sizes[name], requires_grad=True) for name in names if name in sizes}
+        result = function(**tensors, activation="silu")
+        return torch.autograd.grad(result, [tensors[name] for name in asked], torch.ones_like(result))
+
+    for asked in [*((name,) for name in sizes), ("up", "down_bias"), ("input", "down")]:
+        assert all(map(same_bits, gradients_of(plain, *asked), gradients_of(remat.tiled_mlp, *asked))), asked
+
+
+def test_gradients_of_several_passes_at_once_are_refused():
+    input = torch.randn(300, 8, requires_grad=True)
+    result = remat.tiled_mlp(input, torch.randn(64, 8), torch.randn(8, 64))
+    with pytest.raises(remat.Error, match=r"\[tiled_mlp\] .*no plain tensors, as is_grads_batched"):
+        torch.autograd.grad(result, input, torch.ones(2, 300, 8), is_grads_batched=True)
+
+
+class Named(torch.Tensor):
+    """Keeps its class."""
+
+
+def test_subclasses_keep_their_class():
+    input, up, down = torch.randn(300, 8).as_subclass(Named), torch.randn(64, 8), torch.randn(8, 64)
+    found, expected = remat.tiled_mlp(input, up, down), plain(input, up, down, activation="gelu")
+    assert type(found) is type(expected) is Named
+    assert same_bits(found.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor))

@@ -21,6 +21,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from remat.budget import parse_budget
 from remat.errors import Error
 from remat.fit import Fit
+from remat.heads import check_how, promise_heads, release_heads
 from remat.integrations.auto_batch import AutoBatch
 from remat.integrations.figures import Figures
 from remat.integrations.replaced_step import ReplacedStep
@@ -71,6 +72,10 @@ def _is_running(trainer: Trainer) -> bool:
     return any(trainer is one for frame in sys._current_frames().values() for one in _trainers_in(frame, methods))
 
 
+def _owner(trainer: Trainer) -> str:
+    return f"trainer {id(trainer)}"
+
+
 class _Training:
     """One train() in progress."""
 
@@ -78,7 +83,8 @@ class _Training:
         self.session = ModelSession(options, agrees=True)
         self.figures = Figures()
         self.warned = False  # that the budget does not hold
-        trained = weakref.ref(model)  # what an exception leaves behind keeps no model
+        self.model = trained = weakref.ref(model)  # what an exception leaves behind keeps no model
+        self.owner = _owner(trainer)  # of the hooks on its head
 
         def in_a_step(own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             # The callback may have been taken out, and after an exception nobody says so.
@@ -102,6 +108,7 @@ class RematCallback(TrainerCallback):
             say so, and :attr:`fit` what was found. The batch itself stays, and the bits are those of such arguments. Not
             with a percentage, which every size fits; on one process and the CPU. Give the callback to the Trainer's
             constructor.
+        head: how the loss of a language model is made of its logits, with the same bits: see :func:`remat.wrap`.
 
     The Trainer's logs get "remat/peak_bytes", "remat/plain_peak_bytes" (what the peak would have been) and
     "remat/budget_bytes" of the step with the largest peak since the last entry, and "remat/recompute_seconds" of all. Callbacks that come before this one, such
@@ -118,13 +125,17 @@ class RematCallback(TrainerCallback):
     remat.Session refuses. Copies and pickles have the budget and the options, but not the sessions.
     """
 
-    def __init__(self, budget: int | str | None = None, *, auto_batch: bool = False, **options: Any) -> None:
+    def __init__(
+        self, budget: int | str | None = None, *, auto_batch: bool = False, head: str = "auto", **options: Any
+    ) -> None:
         self._options = {"name": "RematCallback", "budget": budget, **options}
         ModelSession(self._options)  # bad options are an error here
         if not isinstance(auto_batch, bool):
             raise Error(f"[transformers] auto_batch is {auto_batch!r}; use True or False")
         if auto_batch and parse_budget(budget).share:
             raise Error(f"[transformers] auto_batch has no meaning with {budget}, which every size fits; give bytes")
+        check_how("transformers", head)
+        self._head = head
         self._auto_batch = auto_batch
         self._splits: list[tuple[weakref.ref[Trainer], AutoBatch]] = []  # by Trainer, the newest last
         self._trainings: list[_Training] = []  # in progress, the innermost last
@@ -177,12 +188,15 @@ class RematCallback(TrainerCallback):
                 self._end(training)
         training = _Training(self, trainer, model, self._options)
         self._trainings.append(training)
+        promise_heads(model, self._head, _owner(trainer))
         return training
 
     def _end(self, training: _Training) -> None:
         training.steps.put_back()
         self._trainings.remove(training)
         self._last = training
+        if (model := training.model()) is not None:
+            release_heads(model, training.owner)
 
     def _training_of(self, trainer: Trainer) -> _Training | None:
         return next((one for one in self._trainings if one.steps.owner is trainer), None)

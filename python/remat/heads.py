@@ -1,0 +1,135 @@
+"""Heads of language models, of which the loss is made in tiles: which modules they are, and their hooks."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from remat.errors import Error
+from remat.hooks import add_hooks, calls_around, is_in_call, never_compiled, remove_hooks_of
+from remat.promised_loss import PromisingMode
+from remat.tiles import TileChoice
+
+HOW = ("auto", "tiles", "whole")
+_LARGE = 16 << 20  # bytes of logits, from which on "auto" has tiles: a product more costs less than they
+
+
+def check_how(where: str, how: Any) -> None:
+    """Raises Error unless `how` is one of HOW."""
+    if how not in HOW:
+        raise Error(f'[{where}] head={how!r} is unknown; use "auto" (tiles where logits are large), "tiles" or "whole"')
+
+
+def _in_compiled_code() -> bool:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    frame = sys._getframe(1) if compiler is not None else None
+    while frame is not None:
+        if frame.f_code.co_filename == compiler.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class HeadHooks:
+    """The hooks of a head: its product is promised, see remat.promise.
+
+    Args:
+        how: "auto" or "tiles".
+        owner: what has put them there: wrap(), enable() and the Trainers' callbacks each take away their own.
+    """
+
+    def __init__(self, how: str, owner: str) -> None:
+        self.__setstate__((how, owner))
+
+    def __getstate__(self) -> tuple[str, str]:
+        return self.how, self.owner
+
+    def __setstate__(self, state: tuple[str, str]) -> None:
+        self.how, self.owner = state
+        self.choice: TileChoice | None = None
+        self._here = threading.local()
+
+    def _entered(self) -> list[PromisingMode | None]:
+        """The modes of this thread's calls that go on, the outermost first."""
+        return self._here.__dict__.setdefault("modes", [])
+
+    @never_compiled
+    def before(self, module: nn.Module, args: Any) -> None:
+        entered = self._entered()
+        while len(entered) > calls_around(module):  # an interrupt ended these calls
+            self._leave()
+        if not torch.is_grad_enabled():
+            entered.append(None)
+        elif _in_compiled_code():
+            self._choose(TileChoice(0, 0, "the head is in code of torch.compile"))
+            entered.append(None)
+        else:
+            mode = PromisingMode(_LARGE if self.how == "auto" else 0, partial(is_in_call, module), self._choose)
+            mode.__enter__()
+            entered.append(mode)
+
+    @never_compiled
+    def after(self, module: nn.Module, args: Any, result: Any) -> None:
+        if self._entered():
+            self._leave()
+
+    def _leave(self) -> None:
+        mode = self._entered().pop()
+        if mode is not None:
+            mode.__exit__(None, None, None)
+
+    def _choose(self, choice: TileChoice) -> None:
+        self.choice = choice
+
+
+def find_heads(model: nn.Module) -> list[nn.Module]:
+    """The modules that Hugging Face's models in `model` say to give their logits."""
+    found: list[nn.Module] = []
+    inside = set(model.modules())
+    for module in model.modules():
+        head = None
+        with contextlib.suppress(Exception):  # of models without one
+            head = module.get_output_embeddings()
+        if isinstance(head, nn.Module) and head in inside and head not in found:
+            found.append(head)
+    return found
+
+
+def _hooks_of(module: nn.Module) -> list[HeadHooks]:
+    owners = (getattr(hook, "__self__", None) for hook in module._forward_pre_hooks.values())
+    return [owner for owner in owners if isinstance(owner, HeadHooks)]
+
+
+def promise_heads(model: nn.Module, how: str, owner: str) -> None:
+    """Puts hooks on the heads of `model`, in place of those that `owner` has put there."""
+    release_heads(model, owner)
+    if how == "whole":
+        return
+    for head in find_heads(model):
+        hooks = HeadHooks(how, owner)
+        add_hooks(head, hooks.before, hooks.after)
+
+
+def release_heads(model: nn.Module, owner: str) -> None:
+    """Takes away what `owner` has put on the heads of `model`."""
+    for module in model.modules():
+        for hooks in _hooks_of(module):
+            if hooks.owner == owner:
+                remove_hooks_of(module, lambda owner, mine=hooks: owner is mine)
+
+
+def describe_heads(model: nn.Module) -> str:
+    """How the losses of the model's heads were made last, and why; empty where no head is looked at."""
+    heads = [hooks for module in model.modules() for hooks in _hooks_of(module)]
+    choice = next((hooks.choice for hooks in heads if hooks.choice is not None), None)
+    if choice is None:
+        return "whole: no cross-entropy of large logits was seen" if heads else ""
+    return f"{'whole' if choice.is_whole else f'tiles of {choice.rows} tokens'}: {choice.reason}"

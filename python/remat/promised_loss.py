@@ -1,0 +1,252 @@
+"""The loss of promised logits: in tiles where these have the bits of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from remat import _C
+from remat.device import HOST, META
+from remat.promise import RESHAPES, RULES, Product, Promised, PromisedTensor, as_meta, waiting
+from remat.tiles import TileChoice, last_tile_choice
+
+aten = torch.ops.aten
+
+_IGNORED = -100  # a target, as TiledHead tells them from each other no more
+_FEWEST_TOKENS = 208  # fewer are one tile
+_CAST_KEYWORDS = {
+    "layout": torch.strided,
+    "device": torch.device(HOST),
+    "pin_memory": None,
+    "non_blocking": False,
+    "memory_format": None,
+}  # and others are for the numbers
+_PRODUCTS = (aten.mm.default, aten.addmm.default)
+
+
+class TiledLoss:
+    """An nll_loss of promised log-probabilities."""
+
+    def __init__(self, head: _C.TiledHead, target: torch.Tensor, reduction: int, ignore_index: int) -> None:
+        ignored = target == ignore_index
+        self.head = head
+        self._asked = (target, target._version, reduction, ignore_index)
+        self._reduction = reduction
+        self._targets = target.new_zeros(target.shape, dtype=torch.long).masked_fill_(ignored, _IGNORED)
+        self.result = aten.nll_loss_forward(self._picked(), self._targets, None, reduction, _IGNORED)
+
+    def _picked(self) -> torch.Tensor:
+        return self.head.log_probabilities.unsqueeze(1)
+
+    def is_of(self, target: torch.Tensor, reduction: int, ignore_index: int) -> bool:
+        mine, version, *others = self._asked
+        same = mine.data_ptr() == target.data_ptr() and mine.shape == target.shape and mine.dtype == target.dtype
+        return same and mine._version == version and others == [reduction, ignore_index]
+
+    def gradients(self, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Of the head's input, weight and bias, of that of the loss."""
+        of_picked = aten.nll_loss_backward(
+            gradient, self._picked(), self._targets, None, self._reduction, _IGNORED, self.result[1]
+        )
+        return self.head.gradients(of_picked.squeeze(1))
+
+
+class Gradients:
+    """Those that one gradient of a loss gives: made together, and handed out one by one."""
+
+    def __init__(self, loss: TiledLoss, gradient: torch.Tensor, of: Promised) -> None:
+        self.of = of  # the log-probabilities
+        self._loss, self._gradient = loss, gradient
+        self._made: list[torch.Tensor | None] | None = None
+
+    def take(self, which: int) -> torch.Tensor | None:
+        """0: of the input, 1: of the weight, 2: of the bias. None where it was taken before."""
+        if self._made is None:
+            self.of.product.check()
+            self._made = list(self._loss.gradients(self._gradient))
+        taken, self._made[which] = self._made[which], None
+        return taken
+
+
+def _cast(tensor: Any, **keywords: Any) -> PromisedTensor | None:
+    """_to_copy(), to another type."""
+    if not isinstance(tensor, PromisedTensor) or tensor.promise.is_made() or "dtype" not in keywords:
+        return None
+    if any(value != _CAST_KEYWORDS.get(name, value) for name, value in keywords.items()):
+        return None
+    dtype = {"dtype": keywords["dtype"]}
+    return waiting(aten._to_copy.default, (tensor,), aten._to_copy.default(as_meta(tensor), **dtype), **dtype)
+
+
+def _log_softmax(logits: Any, dimension: int, half_to_float: bool) -> PromisedTensor | None:
+    root = logits.promise.through(*RESHAPES, aten._to_copy.default)
+    if not root.waits_for(*_PRODUCTS) or logits.dim() != 2 or dimension not in (1, -1) or half_to_float:
+        return None
+    return waiting(aten._log_softmax.default, (logits, dimension, half_to_float), as_meta(logits))
+
+
+def _loss(probabilities: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
+    """nll_loss(), in tiles where these have its bits."""
+    if not isinstance(probabilities, PromisedTensor) or not probabilities.promise.waits_for(aten._log_softmax.default):
+        return None
+    promise, product = probabilities.promise, probabilities.promise.product
+    if weight is not None or target.dim() != 1 or target.dtype not in (torch.long, torch.uint8):
+        return None
+    tokens, classes = product.input.shape[0], product.transposed.shape[1]
+    logits = promise.source.through(*RESHAPES)
+    if logits.waits_for(aten._to_copy.default):
+        logits = logits.source.through(*RESHAPES)  # one cast
+    wider = (product.input.dtype, torch.float32)
+    if not logits.waits_for(*_PRODUCTS) or probabilities.shape != (tokens, classes) or target.shape != (tokens,):
+        return None
+    if probabilities.dtype not in wider:
+        return None
+    product.check()
+    places = target.long().masked_fill(target == ignore_index, 0)
+    head = _C.TiledHead.make(
+        product.input.detach(),
+        product.transposed.t().detach(),
+        None if product.bias is None else product.bias.detach(),
+        places,
+        probabilities.dtype,
+        product.needs,
+    )
+    product.choose(last_tile_choice())
+    if head is None:
+        return None
+    loss = TiledLoss(head, target, reduction, ignore_index)
+    promise.losses.append(loss)
+    return loss.result
+
+
+def _gradient_of_loss(
+    gradient: Any, probabilities: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total: Any
+) -> PromisedTensor | None:
+    if not isinstance(probabilities, PromisedTensor) or isinstance(gradient, PromisedTensor) or weight is not None:
+        return None
+    for loss in probabilities.promise.losses:
+        if loss.is_of(target, reduction, ignore_index):
+            arguments = (gradient, probabilities, target, weight, reduction, ignore_index, total)
+            promised = waiting(aten.nll_loss_backward.default, arguments, as_meta(probabilities))
+            promised.promise.gradients = Gradients(loss, gradient, probabilities.promise)
+            return promised
+    return None
+
+
+def _gradient_of_log_softmax(
+    gradient: Any, probabilities: Any, dimension: int, dtype: torch.dtype
+) -> PromisedTensor | None:
+    if not isinstance(gradient, PromisedTensor) or not isinstance(probabilities, PromisedTensor):
+        return None
+    found = gradient.promise.gradients
+    if found is None or found.of is not probabilities.promise:
+        return None
+    if not gradient.promise.waits_for(aten.nll_loss_backward.default):
+        return None
+    arguments = (gradient, probabilities, dimension, dtype)
+    return waiting(aten._log_softmax_backward_data.default, arguments, as_meta(gradient).to(dtype))
+
+
+def _gradients_behind(promise: Promised, shape: torch.Size, dtype: torch.dtype) -> Gradients | None:
+    """Of a promised gradient of a product's result, where nothing but the loss gives it."""
+    product, gradient = promise.product, promise.through(*RESHAPES, aten._to_copy.default)
+    if not gradient.waits_for(aten._log_softmax_backward_data.default) or dtype != product.input.dtype:
+        return None
+    if shape != (product.input.shape[0], product.transposed.shape[1]):
+        return None
+    return gradient.source.gradients
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """The same numbers at the same place."""
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype
+
+
+def _product_of_gradient(left: Any, right: Any) -> torch.Tensor | None:
+    """mm(), for the gradient of a product's input or weight."""
+    if not isinstance(left, PromisedTensor) or isinstance(right, PromisedTensor):
+        return None
+    product, promise = left.promise.product, left.promise
+    if promise.waits_for(aten.t.default):
+        found = _gradients_behind(promise.source, left.shape[::-1], left.dtype)
+        return found.take(1) if found is not None and _is_same(right, product.input) else None
+    found = _gradients_behind(promise, left.shape, left.dtype)
+    return found.take(0) if found is not None and _is_same(right, product.transposed.t()) else None
+
+
+def _sum_of_gradient(tensor: Any, dimensions: Any, keepdim: bool = False, **keywords: Any) -> torch.Tensor | None:
+    """sum(), for the gradient of a product's bias."""
+    if not isinstance(tensor, PromisedTensor) or list(dimensions or ()) != [0] or keywords:
+        return None
+    found = _gradients_behind(tensor.promise, tensor.shape, tensor.dtype)
+    if found is None:
+        return None
+    sums = found.take(2)
+    return sums.unsqueeze(0) if sums is not None and keepdim else sums
+
+
+class PromisingMode(TorchDispatchMode):
+    """While it is entered, large products are promised.
+
+    Args:
+        smallest: bytes of a result that is promised, at least.
+        goes_on: whether the call that it was entered for is there still: an interrupt calls no hooks.
+        choose: see Product.
+    """
+
+    def __init__(self, smallest: int, goes_on: Callable[[], bool], choose: Callable[[TileChoice], None]) -> None:
+        super().__init__()
+        self._smallest, self._goes_on, self._choose = smallest, goes_on, choose
+        self._known: _C.KnownMode | None = None
+
+    def __enter__(self) -> PromisingMode:
+        self._known = _C.KnownMode()
+        return super().__enter__()
+
+    def __exit__(self, *of_exception: Any) -> None:
+        super().__exit__(*of_exception)
+        self._known.end()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function in _PRODUCTS and not kwargs and self._goes_on() and self._may_wait(*args[-2:], *args[:-2]):
+            bias = None if function is aten.mm.default else args[0]
+            product = Product(args[-2], args[-1], bias, self._choose)
+            like = torch.empty(product.input.shape[0], product.transposed.shape[1], dtype=args[-1].dtype, device=META)
+            return PromisedTensor(Promised(product, function, args, {}), like)
+        return function(*args, **(kwargs or {}))
+
+    def _may_wait(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
+        parts = [input, weight] if bias is None else [input, weight, bias]
+        for each in parts:
+            if type(each) not in (torch.Tensor, torch.nn.Parameter):
+                return False
+            if each.device.type != HOST or each.dtype != input.dtype:
+                return False
+        tokens, classes = input.shape[0], weight.shape[1]
+        return (
+            tokens >= _FEWEST_TOKENS
+            and tokens * classes * input.element_size() >= self._smallest
+            and input.is_floating_point()
+            and input.is_contiguous()
+            and weight.t().is_contiguous()
+            and (bias is None or bias.shape == (classes,))
+            and any(each.requires_grad for each in parts)
+        )
+
+
+RULES.update(
+    {
+        aten._to_copy.default: _cast,
+        aten._log_softmax.default: _log_softmax,
+        aten.nll_loss_forward.default: _loss,
+        aten.nll_loss_backward.default: _gradient_of_loss,
+        aten._log_softmax_backward_data.default: _gradient_of_log_softmax,
+        aten.mm.default: _product_of_gradient,
+        aten.sum.dim_IntList: _sum_of_gradient,
+    }
+)
