@@ -84,6 +84,14 @@ void RankAgreement::check(const std::vector<Message>& all) {
   }
   if (worst != nullptr) {
     const Refusal& refusal = worst->refusal;
+    if (all[own].point == Point::kBudget) {
+      fail(BudgetError("[ranks] " + rank_name(static_cast<size_t>(worst - all.data())) +
+                           " cannot do with its new budget: it is " + format_exact_bytes(refusal.budget_bytes) +
+                           ", and it says: give " + format_exact_bytes(refusal.needed_bytes) +
+                           ", or less work per step, on all ranks; no budget below " +
+                           format_exact_bytes(refusal.lower_bound_bytes) + " can work there. All ranks keep theirs",
+                       refusal.budget_bytes, refusal.lower_bound_bytes, std::nullopt, refusal.needed_bytes));
+    }
     fail(BudgetError("[ranks] " + rank_name(static_cast<size_t>(worst - all.data())) + " is out of memory. In " + step +
                          " its budget is " + format_exact_bytes(refusal.budget_bytes) + ", and it says: give " +
                          format_exact_bytes(refusal.needed_bytes) +

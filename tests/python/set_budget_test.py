@@ -7,7 +7,12 @@ import threading
 
 import pytest
 import torch
+import torch.distributed as dist
 from compare import assert_exact, blocks
+from processes import run_on_processes
+from scopes import loss_of
+from sharding import BATCH, WIDTH, blocks_to_shard
+from torch.nn.parallel import DistributedDataParallel
 
 import remat
 
@@ -120,3 +125,37 @@ def test_pressure_is_for_steps_alone():
         train(blocks())
     with pytest.raises(remat.Error, match=r'\[plan\] the budget "pressure"'):
         remat.make_plan(session.graph(), "pressure")
+
+
+def change_on_all(rank):
+    """set_budget() on all ranks: what one is refused all are, and all keep theirs; else one plan for all."""
+    remat.memory.start_accounting("cpu")
+    ballast = torch.empty((rank << 20), dtype=torch.uint8)
+    model = DistributedDataParallel(blocks_to_shard())
+    session = remat.Session(budget="80%", process_group=dist.group.WORLD)
+    for _ in range(3):
+        with session.step():
+            loss_of(model(torch.randn(BATCH, WIDTH))).backward()
+    enough = session.report().peak_bytes
+    sizes = torch.tensor([float(enough)])
+    dist.all_reduce(sizes, dist.ReduceOp.MIN)
+    with pytest.raises(remat.BudgetError) as caught:
+        session.set_budget(int(sizes) if rank == 0 else session.report().baseline_bytes + 1000)
+    assert ("rank 1 cannot do with its new budget" in str(caught.value)) == (rank == 0)
+    dist.all_reduce(torch.ones(4))  # the group can go on to be used
+    with session.step():
+        loss_of(model(torch.randn(BATCH, WIDTH))).backward()
+    assert session.report().budget_reason == ""
+    session.set_budget(2 * enough)
+    with session.step():
+        loss_of(model(torch.randn(BATCH, WIDTH))).backward()
+    assert session.report().budget_bytes == 2 * enough
+    assert session.report().values_dropped == 0
+    with pytest.raises(remat.Error, match='"pressure" is for one process'):
+        session.set_budget("pressure")
+    del ballast
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="torch was built without it")
+def test_several_processes_change_it_together(tmp_path):
+    run_on_processes(change_on_all, tmp_path)
