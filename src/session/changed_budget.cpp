@@ -66,8 +66,9 @@ std::optional<Session::Impl::TooSmall> Session::Impl::budget_problem() {
   const int64_t alive = next_baseline();
   const int64_t baseline = graph != nullptr ? std::max(alive, graph->baseline_bytes) : alive;
   const auto wanted = wanted_for(baseline);
-  if (!wanted || memory_followed) return std::nullopt;  // a limit that gives way
-  const int64_t limit = std::min(*wanted, memory::limit(options.device));
+  // Nothing is known of a share yet; the device's limit may be another by the next step; one by memory gives way.
+  if (!wanted || memory_followed || options.budget.kind() == Budget::Kind::kDeviceLimit) return std::nullopt;
+  const int64_t limit = *wanted;
   int64_t least = 0;  // above the baseline
   if (graph != nullptr) {
     least = least_without_plan(*graph);

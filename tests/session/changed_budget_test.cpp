@@ -72,6 +72,7 @@ TEST(ChangedBudget, ThatIsTooSmallIsRefusedWithTheSmallestThatWorks) {
       EXPECT_NE(std::string(error.what()).find("the loop"), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find(format_bytes(before) + ", stays in force"), std::string::npos);
     }
+    EXPECT_THROW(session.set_budget(Budget::bytes(1)), BudgetError);
     const StepReport after = loop.in(session);
     EXPECT_EQ(after.budget_bytes, before);
     EXPECT_EQ(after.budget_reason, "");
@@ -95,6 +96,11 @@ TEST(ChangedBudget, IsNotChangedWithinAStep) {
   EXPECT_EQ(session.budget_bytes(), share_of(plain, 70).byte_count());
   std::thread([&] { session.set_budget(share_of(plain, 50)); }).join();
   EXPECT_EQ(loop.in(session).budget_bytes, share_of(plain, 50).byte_count());
+  {
+    Session smaller({.budget = Budget::bytes(memory::current() + 50000)});
+    auto step = smaller.step();
+    session.set_budget(share_of(plain, 60));  // another session's step is none of it
+  }
   Session other({.device = c10::kMeta});
   EXPECT_THROW(other.set_budget(Budget::percent(40)), Error);
   EXPECT_THROW(other.set_budget(Budget::pressure()), Error);
