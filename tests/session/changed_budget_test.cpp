@@ -160,6 +160,7 @@ TEST(ChangedBudget, ChangesBetweenMicroBatchesToo) {
       if (!step) continue;
       const StepReport& report = step->end();
       EXPECT_LE(report.peak_bytes, report.budget_bytes) << i;
+      EXPECT_TRUE(budgets == 0 || report.budget_bytes == share_of(plain, i % 2 == 0 ? 90 : 50).byte_count()) << i;
     }
     Outcome outcome;
     outcome.add_module(*loop.layers);
