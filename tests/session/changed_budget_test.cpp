@@ -243,8 +243,9 @@ TEST(BudgetByPressure, IsRefusedByTheDeviceLimitAlone) {
   loop.measure();
   Session session({.budget = Budget::pressure()});
   loop.in(session);
+  const Outcome outcome = loop.step();
   memory::set_limit(memory::current() + 100000);
-  EXPECT_THROW(loop.in(session), BudgetError);
+  EXPECT_THROW(run_in(session, outcome, [&] { return loop.step(); }), BudgetError);
   memory::set_limit(std::nullopt);
   EXPECT_TRUE(loop.in(session).completed);
 }
