@@ -68,11 +68,14 @@ inline CLI::Validator list_of(CLI::Validator part) {
           ""};
 }
 
-/// What Budget::parse() reads; the command line says which option it is about.
-inline CLI::Validator budget_given() {
-  return {[](const std::string& text) {
+/// What Budget::parse() reads; the command line says which option it is about. `follows`: the command's steps look at
+/// the memory that is left.
+inline CLI::Validator budget_given(bool follows = false) {
+  return {[follows](const std::string& text) {
             try {
-              Budget::parse(text);
+              if (Budget::parse(text).kind() == Budget::Kind::kPressure && !follows) {
+                return "\"" + text + "\" is known while a training runs alone; give bytes (2GiB)";
+              }
             } catch (const Error& error) {
               const std::string message = error.what(), where = "[budget] ";
               return message.starts_with(where) ? message.substr(where.size()) : message;
@@ -112,9 +115,11 @@ class OptionAdder {
               const std::string& text) {
     add(name, value, text)->check(one_of(names))->type_name("NAME");
   }
-  void budget(const std::string& value_name, std::string& value, const std::string& text, bool show_default = true) {
-    auto* option = app_.add_option(value_name, value, text)->check(budget_given())->type_name("BYTES")->group(group_);
-    if (show_default) option->capture_default_str();
+  CLI::Option* budget(const std::string& value_name, std::string& value, const std::string& text,
+                      bool show_default = true, bool follows = false) {
+    auto* option =
+        app_.add_option(value_name, value, text)->check(budget_given(follows))->type_name("BYTES")->group(group_);
+    return show_default ? option->capture_default_str() : option;
   }
   /// A word without a name: it must be there, once.
   CLI::Option* word(const std::string& name, std::string& value, const std::string& text) {

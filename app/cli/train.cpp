@@ -132,8 +132,10 @@ int run_train(const TrainSettings& asked) {
     training->write(Output::kCheckpoint, path, about_checkpoint(settings, *data, model, training->steps_done()));
   };
   try {
-    run_saved_steps(*training, settings, "train", results, save_state,
-                    [&](const StepResult& result) { ignored_plan.look_at(result); });
+    run_saved_steps(*training, settings, "train", results, save_state, [&](const StepResult& result) {
+      ignored_plan.look_at(result);
+      print_budget_change(result);
+    });
   } catch (const BudgetError& refusal) {
     if (results.size() >= kFirstSteps) throw;
     training.reset();  // its memory is for the trials

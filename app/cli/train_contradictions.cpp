@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include <remat/budget.h>
+
 #include "cli/wrong_usage.h"
 
 namespace remat::cli {
@@ -157,6 +159,11 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                      std::to_string(settings.accumulate) + " is more than the " + std::to_string(rows) +
                      " examples that each process has of --batch " + std::to_string(settings.batch) +
                      ", and a micro-batch needs an example; change one of them");
+  }
+  if (settings.ranks > 1 && Budget::parse(settings.budget) == Budget::pressure()) {
+    throw UsageError(contradictions.where({"--budget", "--ranks"}) +
+                     "--budget pressure is for one process: each of several would take what is left; give bytes or a "
+                     "share, or leave --ranks out");
   }
   if (settings.optimizer_in_backward) {
     if (settings.clip > 0) {

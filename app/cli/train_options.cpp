@@ -144,7 +144,10 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
   add.group("Memory");
   add.budget("--budget", settings.budget,
              "The most memory for tensors, parameters included: 2GiB, 1500MB; 40% of the peak that activations have "
-             "without remat; or device, all there is");
+             "without remat; " +
+                 std::string(train ? "pressure, what the machine and the container have left before each step; " : "") +
+                 "or device, all there is",
+             /*show_default=*/true, /*follows=*/train);
   add_planner_option(add, settings);
   add.add("--disk", settings.disk,
           "Values may move to a file without a name in this directory, of so many bytes, where that is faster than to "

@@ -115,6 +115,13 @@ nlohmann::json results_json(const TrainSettings& settings, const Training& train
   return json;
 }
 
+void print_budget_change(const StepResult& result) {
+  if (!result.report || result.report->budget_reason.empty()) return;
+  print_notice("[budget] " + format_bytes(result.report->budget_bytes) + " in step " + std::to_string(result.step) +
+                   ": " + result.report->budget_reason,
+               /*in_progress=*/true);
+}
+
 void IgnoredPlan::look_at(const StepResult& result) {
   if (told_ || !result.report || !result.report->decision_reason.starts_with("the plan given ")) return;
   print_notice("[plan] step " + std::to_string(result.step) + " did not follow '" + path_ +

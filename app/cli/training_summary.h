@@ -23,6 +23,9 @@ nlohmann::json results_json(const TrainSettings& settings, const Training& train
                             const std::vector<StepResult>& results);
 nlohmann::json evaluation_json(const Evaluation& before, const Evaluation& after);
 
+/// Says on standard error what a budget that follows the memory that is left has done in the step, if anything.
+void print_budget_change(const StepResult& result);
+
 /// Says once on standard error that the plan given is ignored, and why.
 class IgnoredPlan {
  public:

@@ -11,7 +11,7 @@ namespace remat {
 
 /// A limit on the tensor bytes alive on the device at any moment of a step.
 ///
-/// Three kinds:
+/// Four kinds:
 ///  - bytes: everything counts, parameters, gradients and optimizer state included.
 ///  - percent: a share of the plain step's *activation peak*, that is, of its peak above the bytes that were alive when
 ///    the step began. What plain needs is not known before one step has run. The first step keeps what is alive above
@@ -25,6 +25,10 @@ namespace remat {
 ///    All that holds where one step runs at a time: beside other threads' steps, a step under a percentage may be
 ///    refused at any time.
 ///  - device limit (the default): the memory of the device, or the container's limit where that is smaller.
+///  - pressure: what the machine and the container have left as the step begins, whoever else takes memory. Looked up
+///    before each step; what is short is lowered at once, and raised again only when there has been more for a while. A
+///    step that cannot do with it takes what it needs, up to the device limit, after dropping all that can be dropped:
+///    it is not refused before that. On the CPU, for sessions of one process (without ranks).
 ///
 /// A value type: immutable, cheap to copy, safe to share between threads.
 class Budget {
@@ -34,6 +38,7 @@ class Budget {
     kDeviceLimit,  ///< the memory of the device, or the container's limit
     kBytes,        ///< a number of bytes
     kPercent,      ///< a share of the plain step's activation peak
+    kPressure,     ///< what the machine and the container have left before each step
   };
 
   /// The device's (or container's) limit.
@@ -48,23 +53,26 @@ class Budget {
   /// `share` percent of the plain step's activation peak. Throws Error unless 0 < share <= 100.
   static Budget percent(double share);
 
-  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "1e9", "device". Units: B, kB, MB, GB, TB (powers of 1000)
-  /// and KiB, MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means the power of 1024.
-  /// Throws Error on anything else, negative and overflowing numbers included, and on a number of up to 100 without a
-  /// unit: "40" is no budget in bytes, and 40 % is written "40%".
+  /// What the machine and the container have left before each step.
+  static Budget pressure();
+
+  /// Reads "2GiB", "1500MB", "1.5 GiB", "40%", "1073741824", "1e9", "device", "pressure". Units: B, kB, MB, GB, TB
+  /// (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024); letter case does not matter; a lone K, M, G or T means
+  /// the power of 1024. Throws Error on anything else, negative and overflowing numbers included, and on a number of up
+  /// to 100 without a unit: "40" is no budget in bytes, and 40 % is written "40%".
   static Budget parse(std::string_view text);
   /// The same; throws Error for a null pointer, as std::getenv() gives for a variable that is not set.
   static Budget parse(const char* text);
 
-  /// Which of the three it is.
+  /// Which of the four it is.
   Kind kind() const noexcept { return kind_; }
   /// The number of bytes; 0 unless kind() is kBytes.
   int64_t byte_count() const noexcept { return bytes_; }
   /// The percentage in (0, 100]; 0 unless kind() is kPercent.
   double share() const noexcept { return share_; }
 
-  /// "2.00 GiB", "40%" or "device limit", for people: rounded as format_bytes() rounds, where byte_count() and share()
-  /// are exact.
+  /// "2.00 GiB", "40%", "device limit" or "pressure", for people: rounded as format_bytes() rounds, where byte_count()
+  /// and share() are exact.
   std::string to_string() const;
 
   bool operator==(const Budget&) const = default;

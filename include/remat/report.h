@@ -28,6 +28,11 @@ struct StepReport {
   /// that is ignored, as in "the plan given is of another graph". Where a planner decided, whose plan it was if not the
   /// step's own: "the plan is that of a step of other sizes", "... that ran some operators more or fewer".
   std::string decision_reason;
+  /// Why the budget is another than in the step before: "set_budget(): was 3.00 GiB", or what Budget::pressure() did,
+  /// as in "lowered from 3.00 GiB: 210 MiB are left in /sys/fs/cgroup". Empty where it is the same.
+  std::string budget_reason = {};
+  int64_t available_bytes = 0;      ///< with Budget::pressure(): what was left when the step began; 0 with others
+  double stalled_percent = 0;       ///< the same: the time that tasks have waited for memory in the last 10 seconds
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began
   int64_t peak_bytes = 0;           ///< measured peak of the step, and of other threads' that were in progress

@@ -34,7 +34,8 @@ class CalledStep;
 
 /// What a Session keeps to, and how. Each has a default: `Session session({.budget = "2GiB"})`.
 struct SessionOptions {
-  /// The most tensor bytes alive on the device at any moment of a step. Default: the device's limit.
+  /// The most tensor bytes alive on the device at any moment of a step. Session::set_budget() gives another. Default:
+  /// the device's limit.
   Budget budget = {};
   /// The device that the budget is for: the CPU; CUDA, or another that comes to PyTorch as PrivateUse1, which were
   /// tried on simulated devices alone, of which the session warns (TORCH_WARN, docs/devices.md); or meta, whose tensors
@@ -127,6 +128,15 @@ class Session {
   /// Begins a step on this thread. Throws BudgetError if the bytes alive already pass the budget, Error if a step of
   /// this thread or of this session is in progress.
   [[nodiscard]] Step step();
+
+  /// Gives the steps from the next one on another budget. Between steps, from any thread: Error while a step of this
+  /// session is in progress. Nothing is recorded anew: plans are searched for in the graphs that are known. Throws
+  /// BudgetError where a step like that of graph() is predicted not to do with it, with the smallest number that works
+  /// (needed_bytes()), and Error for a budget that cannot hold on this device; the budget before stays in force then.
+  /// Before a step was recorded, that is found by the next step. A share is of the largest step so far. With
+  /// SessionOptions::ranks it is called on all ranks, between the same steps; where one is refused, all are, and all
+  /// keep their budgets.
+  void set_budget(Budget budget);
 
   /// The report of the last step that ended. Throws Error before the first.
   const StepReport& report() const;

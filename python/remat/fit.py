@@ -273,6 +273,8 @@ def _bytes_of(budget: int | str | None, device: torch.device) -> int:
         raise Error(
             f"[fit] a budget of {budget!r} would be of each size's own peak, which grows with it; give bytes, as in '6GiB'"
         )
+    if parsed.is_pressure:
+        raise Error("[fit] the budget \"pressure\" is another in each step; give bytes, as in '6GiB'")
     return parsed.byte_count or memory.limit(device)
 
 

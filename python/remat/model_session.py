@@ -48,7 +48,11 @@ class ModelSession:
         self.__setstate__({"options": options, "agrees": agrees})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self._options, "agrees": self.agrees}
+        return {"options": self._options_now(), "agrees": self.agrees}
+
+    def _options_now(self) -> dict[str, Any]:
+        """With the budget that the session has been given since."""
+        return self._options if self._session is None else {**self._options, "budget": self._session.asked_budget}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._options, self.agrees = state["options"], state["agrees"]
@@ -65,7 +69,7 @@ class ModelSession:
             # be taken off what that step takes, which a percentage is of.
             gc.collect()
             group = world() if self.agrees else None
-            self._session = Session(**{**self._options, "device": device, "process_group": group})
+            self._session = Session(**{**self._options_now(), "device": device, "process_group": group})
             self._session._model = weakref.ref(model)
             self._device = device
         return self._session

@@ -52,6 +52,8 @@ def _bytes_of(budget: int | str, graph: str) -> int:
     parsed = parse_budget(budget, "plan")
     if parsed.byte_count:
         return parsed.byte_count
+    if parsed.is_pressure:
+        raise Error('[plan] the budget "pressure" is known as a step begins alone; name bytes or a share')
     if not parsed.share:
         raise Error("[plan] the budget is the device's limit, which is not the plan's to know; name bytes or a share")
     plain = _C.plain_peak_bytes(graph)

@@ -66,6 +66,11 @@ class Report:
         decision_reason: why what was asked for did not decide; empty where it did. Begins with "the plan given" where
             that is ignored, as in "the plan given is of another graph". Where a planner decided, whose plan it was if
             not the step's own: "the plan is that of a step of other sizes".
+        budget_reason: why the budget is another than in the step before: "set_budget(): was 3.00 GiB", or what the budget
+            "pressure" did, as in "lowered from 3.00 GiB: 210 MiB are left in /sys/fs/cgroup". Empty where it is the same.
+        available_bytes: with the budget "pressure", bytes that were left when the step began; 0 with others.
+        stalled_percent: with the budget "pressure", the time in percent that tasks waited for memory in the last ten
+            seconds.
         budget_bytes: the limit in force, in bytes; parameters and everything else included.
         baseline_bytes: bytes alive when the step began.
         peak_bytes: the most bytes alive in the step, measured.
@@ -98,6 +103,9 @@ class Report:
     completed: bool
     decided_by: str
     decision_reason: str
+    budget_reason: str
+    available_bytes: int
+    stalled_percent: float
     budget_bytes: int
     baseline_bytes: int
     peak_bytes: int

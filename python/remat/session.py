@@ -84,6 +84,8 @@ class Step:
         too, until the step ends. False where that session has one that is not kept here: a share, which is one of its
         own steps, or one of another device."""
         ours, theirs = self._session._budget, session._budget
+        if theirs.is_pressure:
+            return ours.is_pressure
         if (theirs.byte_count, theirs.share) == (0, 0):  # the device's limit
             return True
         if session._device != self._session._device:
@@ -119,7 +121,8 @@ class Session:
             state included: an int, or "6GiB", "1500MB". "40%" means 40 % of the plain step's activation peak, that is,
             of its peak above the bytes alive when the step began. The first step measures that, and keeps under 40 % of
             what plain would have taken by then, wherever enough can be evicted; later ones under 40 % of what the largest
-            so far takes, themselves included. None: the device's or container's limit.
+            so far takes, themselves included. "pressure": what the machine and the container have left before each step, on the
+            CPU (docs/budget.md). None: the device's or container's limit. :meth:`set_budget` gives another.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps
             of other sizes, and where some operators are left out or added.
@@ -177,6 +180,7 @@ class Session:
                 raise Error(f"[session] plan is {plan!r}; give a remat.Plan, or the path of one")
             plan = Plan.load(plan)
         self._budget, self._device, self._name = parse_budget(budget), device_of(device), name
+        self.asked_budget = budget  # as it was given last
         end_after_autograd(self._device)
         self._session = _C.Session(
             self._budget,
@@ -241,6 +245,18 @@ class Session:
         self._layer_notes = notes
         note_step(step)
         return step
+
+    def set_budget(self, budget: int | str | None) -> None:
+        """Gives the steps from the next one on another budget, of any kind that the session takes. Between steps, from
+        any thread; Error while a step is in progress. Nothing is recorded anew. Raises BudgetError where a step like the
+        last one recorded is predicted not to do with it, with the smallest number that works (``needed_bytes``); the
+        budget before stays in force then. Before a step was recorded, the next step finds that out. With a
+        process_group it is called on all processes, between the same steps; where one is refused, all are, and all keep
+        their budgets."""
+        parsed = parse_budget(budget)
+        end_waiting()
+        self._session.set_budget(parsed)
+        self._budget, self.asked_budget = parsed, budget
 
     def report(self) -> Report:
         """The report of the last step that ended. Raises Error before the first."""

@@ -110,7 +110,10 @@ void bind_session(py::module_& m) {
       .def_static("bytes", &Budget::bytes)
       .def_static("parse", [](const std::string& text) { return Budget::parse(text); })
       .def_property_readonly("byte_count", &Budget::byte_count)
-      .def_property_readonly("share", &Budget::share);
+      .def_property_readonly("share", &Budget::share)
+      .def_property_readonly("is_pressure",
+                             [](const Budget& budget) { return budget.kind() == Budget::Kind::kPressure; })
+      .def("__str__", &Budget::to_string);
 
   py::class_<StepReport>(m, "StepReport")
       .def("to_json", [](const StepReport& report) { return to_json(report); })
@@ -172,6 +175,7 @@ void bind_session(py::module_& m) {
              if (goes_on) extension::CalledStep(step).enter_forward(called_on_any_thread(std::move(*goes_on)));
              return step;
            })
+      .def("set_budget", &Session::set_budget, WithoutLock())
       .def("report", [](const Session& session) { return session.report(); })
       .def("plan", [](const Session& session) { return session.plan(); })
       .def("save_plan", &Session::save_plan, WithoutLock())

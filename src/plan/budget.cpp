@@ -16,7 +16,8 @@ constexpr const char* kNoShare = "is not above 0% and at most 100%";
 [[noreturn]] void bad_budget(std::string_view text, const std::string& why) {
   throw Error(
       "[budget] \"" + std::string(text) + "\" " + why + (why.ends_with('?') ? "" : ";") +
-      " write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\") or \"device\"");
+      " write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of plain's activation peak (\"40%\"), \"device\" or "
+      "\"pressure\"");
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -90,9 +91,16 @@ Budget Budget::percent(double share) {
   return budget;
 }
 
+Budget Budget::pressure() {
+  Budget budget;
+  budget.kind_ = Kind::kPressure;
+  return budget;
+}
+
 Budget Budget::parse(std::string_view text) {
   const std::string lowered = lower(trimmed(text));
   if (lowered == "device" || lowered == "device limit") return {};
+  if (lowered == "pressure") return pressure();
   double number = 0;
   const char* const end = lowered.data() + lowered.size();
   const auto [rest, failure] = std::from_chars(lowered.data(), end, number);
@@ -134,6 +142,8 @@ std::string Budget::to_string() const {
       return format_bytes(bytes_);
     case Kind::kPercent:
       return support::short_text(share_) + "%";
+    case Kind::kPressure:
+      return "pressure";
     case Kind::kDeviceLimit:
       break;
   }

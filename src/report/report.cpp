@@ -73,6 +73,9 @@ void visit_newer_fields(Report& r, Visit&& visit) {
   visit("values_moved", r.values_moved);
   visit("moved_bytes", r.moved_bytes);
   visit("move_wait_seconds", r.move_wait_seconds);
+  visit("budget_reason", r.budget_reason);
+  visit("available_bytes", r.available_bytes);
+  visit("stalled_percent", r.stalled_percent);
 }
 
 template <class Replayed, class Visit>
@@ -137,7 +140,7 @@ std::string to_text(const StepReport& r) {
     out += name + ' ' + value + '\n';
   };
   row("step", std::to_string(r.step) + (r.completed ? "" : " (did not complete)"));
-  row("budget", format_bytes(r.budget_bytes));
+  row("budget", format_bytes(r.budget_bytes) + (r.budget_reason.empty() ? "" : ", " + r.budget_reason));
   row("measured peak", format_bytes(r.peak_bytes));
   if (r.planned_peak_bytes > 0) row("planned peak", format_bytes(r.planned_peak_bytes));
   row("plain would peak at", format_bytes(r.plain_peak_bytes));

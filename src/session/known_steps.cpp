@@ -229,6 +229,7 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
     if (other.structure == step.structure) other.room.reset();
   }
   step.front.reset();
+  step.explored_rooms.clear();
   step.moves = 0;
   step.exploration = Search();  // waits for one that nobody asked for
   if (planner_ != "auto") return;

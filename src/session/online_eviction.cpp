@@ -88,7 +88,7 @@ std::vector<std::shared_ptr<Tape>> OnlineEviction::living_tapes() {
   return tapes;
 }
 
-int64_t OnlineEviction::follow_plain(const Share& share) {
+int64_t OnlineEviction::let_rise(const Share& share) {
   const MutexLock lock(mutex_);
   share_ = share;
   share_.limit = std::max<int64_t>(1, std::min(share.limit, share.most));
@@ -99,7 +99,7 @@ int64_t OnlineEviction::follow_plain(const Share& share) {
 int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
   const MutexLock lock(mutex_);
   step_name_ += name;
-  if (share_.percent == 0) return most;
+  if (!has_share()) return most;
   share_.most_of_device = share_.most_of_device && share_.most <= most;
   share_.most = std::min(share_.most, most);
   share_.limit = std::min(share_.limit, share_.most);
@@ -108,6 +108,7 @@ int64_t OnlineEviction::lower_limit(int64_t most, const std::string& name) {
 
 int64_t OnlineEviction::limit_in_the_end() {
   const MutexLock lock(mutex_);
+  if (share_.gives_way) return share_.limit;
   return std::max(share_.limit, std::min(share_of(facts_.measured->plain_peak()), share_.most));
 }
 
@@ -151,13 +152,15 @@ int64_t OnlineEviction::raise_to_share(int64_t missing) {
 /// May the limit rise for the step in force?
 bool OnlineEviction::may_rise() {
   const MutexLock lock(mutex_);
-  return share_.percent > 0 && ledger_.enforced_limit() >= share_.limit && share_.limit < share_.most;
+  return has_share() && ledger_.enforced_limit() >= share_.limit && share_.limit < share_.most;
 }
 
-/// May the step, with `request` more, take more in plain than those that its limit is a share of?
+/// May the step, with `request` more, take more in plain than those that its limit is a share of, or its limit give
+/// way?
 bool OnlineEviction::may_outgrow(int64_t request) {
   {
     const MutexLock lock(mutex_);
+    if (share_.gives_way) return true;
     const int64_t plain = std::max(facts_.measured->plain_peak(), plain_with(request));
     if (!share_.of || plain - base_ > *share_.of) return true;
   }

@@ -53,24 +53,27 @@ class OnlineEviction final : public memory::Reclaimer {
   /// lives.
   void watch(const std::shared_ptr<Tape>& tape);
 
-  /// What the limit of a step is made of whose budget is a share of what plain takes. Bytes, but for the percentage.
+  /// What the limit of a step is made of that may rise: its budget is a share of what plain takes, or gives way. Bytes,
+  /// but for the percentage.
   struct Share {
-    double percent = 0;          ///< 0: the budget is none
-    std::optional<int64_t> of;   ///< the largest activation peak of the steps so far; empty before the first
-    int64_t beyond = 0;          ///< what the records may hold on top
-    int64_t limit = 0;           ///< the limit to begin with
-    int64_t expected_older = 0;  ///< the part of it for tensors that existed before the account
-    int64_t most = 0;            ///< what the limit may rise to: the device's, until another budget holds too
+    double percent = 0;              ///< 0: the budget is none
+    bool gives_way = false;          ///< the limit rises wherever nothing more can be evicted: Budget::pressure()
+    std::optional<int64_t> of = {};  ///< the largest activation peak of the steps so far; empty before the first
+    int64_t beyond = 0;              ///< what the records may hold on top
+    int64_t limit = 0;               ///< the limit to begin with
+    int64_t expected_older = 0;      ///< the part of it for tensors that existed before the account
+    int64_t most = 0;                ///< what the limit may rise to: the device's, until another budget holds too
     bool most_of_device = true;
   };
   /// Keeps what is alive above the baseline under the share of what plain would have taken by now, or of what the
   /// largest step so far took: in the end it is under that share of plain's peak. The limit rises beyond it where not
-  /// enough can be evicted and the step may take more in plain than those before. Returns the limit to begin with.
-  int64_t follow_plain(const Share& share);
+  /// enough can be evicted and the step may take more in plain than those before. Of one that gives way, the limit
+  /// rises to what the step needs. Returns the limit to begin with.
+  int64_t let_rise(const Share& share);
   /// Keeps the limit of the step in force from rising above `most` bytes, and adds `name` to what messages call the
   /// step. Returns the limit from now on.
   int64_t lower_limit(int64_t most, const std::string& name);
-  /// Returns the limit of the step in force, which follows plain, or the share of plain's peak if that is more.
+  /// Returns the limit of the step in force, which may rise, or the share of plain's peak if that is more.
   int64_t limit_in_the_end();
   /// Returns the last refusal in the step in force; empty while there was none.
   std::optional<RankAgreement::Refusal> refusal();
@@ -100,6 +103,7 @@ class OnlineEviction final : public memory::Reclaimer {
   int64_t request_of(int64_t missing) const REMAT_REQUIRES(mutex_);
   int64_t share_of(int64_t plain) const REMAT_REQUIRES(mutex_);
   int64_t raise_to_share(int64_t missing);
+  bool has_share() const REMAT_REQUIRES(mutex_) { return share_.percent > 0 || share_.gives_way; }
   bool may_rise();
   bool may_outgrow(int64_t request);
   bool release_records(int64_t bytes);
@@ -120,7 +124,7 @@ class OnlineEviction final : public memory::Reclaimer {
   bool by_earlier_times_ REMAT_GUARDED_BY(mutex_) = false;
   /// The times of steps that completed and were short of memory, the last first.
   std::vector<std::shared_ptr<const OperatorTimes>> earlier_times_ REMAT_GUARDED_BY(mutex_);
-  /// For a step that follows plain: `limit` is the present one, `expected_older` what is still to come of it.
+  /// For a step whose limit may rise: `limit` is the present one, `expected_older` what is still to come of it.
   Share share_ REMAT_GUARDED_BY(mutex_);
   int64_t base_ REMAT_GUARDED_BY(mutex_) = 0;  ///< alive when the step began, with what was older than the account
 };

@@ -58,7 +58,7 @@ std::vector<RankAgreement::Message> RankAgreement::exchange(Message mine) {
   std::vector<Message> all(gathered.size());
   for (size_t rank = 0; rank < all.size(); ++rank)
     std::memcpy(static_cast<void*>(&all[rank]), gathered[rank].data(), sizeof(Message));
-  in_step_ = mine.status == Status::kGoesOn && mine.point != Point::kEnd;
+  in_step_ = mine.status == Status::kGoesOn && mine.point != Point::kEnd && mine.point != Point::kBudget;
   return all;
 }
 
@@ -69,6 +69,7 @@ void RankAgreement::check(const std::vector<Message>& all) {
     const std::string of = " of step " + std::to_string(message.step);
     if (message.point == Point::kBegin) return "at the beginning" + of;
     if (message.point == Point::kEnd) return "at the end" + of;
+    if (message.point == Point::kBudget) return "at a change of the budget after step " + std::to_string(message.step);
     // Another one's name is not known: only that it is not this rank's.
     const bool is_own = message.name == all[own].name;
     return "before collective " + std::to_string(message.number) + of + " (" + (is_own ? "" : "not ") + collective_ +
@@ -83,6 +84,14 @@ void RankAgreement::check(const std::vector<Message>& all) {
   }
   if (worst != nullptr) {
     const Refusal& refusal = worst->refusal;
+    if (all[own].point == Point::kBudget) {
+      fail(BudgetError("[ranks] " + rank_name(static_cast<size_t>(worst - all.data())) +
+                           " cannot do with its new budget: it is " + format_exact_bytes(refusal.budget_bytes) +
+                           ", and it says: give " + format_exact_bytes(refusal.needed_bytes) +
+                           ", or less work per step, on all ranks; no budget below " +
+                           format_exact_bytes(refusal.lower_bound_bytes) + " can work there. All ranks keep theirs",
+                       refusal.budget_bytes, refusal.lower_bound_bytes, std::nullopt, refusal.needed_bytes));
+    }
     fail(BudgetError("[ranks] " + rank_name(static_cast<size_t>(worst - all.data())) + " is out of memory. In " + step +
                          " its budget is " + format_exact_bytes(refusal.budget_bytes) + ", and it says: give " +
                          format_exact_bytes(refusal.needed_bytes) +
@@ -123,6 +132,21 @@ int64_t RankAgreement::begin(int64_t room, bool& traces, const std::optional<Ref
     if (one_graph_) room = std::min(room, message.room);
   }
   return room;
+}
+
+void RankAgreement::change_budget(const std::optional<Refusal>& refusal) {
+  const MutexLock lock(mutex_);
+  Message mine{.point = Point::kBudget};
+  if (refusal) {
+    mine.status = Status::kRefused;
+    mine.refusal = *refusal;
+  }
+  try {
+    check(exchange(mine));
+  } catch (...) {
+    failure_ = nullptr;  // no step fails with it
+    throw;
+  }
 }
 
 void RankAgreement::before_collective(std::string_view name) {

@@ -1,6 +1,7 @@
 // src/session/rank_agreement.h -- what the ranks of a session tell each other at fixed points of a step.
 //
-// The points are the beginning of a step, each collective of the model's in it, and its end. What one rank alone met
+// The points are the beginning of a step, each collective of the model's in it, and its end; between steps, a change of
+// the budget. What one rank alone met
 // (its memory ran short) would leave the others waiting for it in their next collective: that is where they are told,
 // and it has not begun then, so that the model's process groups can go on to be used.
 #pragma once
@@ -46,6 +47,8 @@ class RankAgreement {
   /// A step begins, with `room` bytes above its baseline. Returns the least of all ranks' where the last step was the
   /// same on all of them. `traces`: whether this rank wants to write its step down; true afterwards where any does.
   int64_t begin(int64_t room, bool& traces, const std::optional<Refusal>& refusal);
+  /// Between steps, the session's budget is to become another. Throws nothing where `refusal` is this rank's own.
+  void change_budget(const std::optional<Refusal>& refusal);
   /// The collective `name` is about to begin. Called on the threads that work for the step. Once it has thrown, it
   /// throws the same again for every other in the step, and so does end().
   void before_collective(std::string_view name);
@@ -55,7 +58,7 @@ class RankAgreement {
   OwnStep end(OwnStep own);
 
  private:
-  enum class Point : int64_t { kBegin, kCollective, kEnd };
+  enum class Point : int64_t { kBegin, kCollective, kEnd, kBudget };
   enum class Status : int64_t { kGoesOn, kRefused, kLeft };
   /// As it is sent.
   struct Message {

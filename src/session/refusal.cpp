@@ -93,7 +93,8 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   const bool is_share = share.of && limit < share.most;  // and no number that holds too
   const std::optional<double> percentage =
       is_share ? percentage_of(enough - base, limit - base, *share.of) : std::nullopt;
-  const bool is_device = facts_.of_device || (share.percent > 0 && limit >= share.most && share.most_of_device);
+  const bool may_rise = share.percent > 0 || share.gives_way;
+  const bool is_device = facts_.of_device || (may_rise && limit >= share.most && share.most_of_device);
   std::string before = format_bytes(facts_.baseline) + " of it since before the step";
   if (parameters > 0) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +

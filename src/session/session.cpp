@@ -21,12 +21,28 @@
 #include "session/session_impl.h"
 
 namespace remat {
+namespace {
+
+void check_kind(const Budget& budget, c10::Device device, bool has_ranks) {
+  if (!device::kind_of(device).has_contents() && budget.kind() != Budget::Kind::kDeviceLimit) {
+    throw Error("[session] a budget of " + budget.to_string() + " cannot be kept on the " + device.str() +
+                " device, which has no memory; plan for it from graph()");
+  }
+  if (budget.kind() != Budget::Kind::kPressure) return;
+  if (!device::is_host(device)) {
+    throw Error("[session] the budget \"pressure\" follows the host's memory, and this session's device is " +
+                device.str() + "; give bytes or a share");
+  }
+  if (has_ranks) {  // on one machine, each would take what is left
+    throw Error("[session] the budget \"pressure\" is for one process; with several ranks give bytes or a share");
+  }
+}
+
+}  // namespace
+
 Session::Session(SessionOptions options) {
   const device::Kind& kind = device::kind_of(options.device);
-  if (!kind.has_contents() && options.budget.kind() != Budget::Kind::kDeviceLimit) {
-    throw Error("[session] a budget of " + options.budget.to_string() + " cannot be kept on the " +
-                options.device.str() + " device, which has no memory; plan for it from graph()");
-  }
+  check_kind(options.budget, options.device, options.ranks.has_value());
   if (options.disk && !device::is_host(options.device)) {
     throw Error("[session] values of the " + options.device.str() + " device cannot be moved to a disk; name none");
   }
@@ -73,6 +89,7 @@ Step Session::step() {
   auto& ledger = memory::Ledger::of(impl_->options.device);
   ledger.reset_if_alone();
   step->measured.emplace(ledger);
+  impl_->follow_memory(step->report);
   const int64_t baseline = ledger.current();
   const int64_t expected = baseline + impl_->adopted_by(baseline);
   const int64_t limit = impl_->limit_for(expected);
@@ -85,9 +102,17 @@ Step Session::step() {
   step->follow_plans(room, impl_->options.budget.share() >= 100 && limit < memory::limit(impl_->options.device));
   step->put_in_force(limit, room);
   if (traces) step->begin_trace();
-  step->follower->notes_results = step->follows_plain && impl_->planner.graph() == nullptr && step->trace == nullptr;
+  step->follower->notes_results = impl_->follows_plain() && impl_->planner.graph() == nullptr && step->trace == nullptr;
   Recorder::start(step->tape);
   return Step(std::move(step));
+}
+
+void Session::set_budget(Budget budget) {
+  if (impl().forks != forks()) impl_->after_fork();
+  check_kind(budget, impl_->options.device, impl_->ranks != nullptr);
+  const Turn turn(impl_->in_step,
+                  "[session] a step of this session is in progress; change its budget when it has ended");
+  impl_->change_budget(budget);
 }
 
 const StepReport& Session::report() const {
@@ -136,21 +161,15 @@ void Session::save_plan(const std::string& path) const {
 std::optional<int64_t> Session::min_budget_bytes() const {
   const Graph* const graph = impl().planner.graph();
   if (graph == nullptr && !impl_->smallest_step) return std::nullopt;
-  // What is alive now, is when the next step begins: an optimizer's state, a result that is kept. But gradients that
-  // the last step made are made again, whether they are there or not.
-  const StepReport& last = impl_->report;
-  const bool between = !impl_->in_step && last.completed;
-  const int64_t came = between ? memory::current(impl_->options.device) - impl_->gradients_now() -
-                                     (last.baseline_bytes - impl_->gradients_at_begin)
-                               : 0;
-  const int64_t baseline = last.baseline_bytes + std::max<int64_t>(0, came);
+  const int64_t baseline = impl_->in_step ? impl_->report.baseline_bytes : impl_->next_baseline();
   if (graph == nullptr) return baseline + impl_->smallest_step->activation_peak;
   // A first step has no plan, and where none fits, later ones do without.
   return impl_->least_without_plan(*graph) + std::max(baseline, graph->baseline_bytes);
 }
 
 std::optional<int64_t> Session::budget_bytes() const {
-  const auto wanted = impl().wanted_for(memory::current(impl_->options.device));
+  const bool follows = impl().memory_followed && !impl_->in_step;
+  const auto wanted = follows ? impl_->limit_by_memory() : impl_->wanted_for(memory::current(impl_->options.device));
   if (!wanted) return std::nullopt;
   return std::min(*wanted, memory::limit(impl_->options.device));
 }

@@ -24,6 +24,7 @@
 #include "operators/draw_section.h"
 #include "session/disk_tier.h"
 #include "session/online_eviction.h"
+#include "session/pressure_budget.h"
 #include "session/rank_agreement.h"
 #include "session/step_planner.h"
 #include "tape/tape.h"
@@ -37,6 +38,7 @@ struct Session::Impl {
         eviction(memory::Ledger::of(options.device)),
         planner(options.planner, options.pack, options.plan),
         special_kernels(install_special_kernels(options.device.type(), options.ranks.has_value())) {
+    use(options.budget);
     if (options.disk) disk.emplace(*options.disk);
     if (options.ranks) ranks = std::make_shared<RankAgreement>(*options.ranks);
   }
@@ -44,7 +46,9 @@ struct Session::Impl {
   SessionOptions options;
   OnlineEviction eviction;
   StepPlanner planner;
-  std::optional<DiskTier> disk;  ///< empty: values are not moved
+  std::optional<PressureBudget> memory_followed;  ///< empty: the budget is another than Budget::pressure()
+  std::string budget_note;                        ///< for the next step's report: what set_budget() has changed
+  std::optional<DiskTier> disk;                   ///< empty: values are not moved
   bool warned_of_disk = false;
   std::vector<std::shared_ptr<const void>> special_kernels;  ///< see install_special_operators()
   std::shared_ptr<RankAgreement> ranks;                      ///< null: the session is for itself
@@ -123,7 +127,7 @@ struct Session::Impl {
 
   /// Is the budget a share, whose limit rises with what plain takes?
   bool follows_plain() const { return options.budget.kind() == Budget::Kind::kPercent; }
-  /// Of a step that follows plain. `limit`: limit_for() what it will meet.
+  /// Of a step whose limit may rise. `limit`: limit_for() what it will meet.
   OnlineEviction::Share share(int64_t baseline, int64_t limit) const;
 
   /// Above a share. With nothing evicted, the records hold that too: where all is kept, nothing else could make room.
@@ -144,17 +148,37 @@ struct Session::Impl {
 
   /// What the user asked for; nothing while a percentage has no base.
   std::optional<int64_t> wanted_for(int64_t baseline) const;
+
+  /// Makes `budget` that of the steps to come.
+  void use(const Budget& budget);
+  /// What Session::set_budget() does, once no step can begin meanwhile.
+  void change_budget(const Budget& budget);
+  /// What the budget is too small for, of what is known; empty where it is not, or that is not known. The message is
+  /// for whoever has asked for it.
+  struct TooSmall {
+    RankAgreement::Refusal refusal;
+    std::string message = {};
+    std::optional<double> percent = {};
+  };
+  std::optional<TooSmall> budget_problem();
+  /// Bytes that are alive when the next step begins, as far as can be told between steps.
+  int64_t next_baseline() const;
+  /// Has a budget that follows the memory that is left look at it, and writes into `report` what it found and what has
+  /// become of the budget.
+  void follow_memory(StepReport& report);
+  /// The limit that follow_memory() would find now.
+  int64_t limit_by_memory() const;
 };
 
 /// A session's one step in progress, which another thread must not begin a second beside.
 class Turn {
  public:
-  explicit Turn(std::atomic<bool>& taken) : taken_(taken) {
-    if (taken_.exchange(true)) {
-      throw Error(
-          "[session] a step of this session is in progress on another thread; end it first, or give each "
-          "thread a session of its own");
-    }
+  explicit Turn(std::atomic<bool>& taken,
+                const char* problem =
+                    "[session] a step of this session is in progress on another thread; end it first, "
+                    "or give each thread a session of its own")
+      : taken_(taken) {
+    if (taken_.exchange(true)) throw Error(problem);
   }
   ~Turn() {
     if (forks_ == forks()) taken_ = false;
@@ -180,7 +204,8 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   std::atomic<bool> ended = false;
-  bool follows_plain = false;            ///< the limit may rise, as it is a share of what plain takes
+  bool limit_rises = false;              ///< it may: it is a share of what plain takes, or gives way
+  int64_t first_limit = 0;               ///< of one that may rise: before it has
   int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger
   std::string warning;                   ///< at the end: what its user is to be warned of
   const int forks = remat::forks();

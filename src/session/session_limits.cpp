@@ -136,6 +136,7 @@ int64_t Session::Impl::agree_on_room(int64_t baseline, int64_t limit, int64_t ro
 
 /// Nothing was limited while the plan was made, and other threads may have allocated meanwhile.
 void Session::Impl::check_beginning(int64_t limit, int64_t room) {
+  if (memory_followed) return;  // it rises
   memory::Ledger& ledger = memory::Ledger::of(options.device);
   const int64_t alive = ledger.current();
   if (alive <= limit || memory::fits_after_a_while([&] { return ledger.current() <= limit; })) return;
@@ -159,6 +160,7 @@ std::string Session::Impl::known_need(int64_t baseline, int64_t limit) const {
 }
 
 OnlineEviction::Share Session::Impl::share(int64_t baseline, int64_t limit) const {
+  if (memory_followed) return {.gives_way = true, .limit = limit, .most = memory::limit(options.device)};
   const bool known = plain_activation_peak.has_value();
   return {.percent = options.budget.share(),
           .of = plain_activation_peak,
@@ -174,6 +176,8 @@ std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
       return options.budget.byte_count();
     case Budget::Kind::kDeviceLimit:
       return memory::limit(options.device);
+    case Budget::Kind::kPressure:
+      return std::max(memory_followed->limit(), baseline);
     case Budget::Kind::kPercent:
       break;
   }

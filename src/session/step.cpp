@@ -44,10 +44,11 @@ void Step::Impl::follow_plans(int64_t room, bool is_all) {
 
 void Step::Impl::put_in_force(int64_t limit, int64_t room) {
   session->eviction.watch(tape);
-  follows_plain = session->follows_plain();
-  if (follows_plain) {
+  limit_rises = session->follows_plain() || session->memory_followed;
+  if (limit_rises) {
     report.budget_bytes = memory::limit(session->options.device);  // it may rise so far
-    limit = session->eviction.follow_plain(session->share(report.baseline_bytes, limit));
+    limit = session->eviction.let_rise(session->share(report.baseline_bytes, limit));
+    first_limit = limit;
   }
   enforcement = tape->values.ledger->enforce(limit, session->eviction);
   measured->restart();  // what others allocated before the limit was in force is none of the step's

@@ -42,6 +42,19 @@ StepPlanner::StepPlanner(std::string planner, bool pack, std::optional<Plan> giv
   throw Error("[session] there is no planner \"" + planner_ + "\"; there are " + names);
 }
 
+bool StepPlanner::KnownStep::is_explored(int64_t room_bytes) const {
+  return std::ranges::any_of(
+      explored_rooms, [=](int64_t explored) { return std::abs(room_bytes - explored) <= explored / kPartsOfRoom; });
+}
+
+/// Plans whose peaks are those of steps that began with other bytes alive.
+void StepPlanner::forget_other_baseline(KnownStep& step) {
+  if (step.explored_baseline == step.graph.baseline_bytes) return;
+  step.explored_baseline = step.graph.baseline_bytes;
+  step.front.reset();
+  step.explored_rooms.clear();
+}
+
 void StepPlanner::explore(KnownStep& step, int64_t room) const {
   if (!is_worth_planning(step)) return;
   // Now the times are known well, and the Pareto front is there to stay: the room may change a little in every step.
@@ -51,8 +64,8 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
     return planners::plans_around(graph, limit, options);
   };
   using Future = std::future<planners::ParetoFront>;
-  step.explored_baseline = step.graph.baseline_bytes;
-  step.explored_room = room;
+  forget_other_baseline(step);
+  step.explored_rooms.push_back(room);
   try {
     step.exploration = Search(new Future(std::async(std::launch::async, search)));
   } catch (const std::system_error&) {  // no thread to be had: when the plan is asked for, then
@@ -81,14 +94,46 @@ std::optional<Plan> StepPlanner::plain_plan(const KnownStep& step, int64_t budge
   return plan;
 }
 
+void StepPlanner::expect_room(int64_t room) {
+  for (KnownStep& step : known_) step.moves = 0;
+  if (known_.empty() || planner_ != "auto") return;
+  KnownStep& step = known_.front();
+  if (!step.front || is_in_progress(step.exploration) || step.is_explored(room)) return;
+  if (!given_plan(step, step.budget_within(room))) explore(step, room);
+}
+
+std::optional<int64_t> StepPlanner::smallest_planned(int64_t room) {
+  if (known_.empty()) return std::nullopt;
+  KnownStep& step = known_.front();
+  const int64_t budget = step.budget_within(room), baseline = step.graph.baseline_bytes;
+  if (const auto given = given_plan(step, budget)) return given->predicted_peak_bytes - baseline;
+  if (planner_ == "online") return std::nullopt;
+  if (planner_ == "auto") {
+    forget_other_baseline(step);
+    planners::ParetoFront found = planners::plans_of_curve(step.graph, {budget}, {.pack = pack_});
+    if (step.front) found.offer(*step.front);
+    step.front = std::move(found);
+    step.room.reset();
+    return step.front->lowest_peak() - baseline;
+  }
+  try {
+    return make_plan(step.graph, budget, planner_, {.pack = pack_}).predicted_peak_bytes - baseline;
+  } catch (const BudgetError& error) {
+    return error.needed_bytes() - baseline;
+  }
+}
+
 /// The fastest plan within the budget that a search finds, if there is one.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
-  const bool moved = std::abs(room - step.explored_room) > step.explored_room / kPartsOfRoom;
-  const bool again = step.front && moved && step.moves < kMostMoves;
+  const bool again = step.front && !step.is_explored(room) && step.moves < kMostMoves;
   if (again) ++step.moves;
-  if (!step.front || again) {
+  if (!step.front || again || is_in_progress(step.exploration)) {
     if (!is_in_progress(step.exploration)) explore(step, room);
-    if (step.exploration != nullptr) step.front = step.exploration->get();
+    if (step.exploration != nullptr) {
+      planners::ParetoFront found = step.exploration->get();
+      if (step.front) found.offer(*step.front);
+      step.front = std::move(found);
+    }
     step.exploration = Search();
   }
   if (!step.front) return std::nullopt;

@@ -85,6 +85,12 @@ class StepPlanner {
   bool covers_unrecorded(int64_t plain) const;
   /// True if `tape` has run what known steps began with, with more bytes than any of them.
   bool is_outgrown_by(const Tape& tape, int64_t request) const;
+  /// Learns that the next step is expected to have `room` bytes above its baseline, since the session's budget is
+  /// another now. A search for that begins where one is needed. Going back to a room needs none.
+  void expect_room(int64_t room);
+  /// Returns a room in bytes that the step of graph() has a plan for: at most `room`, or else the smallest that the
+  /// planner finds. Later steps know that plan. Empty where there is no graph, or the planner makes no plans.
+  std::optional<int64_t> smallest_planned(int64_t room);
   /// Returns the graph of the last observed step, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
@@ -120,14 +126,15 @@ class StepPlanner {
     unsigned changes = 0;            ///< times that it did other things to memory than the time before
     Search exploration;              ///< in progress
     std::optional<planners::ParetoFront> front;
-    int64_t explored_room = 0;      ///< bytes: that plans were searched for
-    int moves = 0;                  ///< times that it was searched for another room
-    int64_t explored_baseline = 0;  ///< bytes, of the graph that was explored: later steps may begin with others
+    std::vector<int64_t> explored_rooms;  ///< bytes: that plans of `front` were searched for
+    int moves = 0;                        ///< times that it was searched for another room
+    int64_t explored_baseline = 0;        ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
     std::optional<int64_t> room;  ///< that `schedule` is for
     int64_t refused_room = -1;    ///< bytes of room within which its plans are not followed, see note_refused()
 
     int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
+    bool is_explored(int64_t room_bytes) const;
   };
 
   static void use_largest_packed(const Graph& before, Graph& graph);
@@ -145,6 +152,7 @@ class StepPlanner {
   std::shared_ptr<Schedule> chosen(Graph graph, uint64_t structure, int64_t limit, double margin,
                                    const std::vector<bool>& away) const;
   bool is_worth_planning(const KnownStep& step) const;
+  static void forget_other_baseline(KnownStep& step);
   void explore(KnownStep& step, int64_t room) const;
   void plan(KnownStep& step, int64_t room) const;
   std::string given_problem(const Graph& graph, std::optional<int64_t> room) const;

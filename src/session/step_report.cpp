@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <remat/budget.h>
 #include <remat/memory.h>
 
 #include "plan/operator_seconds.h"
@@ -76,7 +77,11 @@ void Step::Impl::report_plan(const Graph* traced) {
 
 void Step::Impl::report_measurements() {
   memory::Ledger& ledger = *tape->values.ledger;
-  if (follows_plain) report.budget_bytes = session->eviction.limit_in_the_end();
+  if (limit_rises) report.budget_bytes = session->eviction.limit_in_the_end();
+  if (session->memory_followed && report.budget_bytes > first_limit) {
+    report.budget_reason += (report.budget_reason.empty() ? "" : "; ") + std::string("raised in the step from ") +
+                            format_bytes(first_limit) + ": nothing else could be dropped";
+  }
   report.peak_bytes = std::max(measured->peak(), report.baseline_bytes);
   report.plain_peak_bytes = std::max(measured->plain_peak(), report.baseline_bytes);
   report.reserved_peak_bytes = measured->reserved_peak();

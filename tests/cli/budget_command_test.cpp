@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command_fixture.h"
+#include "support/system_files.h"
 
 namespace remat::cli {
 namespace {
@@ -55,6 +56,34 @@ TEST_F(BudgetCommandTest, ARefusalNamesTheSmallestBudgetThatWorks) {
       }
     }
   }
+}
+
+// Another program takes memory, and the training shrinks; the bits are plain's.
+TEST_F(BudgetCommandTest, APressureBudgetFollowsWhatIsLeft) {
+  const test::SystemFiles files;
+  const auto losses = [&](const std::string& name) {
+    std::vector<uint32_t> bits;
+    const auto file = json(name);
+    for (const auto& step : file.at("steps")) bits.push_back(step.at("loss_bits").get<uint32_t>());
+    return bits;
+  };
+  const auto within = [&](int64_t left) {
+    files.leave(left);
+    const auto done = train({"--steps", "3", "--budget", "pressure", "--json", "run.json"},
+                            {.environment = {{"REMAT_SYSTEM_ROOT", files.root().string()}}});
+    EXPECT_EQ(done.code, 0) << done.err;
+    EXPECT_TRUE(holds(done.err, " are left in " + (files.root() / "sys/fs/cgroup/job").string())) << done.err;
+    return json("run.json").at("steps").at(0).at("report");
+  };
+  EXPECT_EQ(train({"--steps", "3", "--plain", "--json", "plain.json"}).code, 0);
+  const auto plenty = within(int64_t{1} << 32);
+  EXPECT_EQ(plenty.at("values_dropped"), 0);
+  EXPECT_EQ(losses("run.json"), losses("plain.json"));
+  const int64_t activations = plenty.at("plain_peak_bytes").get<int64_t>() - plenty.at("baseline_bytes").get<int64_t>();
+  const auto little = within(activations / 2);
+  EXPECT_GT(little.at("values_dropped"), 0);
+  EXPECT_LT(little.at("peak_bytes"), plenty.at("peak_bytes"));
+  EXPECT_EQ(losses("run.json"), losses("plain.json"));
 }
 
 // Who gives a percentage is told one.

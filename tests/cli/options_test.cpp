@@ -245,6 +245,15 @@ TEST(OptionsTest, BudgetsAreEchoedAndQuestioned) {
   EXPECT_TRUE(holds(usage_error_of({"plan", "g", "--budget", "-3%"}), "--budget: \"-3%\" is not above 0%"));
   EXPECT_TRUE(holds(usage_error_of({"record", "mlp", "--out", "g", "--budget", "x"}), "--budget: \"x\" does not"));
   EXPECT_EQ(settings_of({"--budget", "1e9"}).budget, "1e9");
+  EXPECT_EQ(settings_of({"--budget", "pressure"}).budget, "pressure");
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"plan", "g"}, {"compare", "--data", "t"}, {"record", "mlp", "--out", "g"}, {"fit", "mlp"}}) {
+    auto with = words;
+    with.insert(with.end(), {"--budget", "pressure"});
+    EXPECT_TRUE(holds(usage_error_of(with), "--budget: \"pressure\" is known while a training runs alone")) << words[0];
+  }
+  EXPECT_TRUE(holds(usage_error_of({"train", "--data", "t", "--ranks", "2", "--budget", "pressure"}),
+                    "[options] --budget pressure is for one process"));
 }
 
 TEST(OptionsTest, OptionsWithoutEffectAreErrors) {

@@ -24,6 +24,9 @@ TEST(Budget, ReadsSharesAndTheDeviceLimit) {
   EXPECT_EQ(Budget::parse("40%").kind(), Budget::Kind::kPercent);
   EXPECT_DOUBLE_EQ(Budget::parse("12.5 %").share(), 12.5);
   EXPECT_EQ(Budget::parse("device").kind(), Budget::Kind::kDeviceLimit);
+  EXPECT_EQ(Budget::parse(" Pressure ").kind(), Budget::Kind::kPressure);
+  EXPECT_EQ(Budget::parse("pressure"), Budget::pressure());
+  EXPECT_EQ(Budget::parse(Budget::pressure().to_string()), Budget::pressure());
   EXPECT_EQ(Budget(), Budget::parse("device"));
 }
 
@@ -53,7 +56,7 @@ TEST(Budget, SaysWhatWasWrongAndWhatToWrite) {
     EXPECT_STREQ(
         error.what(),
         "[budget] \"12 parsecs\" has an unknown unit; write bytes (\"2GiB\", \"1500MB\", 1073741824), a share of "
-        "plain's activation peak (\"40%\") or \"device\"");
+        "plain's activation peak (\"40%\"), \"device\" or \"pressure\"");
   }
 }
 

@@ -58,6 +58,8 @@ def test_what_does_not_fit_is_an_error(tmp_path):
 
 
 def test_needs_bytes_and_the_constructor(tmp_path):
+    with pytest.raises(remat.Error, match="auto_batch has no meaning with pressure"):
+        integration.RematCallback(budget="pressure", auto_batch=True)
     with pytest.raises(remat.Error, match="auto_batch has no meaning with 40%"):
         integration.RematCallback(budget="40%", auto_batch=True)
     with pytest.raises(remat.Error, match="auto_batch is 1"):

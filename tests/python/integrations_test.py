@@ -115,6 +115,28 @@ def test_trainer_refuses_nonsense_before_it_trains():
         integration.RematCallback(planner="best")
 
 
+def test_the_budget_may_change_while_a_trainer_runs(tmp_path):
+    integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
+    plain = trained(tmp_path, [])
+    budgets = iter(["50%", None, "40%"])
+
+    class Changes(transformers_callback()):
+        def on_step_end(self, args, state, control, **kwargs):
+            if callback.session.report().completed:
+                callback.session.set_budget(next(budgets, "40%"))
+
+    callback = integration.RematCallback(budget="pressure")
+    ours = trained(tmp_path, [callback, Changes()])
+    assert_same([outcome(trainer.model, []) for trainer in (plain, ours)])
+    report = callback.session.report()
+    assert report.values_dropped > 0
+    assert report.peak_bytes <= report.budget_bytes < report.plain_peak_bytes
+
+
+def transformers_callback():
+    return pytest.importorskip("transformers", reason="transformers is not installed").TrainerCallback
+
+
 def test_callbacks_can_be_copied_and_pickled(tmp_path):
     integration = pytest.importorskip("remat.integrations.transformers", reason="transformers is not installed")
     callback = integration.RematCallback(budget="50%", planner="online")

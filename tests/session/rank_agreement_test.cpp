@@ -114,6 +114,39 @@ TEST(RankAgreement, OneThatIsRefusedAsItBeginsIsToldOfThere) {
   });
 }
 
+TEST(RankAgreement, ABudgetThatOneRefusesIsRefusedOnAllAndStepsGoOn) {
+  on_ranks(3, [](int rank, RankAgreement& agreement) {
+    agreement.change_budget({});
+    begin(agreement);
+    agreement.end({.completed = true});
+    if (rank == 1) {
+      agreement.change_budget(kRefusal);
+    } else {
+      const std::string message = message_of<BudgetError>([&] { agreement.change_budget({}); });
+      EXPECT_NE(message.find("rank 1 cannot do with its new budget"), std::string::npos) << message;
+    }
+    agreement.before_collective("c10d::allreduce_");  // of no step
+    begin(agreement);
+    agreement.before_collective("c10d::allreduce_");
+    agreement.end({.completed = true});
+  });
+}
+
+TEST(RankAgreement, ABudgetThatNotAllChangeIsAnError) {
+  on_ranks(2, [](int rank, RankAgreement& agreement) {
+    begin(agreement);
+    agreement.end({.completed = true});
+    const std::string message = message_of<Error>([&] {
+      if (rank == 0) {
+        agreement.change_budget({});
+      } else {
+        begin(agreement);
+      }
+    });
+    EXPECT_NE(message.find("at a change of the budget after step 1"), std::string::npos) << message;
+  });
+}
+
 TEST(RankAgreement, TheLargestNumberIsNamed) {
   on_ranks(3, [](int rank, RankAgreement& agreement) {
     begin(agreement);

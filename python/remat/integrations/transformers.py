@@ -132,7 +132,8 @@ class RematCallback(TrainerCallback):
         ModelSession(self._options)  # bad options are an error here
         if not isinstance(auto_batch, bool):
             raise Error(f"[transformers] auto_batch is {auto_batch!r}; use True or False")
-        if auto_batch and parse_budget(budget).share:
+        parsed = parse_budget(budget)
+        if auto_batch and (parsed.share or parsed.is_pressure):
             raise Error(f"[transformers] auto_batch has no meaning with {budget}, which every size fits; give bytes")
         check_how("transformers", head)
         self._head = head
