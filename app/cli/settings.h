@@ -147,6 +147,7 @@ struct ReportSettings {
   std::string budget;            ///< empty: not given
   std::string plan;              ///< a file with another plan; empty: none
   std::string html, svg, trace;  ///< files to write; empty: none
+  bool layers = false;           ///< whether to print what became of each layer's values
 };
 
 /// The settings that decide the loss of every step: two runs that agree here and in their text give the same bits,
