@@ -61,7 +61,8 @@ TEST(LayerTable, FoldsLayersThatSaveTheSame) {
   EXPECT_EQ(rows_of(chain_run({"block0.a", "block1.a", "block2.b"})), (Rows{"block0-1 x 2", "  a", "block2.b"}))
       << "others inside";
   EXPECT_EQ(rows_of(chain_run({"0.0", "0.1", "1.0", "1.1"})), (Rows{"0-1 x 2", "  0-1 x 2"})) << "nothing but numbers";
-  EXPECT_EQ(rows_of(chain_run({"net.0.f", "net.0", "net.1.f", "net.2"})), (Rows{"net.0", "  f", "net.1", "  f", "net.2"}))
+  EXPECT_EQ(rows_of(chain_run({"net.0.f", "net.0", "net.1.f", "net.2"})),
+            (Rows{"net.0", "  f", "net.1", "  f", "net.2"}))
       << "a value of the layer itself";
   EXPECT_EQ(rows_of(chain_run({"h.1", "h.0"})), Rows{"h.0-1 x 2"}) << "in another order";
   EXPECT_EQ(rows_of(chain_run({"q", "k", "a1", "b1"})), (Rows{"q", "k", "a1", "b1"})) << "other names";
