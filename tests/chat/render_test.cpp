@@ -20,7 +20,7 @@ std::map<std::string, Value> sample_variables() {
 }
 
 TEST(Render, MakesTheTextOfATemplate) {
-  EXPECT_EQ(render(parse_template(kTemplate), sample_variables()), "<s>\n<|assistant|>b1");
+  EXPECT_EQ(render(parse_template(kTemplate), sample_variables()), "<s><|assistant|>b1");
 }
 
 /// A problem or a text, and nothing else.
