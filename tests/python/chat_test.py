@@ -3,6 +3,7 @@ manner of the families that `remat train --hf` takes."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.skipif(not PROGRAM, reason="REMAT_CHAT does not name th
 SPECIAL = ["<s>", "</s>", "<unk>", "<pad>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|/head|>", "<|eot|>",
            "<turn>", "</turn>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<think>", "</think>"]
 TEXT = "".join(f"The answer to question {i} is {i * i % 997}, said nobody; why? Because.\n\n" for i in range(300))
+
 
 def turns(*contents, system=None):
     messages = [] if system is None else [{"role": "system", "content": system}]
@@ -197,6 +199,9 @@ def test_tokens_are_those_of_transformers_and_answers_alone_are_learned(fast, tm
 
 
 def test_completions_are_learned_and_a_text_that_was_rendered_has_one_beginning(fast, tmp_path):
+    fast = copy.deepcopy(fast)
+    beginning = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", fast.bos_token_id)])
+    fast.backend_tokenizer.post_processor = beginning
     directory = save(fast, TEMPLATES["llama3"], tmp_path)
     messages = turns("Why?", "Because.")
     before = fast.apply_chat_template(messages[:1], tokenize=False, add_generation_prompt=True)
@@ -207,6 +212,7 @@ def test_completions_are_learned_and_a_text_that_was_rendered_has_one_beginning(
     assert learned == [False] * len(fast(before, add_special_tokens=False)["input_ids"]) + [True] * (learned.count(True))
     assert fast.decode([t for t, l in zip(tokens, learned) if l]) == "Because.<|eot|></s>"
     [[tokens, learned]] = examples(directory, [{"prompt": "", "completion": "So</s>"}])
+    assert tokens[0] == fast.bos_token_id
     assert tokens == fast("So</s>")["input_ids"] and learned == [False] + [True] * (len(tokens) - 1)
 
 
