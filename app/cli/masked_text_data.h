@@ -41,7 +41,6 @@ class MaskedTextData final : public TrainingData {
   int64_t bytes() const override { return text_.bytes(); }
   std::string fingerprint() const override { return text_.fingerprint(); }
 
-  static constexpr int64_t kNoTarget = -100;  ///< what torch's cross-entropy leaves out
 
  private:
   TextData text_;

@@ -78,8 +78,11 @@ void add_report_options(CLI::App& app, ReportSettings& settings) {
              "activations have without remat. 50% where RUN has no plan and --plan is not given",
              /*show_default=*/false);
   add.file("--plan", settings.plan, "Show the step under this plan, from `remat plan --out` or --save-plan");
+  add.flag(
+      "--layers", settings.layers,
+      "Print what became of each layer's saved values, equal layers in one row. RUN must have the names of layers");
   add.group("Files");
-  add.file("--html", settings.html, "Write the page here; where no file is named, beside RUN");
+  add.file("--html", settings.html, "Write the page here; where no file is named, nor --layers given, beside RUN");
   add.file("--svg", settings.svg, "Write a picture of memory over the step here");
   add.file("--trace", settings.trace, "Write trace events here, for Perfetto (ui.perfetto.dev) and chrome://tracing");
 }

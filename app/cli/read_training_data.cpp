@@ -8,6 +8,8 @@
 
 #include <remat/error.h>
 
+#include "chat/conversations.h"
+#include "cli/chat_data.h"
 #include "cli/input_file.h"
 #include "cli/labelled_text_data.h"
 #include "cli/masked_text_data.h"
@@ -51,6 +53,14 @@ class ModelTokenizer {
       }
     }
     return checked(std::move(tokens));
+  }
+
+  /// At most `most` tokens of each.
+  std::vector<chat::LearnedTokens> encode_conversations(const std::string& path, std::string_view contents,
+                                                        int64_t most) const {
+    auto conversations = chat::read_conversations(path, contents, directory_, *tokenizer_, most);
+    for (auto& conversation : conversations) conversation.tokens = checked(std::move(conversation.tokens));
+    return conversations;
   }
 
   int64_t padding() const { return tokenizer_->special_ids().pad.value_or(0); }
@@ -123,6 +133,11 @@ std::unique_ptr<TrainingData> read_text(const TrainSettings& settings, const std
                                  .dropout = settings.model.dropout});
   check_positions(model, seq);
   const ModelTokenizer tokenizer(model);
+  if (learns_conversations(settings.model, path)) {
+    const auto contents = read_input(path, {"data", "give a .jsonl file"});
+    return std::make_unique<ChatData>(tokenizer.encode_conversations(path, contents, seq), std::ssize(contents),
+                                      settings.batch, settings.seed);
+  }
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
   if (!masked) return std::make_unique<TextData>(path, seq, settings.seed, encode);
   return std::make_unique<MaskedTextData>(path, seq, settings.seed, tokenizer.masked_vocabulary(), encode);

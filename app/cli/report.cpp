@@ -65,6 +65,18 @@ std::string usual_page(const std::string& run) {
   return page;
 }
 
+/// Names of layers come from a file.
+std::string layer_table(Run run, const std::string& path) {
+  if (run.layers.empty()) {
+    throw Error(
+        "[layers] '" + path +
+        "' has no names of layers; write the run with --save-run of `remat train` or `remat record`, or in Python "
+        "by Report.save() after a session.step(layers=model)");
+  }
+  for (std::string& layer : run.layers) layer = printable(layer);
+  return to_text(run);
+}
+
 void print_summary(const Run& run) {
   const PlainStep plain(run.graph);
   Table table;
@@ -95,12 +107,15 @@ void run_report(const ReportSettings& settings) {
   check_output_path(settings.svg, "svg");
   check_output_path(settings.trace, "trace");
   const Run run = planned_run(settings);
+  const std::string layers = settings.layers ? layer_table(run, settings.run) : "";
   std::string html = settings.html;
-  if (html.empty() && settings.svg.empty() && settings.trace.empty()) html = usual_page(settings.run);
+  if (html.empty() && settings.svg.empty() && settings.trace.empty() && !settings.layers)
+    html = usual_page(settings.run);
   if (!html.empty()) write_output(html, to_html(run), "html");
   if (!settings.svg.empty()) write_output(settings.svg, to_svg(run), "svg");
   if (!settings.trace.empty()) write_output(settings.trace, to_trace(run), "trace");
   print_summary(run);
+  if (!layers.empty()) std::printf("\n%s", layers.c_str());
   const auto say = [](const char* what, const std::string& path) {
     if (!path.empty()) std::printf("the %s is in %s\n", what, printable(path).c_str());
   };

@@ -88,14 +88,20 @@ std::string model_text(const ModelSettings& settings) {
   return settings.kind + ": " + std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width);
 }
 
+bool learns_conversations(const ModelSettings& settings, const std::string& path) {
+  return settings.task == kNextToken && !settings.directory.empty() && path.ends_with(".jsonl");
+}
+
 int64_t items_per_step(const TrainSettings& settings) {
   if (settings.model.task == kClassify || settings.model.task == kReinforce) return settings.batch;
+  if (learns_conversations(settings.model, settings.data)) return settings.batch;
   return settings.batch * (predicts_every_token(settings.model) ? settings.model.seq : 1);
 }
 
 std::string item_name(const TrainSettings& settings) {
   if (settings.model.task == kReinforce) return "transitions";
-  return settings.model.task == kClassify ? "examples" : "tokens";
+  const bool examples = settings.model.task == kClassify || learns_conversations(settings.model, settings.data);
+  return examples ? "examples" : "tokens";
 }
 
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours) {

@@ -147,6 +147,7 @@ struct ReportSettings {
   std::string budget;            ///< empty: not given
   std::string plan;              ///< a file with another plan; empty: none
   std::string html, svg, trace;  ///< files to write; empty: none
+  bool layers = false;           ///< whether to print what became of each layer's values
 };
 
 /// The settings that decide the loss of every step: two runs that agree here and in their text give the same bits,
@@ -187,6 +188,9 @@ inline bool predicts_every_token(const ModelSettings& settings) {
 }
 
 /// What one step trains on: tokens, the examples of a classification, whose lengths differ, or transitions of a game.
+/// Whether the examples in the file at `path` are conversations, of which answers are learned, not one text.
+bool learns_conversations(const ModelSettings& settings, const std::string& path);
+
 int64_t items_per_step(const TrainSettings& settings);
 /// "tokens", "examples", "transitions".
 std::string item_name(const TrainSettings& settings);

@@ -30,12 +30,14 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
              "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model resnet18 "
              "and the like, or --hf with a vit)" +
                  std::string(train ? ". rl: play a game, and learn from experience (--game)" : ""));
-  add.file(
-      "--data", options.settings.data,
-      "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. To classify: labelled texts, a .csv "
-      "file with a header or a .jsonl file, or a directory with a folder of PNG and JPEG files for each class, or "
-      "with "
-      "the files of MNIST, CIFAR-10 or CIFAR-100");
+  add.file("--data", options.settings.data,
+           "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. A .jsonl file with --hf: "
+           "conversations, "
+           "{\"messages\": [...]}, or {\"prompt\": ..., \"completion\": ...}, of which answers are learned. To "
+           "classify: labelled texts, a .csv "
+           "file with a header or a .jsonl file, or a directory with a folder of PNG and JPEG files for each class, or "
+           "with "
+           "the files of MNIST, CIFAR-10 or CIFAR-100");
   if (train) {
     add.choice("--game", options.settings.game, {"cart-pole", "catch"},
                "What to play (rl). cart-pole: balance a pole, by 4 numbers. catch: a falling ball, by 24 x 24 pixels");
@@ -62,7 +64,8 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.count("--layers", model.layers, "Blocks (gpt, mlp, vit)", kMostLayers);
   add.count("--width", model.width, "Numbers per position (gpt, mlp, vit)", kMostWidth);
   add.count("--heads", model.heads, "Attention heads, a divisor of the width (gpt, vit)", kMostWidth);
-  add.count("--seq", options.seq, "Tokens of context (128; mlp: 32); to classify: longer texts are cut", kMostSeq);
+  add.count("--seq", options.seq,
+            "Tokens of context (128; mlp: 32); to classify, and in conversations: longer texts are cut", kMostSeq);
   add.add("--dropout", model.dropout, "Share of values zeroed in training (gpt, vit: 0.1, --hf: as config.json says)")
       ->transform(range(0.0, 0.999))
       ->type_name("P");

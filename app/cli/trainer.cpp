@@ -123,8 +123,8 @@ struct Trainer::Impl {
       for (const Batch& part : micro_batches(batch)) {
         const auto logits = parallel ? parallel->run([&] { return forward(part.input); }) : forward(part.input);
         if (!own) continue;
-        loss += loss_of(logits, part.target).item<double>() * static_cast<double>(part.target.size(0));
-        count += static_cast<double>(part.target.size(0));
+        loss += loss_of(logits, part.target).item<double>() * predictions(part);
+        count += predictions(part);
         if (!held_out->labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<double>();
       }
     }
@@ -140,6 +140,9 @@ struct Trainer::Impl {
   static at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target) {
     return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}));
   }
+
+  /// Those that count.
+  static double predictions(const Batch& batch) { return (batch.target != kNoTarget).sum().item<double>(); }
 
   // Its examples; the last one may have fewer.
   int64_t micro_batch(int64_t rows) const { return (rows + settings.accumulate - 1) / settings.accumulate; }
@@ -162,12 +165,12 @@ struct Trainer::Impl {
   }
 
   // Forward and backward: gradients are there afterwards, but where updates come in backward. Each micro-batch is a
-  // step of the session, and counts by its share of the examples, since the loss is a mean over them.
+  // step of the session, and counts by its share of the predictions, since the loss is a mean over them.
   float learn(const Batch& batch, StepResult& result) {
     const auto parts = micro_batches(batch);
     float loss = 0;
     for (const Batch& part : parts) {
-      const double share = static_cast<double>(part.target.size(0)) / static_cast<double>(batch.target.size(0));
+      const double share = predictions(part) / predictions(batch) * batch.weight;
       loss += learn_from(part, share, /*last=*/&part == &parts.back(), result);
     }
     return loss;

@@ -13,8 +13,13 @@ namespace remat::cli {
 /// Examples, along the first dimension of both.
 struct Batch {
   at::Tensor input;
-  at::Tensor target;  ///< the number of a class (or token) for each prediction of the model
+  at::Tensor target;  ///< the number of a class (or token) for each prediction of the model, or kNoTarget
+  /// By which the mean loss of these rows counts in that of the step's whole batch, beside their number: 1, but where
+  /// rows have different numbers of predictions that count.
+  double weight = 1;
 };
+
+inline constexpr int64_t kNoTarget = -100;  ///< what torch's cross-entropy leaves out
 
 /// The batch of every step is a function of seed, step and row alone. So there is no position to store in a checkpoint
 /// beside the step's number, and a resumed run reads exactly what an uninterrupted one would have read.

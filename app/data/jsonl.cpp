@@ -12,7 +12,8 @@ constexpr size_t kMostNested = 64;
 
 }  // namespace
 
-JsonlReader::JsonlReader(std::string path, std::string_view contents) : path_(std::move(path)), rest_(contents) {}
+JsonlReader::JsonlReader(std::string path, std::string_view contents, std::string remedy)
+    : path_(std::move(path)), remedy_(std::move(remedy)), rest_(contents) {}
 
 bool JsonlReader::next(nlohmann::json& object) {
   while (!rest_.empty()) {
@@ -24,7 +25,7 @@ bool JsonlReader::next(nlohmann::json& object) {
     try {
       object = common::read_json_object(line, kMostNested);
     } catch (const common::JsonProblem& problem) {
-      refuse_line(path_, line_, "the line " + problem.text + R"(; write {"text": "...", "label": "..."})");
+      refuse_line(path_, line_, "the line " + problem.text + "; " + remedy_);
     }
     return true;
   }

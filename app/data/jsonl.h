@@ -12,8 +12,9 @@ namespace remat::data {
 /// Reads one object after another; lines of white space are skipped.
 class JsonlReader {
  public:
-  /// `path` is for messages. `contents` must outlive the reader.
-  JsonlReader(std::string path, std::string_view contents);
+  /// `path` is for messages, as is `remedy`: what to write instead of a line that is no object. `contents` must outlive
+  /// the reader.
+  JsonlReader(std::string path, std::string_view contents, std::string remedy);
 
   /// The next object; false at the end. Throws Error, which names the line, for what is no JSON object, or has a name
   /// twice.
@@ -23,7 +24,7 @@ class JsonlReader {
   int64_t line() const { return line_; }
 
  private:
-  std::string path_;
+  std::string path_, remedy_;
   std::string_view rest_;
   int64_t line_ = 0;
 };

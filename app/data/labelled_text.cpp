@@ -64,7 +64,7 @@ const nlohmann::json& find_member(const JsonlReader& reader, const std::string& 
 }
 
 std::vector<LabelledText> read_jsonl(const std::string& path, std::string_view contents, const Columns& columns) {
-  JsonlReader reader(path, contents);
+  JsonlReader reader(path, contents, R"(write {"text": "...", "label": "..."})");
   nlohmann::json object;
   std::vector<LabelledText> examples;
   while (reader.next(object)) {

@@ -104,6 +104,19 @@ std::vector<AddedToken> ConfigFiles::added_tokens() const {
   return tokens;
 }
 
+std::optional<ChatTemplateText> ConfigFiles::chat_template() const {
+  const auto file = directory_ / "chat_template.jinja";
+  if (std::filesystem::exists(file)) return ChatTemplateText{.file = file, .text = read_text_file(file)};
+  const auto node = find("chat_template");
+  if (!node) return std::nullopt;
+  if (node->value().is_string()) return ChatTemplateText{.file = node->file(), .text = node->text()};
+  for (const JsonNode& one : node->elements()) {
+    if (one.at("name").text() == "default")
+      return ChatTemplateText{.file = node->file(), .text = one.at("template").text()};
+  }
+  node->refuse("has several templates, and none with the name \"default\"");
+}
+
 void ConfigFiles::require_class(std::initializer_list<std::string_view> classes,
                                 std::initializer_list<std::string_view> kinds) const {
   const auto node = find("tokenizer_class");

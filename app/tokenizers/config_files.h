@@ -18,6 +18,12 @@ struct SpecialNames {
   std::optional<std::string> bos, eos, pad, cls, sep, mask, unk;
 };
 
+/// In the language of Jinja.
+struct ChatTemplateText {
+  std::filesystem::path file;  ///< that has it
+  std::string text;
+};
+
 class ConfigFiles {
  public:
   /// Either file may be absent. Throws Error where one cannot be read.
@@ -37,6 +43,9 @@ class ConfigFiles {
 
   /// "added_tokens_decoder", by which transformers saves the tokens that are not of the model.
   std::vector<AddedToken> added_tokens() const;
+
+  /// chat_template.jinja, or the "chat_template" of tokenizer_config.json: of several that with the name "default".
+  std::optional<ChatTemplateText> chat_template() const;
 
   /// Throws Error unless "tokenizer_class", if there, is one of these, without "Fast" behind it; where it is not,
   /// unless the "model_type" of a config.json beside is one of `kinds`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -214,6 +215,13 @@ class Report:
         :meth:`to_html`."""
         return Picture(self._run("").to_svg())
 
+    def by_layer(self) -> str:
+        """A table for terminals: by layer, the bytes that plain saves for backward, and of them those that the plan keeps,
+        packs, moves and recomputes, how many operators run again for them, and the time that bringing them back takes.
+        Equal layers are one row with the sums of all: "layers.0-11 x 12". Raises Error where the step was not begun by
+        ``session.step(layers=model)``, and as :meth:`to_html`."""
+        return self._run("").to_text()
+
     def save(self, path: str | os.PathLike[str], *, name: str = "") -> None:
         """Writes the step for the command ``remat report``. Raises Error as :meth:`to_html`."""
         _write(path, self._run(name).to_json())
@@ -240,6 +248,14 @@ class Report:
         head = f"\nhead: {self._head}" if self._head else ""
         return self._text + head if self._text else repr(self)
 
+    def _repr_html_(self) -> str:
+        """The text and, while the session has the graph of the step, the picture of :meth:`plot`: notebooks show them."""
+        text = f"<pre>{html.escape(str(self))}</pre>"
+        try:
+            return f"{self.plot()}{text}"
+        except Error:
+            return text
+
     # Nothing in it changes, and a copy of its own would have lost the session.
     def __copy__(self) -> Report:
         return self
@@ -251,8 +267,8 @@ class Report:
         return {name: value for name, value in self.__dict__.items() if name != "_session"}
 
 
-def report_of(session: Session, raw: _C.StepReport) -> Report:
-    """What `raw` says, for the users of `session`."""
+def report_of(session: Session, raw: _C.StepReport, layers: bool = False) -> Report:
+    """What `raw` says, for the users of `session`; `layers`: by layer, too."""
     figures = json.loads(raw.to_json())
     plan = session.plan() if figures["completed"] and figures["planned_peak_bytes"] > 0 else None
     figures["ops_recorded"] = figures.pop("operators_recorded")
@@ -261,6 +277,8 @@ def report_of(session: Session, raw: _C.StepReport) -> Report:
     known = {field.name for field in dataclasses.fields(Report)}
     report = Report(**{name: value for name, value in figures.items() if name in known}, plan=plan)
     report.__dict__.update(_session=session, _text=str(raw), _json=raw.to_json(), _head=session._head())
+    if layers:
+        report.__dict__["_text"] += "\n" + report.by_layer()
     return report
 
 

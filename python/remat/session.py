@@ -258,9 +258,10 @@ class Session:
         self._session.set_budget(parsed)
         self._budget, self.asked_budget = parsed, budget
 
-    def report(self) -> Report:
-        """The report of the last step that ended. Raises Error before the first."""
-        return report_of(self, self._session.report())
+    def report(self, layers: bool = False) -> Report:
+        """The report of the last step that ended. `layers`: its text has besides what became of each layer's saved
+        values, as :meth:`Report.by_layer`, whose errors it raises. Raises Error before the first step."""
+        return report_of(self, self._session.report(), layers)
 
     def plan(self) -> Plan:
         """The plan of the last completed step that followed one to its end. Raises Error if there was none."""

@@ -69,6 +69,8 @@ void bind_plan(py::module_& m) {
       .def(
           "to_svg", [](const Run& run) { return to_svg(run); }, WithoutLock())
       .def(
+          "to_text", [](const Run& run) { return to_text(run); }, WithoutLock())
+      .def(
           "to_trace", [](const Run& run) { return to_trace(run); }, WithoutLock());
   m.def(
       "plan_curve",

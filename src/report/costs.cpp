@@ -2,6 +2,12 @@
 
 namespace remat {
 
+Fate fate_of(const GraphValue& value, const Action& action) {
+  if (value.dropped || action.kind == Action::Kind::kRecompute) return Fate::kRecomputed;
+  if (action.kind != Action::Kind::kHold) return Fate::kKept;
+  return action.form == Form::kPacked ? Fate::kPacked : Fate::kMoved;
+}
+
 PlanCosts plan_costs(const Graph& graph, const Timeline& timeline) {
   PlanCosts costs;
   costs.of_value.resize(graph.values.size());

@@ -1,12 +1,18 @@
-// src/report/costs.h -- what a plan costs, value by value and operator by operator.
+// src/report/costs.h -- what a plan costs, value by value and operator by operator; what becomes of values.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include <remat/graph.h>
+#include <remat/plan.h>
 #include <remat/timeline.h>
 
 namespace remat {
+
+/// What becomes of a saved value under a plan or a policy.
+enum class Fate : uint8_t { kKept, kPacked, kMoved, kRecomputed };
+Fate fate_of(const GraphValue& value, const Action& action);
 
 struct PlanCosts {
   struct Cost {

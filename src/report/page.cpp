@@ -70,12 +70,11 @@ json timeline_json(const Timeline& timeline) {
           {"end", timeline.end_seconds * scale}};
 }
 
-/// What the plan does with the value, where it is one that plans decide on or policies drop; otherwise empty.
-const char* action_name(const GraphValue& value, const Action& action) {
+/// Empty where it is no value that plans decide on or policies drop.
+const char* fate_name(const GraphValue& value, const Action& action) {
   if (!value.returns() && value.packed_bytes == 0) return "";
-  if (value.dropped || action.kind == Action::Kind::kRecompute) return "recomputed";
-  if (action.kind != Action::Kind::kHold) return "kept";
-  return action.form == Form::kPacked ? "packed" : "moved";
+  constexpr const char* kNames[] = {"kept", "packed", "moved", "recomputed"};  // by Fate
+  return kNames[static_cast<size_t>(fate_of(value, action))];
 }
 
 class Page {
@@ -129,7 +128,7 @@ class Page {
     json rows = json::array();
     for (size_t v = 0; v < run_.graph.values.size(); ++v) {
       const GraphValue& value = run_.graph.values[v];
-      const std::string action = action_name(value, actions_[v]);
+      const std::string action = fate_name(value, actions_[v]);
       if (action.empty()) continue;
       rows.push_back({v, value.producer, value.bytes, action, action == "packed" ? value.packed_bytes : 0,
                       costs_.of_value[v].replays, std::llround(costs_.of_value[v].seconds * 1e9)});

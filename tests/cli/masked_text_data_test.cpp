@@ -37,7 +37,7 @@ class MaskedTextDataTest : public ::testing::Test {
 
 /// The text of row `row`, with every hidden token put back.
 std::string restored(const Batch& batch, int64_t row) {
-  const auto tokens = at::where(batch.target[row] == MaskedTextData::kNoTarget, batch.input[row][0], batch.target[row]);
+  const auto tokens = at::where(batch.target[row] == kNoTarget, batch.input[row][0], batch.target[row]);
   std::string text;
   for (int64_t i = 1; i + 1 < tokens.size(0); ++i) text += static_cast<char>(tokens[i].item<int64_t>());
   return text;
@@ -57,14 +57,14 @@ TEST_F(MaskedTextDataTest, ExamplesAreWindowsBetweenTheirFirstAndLastToken) {
 
 TEST_F(MaskedTextDataTest, EveryExampleHasAsManyPredictions) {
   for (const auto& [seq, expected] : std::map<int64_t, int64_t>{{3, 1}, {5, 1}, {12, 2}, {34, 5}, {128, 19}}) {
-    const auto counts = (make(seq).training_batch(1, 0, 64).target != MaskedTextData::kNoTarget).sum(1);
+    const auto counts = (make(seq).training_batch(1, 0, 64).target != kNoTarget).sum(1);
     EXPECT_TRUE((counts == expected).all().item<bool>()) << seq << ": " << counts;
   }
 }
 
 TEST_F(MaskedTextDataTest, OfTheTokensToPredictFourFifthsAreHiddenAndATenthIsAnother) {
   const auto batch = make(102).training_batch(1, 0, 2000);  // 30,000 predictions
-  const auto predicted = batch.target != MaskedTextData::kNoTarget;
+  const auto predicted = batch.target != kNoTarget;
   const auto seen = batch.input.select(1, 0).masked_select(predicted), was = batch.target.masked_select(predicted);
   const double all = static_cast<double>(was.size(0));
   const double hidden = (seen == kVocabulary.mask).sum().item<double>() / all;
@@ -78,7 +78,7 @@ TEST_F(MaskedTextDataTest, OfTheTokensToPredictFourFifthsAreHiddenAndATenthIsAno
 }
 
 TEST_F(MaskedTextDataTest, EveryPlaceOfAWindowIsPredictedAsOften) {
-  const auto counts = (make(22).training_batch(1, 0, 20000).target != MaskedTextData::kNoTarget).sum(0).to(at::kDouble);
+  const auto counts = (make(22).training_batch(1, 0, 20000).target != kNoTarget).sum(0).to(at::kDouble);
   EXPECT_EQ(counts[0].item<double>() + counts[21].item<double>(), 0);
   const auto share = counts.slice(0, 1, 21) / counts.sum();
   EXPECT_LT((share - 0.05).abs().max().item<double>(), 0.003) << share;

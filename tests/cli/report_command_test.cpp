@@ -84,6 +84,23 @@ TEST_F(ReportCommandTest, OfAStepThatFollowedNoPlanShowsPlain) {
   EXPECT_TRUE(holds(written("r.html"), "\"step\":null"));
 }
 
+TEST_F(ReportCommandTest, PrintsWhatBecameOfEachLayer) {
+  directory_.write("g.html", "precious");
+  remat::Run step{.name = "net", .graph = graph_};
+  for (int op = 0; op < 40; ++op) step.layers.push_back(op < 39 ? "blocks." + std::to_string(op % 3) : "\x1b[2J");
+  directory_.write("run.json", to_json(step));
+  auto outcome = report({"run.json", "--layers"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.out, "planned peak")) << outcome.out;
+  EXPECT_TRUE(holds(outcome.out, "\nlayer ")) << outcome.out;
+  EXPECT_TRUE(holds(outcome.out, "\nblocks.2 ")) << outcome.out;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos) << "what terminals would obey";
+  EXPECT_FALSE(exists("run.html")) << "no page unasked";
+  outcome = report({"run.json", "--layers", "--html", "page.html"});
+  EXPECT_TRUE(exists("page.html") && holds(outcome.out, "\nlayer "));
+  expect_failure(report({"g.json", "--layers"}), 1, "[layers] 'g.json' has no names of layers");
+}
+
 TEST_F(ReportCommandTest, FilesThatAreNoStepAreRefusedAndNothingIsLost) {
   directory_.write("g.html", "precious");
   expect_failure(report({"none.json"}), 1, "[run] cannot read 'none.json'");

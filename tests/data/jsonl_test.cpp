@@ -8,7 +8,7 @@ namespace remat::data {
 namespace {
 
 std::vector<std::string> read_jsonl(const std::string& contents) {
-  JsonlReader reader("x.jsonl", contents);
+  JsonlReader reader("x.jsonl", contents, "write an object");
   std::vector<std::string> lines;
   for (nlohmann::json object; reader.next(object);) lines.push_back(std::to_string(reader.line()) + object.dump());
   return lines;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import pickle
 from xml.etree import ElementTree
@@ -116,6 +117,48 @@ def test_layers_are_named_where_the_step_is_given_the_model(tmp_path):
         model(batch()).square().mean().backward()
     session.report().save(tmp_path / "run.json")
     assert json.loads((tmp_path / "run.json").read_text())["layers"] == []
+
+
+def test_a_table_has_what_became_of_each_layer():
+    model, session = blocks(), remat.Session(budget="50%", device="cpu")
+    for _ in range(3):
+        with session.step(layers=model):
+            model(batch()).square().mean().backward()
+    report = session.report(layers=True)
+    text, table = str(session.report()), report.by_layer()
+    assert str(report) == f"{text}\n{table}"
+    rows = [line.split("  ")[0] for line in table.splitlines()]
+    assert rows[0] == "layer" and "0-5 x 6" in rows and rows[-1] == "all"
+    assert "recomputed" in table
+    assert pickle.loads(pickle.dumps(report)).__str__() == str(report)
+
+
+def test_a_table_of_layers_needs_a_step_with_layers(report):
+    with pytest.raises(remat.Error, match="the step has no names of layers"):
+        report.by_layer()
+    with pytest.raises(remat.Error, match="the step has no names of layers"):
+        trained("50%", steps=1).report(layers=True)
+    with pytest.raises(remat.Error, match="the graph of the step is the session's"):
+        pickle.loads(pickle.dumps(report)).by_layer()
+
+
+def test_a_wrapped_models_layers_are_those_of_a_step_of_its_session():
+    model = remat.wrap(blocks(), budget="50%")
+    for _ in range(3):
+        with remat.session_of(model).step(layers=model):
+            model(batch()).square().mean().backward()
+    assert "0-5 x 6" in remat.session_of(model).report(layers=True).by_layer()
+
+
+def test_notebooks_show_a_report_with_its_picture_while_the_session_has_the_step():
+    session = trained("50%")
+    report = session.report()
+    shown = report._repr_html_()
+    assert shown.startswith("<svg ") and html.escape(str(report)) in shown
+    other = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 8))
+    with session.step():
+        other(torch.ones(4, 8)).sum().backward()
+    assert report._repr_html_() == f"<pre>{html.escape(str(report))}</pre>"
 
 
 def test_hooks_for_layers_are_gone_where_a_step_fails():

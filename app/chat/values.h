@@ -1,0 +1,38 @@
+// chat/values.h -- values of chat templates, and what filters, tests and methods make of them, as in Python.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace remat::chat {
+
+/// Of a variable, or of a part of one; discarded where there is none (Jinja's undefined).
+using Value = nlohmann::json;
+
+inline Value undefined() { return Value(Value::value_t::discarded); }
+
+/// Why an operation has no result; what calls it knows the line.
+struct ValueProblem {
+  std::string text;
+};
+
+/// "a string", "none", "undefined": for messages.
+std::string kind_of(const Value& value);
+
+bool holds(const Value& value);
+bool equal(const Value& a, const Value& b);
+/// As Python's str(). Throws ValueProblem for lists, mappings and fractions, whose texts are not known here.
+std::string text_of(const Value& value);
+
+Value binary(std::string_view op, const Value& a, const Value& b);
+Value item(const Value& of, const Value& index);
+Value slice(const Value& of, const Value& begin, const Value& end, const Value& step);
+
+Value filter(std::string_view name, const Value& value, const std::vector<Value>& arguments);
+bool test(std::string_view name, const Value& value, const std::vector<Value>& arguments);
+Value method(std::string_view name, const Value& of, const std::vector<Value>& arguments);
+
+}  // namespace remat::chat

@@ -1,0 +1,71 @@
+// What damaged and hostile templates do; that texts are those of Jinja is tested in tests/python/chat_test.py.
+#include "chat/render.h"
+
+#include <gtest/gtest.h>
+
+#include "chat/syntax.h"
+
+namespace remat::chat {
+namespace {
+
+constexpr std::string_view kTemplate =
+    "{{- bos_token }}{# all #}\n{% set ns = namespace(last=messages|length - 1) %}\n"
+    "{%- for m in messages[::-1] if m.role != 'tool' %}{% set text = '<|' ~ m['role'] + '|>' %}\n"
+    "  {%- if loop.first and not (m.content is none) -%} {{ text + m.content | trim }} {%- elif m.get('x', 1) == 1 %}"
+    "{{ [1, 'a'][0] }}{% else %}{{ raise_exception(\"no\") if 1 in [2] else 'b' }}{% endif %}{% endfor %}\n";
+
+std::map<std::string, Value> sample_variables() {
+  return {{"bos_token", "<s>"},
+          {"messages", Value::parse(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": " b "}])")}};
+}
+
+TEST(Render, MakesTheTextOfATemplate) {
+  EXPECT_EQ(render(parse_template(kTemplate), sample_variables()), "<s><|assistant|>b1");
+}
+
+/// A problem or a text, and nothing else.
+void try_out(const std::string& text) {
+  try {
+    render(parse_template(text), sample_variables());
+  } catch (const TemplateProblem& problem) {
+    EXPECT_FALSE(problem.text.empty() && !problem.by_author) << text;
+    EXPECT_GE(problem.line, 1) << text;
+  }
+}
+
+TEST(Render, OfADamagedTemplateIsATextOrAProblem) {
+  const std::string whole(kTemplate);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    try_out(whole.substr(0, at));
+    try_out(whole.substr(at));
+    try_out(whole.substr(0, at) + whole.substr(at + 1));
+    for (const char c : {'{', '}', '%', '-', '\'', '(', ']', '|', '.', ':', '9', ' ', '\0', '\xff'}) {
+      std::string changed = whole;
+      changed[at] = c;
+      try_out(changed);
+    }
+  }
+}
+
+TEST(Render, TellsTheLineOfAProblem) {
+  try {
+    render(parse_template("a\n{# b\n #}\n{{ 'c\nd' + 1 }}"), {});
+    FAIL();
+  } catch (const TemplateProblem& problem) {
+    EXPECT_EQ(problem.line, 5);
+    EXPECT_FALSE(problem.by_author);
+  }
+}
+
+TEST(Render, ATemplateMayRefuse) {
+  try {
+    render(parse_template("{{ raise_exception('no ' ~ 1) }}"), {});
+    FAIL();
+  } catch (const TemplateProblem& problem) {
+    EXPECT_EQ(problem.text, "no 1");
+    EXPECT_TRUE(problem.by_author);
+  }
+}
+
+}  // namespace
+}  // namespace remat::chat
