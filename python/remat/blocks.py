@@ -203,7 +203,7 @@ def enable(
     blocks: Iterable[nn.Module] | None = None,
     *,
     policies: Mapping[str, Keep] | None = None,
-    head: str = "auto",
+    head: str = "whole",
 ) -> nn.Module:
     """Drops what autograd saves inside each of `blocks` from now on, as checkpointing every block does. Returns
     `model`.

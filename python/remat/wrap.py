@@ -13,7 +13,7 @@ from remat.session import Session
 from remat.wrapped_steps import WrappedSteps
 
 
-def wrap(model: nn.Module, budget: int | str | None = None, *, head: str = "auto", **options: Any) -> nn.Module:
+def wrap(model: nn.Module, budget: int | str | None = None, *, head: str = "whole", **options: Any) -> nn.Module:
     """Keeps every forward and backward pass through `model` under `budget`, without a change to the training loop::
 
         model = remat.wrap(model, budget="6GiB")
@@ -41,9 +41,9 @@ def wrap(model: nn.Module, budget: int | str | None = None, *, head: str = "auto
     recorded.
 
     Args:
-        head: how the loss of a Hugging Face language model is made of its logits, with the same bits: "auto", in tiles where
-            they are larger than 16 MiB; "tiles", wherever that can be; "whole", as without remat. In tiles, the logits are
-            computed when somebody reads them, which has to be before the optimizer's step (docs/tiles.md).
+        head: how the loss of a Hugging Face language model is made of its logits, with the same bits: "whole", as without
+            remat; "tiles", wherever that can be; "auto", in tiles where they are larger than 16 MiB. In tiles, the logits
+            are computed when somebody reads them, which has to be before the optimizer's step (docs/tiles.md).
         budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
             none is named.
 

@@ -113,7 +113,7 @@ def test_a_budget_holds_and_the_bits_are_plain_s(family, reduced):
 
 
 def test_the_peak_is_smaller_by_the_logits():
-    """Of the first step too, in which tiles are tried; and by default, as these logits are large."""
+    """Of the first step too, in which tiles are tried; with "auto", as these logits are large."""
     config = transformers.LlamaConfig(**GROUPS | dict(vocab_size=20_000))
     logits = 4 * 250 * 20_000 * 4
 
@@ -129,16 +129,16 @@ def test_the_peak_is_smaller_by_the_logits():
             found.append(report.activation_peak_bytes)
         return found, report.head
 
-    plain, head = peaks({"head": "whole"})
+    plain, head = peaks({})
     assert head == "" and min(plain) > 2 * logits
-    tiled, head = peaks({})
+    tiled, head = peaks({"head": "auto"})
     assert head.startswith("tiles of ") or not HAS_TILES
     if HAS_TILES:
         assert max(tiled) < min(plain) - 1.5 * logits
 
 
-def test_small_logits_are_whole_by_default():
-    model = remat.wrap(make("GPT2"))
+def test_small_logits_are_whole_with_auto():
+    model = remat.wrap(make("GPT2"), head="auto")
     outputs = model(input_ids=torch.ones(4, 70, dtype=torch.long))
     assert type(outputs.logits) is torch.Tensor
     del outputs
