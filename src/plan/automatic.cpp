@@ -45,17 +45,18 @@ constexpr int64_t kPartBesideMoves = 4;  ///< each share is searched with the wo
 constexpr int64_t kMostReplays = 2'000'000;
 
 /// REMAT_SEARCH_PERCENT=10 in the environment has searches do a tenth of their work: for tests of what follows plans,
-/// whatever they cost.
-int64_t share_of(int64_t work) {
+/// whatever they cost. Graphs of which all plans can be tried are planned as ever.
+int64_t search_percent() {
   static const int64_t percent = [] {
     const char* const text = std::getenv("REMAT_SEARCH_PERCENT");
     return text == nullptr ? int64_t{100} : std::clamp<int64_t>(std::atoll(text), 1, 100);
   }();
-  return work / 100 * percent;
+  return percent;
 }
 
 int64_t work_for(int64_t operators) {
-  return share_of(std::min(kMostWork, kLeastWork + kWorkPerOperator * operators) + kWorkBeyond * operators);
+  const int64_t work = std::min(kMostWork, kLeastWork + kWorkPerOperator * operators) + kWorkBeyond * operators;
+  return work * search_percent() / 100;
 }
 
 class Automatic {
@@ -118,8 +119,8 @@ class Automatic {
     if (front_.within(limit) == nullptr) return;
     // What it finds without coming to an end is no better place to begin a search: that is offered afterwards.
     ParetoFront tried = front_;
-    const bool all = Exhaustive(graph_, options_, tried)
-                         .run(limit, share_of(options_.refine ? kWorkToTryAllRefined : kWorkToTryAll));
+    const bool all =
+        Exhaustive(graph_, options_, tried).run(limit, options_.refine ? kWorkToTryAllRefined : kWorkToTryAll);
     if (!all) {
       Search search(graph_, options_, front_);
       search.run(limit, work_ / part);
@@ -250,7 +251,7 @@ class Automatic {
     Exhaustive exhaustive(graph_, options_, of);
     for (int i = 0; i < kMostLower; ++i) {
       const int64_t peak = of.lowest_peak();
-      if (!exhaustive.run(peak - 1, share_of(kWorkToTryAll))) return false;
+      if (!exhaustive.run(peak - 1, kWorkToTryAll)) return false;
       if (of.lowest_peak() == peak) return true;
     }
     return false;

@@ -15,9 +15,9 @@ namespace {
 class Fuzz : public testing::TestWithParam<int> {};
 
 TEST_P(Fuzz, SameBitsWhateverIsDropped) { run_programs(check_exact, GetParam(), 300, 5); }
-TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 60, 24); }
-TEST_P(Fuzz, SameBitsWhereStepsChange) { run_programs(check_changing_steps, GetParam(), 60, 24); }
-TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 80, 24); }
+TEST_P(Fuzz, SameBitsFollowingAPlan) { run_programs(check_plans, GetParam(), 100, 24); }
+TEST_P(Fuzz, SameBitsWhereStepsChange) { run_programs(check_changing_steps, GetParam(), 80, 24); }
+TEST_P(Fuzz, SameBitsWithinEveryBudget) { run_programs(check_budgets, GetParam(), 120, 24); }
 
 class FuzzKinds : public testing::TestWithParam<int> {};
 
