@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kValuesShown = 8;
 constexpr const char* kVaries = "; ? where times vary too much to tell";
 
-std::string percent(std::optional<double> value) { return value ? format_number(*value, 1) : "-"; }
+std::string percent_text(std::optional<double> value) { return value ? format_number(*value, 1) : "-"; }
 
 std::optional<double> predicted_percent(const SweepCell& cell, const PlainStep& plain) {
   if (!cell.attempt.plan) return std::nullopt;
@@ -23,20 +23,20 @@ std::optional<double> predicted_percent(const SweepCell& cell, const PlainStep& 
 std::string measured_percent(const SweepCell& cell) {
   if (!cell.measured) return "-";
   const auto extra = cell.measured->extra_percent();
-  return extra ? percent(extra) : "?";
+  return extra ? percent_text(extra) : "?";
 }
 
 /// "12.3 MiB", "10.1 %" of an activation peak, as two cells.
 void add_peak(std::vector<std::string>& row, std::optional<int64_t> peak, const PlainStep& plain) {
   row.push_back(peak ? format_bytes(*peak - plain.baseline_bytes) : "-");
-  row.push_back(peak ? percent(plain.activation_percent(*peak)) : "-");
+  row.push_back(peak ? percent_text(plain.activation_percent(*peak)) : "-");
 }
 
 /// Predicted peak and time, then what was measured of both where anything was.
 void add_figures(std::vector<std::string>& row, const SweepCell& cell, const PlainStep& plain, bool measured) {
   const auto& plan = cell.attempt.plan;
   add_peak(row, plan ? std::optional(plan->predicted_peak_bytes) : std::nullopt, plain);
-  row.push_back(percent(predicted_percent(cell, plain)));
+  row.push_back(percent_text(predicted_percent(cell, plain)));
   if (!measured) return;
   add_peak(row, cell.measured ? std::optional(cell.measured->peak_bytes) : std::nullopt, plain);
   row.push_back(measured_percent(cell));
@@ -78,7 +78,7 @@ std::string published_text(const SweepResults& results) {
     const auto peak = static_cast<double>(cell.attempt.plan->predicted_peak_bytes);
     text += "here:      " + cell.budget + " of the activations alone, which is " +
             format_number(100 * peak / static_cast<double>(plain.peak_bytes), 1) +
-            "% of all memory, weights and gradients included, for " + percent(predicted_percent(cell, plain)) +
+            "% of all memory, weights and gradients included, for " + percent_text(predicted_percent(cell, plain)) +
             "% more time, predicted" + (cell.measured ? "; " + measured_percent(cell) + "%, measured" : "") + "\n";
   }
   return text;
@@ -132,14 +132,14 @@ std::string budgets_text(const SweepResults& results) {
   const PlainStep& plain = results.step->plain;
   std::string text =
       "planners and budgets: predicted extra time, % of the step; - where a planner has no plan\n" +
-      matrix(results.budgets, [&](const SweepCell& cell) { return percent(predicted_percent(cell, plain)); });
+      matrix(results.budgets, [&](const SweepCell& cell) { return percent_text(predicted_percent(cell, plain)); });
   const bool measured =
       std::ranges::any_of(results.budgets, [](const auto& cell) { return cell.measured.has_value(); });
   if (measured) {
     text += std::string("\nmeasured extra time, % of plain's step") + kVaries + "\n" +
             matrix(results.budgets, [](const SweepCell& cell) { return measured_percent(cell); }) +
             "\nmeasured activation peak, % of plain's\n" + matrix(results.budgets, [&](const SweepCell& cell) {
-              return percent(cell.measured ? plain.activation_percent(cell.measured->peak_bytes) : std::nullopt);
+              return percent_text(cell.measured ? plain.activation_percent(cell.measured->peak_bytes) : std::nullopt);
             });
   }
   const std::string published = published_text(results);
@@ -160,7 +160,7 @@ std::string checkpoints_text(const SweepResults& results) {
     std::vector<std::string> line = {std::to_string(row.places.size()), std::to_string(row.places.size() + 1),
                                      std::to_string(row.longest_segment)};
     add_figures(line, row.cell, plain, measured);
-    line.push_back(row.better ? percent(predicted_percent(*row.better, plain)) : "-");
+    line.push_back(row.better ? percent_text(predicted_percent(*row.better, plain)) : "-");
     table.add(std::move(line));
   }
   const auto& best = *std::ranges::min_element(
@@ -170,9 +170,9 @@ std::string checkpoints_text(const SweepResults& results) {
           "evenly spaced checkpoints: activation peak, and extra time in % of the step; auto in the same memory") +
       (measured ? kVaries : "") + "\n" + table.to_string() + "of these, " + checkpoints_name(best.places.size()) +
       (best.places.size() == 1 ? " takes" : " take") +
-      " the fewest bytes: " + percent(plain.activation_percent(best.cell.attempt.plan->predicted_peak_bytes)) +
-      "% of plain's for " + percent(predicted_percent(best.cell, plain)) + "% more time";
-  if (best.better) text += "; auto: " + percent(predicted_percent(*best.better, plain)) + "%";
+      " the fewest bytes: " + percent_text(plain.activation_percent(best.cell.attempt.plan->predicted_peak_bytes)) +
+      "% of plain's for " + percent_text(predicted_percent(best.cell, plain)) + "% more time";
+  if (best.better) text += "; auto: " + percent_text(predicted_percent(*best.better, plain)) + "%";
   return text + "\n";
 }
 
@@ -216,10 +216,10 @@ std::string measured_text(const SweepCell& cell, const PlainStep& plain, const s
   const Plan& plan = *cell.attempt.plan;
   if (!cell.measured) return "  " + where + ": could not be measured: " + cell.refused + "\n";
   std::string text = "  " + where + ": predicted " + format_bytes(plan.predicted_peak_bytes) + ", extra time " +
-                     percent(predicted_percent(cell, plain)) + "%; measured " +
+                     percent_text(predicted_percent(cell, plain)) + "%; measured " +
                      format_bytes(cell.measured->peak_bytes) + ", extra time ";
-  const auto range =
-      percent(cell.measured->least_extra_percent()) + " to " + percent(cell.measured->most_extra_percent()) + "%";
+  const auto range = percent_text(cell.measured->least_extra_percent()) + " to " +
+                     percent_text(cell.measured->most_extra_percent()) + "%";
   text += cell.measured->extra_percent() ? measured_percent(cell) + "% (" + range + ")"
                                          : range + ": times vary too much to tell";
   if (!cell.measured->not_followed.empty()) text += " (not by the plan: " + cell.measured->not_followed + ")";

@@ -21,13 +21,13 @@ from torch import nn
 from remat.errors import Error
 from remat.partition_budget import choose, last_step
 from remat.partition_input import Input, can_be_made_again
-from remat.partition_random import PASS, SavedRandomNumbers
 from remat.partition_trial import Run, TriedGraph
 
 if TYPE_CHECKING:
     from remat.session import Session
 
 FASTEST = "fastest"
+_PASS = "joint_custom_post_pass"  # Inductor's option for a pass over a graph of forward and backward
 _log = logging.getLogger("remat.compile")
 _SHARES = (1.0, 0.8, 0.5, 0.3, 0.1)  # the first is the one whose bits the others must have
 _MODELS = 8  # of one class, each with code of its own, are compiled for several sizes and modes
@@ -48,6 +48,13 @@ os.register_at_fork(after_in_child=_after_fork)
 def compile_options() -> frozenset[str]:
     """The names of what torch.compile takes. Not those of a session, whose `name` is another one."""
     return frozenset(inspect.signature(torch.compile).parameters) - {"model", "name"}
+
+
+def _save_random_numbers(other: Any) -> Any:
+    """The pass SavedRandomNumbers, after the user's own one."""
+    from remat.partition_random import SavedRandomNumbers
+
+    return SavedRandomNumbers(other)
 
 
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -95,8 +102,8 @@ class Compiler:
         if "guard_filter_fn" in more:  # which is not the backend's
             self._options["options"] = {"guard_filter_fn": more.pop("guard_filter_fn")}
         for name in more:
-            if name.replace("-", "_") == PASS:  # options win over the configuration
-                more[name] = SavedRandomNumbers(more[name])
+            if name.replace("-", "_") == _PASS:  # options win over the configuration
+                more[name] = _save_random_numbers(more[name])
         given = (mode, more or None, options.get("dynamic"))
         if backend in (None, "inductor"):
             whole = torch._TorchCompileInductorWrapper(*given)
@@ -133,7 +140,7 @@ class _Cut:
         import torch._functorch.config as aot
         import torch._inductor.config as inductor
 
-        passes = {PASS: SavedRandomNumbers(getattr(inductor, PASS))} if self._share < 1 else {}
+        passes = {_PASS: _save_random_numbers(getattr(inductor, _PASS))} if self._share < 1 else {}
         with aot.patch(activation_memory_budget=max(self._share, _LEAST)), inductor.patch(passes):
             return self._backend(graph, inputs)
 

@@ -1,4 +1,6 @@
-"""What keeps random numbers right where the compiler cuts a graph: they are saved for backward, never drawn again there."""
+"""What keeps random numbers right where the compiler cuts a graph: they are saved for backward, never drawn again there.
+
+Imports Inductor, which takes as long as torch itself: import this module where something is compiled."""
 
 from __future__ import annotations
 
@@ -7,8 +9,6 @@ from typing import Any
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.utils.checkpoint import CheckpointPolicy
-
-PASS = "joint_custom_post_pass"  # Inductor's option for a pass over a graph of forward and backward
 
 
 def _draws(node: torch.fx.Node) -> bool:

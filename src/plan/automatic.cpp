@@ -4,6 +4,7 @@
 // beside moves of more and more values (moves.h). docs/algorithms.md has the details.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -43,8 +44,19 @@ constexpr int64_t kPartBesideMoves = 4;  ///< each share is searched with the wo
 /// Replayed operators after which the simulation of a warm start ends: it would take too long.
 constexpr int64_t kMostReplays = 2'000'000;
 
+/// REMAT_SEARCH_PERCENT=10 in the environment has searches do a tenth of their work: for tests of what follows plans,
+/// whatever they cost. Graphs of which all plans can be tried are planned as ever.
+int64_t search_percent() {
+  static const int64_t percent = [] {
+    const char* const text = std::getenv("REMAT_SEARCH_PERCENT");
+    return text == nullptr ? int64_t{100} : std::clamp<int64_t>(std::atoll(text), 1, 100);
+  }();
+  return percent;
+}
+
 int64_t work_for(int64_t operators) {
-  return std::min(kMostWork, kLeastWork + kWorkPerOperator * operators) + kWorkBeyond * operators;
+  const int64_t work = std::min(kMostWork, kLeastWork + kWorkPerOperator * operators) + kWorkBeyond * operators;
+  return work * search_percent() / 100;
 }
 
 class Automatic {

@@ -7,13 +7,13 @@
 namespace remat {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 constexpr int64_t kUnit = 512;
-constexpr int64_t kMostSmall = kMiB;
-constexpr int64_t kSmallSegment = 2 * kMiB;
+constexpr int64_t kMostSmall = kMebibyte;
+constexpr int64_t kSmallSegment = 2 * kMebibyte;
 /// Larger requests have a segment of their own.
-constexpr int64_t kLeastAlone = 10 * kMiB;
-constexpr int64_t kSegmentUnit = 2 * kMiB;
+constexpr int64_t kLeastAlone = 10 * kMebibyte;
+constexpr int64_t kSegmentUnit = 2 * kMebibyte;
 /// Of an expandable segment: more than any device has.
 constexpr int64_t kAddresses = int64_t{1} << 42;
 

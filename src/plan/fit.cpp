@@ -25,7 +25,7 @@ constexpr int kRounds = 4;  ///< measurements that may correct one answer
 /// Rounds in which times are compared, and as many as there may be while they do not tell; of short steps and long.
 constexpr size_t kLeastRounds = 4, kMostRounds = 6, kLeastOfLong = 2, kMostOfLong = 4;
 
-constexpr double kTolerance = 1.1;  ///< so many times as long as a larger step, a step may take
+constexpr double kTimeTolerance = 1.1;  ///< so many times as long as a larger step, a step may take
 
 enum class Worth : uint8_t { kYes, kNo, kUnclear, kDoesNotFit };
 
@@ -332,7 +332,7 @@ class Search {
     return most;
   }
   bool contradicts(int64_t place, bool plain) const {
-    return measured_.at({place, plain}).times.least() > kTolerance * most_seconds(place, plain);
+    return measured_.at({place, plain}).times.least() > kTimeTolerance * most_seconds(place, plain);
   }
 
   /// In rounds as what is compared with plain; in more where a larger step took less. False where it does not fit.

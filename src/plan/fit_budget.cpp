@@ -9,7 +9,7 @@ namespace remat {
 namespace {
 
 constexpr int kMostCalls = 24;
-constexpr int64_t kTolerance = 32;  ///< the search ends where what works and what was refused differ by this part
+constexpr int64_t kPrecision = 32;  ///< the search ends where what works and what was refused differ by this part
 /// This part is added to what works. Plans follow the times that are measured, and those differ from run to run: a busy
 /// machine may need an eighth of the activations more.
 constexpr int64_t kSlack = 16;
@@ -30,7 +30,7 @@ class BudgetSearch {
   }
 
   const std::optional<int64_t>& works() const { return works_; }
-  bool is_over() const { return works_ && *works_ - refused_ <= *works_ / kTolerance; }
+  bool is_over() const { return works_ && *works_ - refused_ <= *works_ / kPrecision; }
   int64_t next() const {
     if (!works_) return std::max(needed_, refused_ + (in_turn_ - 1) * (refused_ / kGrowth));
     const int64_t half = (*works_ - refused_ + 1) / 2;

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr double kManyPercent = 100;  ///< more than so many is told as times
 
-std::string seconds_text(double seconds) {
+std::string step_seconds_text(double seconds) {
   return seconds < 0.0995 ? support::short_text(1000 * seconds, 3) + " ms" : support::short_text(seconds, 3) + " s";
 }
 
@@ -49,15 +49,15 @@ std::string row(const std::string& name, const std::string& size, const std::str
 
 std::string row(const std::string& name, const std::optional<FitPoint>& point) {
   if (!point) return row(name, "none", "", "", "", "");
-  return row(name, std::to_string(point->size), format_bytes(point->peak_bytes), seconds_text(point->seconds),
+  return row(name, std::to_string(point->size), format_bytes(point->peak_bytes), step_seconds_text(point->seconds),
              support::short_text(point->per_second(), 4), point->measured ? "" : "predicted");
 }
 
 /// Why times do not tell: in seconds, plain's largest and the other.
 std::string varying_text(const Fit& fit, const FitPoint& point) {
   const auto step = [](const FitPoint& each) {
-    return "a step of " + std::to_string(each.size) + " took " + seconds_text(each.seconds) + " to " +
-           seconds_text(each.usual_seconds);
+    return "a step of " + std::to_string(each.size) + " took " + step_seconds_text(each.seconds) + " to " +
+           step_seconds_text(each.usual_seconds);
   };
   return "Without remat " + step(*fit.plain) + ", with it " + step(point) +
          ". Ask again when the machine does less beside.\n";
@@ -114,7 +114,7 @@ std::string split_text(const Fit& fit) {
                                ? "in one step"
                                : "as " + std::to_string(split.steps) + " steps of " + std::to_string(split.step.size)) +
                           (split.plain ? ", without remat" : ", with remat"),
-                    seconds = seconds_text(split.seconds());
+                    seconds = step_seconds_text(split.seconds());
   if (split.clear) return whole + " is fastest " + how + ": " + seconds + ".\n";
   return whole + " takes " + seconds + " " + how + "; times vary too much to tell that no other split is faster.\n";
 }

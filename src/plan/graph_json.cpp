@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kDocument = "graph";
-constexpr const char* kFormat = "remat-graph";
+constexpr const char* kGraphDocument = "graph";
+constexpr const char* kGraphFormat = "remat-graph";
 
 // The last may be left out.
 constexpr const char* kGraphFields[] = {"format",         "version",      "baseline_bytes", "parameter_bytes",
@@ -40,7 +40,7 @@ GraphValue read_value(const JsonRecord& record) {
 }
 
 Tier read_tier(const JsonRecord& graph) {
-  const JsonRecord record(graph["tier"], {kDocument, "tier"}, kTierFields);
+  const JsonRecord record(graph["tier"], {kGraphDocument, "tier"}, kTierFields);
   return {.costs = record.form_costs("costs"),
           .copy_seconds = record.seconds("copy_seconds"),
           .bytes = record.bytes("bytes")};
@@ -84,7 +84,7 @@ std::vector<Item> read_list(const JsonRecord& graph, const char* name, JsonRecor
   const json& list = graph.list(name);
   std::vector<Item> items;
   items.reserve(list.size());
-  JsonPlace place{kDocument, name, 0};
+  JsonPlace place{kGraphDocument, name, 0};
   for (const json& item : list) {
     items.push_back(read(JsonRecord(item, place, fields_of(item, fields, form), form)));
     ++place.index;
@@ -126,7 +126,7 @@ template <class Item>
 void write_list(std::string& out, const char* name, const std::vector<Item>& items,
                 void (*write)(std::string&, const Item&, const JsonPlace&)) {
   out += std::string(",\n \"") + name + "\": [";
-  JsonPlace place{kDocument, name, 0};
+  JsonPlace place{kGraphDocument, name, 0};
   for (const Item& item : items) {
     out += place.index == 0 ? "\n  " : ",\n  ";
     write(out, item, place);
@@ -141,7 +141,7 @@ std::string to_json(const Graph& graph) {
   // A graph that could not be read again is not written.
   if (const std::string wrong = graph.problem(); !wrong.empty())
     throw Error("[graph] " + wrong + "; only a sound graph can be written");
-  std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
+  std::string out = std::string("{\n \"format\": \"") + kGraphFormat + "\",\n \"version\": ";
   append_json(out, int64_t{graph.tier ? Graph::kVersion : Graph::kOldestVersion});
   append_json(out, ",\n \"baseline_bytes\": ", graph.baseline_bytes);
   append_json(out, ",\n \"parameter_bytes\": ", graph.parameter_bytes);
@@ -160,10 +160,10 @@ std::string to_json(const Graph& graph) {
 }
 
 Graph graph_from_json(std::string_view text) {
-  const json document = parse_document(text, kDocument, kFormat, {Graph::kOldestVersion, Graph::kVersion});
+  const json document = parse_document(text, kGraphDocument, kGraphFormat, {Graph::kOldestVersion, Graph::kVersion});
   JsonRecord::Fields fields(kGraphFields);
   if (document["version"] != Graph::kVersion) fields = fields.first(fields.size() - 1);
-  const JsonRecord record(document, {kDocument}, fields);
+  const JsonRecord record(document, {kGraphDocument}, fields);
   using Form = JsonRecord::Form;
   Graph graph{.values = read_list(record, "values", kValueFields, Form::kObject, read_value),
               .operators = read_list(record, "operators", kOperatorFields, Form::kObject, read_operator),

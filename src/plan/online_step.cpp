@@ -7,9 +7,9 @@ namespace remat::planners {
 namespace {
 
 /// Replays after which a run ends: for each operator, and altogether.
-constexpr int64_t kMostReplaysOfEach = 20, kMostReplays = 20'000;
+constexpr int64_t kReplaysOfEach = 20, kMostReplaysOnline = 20'000;
 /// Values looked at after which it ends: less than a second. Prices of evictions walk far where little may be alive.
-constexpr int64_t kMostWork = int64_t{1} << 26;
+constexpr int64_t kMostWorkOnline = int64_t{1} << 26;
 /// Of so many values, each eviction frees at least a share of the limit: planning would take a square of their number
 /// otherwise.
 constexpr size_t kManyValues = 2000;
@@ -58,8 +58,8 @@ void OnlineStep::begin(const StepChange& change) {
 }
 
 bool OnlineStep::has_stopped() const {
-  const int64_t most = kMostReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000;
-  return machine_.replays > std::min(most, kMostReplays) || work_ > kMostWork;
+  const int64_t most = kReplaysOfEach * static_cast<int64_t>(graph_.operators.size()) + 1000;
+  return machine_.replays > std::min(most, kMostReplaysOnline) || work_ > kMostWorkOnline;
 }
 
 /// The graph and the states of its values, for EvictionChoice.

@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kDocument = "plan";
-constexpr const char* kFormat = "remat-plan";
+constexpr const char* kPlanDocument = "plan";
+constexpr const char* kPlanFormat = "remat-plan";
 
 // The last came with version 3.
 constexpr const char* kPlanFields[] = {
@@ -64,7 +64,7 @@ std::map<Form, FormCosts> read_forms(const JsonRecord& plan) {
   for (const char* name : kFormNames) {
     if (forms.is_object() && forms.contains(name)) names.push_back(name);
   }
-  const JsonRecord record(forms, {kDocument, "forms"}, names);
+  const JsonRecord record(forms, {kPlanDocument, "forms"}, names);
   std::map<Form, FormCosts> costs;
   for (size_t form = 0; form < kForms; ++form) {
     if (record.has(kFormNames[form])) costs[static_cast<Form>(form)] = record.form_costs(kFormNames[form]);
@@ -78,7 +78,7 @@ std::vector<Action> read_actions(const JsonRecord& plan) {
   JsonRecord::Fields lists_there_are(kActionNames);
   const bool moves = plan.has("forms");
   if (!moves) lists_there_are = lists_there_are.first(lists_there_are.size() - 1);
-  const JsonRecord record(plan["actions"], {kDocument, "actions"}, lists_there_are);
+  const JsonRecord record(plan["actions"], {kPlanDocument, "actions"}, lists_there_are);
   const json& recompute = record["recompute"];
   if (!recompute.is_object()) record.refuse("recompute", "is not an object of lists");
   std::vector<std::string> names;
@@ -86,7 +86,7 @@ std::vector<Action> read_actions(const JsonRecord& plan) {
   std::vector<const char*> fields;
   fields.reserve(names.size());
   for (const std::string& name : names) fields.push_back(name.c_str());
-  const JsonRecord times(recompute, {kDocument, "actions.recompute"}, fields);
+  const JsonRecord times(recompute, {kPlanDocument, "actions.recompute"}, fields);
 
   struct List {
     Action action;
@@ -166,10 +166,10 @@ std::string to_json(const Plan& plan) {
     }
   }
 
-  std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
+  std::string out = std::string("{\n \"format\": \"") + kPlanFormat + "\",\n \"version\": ";
   append_json(out, int64_t{Plan::kVersion});
   out += ",\n \"planner\": ";
-  append_json(out, plan.planner, {kDocument}, "planner");
+  append_json(out, plan.planner, {kPlanDocument}, "planner");
   out += ",\n \"graph_fingerprint\": \"" + hexadecimal(plan.graph_fingerprint) + "\",\n \"budget_bytes\": ";
   append_json(out, plan.budget_bytes);
   append_json(out, ",\n \"predicted_peak_bytes\": ", plan.predicted_peak_bytes);
@@ -187,10 +187,10 @@ std::string to_json(const Plan& plan) {
 }
 
 Plan plan_from_json(std::string_view text) {
-  const json document = parse_document(text, kDocument, kFormat, {Plan::kOldestVersion, Plan::kVersion});
+  const json document = parse_document(text, kPlanDocument, kPlanFormat, {Plan::kOldestVersion, Plan::kVersion});
   JsonRecord::Fields fields(kPlanFields);
   if (document["version"] == Plan::kOldestVersion) fields = fields.first(fields.size() - 1);
-  const JsonRecord record(document, {kDocument}, fields);
+  const JsonRecord record(document, {kPlanDocument}, fields);
   return {.planner = record.text("planner"),
           .graph_fingerprint = read_fingerprint(record),
           .budget_bytes = record.bytes("budget_bytes"),

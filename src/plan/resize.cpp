@@ -13,7 +13,7 @@ constexpr double kSquareWeight = 0.01;  ///< of the conditions on squares of byt
 constexpr double kRidge = 1e-13;        ///< regularization: of equally good weights, the smallest
 constexpr double kExact = 1e-3;         ///< the largest error of an exact prediction, as a share of a value's bytes
 constexpr double kMostWeight = 10;      ///< larger weights would amplify small differences
-constexpr size_t kEnough = 3;           ///< known graphs that tell which bytes grow with the square of a length
+constexpr size_t kEnoughKnown = 3;      ///< known graphs that tell which bytes grow with the square of a length
 
 double median(std::vector<double>& numbers) {
   if (numbers.empty()) return 0;
@@ -72,7 +72,7 @@ class Resizer {
     weigh();
     Resized result;
     result.graph = *known_[base_];
-    result.exact = known_.size() >= kEnough && error_ <= kExact;
+    result.exact = known_.size() >= kEnoughKnown && error_ <= kExact;
     fill(result.graph);
     return result;
   }

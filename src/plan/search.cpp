@@ -19,7 +19,7 @@ constexpr double kNearest = 1.0 / 200;
 /// limit.
 constexpr double kNear = 1.0 / 16;
 /// The simulation of a move ends after so many times the operators of the forward pass and of the replays before it.
-constexpr int64_t kMostReplays = 2;
+constexpr int64_t kReplaysPerOperator = 2;
 /// The sum of the bytes above the limit in all sections counts half, or as that of so many sections does.
 constexpr int64_t kSections = 40;
 constexpr int kMovesBetweenPrices = 256;
@@ -96,7 +96,7 @@ void Search::anneal(int64_t limit, int64_t work, double hot) {
       other_work += kWorkOfNoMove;
       continue;
     }
-    const Simulation run = simulator_.run(kMostReplays * (operators + simulator_.in_force().replays));
+    const Simulation run = simulator_.run(kReplaysPerOperator * (operators + simulator_.in_force().replays));
     if (run.stopped) {
       simulator_.reject();
       continue;

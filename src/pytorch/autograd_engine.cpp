@@ -127,7 +127,8 @@ bool in_backward_that_frees() {
 void install_autograd_engine(AutogradHooks hooks) {
   static std::once_flag once;
   std::call_once(once, [hooks] {
-    g_engine = new HookEngine(Engine::get_default_engine(), hooks);  // lives as long as the process, like PyTorch's own
+    // Lives as long as the process, like PyTorch's own.
+    g_engine = new HookEngine(torch::autograd::Engine::get_default_engine(), hooks);
     torch::autograd::set_default_engine_stub(engine);
   });
 }

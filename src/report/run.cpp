@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr JsonPlace kPlace{"run"};
-constexpr const char* kFormat = "remat-run";
+constexpr const char* kRunFormat = "remat-run";
 constexpr const char* kFields[] = {"format", "version", "name", "graph", "plan", "report", "layers"};
 
 /// A document in the document, by its own reader.
@@ -39,7 +39,7 @@ std::string Run::problem() const {
 std::string to_json(const Run& run) {
   if (const std::string wrong = run.problem(); !wrong.empty())
     throw Error("[run] " + wrong + "; only a sound run can be written");
-  std::string out = std::string("{\n \"format\": \"") + kFormat + "\",\n \"version\": ";
+  std::string out = std::string("{\n \"format\": \"") + kRunFormat + "\",\n \"version\": ";
   append_json(out, int64_t{Run::kVersion});
   out += ",\n \"name\": ";
   append_json(out, run.name, kPlace, "name");
@@ -57,7 +57,7 @@ std::string to_json(const Run& run) {
 }
 
 Run run_from_json(std::string_view text) {
-  const json document = parse_document(text, kPlace.document, kFormat, {Run::kVersion, Run::kVersion});
+  const json document = parse_document(text, kPlace.document, kRunFormat, {Run::kVersion, Run::kVersion});
   const JsonRecord record(document, kPlace, kFields);
   std::vector<std::string> layers;
   for (const json& layer : record.list("layers")) {

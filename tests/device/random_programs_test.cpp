@@ -31,10 +31,10 @@ class DeviceFuzz : public testing::TestWithParam<std::tuple<int, bool>> {
   bool was_synchronous_ = false;
 };
 
-TEST_P(DeviceFuzz, SameBitsWhateverIsDropped) { run(check_exact, 320, 5); }
-TEST_P(DeviceFuzz, SameBitsFollowingAPlan) { run(check_plans, 80, 24); }
-TEST_P(DeviceFuzz, SameBitsWhereStepsChange) { run(check_changing_steps, 40, 24); }
-TEST_P(DeviceFuzz, SameBitsWithinEveryBudget) { run(check_budgets, 80, 24); }
+TEST_P(DeviceFuzz, SameBitsWhateverIsDropped) { run(check_exact, 120, 5); }
+TEST_P(DeviceFuzz, SameBitsFollowingAPlan) { run(check_plans, 32, 24); }
+TEST_P(DeviceFuzz, SameBitsWhereStepsChange) { run(check_changing_steps, 32, 24); }
+TEST_P(DeviceFuzz, SameBitsWithinEveryBudget) { run(check_budgets, 32, 24); }
 
 INSTANTIATE_TEST_SUITE_P(Shards, DeviceFuzz, testing::Combine(testing::Range(0, kShards), testing::Bool()),
                          [](const auto& at) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -11,6 +12,12 @@ from remat import _C
 
 os.environ["REMAT_VALIDATE"] = "1"  # every step checks the invariants of its tape when it ends
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # sessions without a device are the CPU's; those on CUDA devices are in tests/cuda
+
+
+def pytest_collection_finish():
+    """What has been imported is never garbage: gc.collect(), which sessions call, need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

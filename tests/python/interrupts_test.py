@@ -42,14 +42,14 @@ class Interrupt:
         sys.settrace(self.before)
 
 
-def train(model: nn.Module) -> None:
-    for _ in range(2):
+def train(model: nn.Module, steps: int = 2) -> None:
+    for _ in range(steps):
         model.zero_grad()
         torch.manual_seed(3)
         model(X).square().mean().backward()
 
 
-def test_an_interrupt_leaves_no_limit_and_no_step():
+def test_an_interrupt_leaves_no_limit_and_no_step(one_thread):
     def wrapped():
         torch.manual_seed(5)
         model = remat.wrap(blocks(2, width=32), budget=remat.memory.current("cpu") + (2 << 20), planner="online")
@@ -58,14 +58,14 @@ def test_an_interrupt_leaves_no_limit_and_no_step():
 
     model = wrapped()
     with Interrupt(-1) as every:
-        train(model)
+        train(model, steps=1)
     wanted = [parameter.grad for parameter in model.parameters()]
     assert every.lines > 100
     for at in range(1, every.lines + 1):
         model = wrapped()
         with Interrupt(at) as interrupt:
             try:
-                train(model)
+                train(model, steps=1)
                 raise AssertionError(f"{interrupt.where}: the interrupt did not come through")
             except KeyboardInterrupt:
                 pass

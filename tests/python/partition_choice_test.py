@@ -34,7 +34,7 @@ def test_of_cuts_with_the_same_bits_one_is_chosen(dropout, smallest, one_thread)
 
 def test_a_cut_with_other_bits_is_not_chosen(smallest, monkeypatch):
     """Where nothing saves random numbers, torch 2.13 on the CPU draws others in backward (pytorch/pytorch#190758)."""
-    monkeypatch.setattr(partition_choice, "SavedRandomNumbers", lambda other: other)
+    monkeypatch.setattr(partition_choice, "_save_random_numbers", lambda other: other)
     x = torch.randn(8, 4, 16, 16)
     saved, chosen = (saved_bytes(model, x) for model in assert_same(lambda: Net(0.3), train))
     assert chosen == saved
