@@ -68,7 +68,7 @@ struct SessionOptions {
   /// failed. Default: the session is for itself, and one that is refused leaves the others waiting.
   std::optional<Ranks> ranks = {};
   /// A directory that steps may move values to while they compute, and bring back, where a plan of "auto" finds that
-  /// faster than to recompute them. As the session is made, a file is made there, and some 64 MiB are written and read
+  /// faster than to recompute them. As the session is made, a file is made there, and some 140 MiB are written and read
   /// to measure it; the file has no name, and is gone when the session is, or the process. Each value has a checksum,
   /// compared when it comes back: what differs, or cannot be written or read, is recomputed, and the session warns of
   /// it (TORCH_WARN). Steps before the first plan move nothing. CPU only: Error on other devices. Default: none.

@@ -134,7 +134,7 @@ class Session:
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.
         disk: a directory that values may be moved to while the step computes, and how much they may take there:
             "100GiB:/scratch". Done where a plan finds that faster than to recompute them; steps before the first plan
-            move nothing. Making the session measures the disk with some 64 MiB. The file has no name: a process that is
+            move nothing. Making the session measures the disk with some 140 MiB. The file has no name: a process that is
             killed leaves nothing. Values have checksums; one that fails to come back is recomputed, with a warning.
             CPU only.
         name: what messages call the session.

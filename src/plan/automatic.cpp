@@ -3,12 +3,15 @@
 // otherwise it goes on from the best by simulated annealing (search.h). Where the graph has a tier, it then plans again
 // beside moves of more and more values (moves.h). docs/algorithms.md has the details.
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -48,8 +51,12 @@ constexpr int64_t kMostReplays = 2'000'000;
 /// whatever they cost. Graphs of which all plans can be tried are planned as ever.
 int64_t search_percent() {
   static const int64_t percent = [] {
-    const char* const text = std::getenv("REMAT_SEARCH_PERCENT");
-    return text == nullptr ? int64_t{100} : std::clamp<int64_t>(std::atoll(text), 1, 100);
+    const char* const given = std::getenv("REMAT_SEARCH_PERCENT");
+    const std::string_view text = given == nullptr ? "" : given;
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_percent = error == std::errc() && end == text.data() + text.size() && number > 0 && number <= 100;
+    return is_percent ? number : int64_t{100};
   }();
   return percent;
 }

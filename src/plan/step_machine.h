@@ -275,7 +275,11 @@ class StepMachine {
       const auto gone = order_.oldest_gone();
       if (!gone) break;
       wait_for_copy(static_cast<int32_t>(*gone));
-      has_gone(static_cast<int32_t>(*gone));
+      if (std::ranges::find(reading_, static_cast<int32_t>(*gone)) != reading_.end()) {
+        order_.take(*gone);  // it stays
+      } else {
+        has_gone(static_cast<int32_t>(*gone));
+      }
     }
     while (level + more > limit_) {
       const auto coming = order_.stop_coming();
@@ -331,6 +335,7 @@ class StepMachine {
   void run_operator(int32_t index, int32_t target) {
     for (const int32_t input : walk_.operators.inputs(index)) {
       if (states_[input].memory == Memory::kInForm) restore(input);
+      if (times_ != nullptr) reading_.push_back(input);
     }
     for (const int32_t input : walk_.operators.overwritten(index)) {
       // In place where only this operator reads the old contents, and this replay made them; otherwise on a copy.
@@ -341,6 +346,7 @@ class StepMachine {
     for (const int32_t made : walk_.operators.results(index)) results_bytes += bytes(made);
     if constexpr (requires { policy_.will_replay(index, target); }) policy_.will_replay(index, target);
     raise(results_bytes + walk_.operators.scratch_bytes(index));
+    reading_.clear();
     seconds += walk_.operators.seconds(index);
     ++replays;
     for (const int32_t made : walk_.operators.results(index)) {
@@ -378,6 +384,7 @@ class StepMachine {
   const StepTimes* times_ = nullptr;  ///< null: none are
   int64_t limit_ = INT64_MAX;
   MoveOrder order_;
+  std::vector<int32_t> reading_;   ///< inputs that the operator of the replay in progress holds
   std::vector<double> copied_at_;  ///< by value: when its last copy ends, in seconds since the step began
   double copies_end_ = 0;          ///< when the last of all copies ends
   int64_t tier_level_ = 0;         ///< bytes that the tier holds

@@ -39,7 +39,7 @@ void Session::Impl::change_budget(const Budget& budget) {
   };
   std::optional<TooSmall> problem;
   try {
-    problem = budget_problem();
+    if (budget != before) problem = budget_problem();
     if (ranks != nullptr) ranks->change_budget(problem ? std::optional(problem->refusal) : std::nullopt);
   } catch (...) {
     keep();
@@ -56,7 +56,13 @@ void Session::Impl::change_budget(const Budget& budget) {
     keep();
     return;
   }
-  if (budget_note.empty()) budget_note = "set_budget(): was " + before.to_string();
+  const auto note = [](const Budget& was) { return "set_budget(): was " + was.to_string(); };
+  if (budget_note == note(budget)) {
+    budget_note.clear();  // the last step's again
+  } else if (budget_note.empty()) {
+    budget_note = note(before);
+  }
+  if (ranks != nullptr) return;  // which search for what they agree on
   const int64_t baseline = next_baseline();
   if (wanted_for(baseline)) planner.expect_room(limit_for(baseline) - baseline);
 }
@@ -72,7 +78,8 @@ std::optional<Session::Impl::TooSmall> Session::Impl::budget_problem() {
   int64_t least = 0;  // above the baseline
   if (graph != nullptr) {
     least = least_without_plan(*graph);
-    if (baseline + least > limit) least = std::min(least, planner.smallest_planned(limit - baseline).value_or(least));
+    if (baseline + least > limit)
+      least = std::min(least, planner.smallest_planned(limit - baseline, ranks == nullptr).value_or(least));
   }
   const int64_t needed = baseline + least;
   if (needed <= limit) return std::nullopt;
@@ -98,6 +105,7 @@ void Session::Impl::follow_memory(StepReport& to) {
   const memory::MemoryLeft left = memory::memory_left();
   const int64_t own = memory::current(options.device) + memory::cached(options.device);
   const std::string change = memory_followed->follow(own, left, PressureBudget::Clock::now());
+  if (!change.empty()) planner.expect_room(memory_followed->limit() - next_baseline());
   if (!change.empty()) to.budget_reason += (to.budget_reason.empty() ? "" : "; ") + change;
   to.available_bytes = left.bytes == INT64_MAX ? 0 : left.bytes;
   to.stalled_percent = left.stalled_percent;

@@ -1,31 +1,28 @@
 #include "session/disk_tier.h"
 
 #include <algorithm>
-#include <array>
-#include <ctime>
+#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <remat/budget.h>
+#include <ATen/Parallel.h>
+
 #include <remat/error.h>
 
 namespace remat {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
 struct Copies {
   int64_t count = 0;
   int64_t bytes = 0;  ///< of each
 };
-constexpr Copies kLarge{8, int64_t{8} << 20}, kSmall{64, int64_t{64} << 10};
-
-double cpu_seconds(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-/// Of the process but for this thread: while that waits, the file's threads, mostly.
-double others_cpu_seconds() { return cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_seconds(CLOCK_THREAD_CPUTIME_ID); }
+constexpr Copies kLarge{8, int64_t{4} << 20}, kSmall{64, int64_t{64} << 10};
+constexpr int kRounds = 3;
 
 /// As far as the disk's limit goes.
 Copies within(Copies copies, const Disk& disk) {
@@ -34,59 +31,127 @@ Copies within(Copies copies, const Disk& disk) {
   return copies;
 }
 
-struct Taken {
-  FormCosts::Seconds out, in;  ///< of all copies together
+/// Something that keeps all threads of a step busy, which wait for each other as those of its operators do. What copies
+/// take of it is more than the processor's time for them: of a machine that is shared, the disk's part is nobody's.
+class Computation {
+ public:
+  Computation() : numbers_(static_cast<size_t>(at::get_num_threads()) * kOfThread, 1.0F) {
+    std::vector<double> seen(kCalls);
+    for (double& seconds : seen) {
+      const auto begin = Clock::now();
+      run();
+      seconds = seconds_since(begin);
+    }
+    std::ranges::nth_element(seen, seen.begin() + kCalls / 2);
+    seconds_ = seen[kCalls / 2];
+  }
+  void run() {
+    at::parallel_for(0, at::get_num_threads(), 1, [this](int64_t begin, int64_t end) {
+      for (int64_t thread = begin; thread < end; ++thread) {
+        float* const own = numbers_.data() + thread * static_cast<int64_t>(kOfThread);
+        for (int times = 0; times < kTimes; ++times) {
+          for (size_t i = 0; i < kOfThread; ++i) own[i] = 0.999F * own[i] + 0.001F;
+        }
+      }
+    });
+  }
+  /// That run() takes where nothing else happens.
+  double seconds() const { return seconds_; }
+
+ private:
+  static constexpr size_t kOfThread = size_t{1} << 18U;
+  static constexpr int kTimes = 8, kCalls = 31;
+  std::vector<float> numbers_;
+  double seconds_ = 0;
 };
 
-using Contents = std::array<std::vector<uint64_t>, 2>;
-
-/// What the file's threads take of the processor is what the computation lacks.
-Taken run(tiers::SpillFile& file, Contents& contents, const Copies& copies) {
-  std::vector<std::shared_ptr<tiers::Piece>> pieces;
-  const auto check = [&](bool done, const tiers::Piece& piece) {
-    if (!done) {
-      throw Error("[session] the disk cannot be used: " + piece.error() + "; name another directory, or fewer bytes");
-    }
-  };
-  const tiers::SpillCounts earlier = file.counts();
-  const double begin = others_cpu_seconds();
-  for (int64_t i = 0; i < copies.count; ++i) pieces.push_back(file.write(contents[i % 2].data(), copies.bytes));
-  for (const auto& piece : pieces) check(piece->wait_written(), *piece);
-  const double written = others_cpu_seconds();
-  for (int64_t i = 0; i < copies.count; ++i) {  // two at a time, as a step does
-    pieces[i]->begin_read(contents[i % 2].data());
-    if (i > 0) check(pieces[i - 1]->wait_read(), *pieces[i - 1]);
+class Measurement {
+ public:
+  Measurement(tiers::SpillFile& file, const Disk& disk)
+      : file_(file),
+        disk_(disk),
+        large_(within(kLarge, disk)),
+        small_(within(kSmall, disk)),
+        contents_(static_cast<size_t>(large_.count * large_.bytes + 7) / 8) {
+    // Not of zeros: disks may spare themselves those.
+    for (size_t i = 0; i < contents_.size(); ++i) contents_[i] = i * 0x9e3779b97f4a7c15U;
   }
-  check(pieces.back()->wait_read(), *pieces.back());
-  const double read = others_cpu_seconds();
-  const tiers::SpillCounts counts = file.counts();
-  return {.out = {std::max(0.0, written - begin), counts.write_seconds - earlier.write_seconds},
-          .in = {std::max(0.0, read - written), counts.read_seconds - earlier.read_seconds}};
-}
 
-Tier measure(tiers::SpillFile& file, const Disk& disk) {
-  const Copies large = within(kLarge, disk), small = within(kSmall, disk);
-  // Not of zeros: disks may spare themselves those.
-  std::vector<uint64_t> some(static_cast<size_t>((large.bytes + 7) / 8));
-  for (size_t i = 0; i < some.size(); ++i) some[i] = i * 0x9e3779b97f4a7c15U;
-  Contents contents{some, some};
-  // The first time a file's blocks are written, the file system has to find them; every step writes them again.
-  run(file, contents, large);
-  const Taken bytes = run(file, contents, large), copies = run(file, contents, small);
-  const auto per_byte = [&](const FormCosts::Seconds& all) {
-    const auto count = static_cast<double>(large.count * large.bytes);
-    return FormCosts::Seconds{all.compute / count, all.copy / count};
-  };
-  const FormCosts costs{.out = per_byte(bytes.out), .in = per_byte(bytes.in)};
-  const auto of_bytes = static_cast<double>(small.count * small.bytes) * (costs.out.compute + costs.in.compute);
-  const double beside = std::max(0.0, copies.out.compute + copies.in.compute - of_bytes);
-  return {.costs = costs, .copy_seconds = beside / static_cast<double>(2 * small.count), .bytes = disk.bytes};
-}
+  Tier run() {
+    // The first time a file's blocks are written, the file system has to find them; every step writes them again.
+    there_and_back(large_);
+    // What others do on the machine meanwhile only makes it slower.
+    FormCosts large = there_and_back(large_), small = there_and_back(small_);
+    for (int round = 1; round < kRounds; ++round) {
+      large = least(large, there_and_back(large_));
+      small = least(small, there_and_back(small_));
+    }
+    const auto per_byte = [this](const FormCosts::Seconds& all) {
+      const auto bytes = static_cast<double>(large_.count * large_.bytes);
+      return FormCosts::Seconds{all.compute / bytes, all.copy / bytes};
+    };
+    const FormCosts costs{.out = per_byte(large.out), .in = per_byte(large.in)};
+    const auto of_bytes = static_cast<double>(small_.count * small_.bytes) * (costs.out.compute + costs.in.compute);
+    const double beside = std::max(0.0, small.out.compute + small.in.compute - of_bytes);
+    return {.costs = costs, .copy_seconds = beside / static_cast<double>(2 * small_.count), .bytes = disk_.bytes};
+  }
+
+ private:
+  static FormCosts least(const FormCosts& a, const FormCosts& b) {
+    const auto of = [](const FormCosts::Seconds& x, const FormCosts::Seconds& y) {
+      return FormCosts::Seconds{std::min(x.compute, y.compute), std::min(x.copy, y.copy)};
+    };
+    return {.out = of(a.out, b.out), .in = of(a.in, b.in)};
+  }
+
+  /// In seconds of all the copies together.
+  FormCosts there_and_back(const Copies& copies) {
+    std::vector<std::shared_ptr<tiers::Piece>> pieces;
+    char* const memory = reinterpret_cast<char*>(contents_.data());
+    const tiers::SpillCounts before = file_.counts();
+    const double out = lost_to(pieces, [&] {
+      for (int64_t i = 0; i < copies.count; ++i) {
+        pieces.push_back(file_.write(memory + i * copies.bytes, copies.bytes));
+      }
+    });
+    for (const auto& piece : pieces) check(piece->wait_written(), *piece);
+    const double in = lost_to(pieces, [&] {
+      for (int64_t i = 0; i < copies.count; ++i) pieces[i]->begin_read(memory + i * copies.bytes);
+    });
+    for (const auto& piece : pieces) check(piece->wait_read(), *piece);
+    const tiers::SpillCounts after = file_.counts();
+    return {.out = {.compute = out, .copy = after.write_seconds - before.write_seconds},
+            .in = {.compute = in, .copy = after.read_seconds - before.read_seconds}};
+  }
+
+  /// The seconds that the computation loses until none of the pieces is copied any more.
+  template <class Begin>
+  double lost_to(const std::vector<std::shared_ptr<tiers::Piece>>& pieces, const Begin& begin_copies) {
+    const auto begin = Clock::now();
+    begin_copies();
+    double computed = 0;
+    while (!std::ranges::all_of(pieces, [](const auto& piece) { return piece->is_idle(); })) {
+      computation_.run();
+      computed += computation_.seconds();
+    }
+    return std::max(0.0, seconds_since(begin) - computed);
+  }
+
+  static void check(bool done, const tiers::Piece& piece) {
+    if (done) return;
+    throw Error("[session] the disk cannot be used: " + piece.error() + "; name another directory, or fewer bytes");
+  }
+
+  tiers::SpillFile& file_;
+  const Disk& disk_;
+  const Copies large_, small_;
+  std::vector<uint64_t> contents_;
+  Computation computation_;
+};
 
 }  // namespace
 
-DiskTier::DiskTier(const Disk& disk) : file(std::make_shared<tiers::SpillFile>(disk.directory, disk.bytes)) {
-  tier = measure(*file, disk);
-}
+DiskTier::DiskTier(const Disk& disk)
+    : file(std::make_shared<tiers::SpillFile>(disk.directory, disk.bytes)), tier(Measurement(*file, disk).run()) {}
 
 }  // namespace remat

@@ -52,6 +52,7 @@ void StepPlanner::forget_other_baseline(KnownStep& step) {
   if (step.explored_baseline == step.graph.baseline_bytes) return;
   step.explored_baseline = step.graph.baseline_bytes;
   step.front.reset();
+  step.exploration = Search();
   step.explored_rooms.clear();
 }
 
@@ -102,15 +103,16 @@ void StepPlanner::expect_room(int64_t room) {
   if (!given_plan(step, step.budget_within(room))) explore(step, room);
 }
 
-std::optional<int64_t> StepPlanner::smallest_planned(int64_t room) {
+std::optional<int64_t> StepPlanner::smallest_planned(int64_t room, bool keep_plans) {
   if (known_.empty()) return std::nullopt;
   KnownStep& step = known_.front();
   const int64_t budget = step.budget_within(room), baseline = step.graph.baseline_bytes;
   if (const auto given = given_plan(step, budget)) return given->predicted_peak_bytes - baseline;
   if (planner_ == "online") return std::nullopt;
   if (planner_ == "auto") {
-    forget_other_baseline(step);
     planners::ParetoFront found = planners::plans_of_curve(step.graph, {budget}, {.pack = pack_});
+    if (!keep_plans) return found.lowest_peak() - baseline;
+    forget_other_baseline(step);
     if (step.front) found.offer(*step.front);
     step.front = std::move(found);
     step.room.reset();
@@ -127,19 +129,31 @@ std::optional<int64_t> StepPlanner::smallest_planned(int64_t room) {
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
   const bool again = step.front && !step.is_explored(room) && step.moves < kMostMoves;
   if (again) ++step.moves;
-  if (!step.front || again || is_in_progress(step.exploration)) {
-    if (!is_in_progress(step.exploration)) explore(step, room);
-    if (step.exploration != nullptr) {
+  const auto take_found = [&step] {
+    if (is_in_progress(step.exploration)) {
       planners::ParetoFront found = step.exploration->get();
       if (step.front) found.offer(*step.front);
       step.front = std::move(found);
     }
     step.exploration = Search();
+  };
+  take_found();  // of a search that a change of the budget began: perhaps for another one than is in force now
+  if (!step.front || (again && !step.is_explored(room))) {
+    explore(step, room);
+    take_found();
   }
   if (!step.front) return std::nullopt;
-  const auto* const point = step.front->within(step.explored_baseline + room);
-  if (point == nullptr) return std::nullopt;
-  return finished_plan(step.graph, step.budget_within(room), planner_, point->actions);
+  const auto& plans = step.front->points();
+  for (auto next = plans.upper_bound(step.explored_baseline + room); next != plans.begin();) {
+    const planners::Actions& actions = std::prev(next)->second.actions;
+    const int64_t budget = step.budget_within(room);
+    // Plans of earlier searches may have other peaks in the graph as it is now.
+    if (predict(step.graph, actions, budget).peak_bytes <= budget) {
+      return finished_plan(step.graph, budget, planner_, actions);
+    }
+    --next;
+  }
+  return std::nullopt;
 }
 
 std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {

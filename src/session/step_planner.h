@@ -89,8 +89,9 @@ class StepPlanner {
   /// another now. A search for that begins where one is needed. Going back to a room needs none.
   void expect_room(int64_t room);
   /// Returns a room in bytes that the step of graph() has a plan for: at most `room`, or else the smallest that the
-  /// planner finds. Later steps know that plan. Empty where there is no graph, or the planner makes no plans.
-  std::optional<int64_t> smallest_planned(int64_t room);
+  /// planner finds. With `keep_plans` later steps know what was found. Empty where there is no graph, or the planner
+  /// makes no plans.
+  std::optional<int64_t> smallest_planned(int64_t room, bool keep_plans);
   /// Returns the graph of the last observed step, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 

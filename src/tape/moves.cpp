@@ -111,7 +111,10 @@ int64_t Moves::go(ValueId id) {
 bool Moves::note_used(ValueId id) {
   Moved* const held = moved(id);
   if (held == nullptr || order_->place(id) != MoveOrder::Place::kLeaving) return false;
-  values_.drop_form(id);  // whether its copy is done or not: the peak of a later round shall not depend on that
+  wait([&] {                // for a write that is being done; one that is not begun yet is not needed
+    values_.drop_form(id);  // whether its copy is done or not: the peak of a later round shall not depend on that
+    return true;
+  });
   return true;
 }
 

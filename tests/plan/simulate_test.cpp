@@ -120,6 +120,7 @@ class NaiveStep {
     const int32_t gone = leaving_.front();
     leaving_.erase(leaving_.begin());
     wait(gone);
+    if (held_.count(gone) > 0) return;
     dropped_.insert(gone);
     away_.push_back(gone);
   }
@@ -200,12 +201,12 @@ class NaiveStep {
   void run(int32_t o, int32_t target, const std::set<int32_t>& to_come) {
     const GraphOperator& op = graph_.operators[size_t(o)];
     for (const int32_t input : op.inputs) {
-      if (is_there(input)) continue;
-      if (is_away(input)) {
+      if (!is_there(input) && is_away(input)) {
         move_in(input);
-      } else if (bits_.count(input) > 0) {
+      } else if (!is_there(input) && bits_.count(input) > 0) {
         unpack(input);
       }
+      held_.insert(input);
     }
     for (const int32_t input : op.overwritten) {
       if (!read_by(to_come, input)) replayed_.erase(input);  // its storage becomes the result's
@@ -213,6 +214,7 @@ class NaiveStep {
     int64_t made = 0;
     for (const int32_t v : op.results) made += graph_.values[size_t(v)].bytes;
     look(made + op.scratch_bytes);
+    held_.clear();
     result_.seconds += op.replay_seconds;
     ++result_.replays;
     for (const int32_t v : op.results) {
@@ -241,6 +243,7 @@ class NaiveStep {
   std::map<int32_t, int> uses_, times_made_;
   const StepTimes times_ = step_times(graph_);
   std::vector<int32_t> leaving_, away_, coming_;
+  std::set<int32_t> held_;  ///< read by the operator that a replay runs
   std::set<int32_t> files_;
   int64_t in_files_ = 0;
   double began_ = 0, copier_free_ = 0;

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -44,7 +45,8 @@ def main() -> int:
         if child == 0:
             return run(file.resolve())
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code not in (0, NO_TESTS):
+        # A file may leave out all its tests with a reason, as where a package is missing.
+        if code != 0 and not (code == NO_TESTS and re.search("importorskip|allow_module_level", file.read_text())):
             failed.append(f"FAILED {file.name}: " + (f"killed by signal {-code}" if code < 0 else f"exit code {code}"))
     print("\n".join(failed))
     return 1 if failed else 0
