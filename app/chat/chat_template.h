@@ -25,7 +25,8 @@ class ChatTemplate {
   explicit ChatTemplate(const std::filesystem::path& directory);
 
   /// As transformers' apply_chat_template(messages, tokenize=False, add_generation_prompt=...), without tools and
-  /// documents; but strftime_now is undefined, so that a text is the same on any day. Throws TemplateProblem.
+  /// documents; but strftime_now is undefined, so that a text is the same on any day: a template that calls it without
+  /// asking whether it is defined is refused. Throws TemplateProblem.
   std::string render(const nlohmann::json& messages, bool add_generation_prompt) const;
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -35,9 +36,11 @@ class Reader {
         tokenizer_(tokenizer),
         most_(most) {}
 
-  std::vector<LearnedTokens> run() {
+  Conversations run() {
     json object;
     while (lines_.next(object)) {
+      const size_t before = result_.examples.size();
+      cut_ = false;
       if (object.contains("messages")) {
         add_conversation(object);
       } else if (object.contains("prompt") && object.contains("completion")) {
@@ -45,9 +48,13 @@ class Reader {
       } else {
         refuse(std::string("there is neither \"messages\" nor \"prompt\" with \"completion\"; ") + kForm);
       }
+      ++result_.lines;
+      result_.cut += cut_ ? 1 : 0;
+      if (result_.examples.size() == before) note_behind();
     }
-    if (examples_.empty()) data::refuse_file(path_, std::string("has no examples; ") + kForm);
-    return std::move(examples_);
+    if (behind_ > 0) refuse_behind();
+    if (result_.examples.empty()) data::refuse_file(path_, std::string("has no examples; ") + kForm);
+    return std::move(result_);
   }
 
  private:
@@ -96,13 +103,16 @@ class Reader {
     if (answers.empty()) refuse(R"(no message has the role "assistant", whose answers are learned; add one)");
     if (answers.back() + 1 < messages.size())
       refuse(R"(the last message is none of the role "assistant"; leave out what follows the last answer)");
-    if (std::optional<LearnedTokens> all = tokens_of(messages, answers)) return add(*std::move(all));
+    if (std::optional<LearnedTokens> all = tokens_of(messages, answers)) {
+      add(*std::move(all));
+      return;
+    }
     for (const size_t answer : answers) {
       const json until(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(answer + 1));
       std::optional<LearnedTokens> one = tokens_of(until, {answer});
       if (!one)
         refuse(std::string("the chat template has another text before an answer than without it; ") + kRenderBefore);
-      add(*std::move(one));
+      if (!add(*std::move(one))) return;  // nor do those that follow begin earlier
     }
   }
 
@@ -122,6 +132,7 @@ class Reader {
       const size_t last = common(tokenizer_.encode(until), result.tokens);
       std::fill(result.learned.begin() + static_cast<std::ptrdiff_t>(std::min(begin, last)),
                 result.learned.begin() + static_cast<std::ptrdiff_t>(last), true);
+      if (begin < last && std::cmp_greater_equal(begin, most_)) break;  // what follows is cut off
     }
     return result;
   }
@@ -138,30 +149,54 @@ class Reader {
       // A text that was rendered may begin with it.
       if (special.bos && tokens.size() > 1 && tokens[0] == *special.bos && tokens[1] == *special.bos)
         tokens.erase(tokens.begin());
-      if (special.eos && (tokens.empty() || tokens.back() != *special.eos)) tokens.push_back(*special.eos);
       return tokens;
     };
+    const auto ends = [&](const Tokens& tokens) { return !tokens.empty() && tokens.back() == *special.eos; };
     LearnedTokens result{.tokens = encode(prompt + completion), .learned = {}};
     Tokens before = encode(prompt);
-    if (special.eos) before.pop_back();
+    if (special.eos) {
+      std::string text = prompt + completion;
+      text.resize(text.find_last_not_of(" \t\r\n") + 1);
+      const bool said = !eos().empty() && text.ends_with(eos());
+      if (!said && !ends(result.tokens)) result.tokens.push_back(*special.eos);
+      if (ends(before) && !ends(tokenizer_.encode(prompt))) before.pop_back();  // it was put behind the prompt
+    }
     result.learned.resize(result.tokens.size(), false);
     std::fill(result.learned.begin() + static_cast<std::ptrdiff_t>(common(before, result.tokens)), result.learned.end(),
               true);
     add(std::move(result));
   }
 
-  void add(LearnedTokens example) {
+  /// Whether any of it is learned within the tokens that are taken; else where that begins is kept in `begin_`.
+  bool add(LearnedTokens example) {
     if (!example.learned.empty()) example.learned[0] = false;  // nothing comes before it
     const auto learned = std::ranges::find(example.learned, true) - example.learned.begin();
     if (learned == std::ssize(example.learned)) refuse("there is no token to be learned; give an answer");
+    cut_ = cut_ || std::ssize(example.tokens) > most_;
     if (learned >= most_) {
-      refuse("the first answer begins at token " + std::to_string(learned + 1) + ", behind the " +
-             std::to_string(most_) + " of --seq; raise it, or leave the line out");
+      begin_ = learned + 1;
+      return false;
     }
     const auto size = static_cast<size_t>(std::min<int64_t>(most_, std::ssize(example.tokens)));
     example.tokens.resize(size);
     example.learned.resize(size);
-    examples_.push_back(std::move(example));
+    result_.examples.push_back(std::move(example));
+    return true;
+  }
+
+  /// Of a line of which nothing is learned.
+  void note_behind() {
+    if (behind_++ == 0) first_behind_ = {lines_.line(), begin_};
+    needed_ = std::max(needed_, begin_);
+  }
+
+  /// When all lines are read: how many they are, and what all of them need, is known then.
+  [[noreturn]] void refuse_behind() const {
+    const std::string others = behind_ == 1 ? "" : ", as those of " + std::to_string(behind_) + " lines do";
+    data::refuse_line(path_, first_behind_.first,
+                      "the first answer begins at token " + std::to_string(first_behind_.second) + ", behind the " +
+                          std::to_string(most_) + " of --seq" + others + "; raise it to " + std::to_string(needed_) +
+                          " or more, or leave " + (behind_ == 1 ? "the line" : "these lines") + " out");
   }
 
   const std::string& path_;
@@ -170,14 +205,18 @@ class Reader {
   const tokenizers::Tokenizer& tokenizer_;
   int64_t most_;
   std::optional<ChatTemplate> template_;
-  std::vector<LearnedTokens> examples_;
+  Conversations result_;
+  bool cut_ = false;   ///< something of this line is not learned
+  int64_t begin_ = 0;  ///< of this line's first answer, from 1, where that is behind `most_`
+  int64_t behind_ = 0, needed_ = 0;
+  std::pair<int64_t, int64_t> first_behind_;  ///< the line and its answer's beginning
 };
 
 }  // namespace
 
-std::vector<LearnedTokens> read_conversations(const std::string& path, std::string_view contents,
-                                              const std::filesystem::path& directory,
-                                              const tokenizers::Tokenizer& tokenizer, int64_t most) {
+Conversations read_conversations(const std::string& path, std::string_view contents,
+                                 const std::filesystem::path& directory, const tokenizers::Tokenizer& tokenizer,
+                                 int64_t most) {
   return Reader(path, contents, directory, tokenizer, most).run();
 }
 

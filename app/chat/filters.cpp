@@ -63,6 +63,7 @@ std::string replace(const std::string& text, const std::string& what, const std:
   std::string result;
   size_t at = 0;
   for (size_t found = 0; (found = text.find(what, at)) != std::string::npos; at = found + what.size()) {
+    check_bytes(static_cast<int64_t>(result.size() + by.size()));
     result += text.substr(at, found - at) + by;
   }
   return result + text.substr(at);
@@ -73,6 +74,7 @@ Value split(const std::string& text, const std::string& separator) {
   Value parts = Value::array();
   size_t at = 0;
   for (size_t found = 0; (found = text.find(separator, at)) != std::string::npos; at = found + separator.size()) {
+    check_bytes(static_cast<int64_t>(parts.size() + 1) * bytes_of(""));
     parts.push_back(text.substr(at, found - at));
   }
   parts.push_back(text.substr(at));
@@ -89,8 +91,25 @@ int64_t length(const Value& value) {
 Value join(const Value& list, const std::string& separator) {
   if (!list.is_array()) fail("'join' is not known for " + kind_of(list));
   std::string text;
-  for (size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : separator) + text_of(list[i]);
+  for (size_t i = 0; i < list.size(); ++i) {
+    check_bytes(static_cast<int64_t>(text.size() + separator.size()));
+    text += (i == 0 ? "" : separator) + text_of(list[i]);
+  }
   return text;
+}
+
+/// Of "a.b.0" the part "a" of a value, the part "b" of that, and its first one.
+const Value& attribute_of(const Value& of, const Value& path) {
+  if (!path.is_string()) return part(of, path);
+  const Value names = split(path.get_ref<const std::string&>(), ".");
+  const Value* found = &of;
+  for (const Value& name : names) {
+    const auto& digits = name.get_ref<const std::string&>();
+    const bool number =
+        !digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == std::string::npos;
+    found = &part(*found, number ? Value(std::stoll(digits)) : name);
+  }
+  return *found;
 }
 
 /// Those of a list whose attribute passes a test, or does not.
@@ -98,7 +117,7 @@ Value select(const Value& list, bool wanted, const Arguments& arguments) {
   if (!list.is_array()) fail("'selectattr' is not known for " + kind_of(list));
   Value result = Value::array();
   for (const Value& element : list) {
-    const Value attribute = item(element, arguments[0]);
+    const Value& attribute = attribute_of(element, arguments[0]);
     const bool passes = arguments.size() == 1 ? holds(attribute)
                                               : test(string_of("selectattr", arguments[1]), attribute,
                                                      Arguments(arguments.begin() + 2, arguments.end()));
@@ -164,7 +183,7 @@ bool test(std::string_view name, const Value& value, const Arguments& arguments)
 Value method(std::string_view name, const Value& of, const Arguments& arguments) {
   if (of.is_object() && name == "get") {
     check_count(name, arguments, 1, 2);
-    const Value found = item(of, arguments[0]);
+    const Value& found = part(of, arguments[0]);
     return !found.is_discarded() ? found : arguments.size() > 1 ? arguments[1] : Value();
   }
   if (!of.is_string()) fail("the method '" + std::string(name) + "' of " + kind_of(of) + " is not known here");

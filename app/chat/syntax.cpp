@@ -201,9 +201,11 @@ class Parser {
     }
   }
 
-  Expression read_unary() {
+  /// Filters and tests are of all that begins with "-".
+  Expression read_unary(bool with_filters = true) {
     const Nesting nesting(*this);
-    Expression value = take("-") ? make(Kind::kNegative, "", one(read_unary())) : read_postfix(read_primary());
+    Expression value = take("-") ? make(Kind::kNegative, "", one(read_unary(false))) : read_postfix(read_primary());
+    if (!with_filters) return value;
     return read_filters(std::move(value));
   }
 

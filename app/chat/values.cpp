@@ -30,7 +30,8 @@ int64_t floor_divide(int64_t a, int64_t b) {
 int64_t small(const Value& value) {
   constexpr int64_t kMost = int64_t{1} << 31;
   const auto number = value.get<int64_t>();
-  if (number > kMost || number < -kMost) fail("a number is too large");
+  const bool beyond = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{kMost};
+  if (beyond || number > kMost || number < -kMost) fail("a number is too large");
   return number;
 }
 
@@ -49,9 +50,27 @@ bool compare(std::string_view op, const T& a, const T& b) {
 
 }  // namespace
 
+void check_bytes(int64_t bytes) {
+  if (bytes > kMostBytes) fail("it makes more than " + std::to_string(kMostBytes >> 20) + " MiB of text and values");
+}
+
+int64_t bytes_of(const Value& value) {
+  int64_t bytes = 48;
+  if (value.is_string()) bytes += static_cast<int64_t>(value.get_ref<const std::string&>().size());
+  if (value.is_array()) {
+    for (const Value& element : value) bytes += bytes_of(element);
+  }
+  if (value.is_object()) {
+    for (const auto& [name, member] : value.get_ref<const Value::object_t&>())
+      bytes += static_cast<int64_t>(name.size()) + 48 + bytes_of(member);
+  }
+  return bytes;
+}
+
 std::string kind_of(const Value& value) {
   if (is_undefined(value)) return "undefined";
   if (value.is_null()) return "none";
+  if (value.is_binary()) return value.get_binary().has_subtype() ? "a namespace" : "a function";
   return std::string("a value of type ") + value.type_name();
 }
 
@@ -99,16 +118,17 @@ Value binary(std::string_view op, const Value& a, const Value& b) {
   fail("'" + std::string(op) + "' is not known for " + kind_of(a) + " and " + kind_of(b));
 }
 
-Value item(const Value& of, const Value& index) {
+const Value& part(const Value& of, const Value& index) {
+  static const Value none = undefined();
   if (of.is_object()) {
     const auto found = index.is_string() ? of.find(index.get_ref<const std::string&>()) : of.end();
-    return found == of.end() ? undefined() : *found;
+    return found == of.end() ? none : *found;
   }
   if (of.is_array()) {
-    if (!index.is_number_integer()) return undefined();
+    if (!index.is_number_integer()) return none;
     const auto size = static_cast<int64_t>(of.size());
     const int64_t place = small(index) < 0 ? small(index) + size : small(index);
-    return place >= 0 && place < size ? of[static_cast<size_t>(place)] : undefined();
+    return place >= 0 && place < size ? of[static_cast<size_t>(place)] : none;
   }
   fail("a part of " + kind_of(of) + " is not known here");
 }

@@ -1,6 +1,7 @@
 // chat/values.h -- values of chat templates, and what filters, tests and methods make of them, as in Python.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace remat::chat {
 
-/// Of a variable, or of a part of one; discarded where there is none (Jinja's undefined).
+/// Of a variable, or of a part of one; discarded where there is none (Jinja's undefined). Of JSON's binary values,
+/// which no conversation has: those with a subtype are namespaces, by its number, the others functions.
 using Value = nlohmann::json;
 
 inline Value undefined() { return Value(Value::value_t::discarded); }
@@ -18,6 +20,13 @@ inline Value undefined() { return Value(Value::value_t::discarded); }
 struct ValueProblem {
   std::string text;
 };
+
+/// What a rendering may make, texts and values together, in bytes; and so what any of them can have.
+constexpr int64_t kMostBytes = int64_t{256} << 20;
+/// Throws ValueProblem where it is more than that.
+void check_bytes(int64_t bytes);
+/// What a value takes, roughly.
+int64_t bytes_of(const Value& value);
 
 /// "a string", "none", "undefined": for messages.
 std::string kind_of(const Value& value);
@@ -28,7 +37,8 @@ bool equal(const Value& a, const Value& b);
 std::string text_of(const Value& value);
 
 Value binary(std::string_view op, const Value& a, const Value& b);
-Value item(const Value& of, const Value& index);
+/// The part of a list or mapping, undefined where there is none; lives as long as `of`.
+const Value& part(const Value& of, const Value& index);
 Value slice(const Value& of, const Value& begin, const Value& end, const Value& step);
 
 Value filter(std::string_view name, const Value& value, const std::vector<Value>& arguments);

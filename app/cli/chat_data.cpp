@@ -21,11 +21,13 @@ std::string fingerprint_of(const std::vector<chat::LearnedTokens>& conversations
 
 }  // namespace
 
-ChatData::ChatData(std::vector<chat::LearnedTokens> conversations, int64_t bytes, int64_t batch, uint64_t seed)
+ChatData::ChatData(std::vector<chat::LearnedTokens> conversations, int64_t bytes, int64_t batch, uint64_t seed,
+                   std::string notice)
     : conversations_(std::move(conversations)),
       batches_(std::ssize(conversations_), batch, seed),
       bytes_(bytes),
-      fingerprint_(fingerprint_of(conversations_)) {}
+      fingerprint_(fingerprint_of(conversations_)),
+      notice_(std::move(notice)) {}
 
 Batch ChatData::training_batch(int64_t step, int64_t first, int64_t rows) const {
   return make_batch(batches_.of_step(step), first, rows);

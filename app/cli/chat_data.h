@@ -15,7 +15,8 @@ namespace remat::cli {
 class ChatData final : public TrainingData {
  public:
   /// `bytes`: of the file. `batch`: conversations in the batch of a step. There is at least one.
-  ChatData(std::vector<chat::LearnedTokens> conversations, int64_t bytes, int64_t batch, uint64_t seed);
+  ChatData(std::vector<chat::LearnedTokens> conversations, int64_t bytes, int64_t batch, uint64_t seed,
+           std::string notice = {});
 
   /// Inputs and targets are (rows, longest - 1): tokens, and the token after each where that is learned, else
   /// kNoTarget. Conversations begin together. They are as long as the longest of the whole batch, so that processes
@@ -29,6 +30,7 @@ class ChatData final : public TrainingData {
   int64_t bytes() const override { return bytes_; }
   /// Of the tokens: another template or tokenizer makes other examples of the same file.
   std::string fingerprint() const override { return fingerprint_; }
+  std::string notice() const override { return notice_; }
 
  private:
   Batch make_batch(const std::vector<int64_t>& which, int64_t first, int64_t rows) const;
@@ -36,7 +38,7 @@ class ChatData final : public TrainingData {
   std::vector<chat::LearnedTokens> conversations_;
   mutable data::Batches batches_;
   int64_t bytes_;
-  std::string fingerprint_;
+  std::string fingerprint_, notice_;
 };
 
 }  // namespace remat::cli

@@ -41,7 +41,6 @@ class MaskedTextData final : public TrainingData {
   int64_t bytes() const override { return text_.bytes(); }
   std::string fingerprint() const override { return text_.fingerprint(); }
 
-
  private:
   TextData text_;
   int64_t window_;  ///< tokens of the text in an example

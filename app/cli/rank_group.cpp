@@ -47,6 +47,12 @@ std::vector<double> RankGroup::sums(const std::vector<double>& mine) {
   return sums;
 }
 
+uint64_t RankGroup::most(uint64_t mine) {
+  for (const auto& numbers : gather({static_cast<int64_t>(mine)}))
+    mine = std::max(mine, static_cast<uint64_t>(numbers[0]));
+  return mine;
+}
+
 void RankGroup::together(const std::string& doing, const std::function<void()>& work) {
   std::exception_ptr own;
   std::string problem;

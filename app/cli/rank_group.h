@@ -34,6 +34,8 @@ class RankGroup {
   std::vector<std::string> gather_text(const std::string& mine);
   /// The sums over all ranks, one for each of `mine`.
   std::vector<double> sums(const std::vector<double>& mine);
+  /// The largest of all ranks.
+  uint64_t most(uint64_t mine);
   /// Does `work` on all ranks. Where it throws on some, all throw: those their own exception, the others Error, as in
   /// "[ranks] rank 1 cannot begin: [data] ...", where `doing` is "begin".
   void together(const std::string& doing, const std::function<void()>& work);

@@ -56,10 +56,9 @@ class ModelTokenizer {
   }
 
   /// At most `most` tokens of each.
-  std::vector<chat::LearnedTokens> encode_conversations(const std::string& path, std::string_view contents,
-                                                        int64_t most) const {
+  chat::Conversations encode_conversations(const std::string& path, std::string_view contents, int64_t most) const {
     auto conversations = chat::read_conversations(path, contents, directory_, *tokenizer_, most);
-    for (auto& conversation : conversations) conversation.tokens = checked(std::move(conversation.tokens));
+    for (auto& conversation : conversations.examples) conversation.tokens = checked(std::move(conversation.tokens));
     return conversations;
   }
 
@@ -135,8 +134,14 @@ std::unique_ptr<TrainingData> read_text(const TrainSettings& settings, const std
   const ModelTokenizer tokenizer(model);
   if (learns_conversations(settings.model, path)) {
     const auto contents = read_input(path, {"data", "give a .jsonl file"});
-    return std::make_unique<ChatData>(tokenizer.encode_conversations(path, contents, seq), std::ssize(contents),
-                                      settings.batch, settings.seed);
+    auto conversations = tokenizer.encode_conversations(path, contents, seq);
+    const std::string cut = conversations.cut == 0
+                                ? ""
+                                : "'" + path + "': " + std::to_string(conversations.cut) + " of " +
+                                      std::to_string(conversations.lines) + " conversations are cut to the " +
+                                      std::to_string(seq) + " tokens of --seq";
+    return std::make_unique<ChatData>(std::move(conversations.examples), std::ssize(contents), settings.batch,
+                                      settings.seed, cut);
   }
   const Encode encode = [&](std::string_view text) { return tokenizer.encode(text); };
   if (!masked) return std::make_unique<TextData>(path, seq, settings.seed, encode);

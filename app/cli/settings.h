@@ -187,10 +187,11 @@ inline bool predicts_every_token(const ModelSettings& settings) {
   return !settings.directory.empty() || settings.kind == "gpt";
 }
 
-/// What one step trains on: tokens, the examples of a classification, whose lengths differ, or transitions of a game.
 /// Whether the examples in the file at `path` are conversations, of which answers are learned, not one text.
 bool learns_conversations(const ModelSettings& settings, const std::string& path);
 
+/// What one step trains on: tokens, the examples of a classification, whose lengths differ, conversations, or
+/// transitions of a game.
 int64_t items_per_step(const TrainSettings& settings);
 /// "tokens", "examples", "transitions".
 std::string item_name(const TrainSettings& settings);

@@ -114,6 +114,9 @@ int run_train(const TrainSettings& asked) {
     refuse(refusal);
   }
   print_header(settings, *data, *training);
+  for (const TrainingData* each : {data.get(), held_out.get()}) {
+    if (each != nullptr && !each->notice().empty()) std::printf("%s\n", printable(each->notice()).c_str());
+  }
   if (settings.resume) std::printf("resumed after step %lld\n", static_cast<long long>(training->steps_done()));
   // What follows the last step may be wanted still: that of a run that was interrupted there.
   if (training->steps_done() >= settings.steps && !saves_model(settings) && settings.held_out.empty()) {

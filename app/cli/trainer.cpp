@@ -114,15 +114,18 @@ struct Trainer::Impl {
     const EvaluationMode evaluation(*model);
     double loss = 0, right = 0, count = 0;
     const int64_t batches = held_out->evaluation_batches();
-    // All ranks make as many passes, since shards are gathered in each: one without a batch repeats the last.
+    // All ranks make as many passes, since shards are gathered in each: one that has no other repeats the last.
     for (int64_t first = 0; first < batches; first += size()) {
       const bool own = first + rank() < batches;
       Batch batch;
       together("read its examples", [&] { batch = held_out->evaluation_batch(own ? first + rank() : batches - 1); });
       if (stop_signal() != 0) return std::nullopt;
-      for (const Batch& part : micro_batches(batch)) {
+      const auto parts = micro_batches(batch);
+      const size_t passes = ranks == nullptr ? parts.size() : ranks->most(parts.size());
+      for (size_t pass = 0; pass < passes; ++pass) {
+        const Batch& part = parts[std::min(pass, parts.size() - 1)];
         const auto logits = parallel ? parallel->run([&] { return forward(part.input); }) : forward(part.input);
-        if (!own) continue;
+        if (!own || pass >= parts.size()) continue;
         loss += loss_of(logits, part.target).item<double>() * predictions(part);
         count += predictions(part);
         if (!held_out->labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<double>();

@@ -41,6 +41,9 @@ class TrainingData {
   virtual int64_t bytes() const = 0;
   /// 64 bits that stand for their contents, in hexadecimal digits.
   virtual std::string fingerprint() const = 0;
+
+  /// What its user should know of how it was read, a line; empty: nothing.
+  virtual std::string notice() const { return {}; }
 };
 
 }  // namespace remat::cli

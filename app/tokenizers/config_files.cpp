@@ -83,6 +83,29 @@ SpecialNames ConfigFiles::special_names(const SpecialNames& usual) const {
           name("unk_token", usual.unk)};
 }
 
+std::optional<SpecialNames> ConfigFiles::names_of_class() const {
+  std::string name, kind;
+  if (const auto node = find("tokenizer_class")) {
+    name = node->text();
+    if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  } else if (const auto model = read_if_there(directory_ / "config.json")) {
+    if (const auto type = model->find("model_type")) kind = type->text();
+  }
+  SpecialNames names;
+  if (name == "LlamaTokenizer") {
+    names.bos = "<s>", names.eos = "</s>", names.unk = "<unk>";
+  } else if (name == "GemmaTokenizer" || kind == "gemma" || kind == "gemma2" || kind == "gemma3_text") {
+    names.bos = "<bos>", names.eos = "<eos>", names.unk = "<unk>", names.pad = "<pad>", names.mask = "<mask>";
+  } else if (name == "GPT2Tokenizer" || kind == "gpt2") {
+    names.bos = names.eos = names.unk = "<|endoftext|>";
+  } else if (name == "Qwen2Tokenizer" || kind == "qwen2" || kind == "qwen3") {
+    names.eos = names.unk = names.pad = "<|endoftext|>";
+  } else {
+    return std::nullopt;
+  }
+  return names;
+}
+
 std::vector<AddedToken> ConfigFiles::added_tokens() const {
   const auto list = find("added_tokens_decoder");
   if (!list) return {};

@@ -36,6 +36,9 @@ class ConfigFiles {
 
   /// `usual`: for roles that neither file names.
   SpecialNames special_names(const SpecialNames& usual) const;
+  /// Those of transformers' class for it, which says them where the files do not; nothing where it is none of those
+  /// known here by name.
+  std::optional<SpecialNames> names_of_class() const;
 
   /// The tokens that the files name, with what they say of each; their ids are not those of the vocabulary. Those of
   /// roles first, as transformers adds them where they are missing, then "extra_special_tokens".

@@ -102,7 +102,8 @@ std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& file
   parts.surroundings = read_post_processor(root.find("post_processor"));
   if (const auto added = root.find("added_tokens")) parts.added_tokens = read_added_tokens(*added);
   add_missing(parts.added_tokens, config.named_tokens(), parts.model->vocabulary());
-  return std::make_unique<Pipeline>(std::move(parts), config.special_names(usual_names(type, model)));
+  return std::make_unique<Pipeline>(std::move(parts),
+                                    config.special_names(config.names_of_class().value_or(usual_names(type, model))));
 }
 
 }  // namespace remat::tokenizers

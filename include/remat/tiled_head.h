@@ -3,8 +3,10 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
@@ -48,8 +50,13 @@ class TiledHead {
   std::shared_ptr<const Impl> impl_;
 };
 
+/// What the bits of a product depend on, beside its numbers: threads, and settings of PyTorch's libraries. Where two calls
+/// give the same, a product that is computed late has the bits that it would have had.
+std::vector<int64_t> product_circumstances();
+
 /// A dispatch mode is entered on this thread that promises products and changes no result: what runs under it is
-/// recorded as without it. Regions nest.
+/// recorded as without it. Regions nest. While the mode's own handler runs, for which PyTorch takes it off, there has to
+/// be none.
 class KnownMode {
  public:
   KnownMode();

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from functools import partial
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from remat.errors import Error
 from remat.hooks import add_hooks, calls_around, is_in_call, never_compiled, remove_hooks_of
+from remat.promise import LateError, Product
 from remat.promised_loss import PromisingMode
 from remat.tiles import TileChoice
 
@@ -38,53 +40,99 @@ def _in_compiled_code() -> bool:
     return False
 
 
+def _call_of(module: nn.Module) -> Callable[[], bool]:
+    """Says whether this thread is inside of a call of `module`, which it does not keep."""
+    reference = weakref.ref(module)
+
+    def goes_on() -> bool:
+        called = reference()
+        return called is not None and is_in_call(called)
+
+    return goes_on
+
+
+class _Modes(threading.local):
+    """Of this thread."""
+
+    def __init__(self) -> None:
+        self.entered: list[PromisingMode] = []
+
+
+_of_thread = _Modes()
+
+
+def _take_off(ended: PromisingMode | None = None) -> None:
+    """Takes those off that have ended, `ended` or by an interrupt. Where others are above them, the next call does."""
+    for mode in reversed(list(_of_thread.entered)):
+        if (mode is ended or not mode.goes_on()) and mode.leave():
+            _of_thread.entered.remove(mode)
+
+
 class HeadHooks:
     """The hooks of a head: its product is promised, see remat.promise.
 
     Args:
         how: "auto" or "tiles".
         owner: what has put them there: wrap(), enable() and the Trainers' callbacks each take away their own.
+        when: whether a call is to be promised; None: each. Copies and pickles of hooks that ask promise nothing.
     """
 
-    def __init__(self, how: str, owner: str) -> None:
+    def __init__(self, how: str, owner: str, when: Callable[[], bool] | None = None) -> None:
         self.__setstate__((how, owner))
+        self._when = when
 
     def __getstate__(self) -> tuple[str, str]:
-        return self.how, self.owner
+        return self.how if self._when is None else "whole", self.owner
 
     def __setstate__(self, state: tuple[str, str]) -> None:
         self.how, self.owner = state
         self.choice: TileChoice | None = None
+        self._when: Callable[[], bool] | None = None
         self._here = threading.local()
+        self._products: weakref.WeakSet[Product] = weakref.WeakSet()
 
     def _entered(self) -> list[PromisingMode | None]:
         """The modes of this thread's calls that go on, the outermost first."""
         return self._here.__dict__.setdefault("modes", [])
 
+    def _promises(self) -> bool:
+        return self.how != "whole" and torch.is_grad_enabled() and (self._when is None or self._when())
+
     @never_compiled
     def before(self, module: nn.Module, args: Any) -> None:
+        self.leave(calls_around(module))  # an interrupt ended those above
         entered = self._entered()
-        while len(entered) > calls_around(module):  # an interrupt ended these calls
-            self._leave()
-        if not torch.is_grad_enabled():
+        if not self._promises():
             entered.append(None)
         elif _in_compiled_code():
             self._choose(TileChoice(0, 0, "the head is in code of torch.compile"))
             entered.append(None)
         else:
-            mode = PromisingMode(_LARGE if self.how == "auto" else 0, partial(is_in_call, module), self._choose)
-            mode.__enter__()
+            smallest = _LARGE if self.how == "auto" else 0
+            mode = PromisingMode(smallest, _call_of(module), self._choose, self._products.add)
+            _of_thread.entered.append(mode)
             entered.append(mode)
+            mode.__enter__()
 
     @never_compiled
     def after(self, module: nn.Module, args: Any, result: Any) -> None:
-        if self._entered():
-            self._leave()
+        entered = self._entered()
+        if entered:
+            _take_off(entered.pop())
 
-    def _leave(self) -> None:
-        mode = self._entered().pop()
-        if mode is not None:
-            mode.__exit__(None, None, None)
+    def leave(self, calls: int = 0) -> None:
+        """Ends what this thread's calls have entered, but those of the outermost `calls`."""
+        entered = self._entered()
+        while len(entered) > calls:
+            _take_off(entered.pop())
+        _take_off()
+
+    def make_promised(self) -> None:
+        """Makes what was promised of the head, and somebody still holds; what is late stays promised, and is refused
+        to who reads it."""
+        for product in list(self._products):
+            with contextlib.suppress(LateError):
+                product.make_promised()
 
     def _choose(self, choice: TileChoice) -> None:
         self.choice = choice
@@ -108,21 +156,25 @@ def _hooks_of(module: nn.Module) -> list[HeadHooks]:
     return [owner for owner in owners if isinstance(owner, HeadHooks)]
 
 
-def promise_heads(model: nn.Module, how: str, owner: str) -> None:
-    """Puts hooks on the heads of `model`, in place of those that `owner` has put there."""
+def promise_heads(
+    model: nn.Module, how: str, owner: str, when: Callable[[], bool] | None = None
+) -> list[HeadHooks]:
+    """Puts hooks on the heads of `model`, in place of those that `owner` has put there. Returns them."""
     release_heads(model, owner)
-    if how == "whole":
-        return
-    for head in find_heads(model):
-        hooks = HeadHooks(how, owner)
+    added: list[HeadHooks] = []
+    for head in find_heads(model) if how != "whole" else ():
+        hooks = HeadHooks(how, owner, when)
         add_hooks(head, hooks.before, hooks.after)
+        added.append(hooks)
+    return added
 
 
 def release_heads(model: nn.Module, owner: str) -> None:
-    """Takes away what `owner` has put on the heads of `model`."""
+    """Takes away what `owner` has put on the heads of `model`, and copies that promise nothing."""
     for module in model.modules():
         for hooks in _hooks_of(module):
-            if hooks.owner == owner:
+            if hooks.owner == owner or hooks.how == "whole":
+                hooks.leave()
                 remove_hooks_of(module, lambda owner, mine=hooks: owner is mine)
 
 

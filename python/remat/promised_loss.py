@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from remat import _C
 from remat.device import HOST, META
-from remat.promise import RESHAPES, RULES, Product, Promised, PromisedTensor, as_meta, waiting
+from remat.promise import RESHAPES, RULES, Operands, Product, Promised, PromisedTensor, as_meta, waiting
 from remat.tiles import TileChoice, last_tile_choice
 
 aten = torch.ops.aten
@@ -30,21 +30,27 @@ _PRODUCTS = (aten.mm.default, aten.addmm.default)
 class TiledLoss:
     """An nll_loss of promised log-probabilities."""
 
-    def __init__(self, head: _C.TiledHead, target: torch.Tensor, reduction: int, ignore_index: int) -> None:
-        ignored = target == ignore_index
-        self.head = head
-        self._asked = (target, target._version, reduction, ignore_index)
+    def __init__(
+        self, head: _C.TiledHead, operands: Operands, target: torch.Tensor, reduction: int, ignore_index: int
+    ) -> None:
+        self.head, self.operands = head, operands
+        self.target = target.clone()  # writes to `target.data` make no new version
+        self._asked = (reduction, ignore_index)
         self._reduction = reduction
+        ignored = target.long() == ignore_index  # of bytes, no index is less than 0
         self._targets = target.new_zeros(target.shape, dtype=torch.long).masked_fill_(ignored, _IGNORED)
         self.result = aten.nll_loss_forward(self._picked(), self._targets, None, reduction, _IGNORED)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.head.log_probabilities.dtype
 
     def _picked(self) -> torch.Tensor:
         return self.head.log_probabilities.unsqueeze(1)
 
     def is_of(self, target: torch.Tensor, reduction: int, ignore_index: int) -> bool:
-        mine, version, *others = self._asked
-        same = mine.data_ptr() == target.data_ptr() and mine.shape == target.shape and mine.dtype == target.dtype
-        return same and mine._version == version and others == [reduction, ignore_index]
+        same = target.dtype == self.target.dtype and target.shape == self.target.shape
+        return same and self._asked == (reduction, ignore_index) and torch.equal(target, self.target)
 
     def gradients(self, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Of the head's input, weight and bias, of that of the loss."""
@@ -59,14 +65,14 @@ class Gradients:
 
     def __init__(self, loss: TiledLoss, gradient: torch.Tensor, of: Promised) -> None:
         self.of = of  # the log-probabilities
-        self._loss, self._gradient = loss, gradient
+        self.loss, self._gradient = loss, gradient
         self._made: list[torch.Tensor | None] | None = None
 
     def take(self, which: int) -> torch.Tensor | None:
         """0: of the input, 1: of the weight, 2: of the bias. None where it was taken before."""
         if self._made is None:
-            self.of.product.check()
-            self._made = list(self._loss.gradients(self._gradient))
+            self.loss.operands.check()
+            self._made = list(self.loss.gradients(self._gradient))
         taken, self._made[which] = self._made[which], None
         return taken
 
@@ -95,29 +101,28 @@ def _loss(probabilities: Any, target: Any, weight: Any, reduction: int, ignore_i
     promise, product = probabilities.promise, probabilities.promise.product
     if weight is not None or target.dim() != 1 or target.dtype not in (torch.long, torch.uint8):
         return None
-    tokens, classes = product.input.shape[0], product.transposed.shape[1]
     logits = promise.source.through(*RESHAPES)
     if logits.waits_for(aten._to_copy.default):
         logits = logits.source.through(*RESHAPES)  # one cast
-    wider = (product.input.dtype, torch.float32)
-    if not logits.waits_for(*_PRODUCTS) or probabilities.shape != (tokens, classes) or target.shape != (tokens,):
+    if not logits.waits_for(*_PRODUCTS) or probabilities.shape != product.shape or target.shape != product.shape[:1]:
         return None
-    if probabilities.dtype not in wider:
+    if probabilities.dtype not in (product.dtype, torch.float32):
         return None
-    product.check()
-    places = target.long().masked_fill(target == ignore_index, 0)
+    operands = logits.operands
+    operands.check()
+    places = target.long()
     head = _C.TiledHead.make(
-        product.input.detach(),
-        product.transposed.t().detach(),
-        None if product.bias is None else product.bias.detach(),
-        places,
+        operands.input.detach(),
+        operands.transposed.t().detach(),
+        None if operands.bias is None else operands.bias.detach(),
+        places.masked_fill(places == ignore_index, 0),
         probabilities.dtype,
         product.needs,
     )
     product.choose(last_tile_choice())
     if head is None:
         return None
-    loss = TiledLoss(head, target, reduction, ignore_index)
+    loss = TiledLoss(head, operands, target, reduction, ignore_index)
     promise.losses.append(loss)
     return loss.result
 
@@ -129,7 +134,8 @@ def _gradient_of_loss(
         return None
     for loss in probabilities.promise.losses:
         if loss.is_of(target, reduction, ignore_index):
-            arguments = (gradient, probabilities, target, weight, reduction, ignore_index, total)
+            gradient = gradient.clone()  # as the target: it is what it is now, whoever writes to it until it is read
+            arguments = (gradient, probabilities, loss.target, weight, reduction, ignore_index, total.clone())
             promised = waiting(aten.nll_loss_backward.default, arguments, as_meta(probabilities))
             promised.promise.gradients = Gradients(loss, gradient, probabilities.promise)
             return promised
@@ -151,13 +157,18 @@ def _gradient_of_log_softmax(
 
 
 def _gradients_behind(promise: Promised, shape: torch.Size, dtype: torch.dtype) -> Gradients | None:
-    """Of a promised gradient of a product's result, where nothing but the loss gives it."""
-    product, gradient = promise.product, promise.through(*RESHAPES, aten._to_copy.default)
-    if not gradient.waits_for(aten._log_softmax_backward_data.default) or dtype != product.input.dtype:
+    """Of a promised gradient of a product's result, where nothing but the loss gives it, and nothing but the cast of its
+    logits was done to it: hooks may cast too."""
+    product, gradient = promise.product, promise.through(*RESHAPES)
+    is_cast = gradient.waits_for(aten._to_copy.default)
+    if is_cast:
+        gradient = gradient.source.through(*RESHAPES)
+    if not gradient.waits_for(aten._log_softmax_backward_data.default):
         return None
-    if shape != (product.input.shape[0], product.transposed.shape[1]):
+    found = gradient.source.gradients
+    if found is None or (shape, dtype) != (product.shape, product.dtype):
         return None
-    return gradient.source.gradients
+    return found if is_cast is (found.loss.dtype != product.dtype) else None
 
 
 def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -169,12 +180,12 @@ def _product_of_gradient(left: Any, right: Any) -> torch.Tensor | None:
     """mm(), for the gradient of a product's input or weight."""
     if not isinstance(left, PromisedTensor) or isinstance(right, PromisedTensor):
         return None
-    product, promise = left.promise.product, left.promise
+    promise = left.promise
     if promise.waits_for(aten.t.default):
         found = _gradients_behind(promise.source, left.shape[::-1], left.dtype)
-        return found.take(1) if found is not None and _is_same(right, product.input) else None
+        return found.take(1) if found is not None and _is_same(right, found.loss.operands.input) else None
     found = _gradients_behind(promise, left.shape, left.dtype)
-    return found.take(0) if found is not None and _is_same(right, product.transposed.t()) else None
+    return found.take(0) if found is not None and _is_same(right, found.loss.operands.transposed.t()) else None
 
 
 def _sum_of_gradient(tensor: Any, dimensions: Any, keepdim: bool = False, **keywords: Any) -> torch.Tensor | None:
@@ -189,18 +200,26 @@ def _sum_of_gradient(tensor: Any, dimensions: Any, keepdim: bool = False, **keyw
 
 
 class PromisingMode(TorchDispatchMode):
-    """While it is entered, large products are promised.
+    """While it is entered, large products are promised, unless other modes are below it: they are to see them.
 
     Args:
         smallest: bytes of a result that is promised, at least.
         goes_on: whether the call that it was entered for is there still: an interrupt calls no hooks.
         choose: see Product.
+        note: is told of each product.
     """
 
-    def __init__(self, smallest: int, goes_on: Callable[[], bool], choose: Callable[[TileChoice], None]) -> None:
+    def __init__(
+        self,
+        smallest: int,
+        goes_on: Callable[[], bool],
+        choose: Callable[[TileChoice], None],
+        note: Callable[[Product], None] = lambda product: None,
+    ) -> None:
         super().__init__()
-        self._smallest, self._goes_on, self._choose = smallest, goes_on, choose
+        self._smallest, self._goes_on, self._choose, self._note = smallest, goes_on, choose, note
         self._known: _C.KnownMode | None = None
+        self._is_over = False
 
     def __enter__(self) -> PromisingMode:
         self._known = _C.KnownMode()
@@ -210,15 +229,41 @@ class PromisingMode(TorchDispatchMode):
         super().__exit__(*of_exception)
         self._known.end()
 
+    def goes_on(self) -> bool:
+        return not self._is_over and self._goes_on()
+
+    def leave(self) -> bool:
+        """Promises nothing from now on, and leaves the stack of modes; False, to try again later, where another mode is
+        above it there: modes are taken off by position."""
+        self._is_over = True
+        entered = _get_current_dispatch_mode_stack()
+        if not any(each is self for each in entered):  # somebody took it for his own
+            if self._known is not None:
+                self._known.end()
+            return True
+        if entered[-1] is not self:
+            return False
+        self.__exit__(None, None, None)
+        return True
+
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if function in _PRODUCTS and not kwargs and self._goes_on() and self._may_wait(*args[-2:], *args[:-2]):
-            bias = None if function is aten.mm.default else args[0]
-            product = Product(args[-2], args[-1], bias, self._choose)
-            like = torch.empty(product.input.shape[0], product.transposed.shape[1], dtype=args[-1].dtype, device=META)
-            return PromisedTensor(Promised(product, function, args, {}), like)
-        return function(*args, **(kwargs or {}))
+        self._known.end()  # PyTorch has taken it off for this call
+        try:
+            if function in _PRODUCTS and not kwargs and self._promises() and self._may_wait(*args[-2:], *args[:-2]):
+                operands = Operands(args[-2], args[-1], None if function is aten.mm.default else args[0])
+                product = Product(operands, self._choose)
+                self._note(product)
+                like = torch.empty(product.shape, dtype=product.dtype, device=META)
+                return PromisedTensor(Promised(product, function, args, {}, operands), like)
+            return function(*args, **(kwargs or {}))
+        finally:
+            self._known = _C.KnownMode()
+
+    def _promises(self) -> bool:
+        below = _get_current_dispatch_mode_stack()
+        return all(isinstance(each, PromisingMode) for each in below) and self.goes_on()
 
     def _may_wait(self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> bool:
         parts = [input, weight] if bias is None else [input, weight, bias]

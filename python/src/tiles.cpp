@@ -46,6 +46,7 @@ void bind_tiles(py::module_& m) {
       },
       py::call_guard<py::gil_scoped_release>());
   m.def("last_tile_choice", [] { return as_tuple(last_tile_choice()); });
+  m.def("product_circumstances", &extension::product_circumstances);
   py::class_<extension::KnownMode>(m, "KnownMode").def(py::init()).def("end", &extension::KnownMode::end);
   py::class_<extension::TiledHead>(m, "TiledHead")
       .def_static(

@@ -181,11 +181,13 @@ class Automatic {
   /// Plans what is not moved. Returns the seconds of the fastest plan within the limit, infinite where there is none.
   double plan_beside(const std::vector<bool>& moved, int64_t limit, int64_t part, WarmStarts warm_starts) {
     const Graph rest = graph_beside_moves(graph_, moved);
+    PlannerOptions options = options_;
+    options.refine = options.refine && warm_starts == WarmStarts::kAll;
     double fastest = std::numeric_limits<double>::infinity();
     int64_t within = limit;
     // Replays bring moved values back earlier than `rest` has them: then once more, with so much less.
     for (int i = 0; i < 2 && within > 0; ++i) {
-      Automatic beside(rest, options_);
+      Automatic beside(rest, options);
       beside.looks_low_ = false;
       beside.warm_starts_ = warm_starts;
       beside.plan(within, part * kPartBesideMoves);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <remat/budget.h>
@@ -56,6 +57,8 @@ struct Layer {
   bool is_list = false;   ///< see is_list()
   int64_t count = 1;
   std::vector<Layer> inside = {};
+  /// Of those that are in no layer inside: what made each, and its bytes.
+  std::vector<std::pair<std::string_view, int64_t>> own = {};
 };
 
 /// "block12" is "block" and 12; nothing where there is no number at the end, or one that begins with a zero.
@@ -88,10 +91,10 @@ std::string ranges_text(const std::vector<int64_t>& numbers) {
   return text;
 }
 
-/// Whether both have the same layers inside, which save the same number of bytes in plain. A plan may treat them
-/// differently.
+/// Whether the same operators save as many bytes in plain, in the same order, and so in the layers inside. A plan may
+/// treat them differently.
 bool equal(const Layer& a, const Layer& b) {
-  return a.sums.saved == b.sums.saved && std::ranges::equal(a.inside, b.inside, [](const Layer& x, const Layer& y) {
+  return a.own == b.own && std::ranges::equal(a.inside, b.inside, [](const Layer& x, const Layer& y) {
            return x.name == y.name && x.count == y.count && equal(x, y);
          });
 }
@@ -196,6 +199,7 @@ Layer tree_of(const Run& run) {
       layer->sums += sums;
     }
     layer->direct = true;
+    layer->own.emplace_back(graph.operators[static_cast<size_t>(value.producer)].name, value.bytes);
   }
   return root;
 }

@@ -20,10 +20,11 @@ int main(int argc, char** argv) {
     if (std::string(argv[1]) == "tokens") {
       const std::string contents{std::istreambuf_iterator<char>(file), {}};
       const auto tokenizer = remat::tokenizers::load_tokenizer(argv[2]);
-      for (const auto& [tokens, learned] :
-           remat::chat::read_conversations(argv[3], contents, argv[2], *tokenizer, std::stoll(argv[4]))) {
+      const auto read = remat::chat::read_conversations(argv[3], contents, argv[2], *tokenizer, std::stoll(argv[4]));
+      for (const auto& [tokens, learned] : read.examples) {
         std::cout << json({tokens, learned}) << '\n';
       }
+      std::cerr << read.cut << " of " << read.lines << " are cut\n";
       return 0;
     }
     const remat::chat::ChatTemplate chat_template(argv[2]);

@@ -47,6 +47,25 @@ TEST(Render, OfADamagedTemplateIsATextOrAProblem) {
   }
 }
 
+TEST(Render, WhatIsLookedAtIsNotCopied) {
+  const std::string text =
+      "{% set l = range(90000) %}{% set n = namespace(l=l) %}{% for i in range(2000) %}"
+      "{% if l|length == 90000 and n.l[i] == i and l is sequence and (l or 1)[0] == 0 and not (n.l if l)[0] %}"
+      "{% endif %}{% endfor %}{{ l|length }}";
+  EXPECT_EQ(render(parse_template(text), {}), "90000");
+}
+
+TEST(Render, RefusesWhatIsTooLarge) {
+  for (const char* text : {"{{ n + 1 }}", "{{ range(n) }}", "{{ [1, 2][n] }}", "{{ n < 1 }}"}) {
+    try {
+      render(parse_template(text), {{"n", UINT64_MAX}});
+      FAIL() << text;
+    } catch (const TemplateProblem& problem) {
+      EXPECT_EQ(problem.text, "a number is too large") << text;
+    }
+  }
+}
+
 TEST(Render, TellsTheLineOfAProblem) {
   try {
     render(parse_template("a\n{# b\n #}\n{{ 'c\nd' + 1 }}"), {});

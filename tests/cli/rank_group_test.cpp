@@ -37,6 +37,10 @@ TEST(RankGroup, SumsAreTheSameOnAll) {
   });
 }
 
+TEST(RankGroup, AllKnowTheLargest) {
+  test::on_ranks(3, [](RankGroup& ranks) { EXPECT_EQ(ranks.most(ranks.rank() == 1 ? 7 : 2), 7U); });
+}
+
 TEST(RankGroup, WhatFailsOnOneFailsOnAll) {
   const auto work = [](RankGroup& ranks) {
     ranks.set_apart(true);

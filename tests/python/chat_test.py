@@ -4,8 +4,10 @@ manner of the families that `remat train --hf` takes."""
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -40,6 +42,7 @@ CONVERSATIONS = [
     turns("Why?", "Because.", "And?"),
 ]
 CONVERSATIONS.append([{**message, "reasoning_content": "\nso\n"} for message in CONVERSATIONS[3]])
+CONVERSATIONS.append([{**message, "reasoning": "\nso\n", "tool_calls": None} for message in CONVERSATIONS[3]])
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,13 @@ PIECES = [
     "{{ (messages|first).role }} {{ (messages|last)['content'] }} {{ messages|rejectattr('role', 'equalto', 'user')|list|length }}",
     "{% for m in messages %}{{ loop.index }}{{ loop.revindex }}{{ loop.length }}{{ loop.previtem.role if loop.previtem is defined }}{% endfor %}",
     "{{ 'it\\'s' }}{{ \"a\\\\nb\\tc\" }}{{ '\\n' }}", "{{ 'a' < 'b' }}{{ 2 >= 2 }}{{ true == 1 }}", "{% generation %}x{% endgeneration %}y",
+    "{% set ns = namespace(a=1) %}{% set b = ns %}{% set b.a = 2 %}{{ ns.a }}{{ ns['a'] }}{{ ns is mapping }}{{ ns.c is defined }}",
+    "{{ raise_exception is defined }}{{ namespace is defined }}{{ range is defined }}{{ nothing is defined }}",
+    "{% for i in range(2) %}{{ loop.depth }}{{ loop.depth0 }}{% for j in range(1) %}{{ loop.depth }}{% endfor %}{% endfor %}",
+    "{% for m in messages|selectattr('role', 'equalto', 'user') %}{{ m.content }}{{ loop.last }}{% endfor %}",
+    "{{ (messages|selectattr('role', 'equalto', 'user')|first).content }}{{ [1, 2]|first }}",
+    "{{ [messages]|selectattr('0.role', 'equalto', 'system')|list|length }}{{ [messages]|rejectattr('1.role', 'eq', 'user')|list|length }}",
+    "{{ -1|string }}{{ -2 is number }}{{ 3 - -1|string|length }}", "{{ (messages or 1)[0].role }}{{ (messages and '') ~ (messages[0] if 1).role }}",
     "{{ 'a-b'.split('-')[1] }}{{ '  a'.lstrip() }}{{ 'a  '.rstrip() }}.", "", "\n", "a { b } c % d # e {", "{{ '}}' }}{{ '%}' }}",
 ]
 
@@ -134,13 +144,49 @@ def test_a_template_that_is_not_known_is_refused_with_what_to_do(fast, tmp_path,
     ("\n{{ messages|tojson }}", "the filter 'tojson' is not known here"), ("{{ f() }}", "the function 'f' is not known"),
     ("{{ nothing.more }}", "a part of undefined"), ("{{ 'a' + 1 }}", "'+' is not known for"), ("{{ messages }}", "the text of a value of type array"),
     ("{{ strftime_now('%d') }}", "the function 'strftime_now' is not known"), ("{% for a, b in messages %}{% endfor %}", "several names"),
-    ("{% for a in range(90000) %}{% for b in range(90000) %}x{% endfor %}{% endfor %}", "ten million operations"),
+    ("{% for a in range(99999) %}" + "{% if b %}{% endif %}" * 60 + "{% endfor %}", "ten million operations"),
+    ("{% for a in range(90000) %}{% for b in range(90000) %}x{% endfor %}{% endfor %}", "256 MiB"),
+    ("{% set n = namespace(t='x') %}{% for i in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}", "256 MiB"),
+    ("{% set n = namespace(t='x') %}{% for i in range(20) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t.replace('x', '" + "y" * 512 + "') }}", "256 MiB"),
+    ("{% set n = namespace(t='x') %}{% for i in range(20) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ range(90000)|join(n.t) }}", "256 MiB"),
+    ("{% set n = namespace(t='x') %}{% for i in range(20) %}{% set n.t = n.t ~ n.t %}{% endfor %}{% for i in range(9000) %}{{ 'y' in n.t }}{% endfor %}",
+     "256 MiB"),
+    ("{{ 'x' if messages|selectattr('role') }}", "'selectattr' without '|list'"), ("{% set a = messages|rejectattr('role') %}", "without '|list'"),
+    ("{{ messages|selectattr('role')|length }}", "without '|list'"), ("{% set m = messages[0] %}{% set m.x = 1 %}", "'m' is no namespace"),
+    ("{{ namespace(a=1) }}", "the text of a namespace"), ("{{ range }}", "the text of a function"),
     ("{{ messages[0].items() }}", "the method 'items'"), ("{{ 1 // 0 }}", "a division by 0"), ("{{ 'É'|lower }}", "for ASCII alone"),
     ("{{ 9999999999 * 9999999999 }}", "too large"), ("{{ range(999999) }}", "too long"), ("{{ 'a'[0] }}", "a part of a value of type string"),
 ])
 def test_what_a_template_does_and_is_not_known_is_an_error(fast, tmp_path, template, problem):
     [result] = rendered(save(fast, template, tmp_path), CONVERSATIONS[:1], False)
     assert problem in result["error"] and result["line"] == 1 + template.count("\n", 0, 1), result
+
+
+def test_messages_are_as_transformers_gives_them(fast, tmp_path):
+    member = "{{ m.NAME is defined }}{{ m.NAME }} "
+    directory = save(fast, "{% for m in messages %}" + "".join(
+        member.replace("NAME", name) for name in ("content", "reasoning_content", "thinking", "reasoning", "x")) + "{% endfor %}", tmp_path)
+    given = [{"reasoning": "r", "x": None}, {"thinking": "t", "reasoning": "r"}, {"reasoning_content": None, "thinking": "t"},
+             {"reasoning_content": "c", "thinking": "t"}, {"content": None, "reasoning_content": ""}]
+    messages = [{"role": "user", "content": "a", **one} for one in given]
+    assert rendered(directory, [messages], False) == [expected(fast, messages, False)]
+
+
+ROLES = ("bos", "eos", "unk", "pad")
+
+
+@pytest.mark.parametrize("name, kind", [("LlamaTokenizer", None), ("GemmaTokenizer", "gemma2"), ("GPT2Tokenizer", "gpt2"), ("Qwen2Tokenizer", "qwen3")])
+def test_special_tokens_are_those_of_the_class_where_the_files_say_none(fast, tmp_path, name, kind):
+    directory = save(fast, " ".join(f"{{{{ {role}_token }}}}" for role in ROLES), tmp_path)
+    usual = inspect.signature(getattr(transformers, name).__init__).parameters
+    theirs = {role: usual[f"{role}_token"].default if f"{role}_token" in usual else None for role in ROLES}
+    (directory / "special_tokens_map.json").unlink(missing_ok=True)
+    for config in [{"tokenizer_class": name}, {"tokenizer_class": name + "Fast"}] + ([{}] if kind else []):
+        (directory / "tokenizer_config.json").write_text(json.dumps(config))
+        (directory / "config.json").write_text(json.dumps({"model_type": kind or "llama"}))
+        assert rendered(directory, CONVERSATIONS[:1], False) == [" ".join(str(theirs[role] or "") for role in ROLES)], config
+    (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, "eos_token": "<end>"}))
+    assert rendered(directory, CONVERSATIONS[:1], False)[0].split(" ")[1] == "<end>"
 
 
 def test_a_template_may_be_in_a_file_of_its_own_or_one_of_several(fast, tmp_path):
@@ -214,6 +260,18 @@ def test_completions_are_learned_and_a_text_that_was_rendered_has_one_beginning(
     [[tokens, learned]] = examples(directory, [{"prompt": "", "completion": "So</s>"}])
     assert tokens[0] == fast.bos_token_id
     assert tokens == fast("So</s>")["input_ids"] and learned == [False] + [True] * (len(tokens) - 1)
+    [[tokens, _]] = examples(directory, [{"prompt": "", "completion": "So</s> \n"}])
+    assert tokens == fast("So</s> \n")["input_ids"], "no second end"
+    [[tokens, learned]] = examples(directory, [{"prompt": "Why?</s>", "completion": "So"}])
+    assert tokens == fast("Why?</s>So")["input_ids"] + [eos]
+    assert fast.decode([t for t, l in zip(tokens, learned) if l]) == "So</s>", "the prompt's end is given"
+    ending = tokenizers.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", eos)])
+    fast.backend_tokenizer.post_processor = ending
+    save(fast, TEMPLATES["llama3"], tmp_path)
+    for prompt in ("Why?", "Why?</s>"):
+        [[tokens, learned]] = examples(directory, [{"prompt": prompt, "completion": "So"}])
+        assert tokens == fast(prompt + "So")["input_ids"] and tokens.count(eos) == 1 + prompt.count("</s>")
+        assert fast.decode([t for t, l in zip(tokens, learned) if l]) == "So</s>"
 
 
 @pytest.mark.parametrize("line, problem", [
@@ -241,3 +299,39 @@ def test_examples_are_cut(fast, tmp_path):
     [[all_tokens, all_learned]] = examples(directory, [line])
     [[tokens, learned]] = examples(directory, [line], most=60)
     assert (tokens, learned) == (all_tokens[:60], all_learned[:60]) and len(all_tokens) > 60
+
+
+def test_lines_that_begin_to_answer_too_late_are_counted(fast, tmp_path):
+    directory = save(fast, TEMPLATES["chatml"], tmp_path)
+    texts = ["a", "Why? " * 40, "b", "Why? " * 80]
+    (directory / "data.jsonl").write_text("\n".join(json.dumps({"messages": turns(text, "So. " * 9)}) for text in texts))
+    done = run("tokens", directory, directory / "data.jsonl", 60)
+    assert done.returncode == 1 and "data.jsonl' line 2: " in done.stderr and "as those of 2 lines do" in done.stderr, done.stderr
+    needed = int(re.search(r"raise it to (\d+) or more, or leave these lines out", done.stderr).group(1))
+    for most, code in [(needed - 1, 1), (needed, 0)]:
+        done = run("tokens", directory, directory / "data.jsonl", most)
+        assert done.returncode == code, done.stderr
+    assert done.stderr == "1 of 4 are cut\n"
+    assert [sum(json.loads(line)[1]) for line in done.stdout.splitlines()][3] == 1, "that --seq is the least"
+
+
+def test_of_answers_that_are_examples_of_their_own_those_behind_are_left_out(fast, tmp_path):
+    directory = save(fast, TEMPLATES["qwen3"], tmp_path)
+    messages = turns("Why?", "<think>\nhm\n</think>\n\nBecause.", "And? " * 100, "Nothing else.", "Ok?", "Ok.")
+    lines = [{"messages": messages}, {"messages": messages[:2]}]
+    whole = examples(directory, lines)
+    assert len(whole) == 4
+    (directory / "data.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    done = run("tokens", directory, directory / "data.jsonl", 100)
+    assert done.returncode == 0 and done.stderr == "1 of 2 are cut\n", done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [whole[0], whole[3]]
+
+
+def test_what_comes_behind_the_first_answer_that_is_cut_off_is_not_looked_at(fast, tmp_path):
+    """A hundred answers behind it would be as many renderings of it all."""
+    template = "{% for m in messages %}<turn>{% if loop.last and loop.index > 4 and m.role == 'assistant' %}!{% endif %}{{ m.content }}{% endfor %}"
+    directory = save(fast, template, tmp_path)
+    messages = turns("a", "b", "c " * 60, "d", "e", "f", "g", "h")
+    assert len(examples(directory, [{"messages": messages}])) == 4, "the third answer is another text once others follow"
+    [[tokens, _]] = examples(directory, [{"messages": messages}], most=50)
+    assert len(tokens) == 50, "the whole conversation, cut, not the first answer's alone"

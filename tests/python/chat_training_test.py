@@ -62,7 +62,7 @@ def train(directory, *words, out, data="chats.jsonl"):
     result = directory / f"{out}.json"
     done = subprocess.run([COMMAND, "train", "--hf", "llama", "--data", data, "--batch", str(BATCH), "--seq", "100",
                            "--steps", "3", "--lr", "1e-3", "--json", result, *map(str, words)],
-                          capture_output=True, text=True, cwd=directory)
+                          capture_output=True, text=True, cwd=directory, timeout=300)
     report = json.loads(result.read_text()) if done.returncode == 0 else {"steps": []}
     return done, report, [step["loss_bits"] for step in report["steps"]]
 
@@ -113,6 +113,14 @@ def test_longer_conversations_are_cut(directory):
     done, report, _ = train(directory, "--steps", 1, "--seq", 40, out="cut")
     assert done.returncode == 0, done.stderr
     assert report["steps"][0]["loss"] == pytest.approx(loss_of_transformers(directory, chats(BATCH), 40), rel=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory / "llama")
+    lengths = [len(tokenizer(tokenizer.apply_chat_template(chat, tokenize=False), add_special_tokens=False)["input_ids"])
+               for chat in chats(BATCH)]
+    longer = sum(length > 40 for length in lengths)
+    assert 0 < longer < BATCH
+    assert f"'chats.jsonl': {longer} of {BATCH} conversations are cut to the 40 tokens of --seq\n" in done.stdout
+    done, _, _ = train(directory, "--steps", 1, "--seq", max(lengths), out="not cut")
+    assert done.returncode == 0 and "are cut" not in done.stdout, done.stdout
 
 
 def test_a_budget_changes_no_bit(directory):
@@ -135,6 +143,20 @@ def test_micro_batches_and_ranks_count_answers_not_conversations(directory):
         pytest.skip("this build has no --ranks")
     assert done.returncode == 0, done.stderr
     assert [step["loss"] for step in ranks["steps"]] == pytest.approx(expected, rel=1e-4)
+
+
+def test_ranks_judge_by_batches_with_other_numbers_of_rows(directory):
+    """Of 10 conversations the second rank has 4, which are fewer micro-batches: both gather shards as often."""
+    write(directory / "ten.jsonl", chats(10, seed=40))
+    words = ["--steps", 1, "--eval", "ten.jsonl", "--accumulate", 3]
+    done, one, _ = train(directory, *words, out="judged alone")
+    assert done.returncode == 0, done.stderr
+    done, shards, _ = train(directory, *words, "--ranks", 2, "--shard", out="judged by two")
+    if "built without" in done.stderr:
+        pytest.skip("this build has no --ranks")
+    assert done.returncode == 0, done.stderr
+    for when in ("before", "after"):
+        assert shards["evaluation"][when] == pytest.approx(one["evaluation"][when], rel=1e-3)
 
 
 def test_examples_are_counted_and_lines_named(directory):

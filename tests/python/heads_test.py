@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 import torch
 from compare import same_bits
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat
 from remat.heads import find_heads
@@ -288,69 +292,83 @@ def test_an_interrupt_in_the_head_leaves_no_mode():
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
+def interrupted(model):
+    """A call of the head ends without the hooks after it."""
+
+    def interrupt(module, args):
+        raise KeyboardInterrupt
+
+    handle = model.lm_head.register_forward_pre_hook(interrupt)
+    tokens = torch.randint(3, WORDS, (4, 70))
+    with contextlib.suppress(KeyboardInterrupt):
+        model(input_ids=tokens, labels=tokens)
+    handle.remove()
+    assert torch._C._len_torch_dispatch_stack() == 1
+    return tokens
+
+
+class Counting(TorchDispatchMode):
+    """Of operators."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.calls += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_an_interrupt_in_the_head_leaves_other_modes_where_they_are():
+    model = remat.wrap(make("GPT2"), head="tiles")
+    tokens = interrupted(model)
+    with Counting() as mode:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        before = mode.calls
+        torch.ones(3).add(1)
+        assert mode.calls > before and torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1) is mode
+    assert all(map(same_bits, train(make("GPT2")), train(remat.wrap(make("GPT2"), head="tiles"))))
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_an_interrupt_in_the_head_is_over_when_the_model_is_unwrapped():
+    model = remat.wrap(make("GPT2"), head="tiles")
+    interrupted(model)
+    remat.unwrap(model)
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_an_interrupt_in_the_head_keeps_no_model():
+    model = remat.wrap(make("GPT2"), head="tiles")
+    interrupted(model)
+    gone = weakref.ref(model.lm_head)
+    del model
+    gc.collect()
+    assert gone() is None
+    train(remat.wrap(make("GPT2"), head="tiles"), steps=1)
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+class Doubling(TorchDispatchMode):
+    """Of products."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        return result * 2 if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else result
+
+
+@pytest.mark.parametrize("budget", [None, "90%"])
+def test_modes_of_the_user_see_the_head(budget):
+    def doubled(model):
+        def call(**inputs):
+            with Doubling():
+                return model(**inputs)
+
+        return train(model, 3, call=call)
+
+    expected = doubled(make("GPT2"))
+    assert all(map(same_bits, expected, doubled(remat.wrap(make("GPT2"), budget, head="tiles"))))
+
+
 def test_unknown_words_are_refused():
     for call in (remat.wrap, remat.enable):
         with pytest.raises(remat.Error, match=rf'\[{call.__name__}\] head=\'tile\' is unknown; use "auto"'):
             call(make("GPT2"), head="tile")
-
-
-# ---- The Trainer ----
-
-
-def trained(tmp_path, callbacks, loss=None, **options):
-    torch.manual_seed(0)
-    samples = [{"input_ids": row, "labels": row} for row in torch.randint(3, WORDS, (24, 70))]
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path), report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True, max_steps=3,
-        logging_steps=1, per_device_train_batch_size=4, **options,
-    )
-    trainer = transformers.Trainer(
-        model=make("GPT2"), args=arguments, train_dataset=samples, eval_dataset=samples[:4], callbacks=callbacks,
-        compute_loss_func=loss,
-    )
-    trainer.train()
-    losses = [entry.get("loss", entry.get("eval_loss")) for entry in trainer.state.log_history]
-    return losses, [each.detach() for each in trainer.model.parameters()], trainer
-
-
-def own_loss(outputs, labels, num_items_in_batch=None):
-    logits = outputs.logits[:, :-1].reshape(-1, WORDS)
-    return nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum") / num_items_in_batch
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"gradient_accumulation_steps": 2},
-        {"label_smoothing_factor": 0.1},
-        {"bf16": True},
-        {"eval_strategy": "steps", "eval_steps": 1},
-        {"gradient_checkpointing": True},
-        {"loss": own_loss},
-    ],
-    ids=str,
-)
-def test_trainer(tmp_path, options):
-    integration = pytest.importorskip("remat.integrations.transformers")
-    callback = integration.RematCallback(head="tiles")
-    losses, expected, _ = trained(tmp_path, [], **options)
-    found_losses, found, trainer = trained(tmp_path, [callback], **options)
-    assert losses == found_losses and all(map(same_bits, expected, found))
-    whole = "label_smoothing_factor" in options or "loss" in options
-    head = callback.session.report().head
-    assert head == "" or head.startswith("whole" if whole else "tiles") or not HAS_TILES
-    assert not find_heads(trainer.model)[0]._forward_pre_hooks
-
-
-def test_trainer_says_what_was_done(tmp_path):
-    integration = pytest.importorskip("remat.integrations.transformers")
-    heads = []
-
-    class Note(transformers.TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            heads.append(callback.session.report().head)
-
-    callback = integration.RematCallback(head="tiles")
-    trained(tmp_path, [callback, Note()])
-    assert len(heads) == 3 and all(head.startswith("tiles of ") or not HAS_TILES for head in heads)

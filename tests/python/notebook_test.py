@@ -27,7 +27,9 @@ def test_the_notebook_runs_and_shows_pictures_and_tables(capsys):
     shown = [run_cell("".join(cell["source"]), names) for cell in cells]
     pictures = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
     assert len(pictures) == 1 and pictures[0].startswith("<svg ") and "measured peak" in pictures[0]
-    rows = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split("  ")[0] for line in lines]
     assert "0-7 x 8" in rows and "all" in rows, rows
+    assert not any("1-2 x" in line for line in lines), "a Linear and the GELU behind it are no equal layers"
     least, plain = names["session"].report().min_budget_bytes, names["session"].report().plain_peak_bytes
     assert 0 < least < plain

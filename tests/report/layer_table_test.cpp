@@ -17,7 +17,10 @@ auto chain_run(std::vector<std::string> layers) {
     value.bytes = 4096;
     if (value.packed_bytes > 0) value.packed_bytes = 128;
   }
-  for (GraphOperator& op : run.graph.operators) op.replay_seconds = 1e-3;
+  for (GraphOperator& op : run.graph.operators) {
+    op.replay_seconds = 1e-3;
+    op.name = "aten::mul";
+  }
   return run;
 }
 
@@ -77,6 +80,20 @@ TEST(LayerTable, LayersThatSaveOtherBytesHaveRowsOfTheirOwn) {
   auto run = chain_run({"h.0", "h.1", "h.2"});
   run.graph.values[2].bytes = 4032;
   EXPECT_EQ(rows_of(run), (std::vector<std::string>{"h.0,2 x 2", "h.1"}));
+}
+
+TEST(LayerTable, LayersOfOtherOperatorsHaveRowsOfTheirOwn) {
+  using Rows = std::vector<std::string>;
+  auto run = chain_run({"h.0", "h.1", "h.2"});
+  run.graph.operators[1].name = "aten::gelu";
+  EXPECT_EQ(rows_of(run), (Rows{"h.0,2 x 2", "h.1"}));
+  run = chain_run({"h.0", "h.0", "h.1", "h.1"});
+  EXPECT_EQ(rows_of(run), Rows{"h.0-1 x 2"});
+  run.graph.operators[2].name = "aten::gelu";
+  EXPECT_EQ(rows_of(run), (Rows{"h.0", "h.1"})) << "one of two";
+  run = chain_run({"h.0.f", "h.0.f", "h.1.f", "h.1.f"});
+  run.graph.values[1].bytes = run.graph.values[4].bytes = 2048;
+  EXPECT_EQ(rows_of(run), (Rows{"h.0", "  f", "h.1", "  f"})) << "as many bytes in all";
 }
 
 TEST(LayerTable, WithoutAPlanHasWhatPlainSaves) {

@@ -82,6 +82,19 @@ TEST(TokenizerJson, ByteLevelBpe) {
   EXPECT_EQ(prefixed->encode("ab<|endoftext|>ab ab"), (Ids{7, 0, 7, 7}));
 }
 
+TEST(TokenizerJson, TokensThatNoFileNamesAreThoseOfTheClass) {
+  const test::TemporaryDirectory directory;
+  directory.write("tokenizer.json", kGpt2);
+  const auto load = [&](const std::string& config) {
+    directory.write("tokenizer_config.json", config);
+    return load_tokenizer(directory.path(""))->special_ids();
+  };
+  EXPECT_EQ(load("{}").bos, 0);
+  const SpecialIds qwen = load(R"({"tokenizer_class": "Qwen2TokenizerFast"})");
+  EXPECT_TRUE(!qwen.bos && qwen.eos == 0 && qwen.pad == 0);
+  EXPECT_EQ(load(R"({"tokenizer_class": "Qwen2Tokenizer", "pad_token": null})").pad, std::nullopt);
+}
+
 TEST(TokenizerJson, BytesAsFallback) {
   const auto tokenizer = load_json(kLlama);
   EXPECT_EQ(tokenizer->encode("a b€"), (Ids{8, 5, 7, 2, 3, 4}));

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from remat.budget import parse_budget
 from remat.errors import Error
 from remat.fit import Fit
-from remat.heads import check_how, promise_heads, release_heads
+from remat.heads import HeadHooks, check_how, promise_heads, release_heads
 from remat.integrations.auto_batch import AutoBatch
 from remat.integrations.figures import Figures
 from remat.integrations.replaced_step import ReplacedStep
@@ -85,15 +86,36 @@ class _Training:
         self.warned = False  # that the budget does not hold
         self.model = trained = weakref.ref(model)  # what an exception leaves behind keeps no model
         self.owner = _owner(trainer)  # of the hooks on its head
+        self._stepping: int | None = None  # the thread of the step in progress
+        self._heads: list[HeadHooks] = []
 
         def in_a_step(own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             # The callback may have been taken out, and after an exception nobody says so.
             if not any(callback is one for one in self.steps.owner.callback_handler.callbacks):
                 return own(*args, **kwargs)
             with self.session.of(trained()).step():
-                return own(*args, **kwargs)
+                self._stepping = threading.get_ident()
+                try:
+                    result = own(*args, **kwargs)
+                    for hooks in self._heads:  # next comes the optimizer's step
+                        hooks.make_promised()
+                    return result
+                finally:
+                    self._stepping = None
+                    for hooks in self._heads:
+                        hooks.leave()  # what an interrupt in the head has left
 
         self.steps = ReplacedStep(trainer, in_a_step)
+
+    def promise_heads(self, model: nn.Module, how: str) -> None:
+        """In steps alone: nobody takes the hooks away after an exception."""
+        reference = weakref.ref(self)
+
+        def in_step() -> bool:
+            training = reference()
+            return training is not None and training._stepping == threading.get_ident()
+
+        self._heads = promise_heads(model, how, self.owner, in_step)
 
 
 class RematCallback(TrainerCallback):
@@ -189,7 +211,7 @@ class RematCallback(TrainerCallback):
                 self._end(training)
         training = _Training(self, trainer, model, self._options)
         self._trainings.append(training)
-        promise_heads(model, self._head, _owner(trainer))
+        training.promise_heads(model, self._head)
         return training
 
     def _end(self, training: _Training) -> None:
