@@ -24,7 +24,9 @@ struct HeadTensors {
 
 /// Which gradients of HeadTensors will be asked for.
 struct NeededGradients {
-  bool input = false, weight = false, bias = false;
+  bool input = false;   ///< of the input
+  bool weight = false;  ///< of the weight
+  bool bias = false;    ///< of the bias
 };
 
 /// The log-probabilities of some targets, of logits that are never whole. Thread-safe.
@@ -38,6 +40,7 @@ class TiledHead {
 
   /// (tokens), of the loss_type.
   const at::Tensor& log_probabilities() const;
+  /// Which tiles were taken, and why.
   const TileChoice& choice() const;
   /// `of_log_probabilities`: their gradients, (tokens). Throws Error where threads or settings of PyTorch's libraries
   /// have changed since make(), and where somebody has written to a tensor of the head.
@@ -50,13 +53,13 @@ class TiledHead {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// What the bits of a product depend on, beside its numbers: threads, and settings of PyTorch's libraries. Where two calls
-/// give the same, a product that is computed late has the bits that it would have had.
+/// What the bits of a product depend on, beside its numbers: threads, and settings of PyTorch's libraries. Where two
+/// calls give the same, a product that is computed late has the bits that it would have had.
 std::vector<int64_t> product_circumstances();
 
 /// A dispatch mode is entered on this thread that promises products and changes no result: what runs under it is
-/// recorded as without it. Regions nest. While the mode's own handler runs, for which PyTorch takes it off, there has to
-/// be none.
+/// recorded as without it. Regions nest. While the mode's own handler runs, for which PyTorch takes it off, there has
+/// to be none.
 class KnownMode {
  public:
   KnownMode();
