@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plan/candidates.h"
-#include "util/move_order.h"
 
 namespace remat::planners {
 namespace {
@@ -14,7 +13,7 @@ constexpr int64_t kLeastMoved = int64_t{64} << 10;
 class Moves {
  public:
   Moves(const Graph& graph, const std::vector<bool>& moved)
-      : moved_(moved), rest_(graph), in_tier_(graph.values.size(), false) {
+      : moved_(moved), rest_(graph), away_(graph.values.size(), false) {
     rest_.tier.reset();
     for (size_t v = 0; v < moved.size(); ++v) {
       if (!moved[v]) continue;
@@ -29,17 +28,18 @@ class Moves {
       const bool of_value =
           kind == GraphEvent::Kind::kIdle || kind == GraphEvent::Kind::kUse || kind == GraphEvent::Kind::kFree;
       if (!of_value || !moved_[static_cast<size_t>(rest_.events[e].index)]) continue;
-      const auto value = static_cast<uint32_t>(rest_.events[e].index);
-      if (kind == GraphEvent::Kind::kIdle) become_idle(e, value);
-      if (kind == GraphEvent::Kind::kUse) use(e, value);
-      if (kind == GraphEvent::Kind::kFree && order_.take(value) == MoveOrder::Place::kAway) free_away(e, value);
+      const auto value = static_cast<size_t>(rest_.events[e].index);
+      const int64_t bytes = rest_.values[value].bytes;
+      const bool was_away = away_[value];
+      away_[value] = kind == GraphEvent::Kind::kIdle;
+      if (kind == GraphEvent::Kind::kIdle) change_before(e, -bytes);
+      if (kind == GraphEvent::Kind::kUse && was_away) change_before(e, bytes);
+      if (kind == GraphEvent::Kind::kFree && was_away) free_away(e, bytes);
     }
     return std::move(rest_);
   }
 
  private:
-  int64_t bytes(uint32_t value) const { return rest_.values[value].bytes; }
-
   /// Before what event `e` does itself.
   void change_before(size_t e, int64_t bytes) {
     GraphEvent& event = rest_.events[e - 1];
@@ -47,31 +47,15 @@ class Moves {
     event.rise = std::max(event.rise, event.delta + event.reused);
   }
 
-  void become_idle(size_t e, uint32_t value) {
-    if (in_tier_[value]) {
-      order_.leave_at_once(value);
-      change_before(e, -bytes(value));
-      return;
-    }
-    in_tier_[value] = true;
-    order_.leave(value);
-    while (const auto gone = order_.oldest_gone()) change_before(e, -bytes(*gone));
-  }
-
-  void use(size_t e, uint32_t value) {
-    if (order_.take(value) == MoveOrder::Place::kAway) change_before(e, bytes(value));
-  }
-
   /// The event takes away bytes that have gone before.
-  void free_away(size_t e, uint32_t value) {
-    rest_.events[e].delta += bytes(value);
-    rest_.events[e].rise += bytes(value);
+  void free_away(size_t e, int64_t bytes) {
+    rest_.events[e].delta += bytes;
+    rest_.events[e].rise += bytes;
   }
 
   const std::vector<bool>& moved_;
   Graph rest_;
-  MoveOrder order_;
-  std::vector<bool> in_tier_;
+  std::vector<bool> away_;  ///< by value
 };
 
 }  // namespace
