@@ -138,7 +138,7 @@ std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) co
     step.exploration = Search();
   };
   take_found();  // of a search that a change of the budget began: perhaps for another one than is in force now
-  if (!step.front || (again && !step.is_explored(room))) {
+  if (!step.front || again) {
     explore(step, room);
     take_found();
   }
