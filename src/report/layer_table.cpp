@@ -173,7 +173,7 @@ std::vector<Layer> folded(std::vector<Layer> layers) {
 Layer tree_of(const Run& run) {
   const Graph& graph = run.graph;
   const std::vector<Action> actions = run.plan ? run.plan->actions : std::vector(graph.values.size(), Action::kKeep);
-  const PlanCosts costs = plan_costs(graph, make_timeline(graph, actions));
+  const PlanCosts costs = plan_costs(graph, make_timeline(graph, actions, run.plan ? run.plan->budget_bytes : 0));
   const std::vector<bool> saved = planners::saved_values(graph);
   Layer root;
   for (size_t v = 0; v < graph.values.size(); ++v) {
