@@ -306,17 +306,16 @@ def _gives_access(function: Any) -> bool:
 def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator, on numbers that are made for it."""
     given, structure = tree_flatten((args, kwargs))
-    for each in given:
-        if isinstance(each, PromisedTensor) and not each.promise.is_made():
+    promised = [each for each in given if isinstance(each, PromisedTensor)]
+    for each in promised:
+        if not each.promise.is_made():
             each.promise.product.is_read_by(function._schema.name)
     if _gives_access(function):
-        for each in given:
-            if isinstance(each, PromisedTensor):
-                each.promise.product.make_promised()
+        for each in promised:
+            each.promise.product.make_promised()
     owners: dict[int, PromisedTensor] = {}
-    for each in given:
-        if isinstance(each, PromisedTensor):
-            owners.setdefault(id(each.promise.made()), each)
+    for each in promised:
+        owners.setdefault(id(each.promise.made()), each)
     numbers = [each.promise.made() if isinstance(each, PromisedTensor) else each for each in given]
     args, kwargs = tree_unflatten(numbers, structure)
     results, structure = tree_flatten(function(*args, **kwargs))
