@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "memory/ledger.h"
 #include "tape/moves.h"
+#include "util/seconds_since.h"
 
 namespace remat {
 namespace {
@@ -66,7 +67,7 @@ StoragePtr move_in(Tape& tape, ValueId id) {
   }
   const auto begin = std::chrono::steady_clock::now();
   const bool read = moved->wait_read();
-  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto seconds = seconds_since(begin);
   const std::lock_guard lock(tape.mutex);
   tape.counts.move_wait_seconds += seconds;
   moved->forget_coming();

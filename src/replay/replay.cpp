@@ -15,6 +15,7 @@
 #include "replay/repeatability.h"
 #include "tape/checksum.h"
 #include "tape/packing.h"
+#include "util/seconds_since.h"
 
 namespace remat {
 namespace {
@@ -126,7 +127,7 @@ class Replay {
     const auto begin = std::chrono::steady_clock::now();
     const StoragePtr storage = host_storage(bytes);
     packed.unpack(*storage);
-    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const auto seconds = seconds_since(begin);
     const std::lock_guard lock(tape_.mutex);
     tape_.counts.replay_seconds += seconds;
     take(target_, storage, *tape_.program[tape_.values[target_].producer].info);
@@ -159,7 +160,7 @@ class Replay {
     }
     const auto begin = std::chrono::steady_clock::now();
     call->run();
-    const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const auto seconds = seconds_since(begin);
     const std::lock_guard lock(tape_.mutex);
     const Operation operation = call->operation();
     ++tape_.counts.replays;

@@ -1,4 +1,5 @@
 #include "session/disk_tier.h"
+#include "util/seconds_since.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,8 +15,6 @@ namespace remat {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 struct Copies {
   int64_t count = 0;

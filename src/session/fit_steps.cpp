@@ -11,6 +11,7 @@
 #include <remat/memory.h>
 
 #include "device/device.h"
+#include "util/seconds_since.h"
 
 namespace remat {
 namespace {
@@ -20,7 +21,7 @@ constexpr int kSteps = 2;  ///< under remat: without a plan, with one
 double seconds_of(const std::function<void()>& run) {
   const auto begin = std::chrono::steady_clock::now();
   run();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return seconds_since(begin);
 }
 
 class SessionSteps {

@@ -11,6 +11,7 @@
 #include "pytorch/autograd_engine.h"
 #include "session/session_impl.h"
 #include "tape/value_rules.h"
+#include "util/seconds_since.h"
 
 namespace remat {
 
@@ -39,7 +40,7 @@ void Step::Impl::set_up(const std::shared_ptr<Session::Impl>& of) {
 void Step::Impl::follow_plans(int64_t room, bool is_all) {
   const auto planning = std::chrono::steady_clock::now();
   if (!is_all) follower->schedules = session->planner.schedules(room);
-  report.planning_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - planning).count();
+  report.planning_seconds = seconds_since(planning);
 }
 
 void Step::Impl::put_in_force(int64_t limit, int64_t room) {
@@ -97,7 +98,7 @@ std::optional<Graph> Step::Impl::stop(bool completed) {
   report.completed = completed && std::uncaught_exceptions() == exceptions;
   report.record_bytes = tape->record_bytes();
   resolve();
-  report.step_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.step_seconds = seconds_since(begin);
   std::optional<Graph> graph = take_graph();
   report_plan(graph ? &*graph : nullptr);
   stop_recording();

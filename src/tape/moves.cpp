@@ -5,6 +5,7 @@
 
 #include "device/device.h"
 #include "memory/ledger.h"
+#include "util/seconds_since.h"
 
 namespace remat {
 
@@ -65,7 +66,7 @@ bool Moves::wait(Wait wait_for) {
   waiting_ = true;
   const bool done = wait_for();
   waiting_ = false;
-  counts_.move_wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  counts_.move_wait_seconds += seconds_since(begin);
   return done;
 }
 

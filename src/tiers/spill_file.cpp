@@ -20,6 +20,7 @@
 #include "tiers/extents.h"
 #include "tiers/unnamed_file.h"
 #include "util/mutex.h"
+#include "util/seconds_since.h"
 
 namespace remat::tiers {
 namespace {
@@ -27,8 +28,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kThreads = 2;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// How long at least one of several was in progress.
 class Activity {
