@@ -9,6 +9,7 @@
 #include "cli/printable.h"
 
 #include <remat/support/number_text.h>
+#include <remat/support/table_text.h>
 
 namespace remat::cli {
 
@@ -17,24 +18,7 @@ void Table::add(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::to_string() const {
-  std::vector<size_t> widths;
-  for (const auto& row : rows_) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows_) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
-      line += i == 0 ? row[i] + padding : "  " + padding + row[i];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  }
-  return text;
-}
+std::string Table::to_string() const { return support::table_text(rows_); }
 
 std::string format_number(double value, int decimals) { return support::fixed_text(value, decimals); }
 

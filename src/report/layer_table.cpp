@@ -15,6 +15,7 @@
 #include <remat/timeline.h>
 
 #include <remat/support/number_text.h>
+#include <remat/support/table_text.h>
 #include "plan/candidates.h"
 #include "report/costs.h"
 
@@ -204,31 +205,6 @@ Layer tree_of(const Run& run) {
   return root;
 }
 
-/// The first column flush left, the others flush right.
-class Table {
- public:
-  void add(std::vector<std::string> cells) {
-    widths_.resize(std::max(widths_.size(), cells.size()));
-    for (size_t i = 0; i < cells.size(); ++i) widths_[i] = std::max(widths_[i], cells[i].size());
-    rows_.push_back(std::move(cells));
-  }
-  std::string text() const {
-    std::string text;
-    for (const auto& row : rows_) {
-      for (size_t i = 0; i < row.size(); ++i) {
-        const std::string padding(widths_[i] - row[i].size(), ' ');
-        text += i == 0 ? row[i] + padding : "  " + padding + row[i];
-      }
-      text += '\n';
-    }
-    return text;
-  }
-
- private:
-  std::vector<std::vector<std::string>> rows_;
-  std::vector<size_t> widths_;
-};
-
 class LayerTable {
  public:
   LayerTable(const Sums& all, bool planned) : all_(all), planned_(planned) {
@@ -237,7 +213,7 @@ class LayerTable {
       if (shows(column)) names.emplace_back(column.name);
     }
     if (planned_) names.insert(names.end(), {"run again", "planned time"});
-    table_.add(std::move(names));
+    rows_.push_back(std::move(names));
   }
 
   void add(const Layer& layer, size_t depth) {
@@ -256,9 +232,9 @@ class LayerTable {
       cells.push_back(sums.replays > 0 ? std::to_string(sums.replays) : "-");
       cells.push_back(sums.seconds > 0 ? support::fixed_text(sums.seconds * 1e3, 2) + " ms" : "-");
     }
-    table_.add(std::move(cells));
+    rows_.push_back(std::move(cells));
   }
-  std::string text() const { return table_.text(); }
+  std::string text() const { return support::table_text(rows_); }
 
  private:
   bool shows(const ByteColumn& column) const {
@@ -268,7 +244,7 @@ class LayerTable {
 
   Sums all_;
   bool planned_;
-  Table table_;
+  std::vector<std::vector<std::string>> rows_;
 };
 
 }  // namespace
