@@ -25,6 +25,7 @@ struct EvictionOption {
     kDrop,        ///< drop the contents
     kPack,        ///< hold the contents packed instead
     kDropPacked,  ///< drop the packed form
+    kMove,        ///< move the contents to a file
   };
   Kind kind = Kind::kDrop;
   uint32_t value = 0;
@@ -41,12 +42,13 @@ inline void thin_out(std::vector<EvictionOption>& options, uint64_t turn) {
   options.resize(count);
 }
 
-/// `View` numbers values and operators and describes them: is_alive(value) and is_packed(value) say whether the
-/// contents are in memory, and whether their packed form is. bytes(value) and packed_bytes(value) are the sizes of
-/// both, whether they exist or not. producer(value) is the operator that makes the value, or kNoProducer;
-/// seconds(operator) are those of a replay; for_each_input(operator, f) calls f(value) for each input. visit(operator)
-/// is a reference to a uint32_t that this class may change. evict(option) does it, and returns the bytes freed; 0 where
-/// a value cannot be packed.
+/// `View` numbers values and operators and describes them: is_alive(value) and is_in_form(value) say whether the
+/// contents are in memory, and whether a form has them. bytes(value) and packed_bytes(value) are the sizes of the
+/// contents and of their packed form, whether they exist or not. restore_seconds(value) are those of getting the
+/// contents out of the form, move_seconds(value) those of moving them out and back. producer(value) is the operator
+/// that makes the value, or kNoProducer; seconds(operator) are those of a replay; for_each_input(operator, f) calls
+/// f(value) for each input. visit(operator) is a reference to a uint32_t that this class may change. evict(option) does
+/// it, and returns the bytes freed; 0 where a value cannot be packed, or moved.
 template <class View>
 class EvictionChoice {
  public:
@@ -56,7 +58,7 @@ class EvictionChoice {
   EvictionChoice(View& view, uint32_t stamp) : view_(view), paid_(stamp) {}
 
   /// `value` has been evicted: the operators that recompute it run anyway.
-  void pay(uint32_t value) { walk(value, /*packed_too=*/false); }
+  void pay(uint32_t value) { walk(value, /*form_too=*/false); }
 
   /// Values that walks have come by so far: for bounds on the time that they take.
   int64_t work() const { return work_; }
@@ -76,7 +78,7 @@ class EvictionChoice {
       }
       const EvictionOption chosen = options[best];
       freed += view_.evict(chosen);
-      if (view_.is_alive(chosen.value)) {  // it could not be packed, but may be dropped
+      if (view_.is_alive(chosen.value)) {  // it could not be packed or moved, but may be dropped
         options.erase(options.begin() + static_cast<std::ptrdiff_t>(best));
         continue;
       }
@@ -96,26 +98,28 @@ class EvictionChoice {
       case EvictionOption::Kind::kPack:
         return per_byte(packing_seconds(bytes), bytes - view_.packed_bytes(option.value));
       case EvictionOption::Kind::kDropPacked:
-        return per_byte(added_seconds(option.value, /*packed_too=*/true), view_.packed_bytes(option.value));
+        return per_byte(added_seconds(option.value, /*form_too=*/true), view_.packed_bytes(option.value));
+      case EvictionOption::Kind::kMove:
+        return per_byte(view_.move_seconds(option.value), bytes);
       case EvictionOption::Kind::kDrop:
         break;
     }
-    return per_byte(added_seconds(option.value, /*packed_too=*/false), bytes);
+    return per_byte(added_seconds(option.value, /*form_too=*/false), bytes);
   }
 
   static double per_byte(double seconds, int64_t freed) {
     return (seconds + kLeastSeconds) / static_cast<double>(std::max<int64_t>(1, freed));
   }
 
-  double added_seconds(uint32_t value, bool packed_too) {
-    const double seconds = walk(value, packed_too);
+  double added_seconds(uint32_t value, bool form_too) {
+    const double seconds = walk(value, form_too);
     for (const auto& [op, visit] : seen_) view_.visit(op) = visit;
     return seconds;
   }
 
-  /// The seconds of the operators between `value` and values that are alive or packed, without operators that are paid
-  /// for; marks them as paid for. `packed_too`: as if `value` had no packed form.
-  double walk(uint32_t value, bool packed_too) {
+  /// The seconds of the operators between `value` and values that are alive or in a form, without operators that are
+  /// paid for; marks them as paid for. `form_too`: as if `value` were in no form.
+  double walk(uint32_t value, bool form_too) {
     double seconds = 0;
     seen_.clear();
     stack_.assign(1, value);
@@ -123,8 +127,8 @@ class EvictionChoice {
       const uint32_t next = stack_.back();
       stack_.pop_back();
       ++work_;
-      if (view_.is_packed(next) && !(packed_too && next == value)) {
-        seconds += kPackingCosts.in.compute * static_cast<double>(view_.bytes(next));
+      if (view_.is_in_form(next) && !(form_too && next == value)) {
+        seconds += view_.restore_seconds(next);
         continue;
       }
       const uint32_t producer = view_.producer(next);

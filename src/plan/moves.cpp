@@ -8,7 +8,6 @@ namespace remat::planners {
 namespace {
 
 /// Below it, what each copy takes whatever its size is more than its bytes do.
-constexpr int64_t kLeastMoved = int64_t{64} << 10;
 
 class Moves {
  public:

@@ -1,6 +1,7 @@
 #include "plan/online_step.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace remat::planners {
@@ -70,7 +71,10 @@ struct OnlineStep::View {
     const ValueState::Memory memory = step.states_[value].memory;
     return memory == ValueState::Memory::kPresent || memory == ValueState::Memory::kTransient;
   }
-  bool is_packed(uint32_t value) const { return step.states_[value].has_form; }
+  bool is_in_form(uint32_t value) const { return step.states_[value].has_form; }
+  double restore_seconds(uint32_t value) const { return kPackingCosts.in.compute * static_cast<double>(bytes(value)); }
+  /// It moves nothing: a plan that does is better made of one that does not (moves.h).
+  static double move_seconds(uint32_t /*value*/) { return std::numeric_limits<double>::infinity(); }
   int64_t bytes(uint32_t value) const { return step.graph_.values[value].bytes; }
   int64_t packed_bytes(uint32_t value) const { return step.graph_.values[value].packed_bytes; }
   uint32_t producer(uint32_t value) const { return static_cast<uint32_t>(step.graph_.values[value].producer); }

@@ -15,9 +15,22 @@ namespace {
 struct View {
   Tape& tape;
   const OperatorTimes* times;
+  /// Prices take every value to be recomputed once. Where steps have replayed more than that, moving is worth more.
+  const double repeats =
+      std::max(1.0, static_cast<double>(tape.counts.replays) / static_cast<double>(tape.program.size() + 1));
 
   bool is_alive(ValueId id) const { return tape.values.alive(id) != nullptr; }
-  bool is_packed(ValueId id) const { return tape.values[id].form.contents != nullptr; }
+  bool is_in_form(ValueId id) const { return tape.values[id].form.contents != nullptr; }
+  double restore_seconds(ValueId id) const {
+    const Value& value = tape.values[id];
+    const bool is_packed = value.form.is_packed() || !tape.moves;
+    return is_packed ? kPackingCosts.in.compute * static_cast<double>(value.bytes)
+                     : tape.moves->seconds_in(value.bytes);
+  }
+  double move_seconds(ValueId id) const {
+    const int64_t bytes = tape.values[id].bytes;
+    return (tape.moves->seconds_out(bytes) + tape.moves->seconds_in(bytes)) / repeats;
+  }
   int64_t bytes(ValueId id) const { return tape.values[id].bytes; }
   int64_t packed_bytes(ValueId id) const {
     const Value& value = tape.values[id];
@@ -42,6 +55,10 @@ struct View {
       case EvictionOption::Kind::kPack:
         if (!tape.values.pack(option.value)) return 0;
         return value.bytes - (value.form.is_packed() ? value.form.contents->bytes() : 0);
+      case EvictionOption::Kind::kMove:
+        return tape.values.is_as_watched(option.value) && tape.moves->leave(option.value)
+                   ? tape.moves->finish(value.bytes)
+                   : 0;
       case EvictionOption::Kind::kDrop:
         if (!tape.values.is_as_watched(option.value)) return 0;  // plain's saved tensors see what was written to it
         break;
@@ -83,6 +100,8 @@ Evicted evict(Tape& tape, int64_t bytes, const OperatorTimes* times) {
       if (value.needs.wanted == 0) held += static_cast<double>(value.bytes);
       if (value.needs.wanted == 0 && value.form.element_bytes > 0 && !value.form.contents)
         options.push_back({Kind::kPack, id});
+      if (value.needs.wanted == 0 && tape.moves && tape.moves->is_worth_moving(value))
+        options.push_back({Kind::kMove, id});
     } else if (value.form.is_packed() && value.needs.wanted == 0 && tape.values.alive(id) == nullptr) {
       options.push_back({Kind::kDropPacked, id});
       held += static_cast<double>(value.form.contents->bytes());

@@ -28,8 +28,8 @@ void Moved::begin_read(StoragePtr memory) {
   piece_->begin_read(coming_->mutable_data());
 }
 
-Moves::Moves(std::shared_ptr<tiers::SpillFile> file, Residency& values, StepCounts& counts)
-    : file_(std::move(file)), values_(values), counts_(counts) {}
+Moves::Moves(std::shared_ptr<tiers::SpillFile> file, const Tier& tier, Residency& values, StepCounts& counts)
+    : file_(std::move(file)), tier_(tier), values_(values), counts_(counts) {}
 
 Moved* Moves::moved(ValueId id) const {
   auto* const contents = values_[id].form.contents.get();

@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include <remat/graph.h>
+
 #include "tape/held_contents.h"
 #include "tape/residency.h"
 #include "tiers/spill_file.h"
@@ -49,8 +51,16 @@ class Moved final : public HeldContents {
 /// Protected by the tape's mutex, but for is_waiting().
 class Moves {
  public:
-  Moves(std::shared_ptr<tiers::SpillFile> file, Residency& values, StepCounts& counts);
+  /// `tier`: what the file's copies take.
+  Moves(std::shared_ptr<tiers::SpillFile> file, const Tier& tier, Residency& values, StepCounts& counts);
 
+  /// What the step waits for that needs contents of so many bytes out of memory, or back, at once.
+  double seconds_out(int64_t bytes) const { return seconds(tier_.costs.out, bytes); }
+  double seconds_in(int64_t bytes) const { return seconds(tier_.costs.in, bytes); }
+  /// Is it large enough, and no file has it?
+  bool is_worth_moving(const Value& value) const {
+    return value.bytes >= kLeastMoved && value.form.contents == nullptr;
+  }
   /// Only the record holds `id`: begins to move it, and lets those go whose time has come. False, and nothing has
   /// happened, where it cannot be moved: somebody has a pointer to it.
   bool leave(ValueId id);
@@ -77,12 +87,16 @@ class Moves {
   void give_up(ValueId id, const std::string& error);
 
  private:
+  double seconds(const FormCosts::Seconds& of_byte, int64_t bytes) const {
+    return tier_.copy_seconds + (of_byte.compute + of_byte.copy) * static_cast<double>(bytes);
+  }
   Moved* moved(ValueId id) const;
   template <class Wait>
   bool wait(Wait wait_for);
   int64_t go(ValueId id);
 
   const std::shared_ptr<tiers::SpillFile> file_;
+  const Tier tier_;
   Residency& values_;
   StepCounts& counts_;
   std::atomic<bool> waiting_{false};

@@ -16,6 +16,9 @@
 
 namespace remat {
 
+/// Bytes: what is smaller is not worth a copy.
+inline constexpr int64_t kLeastMoved = int64_t{64} << 10;
+
 /// Values are the caller's numbers. Not thread-safe.
 class MoveOrder {
  public:

@@ -14,7 +14,8 @@ struct ToyValue {
   int64_t packed_bytes = 0;
   double seconds = 0;  ///< of the operator that makes it; that has the number of the value
   std::vector<uint32_t> inputs = {};
-  bool alive = true, packed = false, packable = true;
+  bool alive = true, packed = false, moved = false, packable = true, movable = true;
+  double move_seconds = 0;
 };
 
 struct ToyView {
@@ -23,7 +24,11 @@ struct ToyView {
   std::vector<EvictionOption> evicted = {};
 
   bool is_alive(uint32_t v) const { return values[v].alive; }
-  bool is_packed(uint32_t v) const { return values[v].packed; }
+  bool is_in_form(uint32_t v) const { return values[v].packed || values[v].moved; }
+  double restore_seconds(uint32_t v) const {
+    return values[v].moved ? values[v].move_seconds / 2 : kPackingCosts.in.compute * static_cast<double>(bytes(v));
+  }
+  double move_seconds(uint32_t v) const { return values[v].move_seconds; }
   int64_t bytes(uint32_t v) const { return values[v].bytes; }
   int64_t packed_bytes(uint32_t v) const { return values[v].packed_bytes; }
   static uint32_t producer(uint32_t v) { return v; }
@@ -36,9 +41,11 @@ struct ToyView {
   int64_t evict(const EvictionOption& option) {
     ToyValue& value = values[option.value];
     if (option.kind == OptionKind::kPack && !value.packable) return 0;
+    if (option.kind == OptionKind::kMove && !value.movable) return 0;
     evicted.push_back(option);
     value.alive = false;
     value.packed = option.kind == OptionKind::kPack;
+    value.moved = option.kind == OptionKind::kMove;
     return option.kind == OptionKind::kDropPacked ? value.packed_bytes
                                                   : value.bytes - (value.packed ? value.packed_bytes : 0);
   }
@@ -119,6 +126,30 @@ TEST(EvictionChoice, DropsWhatTurnsOutNotToBePackable) {
   ToyView view{{{.bytes = 1 << 20, .packed_bytes = 1 << 17, .seconds = 1, .packable = false}}};
   ASSERT_EQ(EvictionChoice<ToyView>(view, 1).evict({{OptionKind::kDrop, 0}, {OptionKind::kPack, 0}}, 1), 1 << 20);
   EXPECT_EQ(view.evicted.front().kind, OptionKind::kDrop);
+}
+
+TEST(EvictionChoice, MovesWhereThatIsCheaperAndWhatReadsItIsRecomputedFromThere) {
+  // 1 is made of 0.
+  const ToyView view{{{.bytes = 1000, .seconds = 5, .move_seconds = 3},
+                      {.bytes = 1000, .seconds = 1, .inputs = {0}, .move_seconds = 3},
+                      {.bytes = 1000, .seconds = 2.6}}};
+  ToyView moves = view;
+  const std::vector<EvictionOption> options = {{OptionKind::kDrop, 0}, {OptionKind::kMove, 0}, {OptionKind::kDrop, 2}};
+  EXPECT_EQ(EvictionChoice<ToyView>(moves, 1).evict(options, 2000), 2000);
+  EXPECT_EQ(moves.evicted.back().kind, OptionKind::kMove);
+  EvictionChoice<ToyView>(moves, 2).evict({{OptionKind::kDrop, 1}}, 1);
+  EXPECT_EQ(moves.evicted_values(), (ValueIds{2, 0, 1}));
+
+  ToyView read = view;
+  read.values[0].alive = false;
+  read.values[0].moved = true;
+  EvictionChoice<ToyView>(read, 1).evict(drops({1, 2}), 1);
+  EXPECT_EQ(read.evicted_values(), (ValueIds{1})) << "1 second, and 1.5 to read what it is made of";
+
+  ToyView stuck = view;
+  stuck.values[0].movable = false;
+  EXPECT_EQ(EvictionChoice<ToyView>(stuck, 1).evict({{OptionKind::kDrop, 0}, {OptionKind::kMove, 0}}, 1000), 1000);
+  EXPECT_EQ(stuck.evicted.front().kind, OptionKind::kDrop);
 }
 
 TEST(EvictionChoice, ThinsOutManyOptionsByTurns) {

@@ -182,6 +182,33 @@ TEST_F(MovedValues, ChosenByAPlannerFitTheBudget) {
   EXPECT_GT(session.graph().tier->costs.in.copy, 0);
 }
 
+TEST_F(MovedValues, MoveWithoutAPlanWhereReplaysAreDear) {
+  constexpr int kDecompositions = 12;  // the singular vectors are saved: half a megabyte each, some 40 ms to recompute
+  const auto x = torch::randn({256, 256}).requires_grad_();
+  const auto step = [&] {
+    x.mutable_grad() = at::Tensor();
+    std::vector<at::Tensor> sums;
+    for (int i = 1; i <= kDecompositions; ++i) sums.push_back(at::linalg_svdvals(x * i).sum());
+    at::stack(sums).sum().backward();
+    Outcome outcome;
+    outcome.add("x", x.grad());
+    return outcome;
+  };
+  const Outcome plain = step();
+  const StepReport kept = [&] {
+    Session session;
+    return run_in(session, plain, step);
+  }();
+  for (const bool has_disk : {false, true}) {
+    SessionOptions options{.budget = share_of(kept, 50), .verify = true, .planner = "online"};
+    if (has_disk) options.disk = disk();
+    Session session(options);
+    const StepReport report = run_in(session, plain, step);
+    EXPECT_EQ(report.decided_by, "online");
+    EXPECT_EQ(report.values_moved >= kDecompositions / 3, has_disk) << report.values_moved;
+  }
+}
+
 TEST(Disk, IsReadFromText) {
   EXPECT_EQ(Disk::parse("2GiB:/scratch/a:b"), (Disk{"/scratch/a:b", int64_t{2} << 30}));
   EXPECT_ERROR(Disk::parse("/scratch"), "[disk] \"/scratch\" has no colon; give bytes and a directory");
