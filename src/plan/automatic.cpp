@@ -110,6 +110,8 @@ class Automatic {
     moving_.offer(lowest_->second);
   }
 
+  /// The plans that were found and move no values.
+  const ParetoFront& unmoved() const { return front_; }
   /// All plans that were found.
   ParetoFront all() const {
     ParetoFront plans = front_;
@@ -290,11 +292,11 @@ class Automatic {
 
 }  // namespace
 
-ParetoFront plans_around(const Graph& graph, int64_t limit, PlannerOptions options) {
+FoundPlans plans_around(const Graph& graph, int64_t limit, PlannerOptions options) {
   Automatic automatic(graph, options);
   automatic.plan_around(limit);
   automatic.plan(limit, 1);
-  return automatic.all();
+  return {.front = automatic.all(), .unmoved = automatic.unmoved()};
 }
 
 ParetoFront plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options) {

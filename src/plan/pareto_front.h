@@ -48,9 +48,20 @@ class ParetoFront {
   std::map<int64_t, Point> points_;  ///< seconds fall as peaks rise
 };
 
+/// What a search finds.
+struct FoundPlans {
+  ParetoFront front;    ///< of all plans
+  ParetoFront unmoved;  ///< of those that move no values: the plans for when moves turn out to be slower than predicted
+
+  void offer(const FoundPlans& others) {
+    front.offer(others.front);
+    unmoved.offer(others.unmoved);
+  }
+};
+
 /// The plans that `auto` finds within `limit` bytes, baseline included, and, with less work, within some larger and
 /// smaller limits, for steps of other sizes. With `options.refine` it searches sixteen times as long within `limit`.
-ParetoFront plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
+FoundPlans plans_around(const Graph& graph, int64_t limit, PlannerOptions options);
 /// The plans that `auto` finds within each of `limits`, and those with the lowest peak.
 ParetoFront plans_of_curve(const Graph& graph, std::vector<int64_t> limits, PlannerOptions options);
 

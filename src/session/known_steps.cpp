@@ -118,7 +118,7 @@ StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprin
   const auto sizes = std::ranges::count(known_, structure, &KnownStep::structure);
   if (sizes == kMostSizes) {
     const auto oldest = std::find_if(known_.rbegin(), known_.rend(), [&](const KnownStep& step) {
-      return step.structure == structure && !is_largest(step) && !step.front;
+      return step.structure == structure && !is_largest(step) && !step.found;
     });
     known_.erase(oldest != known_.rend() ? std::prev(oldest.base()) : known_.end() - 1);
   } else if (known_.size() == kMostKnown) {
@@ -134,14 +134,14 @@ StepPlanner::KnownStep& StepPlanner::add(const Graph& graph, uint64_t fingerprin
 bool StepPlanner::needs_search(const KnownStep& step) const {
   return is_largest(step) && std::ranges::none_of(known_, [&](const KnownStep& other) {
            if (&other == &step || other.structure != step.structure) return false;
-           const bool searched = other.front || other.exploration != nullptr;
+           const bool searched = other.found || other.exploration != nullptr;
            return searched && kMuchLarger * static_cast<double>(other.kept_peak) > static_cast<double>(step.kept_peak);
          });
 }
 
 /// False for a step that was seen once among others, which may never come again, unless others of its structure came.
 bool StepPlanner::is_worth_planning(const KnownStep& step) const {
-  return step.samples.size() > 1 || known_.size() == 1 || step.front || step.exploration != nullptr ||
+  return step.samples.size() > 1 || known_.size() == 1 || step.found || step.exploration != nullptr ||
          (times_seen(step.structure) > 1 && needs_search(step));
 }
 
@@ -153,7 +153,7 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
   for (KnownStep& step : known_) {
     if (step.structure != seen.structure) continue;
     if (needs_search(step)) return step;
-    const bool searched = step.front || step.exploration != nullptr;
+    const bool searched = step.found || step.exploration != nullptr;
     if (searched && (result == &seen || step.kept_peak > result->kept_peak)) result = &step;
   }
   return *result;
@@ -161,7 +161,7 @@ StepPlanner::KnownStep& StepPlanner::step_to_plan(KnownStep& seen) {
 
 /// With the times that are known now: do the replays of the plan that was found take hardly any of the step?
 bool StepPlanner::has_cheap_plan(const KnownStep& step) const {
-  if (!step.front || !step.schedule || !step.schedule->plan.is_valid(step.graph)) return false;
+  if (!step.found || !step.schedule || !step.schedule->plan.is_valid(step.graph)) return false;
   const Plan& plan = step.schedule->plan;
   return predict(step.graph, plan.actions, plan.budget_bytes).seconds < kHardlyAny * step.graph.step_seconds;
 }
@@ -228,7 +228,8 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
   for (KnownStep& other : known_) {
     if (other.structure == step.structure) other.room.reset();
   }
-  step.front.reset();
+  step.found.reset();
+  step.trial.reset();
   step.explored_rooms.clear();
   step.moves = 0;
   step.exploration = Search();  // waits for one that nobody asked for
@@ -241,7 +242,7 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
 void StepPlanner::learn_times(const FollowedTimes& followed, int64_t room) {
   const Schedule& schedule = *followed.schedule;
   const auto searched = std::ranges::find_if(known_, [&](const KnownStep& step) {
-    return step.structure == schedule.structure && step.front && step.samples.size() < kSamples;
+    return step.structure == schedule.structure && step.found && step.samples.size() < kSamples;
   });
   if (searched == known_.end() || times_seen(schedule.structure) >= kSamples) return;
   StepTimes times{.operators = {}, .step = searched->samples.front().step};
@@ -266,8 +267,8 @@ const Graph* StepPlanner::graph_like(const Tape& tape) const {
 
 std::optional<int64_t> StepPlanner::lowest_plan(const Graph& graph) const {
   const auto known = std::ranges::find_if(known_, [&](const KnownStep& step) { return &step.graph == &graph; });
-  if (known == known_.end() || !known->front) return std::nullopt;
-  return known->front->lowest_peak() - known->explored_baseline;
+  if (known == known_.end() || !known->found) return std::nullopt;
+  return known->found->front.lowest_peak() - known->explored_baseline;
 }
 
 bool StepPlanner::covers(const Tape& tape, int64_t request) const {

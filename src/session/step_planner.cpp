@@ -8,6 +8,7 @@
 #include <remat/budget.h>
 #include <remat/error.h>
 #include <remat/planner.h>
+#include <remat/support/number_text.h>
 
 #include "plan/choice.h"
 #include "plan/form_costs.h"
@@ -22,6 +23,8 @@ constexpr double kPlenty = 2;  ///< times what plain takes
 /// optimizer's state comes after the first step. So many times, for rooms that change in every step.
 constexpr int64_t kPartsOfRoom = 32;
 constexpr int kMostMoves = 3;
+
+bool moves_values(const Plan& plan) { return std::ranges::find(plan.actions, Action::kMove) != plan.actions.end(); }
 
 /// Where a plan was made for another step.
 std::string whose_plan(const Schedule& followed, const PlanFollower& following) {
@@ -51,7 +54,7 @@ bool StepPlanner::KnownStep::is_explored(int64_t room_bytes) const {
 void StepPlanner::forget_other_baseline(KnownStep& step) {
   if (step.explored_baseline == step.graph.baseline_bytes) return;
   step.explored_baseline = step.graph.baseline_bytes;
-  step.front.reset();
+  step.found.reset();
   step.exploration = Search();
   step.explored_rooms.clear();
 }
@@ -64,7 +67,7 @@ void StepPlanner::explore(KnownStep& step, int64_t room) const {
   const auto search = [graph = step.graph, limit = step.budget_within(room), options] {
     return planners::plans_around(graph, limit, options);
   };
-  using Future = std::future<planners::ParetoFront>;
+  using Future = std::future<planners::FoundPlans>;
   forget_other_baseline(step);
   step.explored_rooms.push_back(room);
   try {
@@ -99,7 +102,7 @@ void StepPlanner::expect_room(int64_t room) {
   for (KnownStep& step : known_) step.moves = 0;
   if (known_.empty() || planner_ != "auto") return;
   KnownStep& step = known_.front();
-  if (!step.front || is_in_progress(step.exploration) || step.is_explored(room)) return;
+  if (!step.found || is_in_progress(step.exploration) || step.is_explored(room)) return;
   if (!given_plan(step, step.budget_within(room))) explore(step, room);
 }
 
@@ -110,13 +113,13 @@ std::optional<int64_t> StepPlanner::smallest_planned(int64_t room, bool keep_pla
   if (const auto given = given_plan(step, budget)) return given->predicted_peak_bytes - baseline;
   if (planner_ == "online") return std::nullopt;
   if (planner_ == "auto") {
-    planners::ParetoFront found = planners::plans_of_curve(step.graph, {budget}, {.pack = pack_});
-    if (!keep_plans) return found.lowest_peak() - baseline;
+    planners::FoundPlans found{.front = planners::plans_of_curve(step.graph, {budget}, {.pack = pack_}), .unmoved = {}};
+    if (!keep_plans) return found.front.lowest_peak() - baseline;
     forget_other_baseline(step);
-    if (step.front) found.offer(*step.front);
-    step.front = std::move(found);
+    if (step.found) found.offer(*step.found);
+    step.found = std::move(found);
     step.room.reset();
-    return step.front->lowest_peak() - baseline;
+    return step.found->front.lowest_peak() - baseline;
   }
   try {
     return make_plan(step.graph, budget, planner_, {.pack = pack_}).predicted_peak_bytes - baseline;
@@ -125,35 +128,48 @@ std::optional<int64_t> StepPlanner::smallest_planned(int64_t room, bool keep_pla
   }
 }
 
-/// The fastest plan within the budget that a search finds, if there is one.
+/// The fastest of `plans` that is within `room` in the step's graph as it is now: plans of earlier searches may have
+/// other peaks there.
+std::optional<Plan> StepPlanner::fastest_within(const planners::ParetoFront& plans, const KnownStep& step,
+                                                int64_t room) const {
+  const int64_t budget = step.budget_within(room);
+  for (auto next = plans.points().upper_bound(step.explored_baseline + room); next != plans.points().begin(); --next) {
+    const planners::Actions& actions = std::prev(next)->second.actions;
+    if (predict(step.graph, actions, budget).peak_bytes <= budget) {
+      return finished_plan(step.graph, budget, planner_, actions);
+    }
+  }
+  return std::nullopt;
+}
+
+/// The fastest plan within the budget that a search finds, if there is one. Where that moves values and another does
+/// not, the one whose turn it is.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
-  const bool again = step.front && !step.is_explored(room) && step.moves < kMostMoves;
+  const bool again = step.found && !step.is_explored(room) && step.moves < kMostMoves;
   if (again) ++step.moves;
   const auto take_found = [&step] {
     if (is_in_progress(step.exploration)) {
-      planners::ParetoFront found = step.exploration->get();
-      if (step.front) found.offer(*step.front);
-      step.front = std::move(found);
+      planners::FoundPlans found = step.exploration->get();
+      if (step.found) found.offer(*step.found);
+      step.found = std::move(found);
     }
     step.exploration = Search();
   };
   take_found();  // of a search that a change of the budget began: perhaps for another one than is in force now
-  if (!step.front || again) {
+  if (!step.found || again) {
     explore(step, room);
     take_found();
   }
-  if (!step.front) return std::nullopt;
-  const auto& plans = step.front->points();
-  for (auto next = plans.upper_bound(step.explored_baseline + room); next != plans.begin();) {
-    const planners::Actions& actions = std::prev(next)->second.actions;
-    const int64_t budget = step.budget_within(room);
-    // Plans of earlier searches may have other peaks in the graph as it is now.
-    if (predict(step.graph, actions, budget).peak_bytes <= budget) {
-      return finished_plan(step.graph, budget, planner_, actions);
-    }
-    --next;
+  if (!step.found) return std::nullopt;
+  auto fastest = fastest_within(step.found->front, step, room);
+  if (!fastest || !moves_values(*fastest)) return fastest;
+  auto unmoved = fastest_within(step.found->unmoved, step, room);
+  if (!unmoved) return fastest;
+  if (!step.trial || std::abs(room - step.trial_room) > step.trial_room / kPartsOfRoom) {
+    step.trial.emplace();
+    step.trial_room = room;
   }
-  return std::nullopt;
+  return step.trial->wants_moves() ? fastest : unmoved;
 }
 
 std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const {
@@ -161,7 +177,7 @@ std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const 
   if (auto given = given_plan(step, budget)) return given;
   if (planner_ == "online") return std::nullopt;
   if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});
-  if (!step.front) {
+  if (!step.found) {
     if (auto plain = plain_plan(step, budget)) return plain;
   }
   return searched_plan(step, room);
@@ -193,7 +209,7 @@ std::shared_ptr<Schedule> StepPlanner::chosen(Graph graph, uint64_t structure, i
     choice.offer(planners::Actions(graph.values.size(), Action::kKeep));
     for (const KnownStep& known : known_) {
       if (known.structure != structure) continue;
-      if (known.front) choice.offer(*known.front);
+      if (known.found) choice.offer(known.avoids_moves() ? known.found->unmoved : known.found->front);
       if (known.schedule && known.schedule->structure != 0) choice.offer(known.schedule->plan.actions);
     }
     if (!choice.fits()) continue;
@@ -301,7 +317,23 @@ StepPlanner::Decision StepPlanner::decision(const Schedule* followed, const Plan
   const std::string problem = why_not_given(followed, traced);
   return {followed != nullptr ? planner_ : "online", !problem.empty()      ? "the plan given " + problem
                                                      : followed == nullptr ? why_online(following, traced)
-                                                                           : whose_plan(*followed, following)};
+                                                                           : why_plan(*followed, following)};
+}
+
+std::string StepPlanner::why_plan(const Schedule& followed, const PlanFollower& following) const {
+  const auto step =
+      std::ranges::find_if(known_, [&](const KnownStep& known) { return known.schedule.get() == &followed; });
+  if (step == known_.end() || !step->avoids_moves() || following.has_gaps()) return whose_plan(followed, following);
+  return "moves were tried: steps took " + support::short_text(step->trial->seconds_with_moves(), 3) +
+         " s with them, " + support::short_text(step->trial->seconds_without_moves(), 3) + " s without";
+}
+
+void StepPlanner::note_seconds(const Schedule& followed, double seconds) {
+  for (KnownStep& step : known_) {
+    if (step.schedule.get() != &followed || !step.trial || step.trial->is_over()) continue;
+    step.trial->note(moves_values(followed.plan), seconds);
+    step.room.reset();
+  }
 }
 
 }  // namespace remat

@@ -12,6 +12,7 @@
 
 #include "memory/fork.h"
 #include "plan/pareto_front.h"
+#include "session/move_trial.h"
 #include "session/plan_follower.h"
 #include "tape/tape.h"
 
@@ -42,6 +43,8 @@ class StepPlanner {
   /// times that memory ran short all the same. Where a step that was not `traced` did not do well, the next ones are
   /// traced, but ever more rarely if that goes on.
   void note(bool followed, int64_t evictions, bool traced);
+  /// Learns how long a completed step took that followed `followed` to its end and was not traced.
+  void note_seconds(const Schedule& followed, double seconds);
 
   /// Learns that a step was refused which followed `followed`, made for it, or no plan (null). The next steps within
   /// the same room then follow no plan, as steps did that completed before there was one; where one without a plan is
@@ -107,11 +110,11 @@ class StepPlanner {
   struct EndSearch {
     EndSearch() : begun(forks()) {}
     int begun;
-    void operator()(std::future<planners::ParetoFront>* search) const {
+    void operator()(std::future<planners::FoundPlans>* search) const {
       if (begun == forks()) delete search;
     }
   };
-  using Search = std::unique_ptr<std::future<planners::ParetoFront>, EndSearch>;
+  using Search = std::unique_ptr<std::future<planners::FoundPlans>, EndSearch>;
   static bool is_in_progress(const Search& search) {
     return search != nullptr && search.get_deleter().begun == forks();
   }
@@ -126,16 +129,19 @@ class StepPlanner {
     std::vector<StepTimes> samples;  ///< one for each observed step
     unsigned changes = 0;            ///< times that it did other things to memory than the time before
     Search exploration;              ///< in progress
-    std::optional<planners::ParetoFront> front;
+    std::optional<planners::FoundPlans> found;
     std::vector<int64_t> explored_rooms;  ///< bytes: that plans of `front` were searched for
     int moves = 0;                        ///< times that it was searched for another room
     int64_t explored_baseline = 0;        ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
-    std::optional<int64_t> room;  ///< that `schedule` is for
-    int64_t refused_room = -1;    ///< bytes of room within which its plans are not followed, see note_refused()
+    std::optional<int64_t> room;     ///< that `schedule` is for
+    std::optional<MoveTrial> trial;  ///< where the fastest plan moves values, and another need not
+    int64_t trial_room = 0;          ///< bytes: that the trial is about
+    int64_t refused_room = -1;       ///< bytes of room within which its plans are not followed, see note_refused()
 
     int64_t budget_within(int64_t room_bytes) const { return graph.baseline_bytes + room_bytes; }
     bool is_explored(int64_t room_bytes) const;
+    bool avoids_moves() const { return trial && trial->is_over() && !trial->wants_moves(); }
   };
 
   static void use_largest_packed(const Graph& before, Graph& graph);
@@ -158,10 +164,12 @@ class StepPlanner {
   void plan(KnownStep& step, int64_t room) const;
   std::string given_problem(const Graph& graph, std::optional<int64_t> room) const;
   std::string why_not_given(const Schedule* followed, const Graph* traced) const;
+  std::string why_plan(const Schedule& followed, const PlanFollower& following) const;
   std::string why_online(const PlanFollower& following, const Graph* traced) const;
   const KnownStep* find(uint64_t fingerprint) const;
   std::optional<Plan> given_plan(const KnownStep& step, int64_t budget) const;
   std::optional<Plan> plain_plan(const KnownStep& step, int64_t budget) const;
+  std::optional<Plan> fastest_within(const planners::ParetoFront& plans, const KnownStep& step, int64_t room) const;
   std::optional<Plan> searched_plan(KnownStep& step, int64_t room) const;
   std::optional<Plan> best_plan(KnownStep& step, int64_t room) const;
 

@@ -70,6 +70,9 @@ void Step::Impl::report_plan(const Graph* traced) {
   }
   if (!report.completed) return;
   session->planner.note(schedule != nullptr, tape->counts.shortages, traced != nullptr);
+  if (schedule != nullptr && traced == nullptr) {
+    session->planner.note_seconds(*schedule, report.step_seconds - report.planning_seconds);
+  }
   if (schedule != nullptr && follower->has_gaps()) {  // without gaps it is among those that are observed
     followed_times = {.schedule = schedule, .seconds = follower->seconds(*tape)};
   }

@@ -183,8 +183,8 @@ TEST_F(MovedValues, ChosenByAPlannerFitTheBudget) {
 }
 
 TEST_F(MovedValues, MoveWithoutAPlanWhereReplaysAreDear) {
-  constexpr int kDecompositions = 12;  // the singular vectors are saved: half a megabyte each, some 40 ms to recompute
-  const auto x = torch::randn({256, 256}).requires_grad_();
+  constexpr int kDecompositions = 8;  // the singular vectors are saved, some 10 ms to recompute
+  const auto x = torch::randn({160, 160}).requires_grad_();
   const auto step = [&] {
     x.mutable_grad() = at::Tensor();
     std::vector<at::Tensor> sums;

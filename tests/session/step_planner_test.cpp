@@ -108,6 +108,38 @@ TEST(StepPlanner, PlansAnewOnlyWhereReplaysTakeSomeOfTheTime) {
   }
 }
 
+TEST(StepPlanner, MovesNothingWhereStepsTurnOutToBeSlowerWithMoves) {
+  for (const bool slower : {false, true}) {
+    StepPlanner planner("auto", true);
+    Graph graph = chain(1 << 20);
+    graph.step_seconds = 20;
+    graph.tier = Tier{.costs = {{1e-9, 1e-9}, {1e-9, 1e-9}}, .bytes = 1 << 30};
+    const int64_t room = graph.plain_peak_bytes() / 2;
+    for (int i = 0; i < 4; ++i) planner.observe(graph, room);
+    const auto moves = [&] {
+      const auto followed = planner.schedules(room);
+      const Schedule& first = *followed.at(0);
+      const bool moved = std::ranges::count(first.plan.actions, Action::kMove) > 0;
+      EXPECT_LE(first.plan.predicted_peak_bytes, room);
+      EXPECT_EQ(planner.decision(&first, PlanFollower(), nullptr).reason, "");
+      planner.note_seconds(first, moved == slower ? 1.5 : 1);
+      return moved;
+    };
+    int moved = 0;
+    for (int i = 0; i < 2 * MoveTrial::kSteps; ++i) moved += moves() ? 1 : 0;
+    EXPECT_EQ(moved, MoveTrial::kSteps);
+    const auto chosen = planner.schedules(room).at(0);
+    EXPECT_EQ(std::ranges::count(chosen->plan.actions, Action::kMove) > 0, !slower);
+    EXPECT_EQ(planner.decision(chosen.get(), PlanFollower(), nullptr).reason,
+              slower ? "moves were tried: steps took 1.5 s with them, 1 s without" : "");
+    EXPECT_EQ(planner.schedules(room).at(0), chosen);
+    for (int i = 0; i < 6; ++i) planner.note_seconds(*chosen, 9);
+    EXPECT_EQ(planner.schedules(room).at(0), chosen) << "it is over";
+    const auto other = planner.schedules(room * 2 / 3);
+    EXPECT_GT(std::ranges::count(other.at(0)->plan.actions, Action::kMove), 0) << "a trial of its own";
+  }
+}
+
 TEST(StepPlanner, ForgetsWhatHappenedOnce) {
   StepPlanner planner("auto", true);
   const Graph graph = one_operator();
