@@ -30,6 +30,7 @@ from remat.planning import Graph, make_plan, plan_curve
 from remat.policy import keep, policy
 from remat.report import ReplayedOperator, Report
 from remat.session import Session, Step, list_planners
+from remat.stored_gradient import StoredGradient
 from remat.tiles import TileChoice, last_tile_choice, linear_cross_entropy, tiled_mlp
 from remat.wrap import session_of, unwrap, wrap
 
@@ -51,6 +52,7 @@ __all__ = [
     "Report",
     "Session",
     "Step",
+    "StoredGradient",
     "TileChoice",
     "audit",
     "checkpoint",

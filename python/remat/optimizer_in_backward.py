@@ -101,7 +101,7 @@ class OptimizerInBackward:
             for parameter in group["params"]:
                 if not parameter.requires_grad:
                     continue  # if it is trained later: see _end_pass()
-                if (before := _updates_of(parameter)) is not None:
+                if (before := updates_of(parameter)) is not None:
                     before.remove()  # its optimizer is gone
                 _updates[parameter] = ours
                 end_after_autograd(parameter.device)
@@ -246,7 +246,7 @@ def _zero_grad(
         type(of).zero_grad(of, *args, **kwargs)
 
 
-def _updates_of(parameter: torch.Tensor) -> OptimizerInBackward | None:
+def updates_of(parameter: torch.Tensor) -> OptimizerInBackward | None:
     """What has hooks on it, and was not removed."""
     reference = _updates.get(parameter)
     updates = None if reference is None else reference()
@@ -254,7 +254,7 @@ def _updates_of(parameter: torch.Tensor) -> OptimizerInBackward | None:
 
 
 def _is_updated_elsewhere(parameter: torch.Tensor) -> bool:
-    updates = _updates_of(parameter)
+    updates = updates_of(parameter)
     return updates is not None and updates._optimizer() is not None
 
 
@@ -268,6 +268,12 @@ def _check_optimizer(optimizer: Any, per_parameter: bool) -> None:
         raise Error(
             f"{_WHERE} backward updates a parameter of this {name} already, by this or another optimizer; remove() "
             "what optimizer_in_backward() returned for that, or let go of that optimizer"
+        )
+    pager = pager_of(optimizer)
+    if pager is not None and pager.stores_gradients:
+        raise Error(
+            f"{_WHERE} gradients of this {name} wait in a file, by paged(gradients=True); updates in backward free them: "
+            "take one of both"
         )
     _check_processes()
 

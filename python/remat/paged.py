@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import types
@@ -9,7 +10,7 @@ import warnings
 import weakref
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +20,10 @@ from remat.device import is_host
 from remat.errors import Error
 from remat.paged_state import Pages, entry_with_stand_ins, pages_in, parts_of, put, take, whole
 from remat.parameter_update import check_updates_alone, unwrapped, update_alone
+from remat.stored_gradient import GradientFile, StoredGradient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _WHERE = "[paged]"
 
@@ -29,6 +34,7 @@ def paged(
     dir: str | os.PathLike[str],
     limit_bytes: int | str | None = None,
     per_parameter: bool = False,
+    gradients: bool = False,
 ) -> PagedOptimizer:
     """From now on the optimizer's state is in a file, and is read for one parameter at a time, while it is updated::
 
@@ -46,6 +52,12 @@ def paged(
     ``state_dict()`` reads everything: it holds a copy of the whole state, which takes the memory that a plain optimizer
     takes, until it is let go of. ``load_state_dict()`` does so for a moment.
 
+    With ``gradients=True`` each gradient is written to a second file as soon as a backward pass has completed it, and
+    read where it is used: where a later pass adds to it, by ``step()``, by anything else that asks. The loop may
+    accumulate gradients, clip them by ``torch.nn.utils.clip_grad_norm_()``, and unscale them by a ``GradScaler``: bits
+    are those of gradients in memory. ``parameter.grad`` is a :class:`remat.StoredGradient`; a view of it, as
+    ``parameter.grad[0]``, brings it back to memory for as long as it lives.
+
     The file has no name, so that nothing is left of a process that ends, and nothing to resume from but checkpoints:
     save ``state_dict()``. See docs/paged-optimizer.md for what it costs, and for the wear of disks.
 
@@ -53,9 +65,12 @@ def paged(
         optimizer: one of torch.optim's, whose parameters are on the CPU, but LBFGS and SparseAdam. Of accelerate's, the
             one inside.
         dir: the directory of the file: best on a disk of the machine itself.
-        limit_bytes: of the file, an int or "8GiB". State beyond it stays in memory, with a warning.
+        limit_bytes: of the file, an int or "8GiB". State beyond it stays in memory, with a warning. With `gradients`, of
+            each of the two.
         per_parameter: True says of an optimizer that is not torch.optim's that its update of a parameter depends on
             that parameter's gradient and state alone, and writes nothing to its parameter groups.
+        gradients: gradients wait in a file, too. Not with :func:`remat.optimizer_in_backward`, which frees them, nor
+            where torch.distributed is in use.
 
     Raises Error for another optimizer, for ``differentiable=True``, for parameters that are not plain tensors on the
     CPU, and where no file can be made in `dir`. A write that fails, as on a full disk, is a warning: that state stays
@@ -63,7 +78,7 @@ def paged(
     parameter (or its part) is updated. ``step()`` raises Error for a sparse gradient. Copies and pickles of the
     optimizer itself raise too.
     """
-    return PagedOptimizer(optimizer, os.fspath(dir), limit_bytes, per_parameter)
+    return PagedOptimizer(optimizer, os.fspath(dir), limit_bytes, per_parameter, gradients)
 
 
 @dataclass(frozen=True)
@@ -71,16 +86,18 @@ class PagingReport:
     """What :meth:`PagedOptimizer.report` returns: since :func:`paged` was called. ``str()`` is a line.
 
     Attributes:
-        written_bytes: of state, to the file.
+        contents: "state" or "gradients".
+        written_bytes: of them, to the file.
         read_bytes: from it.
         write_seconds: while at least one write was in progress.
         read_seconds: the same of reads.
         waited_seconds: that the training loop waited for the file.
         file_bytes: the length of the file.
-        paged_bytes: of state in it now.
-        unwritten_bytes: of state that is in memory, since it could not be written.
+        paged_bytes: of them in it now.
+        unwritten_bytes: of them that are in memory, since it could not be written.
     """
 
+    contents: str
     written_bytes: int
     read_bytes: int
     write_seconds: float
@@ -94,7 +111,7 @@ class PagingReport:
         size = _C.format_bytes
         rest = f"; {size(self.unwritten_bytes)} in memory, not written" if self.unwritten_bytes else ""
         return (
-            f"{size(self.paged_bytes)} of state in a file of {size(self.file_bytes)}: "
+            f"{size(self.paged_bytes)} of {self.contents} in a file of {size(self.file_bytes)}: "
             f"{size(self.written_bytes)} written in {self.write_seconds:.2f} s, "
             f"{size(self.read_bytes)} read in {self.read_seconds:.2f} s, {self.waited_seconds:.2f} s waited{rest}"
         )
@@ -103,7 +120,9 @@ class PagingReport:
 class PagedOptimizer:
     """What :func:`paged` returns; need not be kept."""
 
-    def __init__(self, optimizer: Any, directory: str, limit_bytes: int | str | None, per_parameter: bool) -> None:
+    def __init__(
+        self, optimizer: Any, directory: str, limit_bytes: int | str | None, per_parameter: bool, gradients: bool
+    ) -> None:
         optimizer = unwrapped(optimizer)
         check_updates_alone(optimizer, per_parameter, _WHERE)
         name = type(optimizer).__name__
@@ -114,8 +133,11 @@ class PagedOptimizer:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 _check_parameter(parameter)
+        if gradients:
+            _check_gradients(optimizer)
         limit = () if limit_bytes is None else (parse_bytes(limit_bytes, "paged", "limit_bytes"),)
         self._pager = _C.StatePager(directory, *limit)
+        self._gradients = GradientFile(directory, limit) if gradients else None
         self._optimizer = weakref.ref(optimizer)
         self._step_before = vars(optimizer).get("step")
         self._step = types.MethodType(_step, optimizer)  # schedulers look for its __func__
@@ -125,6 +147,8 @@ class PagedOptimizer:
             optimizer.register_state_dict_post_hook(_read_into, prepend=True),
             optimizer.register_load_state_dict_post_hook(_page_out, prepend=True),
         ]
+        if self._gradients is not None:
+            self._handles += _store_completed(optimizer, self._gradients)
         try:
             self.page_out()
         except BaseException:
@@ -139,6 +163,10 @@ class PagedOptimizer:
             return
         for parameter, entry in list(optimizer.state.items()):
             optimizer.state[parameter] = whole(entry)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if isinstance(parameter.grad, StoredGradient):
+                    parameter.grad = parameter.grad.plain()
         for handle in self._handles:
             handle.remove()
         del optimizer._remat_paged
@@ -147,10 +175,20 @@ class PagedOptimizer:
             if self._step_before is not None:
                 optimizer.step = self._step_before
 
+    @property
+    def stores_gradients(self) -> bool:
+        """Do gradients wait in a file?"""
+        return self._gradients is not None
+
     def report(self) -> PagingReport:
         """Bytes and seconds so far."""
-        report = self._pager.report()
-        return PagingReport(**{name: getattr(report, name) for name in PagingReport.__dataclass_fields__})
+        return _report_of(self._pager, "state")
+
+    def gradient_report(self) -> PagingReport:
+        """The same of gradients. Raises Error where they wait in no file."""
+        if self._gradients is None:
+            raise Error(f"{_WHERE} gradients wait in no file; call paged() with gradients=True")
+        return _report_of(self._gradients.pager, "gradients")
 
     def state_of(self, parameter: torch.Tensor) -> dict[str, Any]:
         """The parameter's entry of ``optimizer.state``, with copies of the tensors that are in the file."""
@@ -181,11 +219,14 @@ class PagedOptimizer:
                 f"{_WHERE} a parameter of shape {tuple(parameter.shape)} has a gradient that is {gradient.layout}; use "
                 "dense gradients (sparse=False), or the optimizer as it is"
             )
-        self._in_parts(optimizer, parameter, functools.partial(update_alone, optimizer, group))
+        with _in_memory(parameter):
+            self._in_parts(optimizer, parameter, functools.partial(update_alone, optimizer, group))
 
     def end_step(self) -> None:
         """Returns when all state is written. ``step()`` and backward do so at their end."""
         self._pager.end_round()
+        if self._gradients is not None:
+            self._gradients.pager.end_round()
         self._warn()
 
     def _in_parts(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, update: Any) -> None:
@@ -220,13 +261,56 @@ class PagedOptimizer:
         self._warn()  # which raises where warnings are errors
 
     def _warn(self) -> None:
-        reason = self._pager.take_failure()
-        if reason is not None:
-            warnings.warn(
-                f"{_WHERE} {reason}; the state stays in memory, and later writes are tried again: make room there, or "
-                "raise limit_bytes",
-                stacklevel=2,
-            )
+        _warn_of_failure(self._pager, "state")
+        if self._gradients is not None:
+            _warn_of_failure(self._gradients.pager, "gradient")
+
+
+def _report_of(pager: _C.StatePager, contents: str) -> PagingReport:
+    report = pager.report()
+    names = (name for name in PagingReport.__dataclass_fields__ if name != "contents")
+    return PagingReport(contents=contents, **{name: getattr(report, name) for name in names})
+
+
+def _warn_of_failure(pager: _C.StatePager, what: str) -> None:
+    reason = pager.take_failure()
+    if reason is not None:
+        warnings.warn(
+            f"{_WHERE} {reason}; the {what} stays in memory, and later writes are tried again: make room there, or raise "
+            "limit_bytes",
+            stacklevel=2,
+        )
+
+
+def _store_completed(optimizer: torch.optim.Optimizer, file: GradientFile) -> list[Any]:
+    """Hooks that put each gradient into the file when a backward pass has completed it, while there is the optimizer."""
+    owner = weakref.ref(optimizer)
+
+    def store(parameter: torch.Tensor) -> None:
+        if owner() is not None and parameter.grad is not None and (stored := file.put(parameter.grad)) is not None:
+            parameter.grad = stored
+
+    return [
+        parameter.register_post_accumulate_grad_hook(store)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if parameter.requires_grad
+    ]
+
+
+@contextlib.contextmanager
+def _in_memory(parameter: torch.Tensor) -> Iterator[None]:
+    """The parameter's gradient, for its update."""
+    stored = parameter.grad
+    if not isinstance(stored, StoredGradient):
+        yield
+        return
+    with stored.loaded() as gradient:
+        parameter.grad = gradient
+        try:
+            yield
+        finally:
+            parameter.grad = stored
 
 
 def pager_of(optimizer: torch.optim.Optimizer) -> PagedOptimizer | None:
@@ -239,6 +323,22 @@ def _check_parameter(parameter: torch.Tensor) -> None:
         raise Error(
             f"{_WHERE} a parameter of shape {tuple(parameter.shape)} is a {type(parameter).__name__} on "
             f"{parameter.device}; state in a file is for plain parameters on the CPU"
+        )
+
+
+def _check_gradients(optimizer: torch.optim.Optimizer) -> None:
+    from remat.optimizer_in_backward import updates_of  # which imports this module
+
+    if any(updates_of(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+        raise Error(
+            f"{_WHERE} gradients=True: backward updates the parameters of this {type(optimizer).__name__} and frees their "
+            "gradients; remove() what optimizer_in_backward() returned, or leave out gradients"
+        )
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        raise Error(
+            f"{_WHERE} gradients=True, and torch.distributed is in use: DDP and FSDP average gradients in memory of their "
+            "own; leave out gradients"
         )
 
 

@@ -10,6 +10,7 @@ void bind_state_pager(py::module_& m) {
       .def_static("can_store", &PagedState::can_store)
       .def("store", &PagedState::store, without_lock)
       .def("fetch", &PagedState::fetch, without_lock)
+      .def("give_back", &PagedState::give_back, without_lock)
       .def("read", &PagedState::read, without_lock);
   py::class_<PagingReport>(m, "PagingReport")
       .def_readonly("written_bytes", &PagingReport::written_bytes)

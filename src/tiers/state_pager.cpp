@@ -31,6 +31,18 @@ struct Page {
   }
 };
 
+int64_t unwritten_bytes_of(const std::vector<Page>& pages) {
+  int64_t bytes = 0;
+  for (const auto& page : pages) bytes += page.is_unwritten() ? page.bytes : 0;
+  return bytes;
+}
+
+std::vector<at::Tensor> tensors_of(const std::vector<Page>& pages) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& page : pages) tensors.push_back(page.tensor);
+  return tensors;
+}
+
 int64_t checked_limit(int64_t limit) {
   if (limit >= 4096) return limit;
   throw Error("[paged] the limit is " + std::to_string(limit) + " bytes; give 4096 or more, or none");
@@ -41,7 +53,7 @@ int64_t checked_limit(int64_t limit) {
 struct PagedState::Impl {
   std::shared_ptr<StatePager::Impl> pager;
   std::vector<Page> pages;
-  std::vector<at::Tensor> lent;  ///< fetched and not stored since: who has them may have been interrupted
+  std::vector<Page> lent;        ///< fetched and not stored since: who has them may have been interrupted
   std::weak_ptr<Impl> next;      ///< fetched after this one the last time
 
   void clear();
@@ -99,9 +111,7 @@ struct StatePager::Impl {
 };
 
 void PagedState::Impl::clear() {
-  for (const auto& page : pages) {
-    if (page.is_unwritten()) pager->unwritten_bytes -= page.bytes;
-  }
+  pager->unwritten_bytes -= unwritten_bytes_of(pages);
   pages.clear();
 }
 
@@ -150,28 +160,33 @@ void PagedState::store(std::vector<at::Tensor> tensors) {
 }
 
 std::vector<at::Tensor> PagedState::fetch() {
-  if (empty()) return impl_->lent;
+  if (empty()) return tensors_of(impl_->lent);
   auto& pager = *impl_->pager;
   if (pager.behind.lock() == impl_) pager.finish_write();
   if (pager.ahead.lock() != impl_) pager.stop_reading_ahead();
   impl_->begin_read();
   impl_->wait_read();
   pager.ahead.reset();
-  std::vector<at::Tensor> tensors;
-  for (const auto& page : impl_->pages) tensors.push_back(page.tensor);
-  impl_->lent = tensors;
-  impl_->clear();
+  pager.unwritten_bytes -= unwritten_bytes_of(impl_->pages);
+  impl_->lent = std::exchange(impl_->pages, {});
 
   if (const auto before = std::exchange(pager.last, impl_).lock(); before != nullptr && before != impl_) {
     before->next = impl_;
   }
   pager.read_ahead(impl_->next.lock());
-  return tensors;
+  return tensors_of(impl_->lent);
+}
+
+void PagedState::give_back() {
+  if (!empty()) return;
+  impl_->pages = std::exchange(impl_->lent, {});
+  impl_->pager->unwritten_bytes += unwritten_bytes_of(impl_->pages);
+  impl_->leave_memory();
 }
 
 std::vector<at::Tensor> PagedState::read() {
   std::vector<at::Tensor> copies;
-  for (const auto& tensor : impl_->lent) copies.push_back(tensor.clone());
+  for (const auto& page : impl_->lent) copies.push_back(page.tensor.clone());
   if (empty()) return copies;
   auto& pager = *impl_->pager;
   if (pager.behind.lock() == impl_) pager.finish_write();

@@ -57,6 +57,27 @@ TEST_F(StatePagers, KeepBitsShapesAndStrides) {
   EXPECT_TRUE(state->fetch().empty());
 }
 
+TEST_F(StatePagers, WriteNothingAnewThatIsGivenBack) {
+  memory::start_accounting();
+  store(3);
+  const auto before = memory::current();
+  const int64_t written = pager.report().written_bytes;
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < states.size(); ++i) {
+      EXPECT_TRUE(torch::equal(states[i]->fetch()[0], expected[i]));
+      EXPECT_TRUE(states[i]->empty());
+      states[i]->give_back();
+      EXPECT_FALSE(states[i]->empty());
+    }
+    pager.end_round();
+    EXPECT_EQ(memory::current(), before);
+  }
+  states[0]->give_back();  // what was not fetched
+  EXPECT_TRUE(torch::equal(states[0]->read()[0], expected[0]));
+  EXPECT_EQ(pager.report().written_bytes, written);
+  EXPECT_EQ(pager.report().paged_bytes, 3 * kBytes);
+}
+
 TEST_F(StatePagers, HoldThreeInMemoryAtMost) {
   memory::start_accounting();
   store(6);

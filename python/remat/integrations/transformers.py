@@ -8,6 +8,7 @@ Gradient accumulation, evaluation in between and accelerate's mixed precision wo
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 import warnings
@@ -27,6 +28,8 @@ from remat.integrations.auto_batch import AutoBatch
 from remat.integrations.figures import Figures
 from remat.integrations.replaced_step import ReplacedStep
 from remat.model_session import ModelSession
+from remat.paged import paged, pager_of
+from remat.parameter_update import unwrapped
 from remat.session import Session
 
 
@@ -131,6 +134,9 @@ class RematCallback(TrainerCallback):
             with a percentage, which every size fits; on one process and the CPU. Give the callback to the Trainer's
             constructor.
         head: how the loss of a language model is made of its logits, with the same bits: see :func:`remat.wrap`.
+        page_optimizer: a directory: the optimizer's state waits in a file there, see :func:`remat.paged`. It stays there
+            when ``train()`` is over. Checkpoints have all of it.
+        page_gradients: with `page_optimizer`, gradients wait in a file, too, also where they are accumulated and clipped.
 
     The Trainer's logs get "remat/peak_bytes", "remat/plain_peak_bytes" (what the peak would have been) and
     "remat/budget_bytes" of the step with the largest peak since the last entry, and "remat/recompute_seconds" of all. Callbacks that come before this one, such
@@ -148,7 +154,14 @@ class RematCallback(TrainerCallback):
     """
 
     def __init__(
-        self, budget: int | str | None = None, *, auto_batch: bool = False, head: str = "auto", **options: Any
+        self,
+        budget: int | str | None = None,
+        *,
+        auto_batch: bool = False,
+        head: str = "auto",
+        page_optimizer: str | os.PathLike[str] | None = None,
+        page_gradients: bool = False,
+        **options: Any,
     ) -> None:
         self._options = {"name": "RematCallback", "budget": budget, **options}
         ModelSession(self._options)  # bad options are an error here
@@ -158,7 +171,11 @@ class RematCallback(TrainerCallback):
         if auto_batch and (parsed.share or parsed.is_pressure):
             raise Error(f"[transformers] auto_batch has no meaning with {budget}, which every size fits; give bytes")
         check_how("transformers", head)
+        if page_gradients and page_optimizer is None:
+            raise Error("[transformers] page_gradients=True names no directory; say page_optimizer=DIRECTORY, too")
         self._head = head
+        self._page_optimizer = page_optimizer
+        self._page_gradients = page_gradients
         self._auto_batch = auto_batch
         self._splits: list[tuple[weakref.ref[Trainer], AutoBatch]] = []  # by Trainer, the newest last
         self._trainings: list[_Training] = []  # in progress, the innermost last
@@ -192,8 +209,16 @@ class RematCallback(TrainerCallback):
             self._splits.append((weakref.ref(trainer), AutoBatch(trainer, self._options["budget"])))
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module,
+        optimizer: Any = None,
+        **kwargs: Any,
     ) -> None:
+        if self._page_optimizer is not None and pager_of(unwrapped(optimizer)) is None:
+            paged(optimizer, dir=self._page_optimizer, gradients=self._page_gradients)
         trainer = _calling_trainer()
         if self._auto_batch and not any(owner() is trainer and split.found for owner, split in self._splits):
             raise Error(
