@@ -93,6 +93,8 @@ class Session:
         pack: bool,
         verify: bool,
         name: str,
+        disk: str | None,
+        host: int | None,
         connections: torch.distributed.ProcessGroupGloo | None,
     ) -> None: ...
     def step(self, goes_on: Callable[[], bool] | None) -> Step: ...

@@ -14,7 +14,7 @@ from torch import nn
 
 from remat import _C
 from remat.accounting import count_older_tensors
-from remat.budget import parse_budget
+from remat.budget import parse_budget, parse_bytes
 from remat.device import device_of, end_after_autograd
 from remat.errors import Error
 from remat.heads import describe_heads
@@ -133,10 +133,12 @@ class Session:
             for.
         pack: may hold masks as bits and indices in fewer bytes, without loss, where that is cheaper than recomputing.
         disk: a directory that values may be moved to while the step computes, and how much they may take there:
-            "100GiB:/scratch". Done where a plan finds that faster than to recompute them; steps before the first plan
-            move nothing. Making the session measures the disk with some 140 MiB. The file has no name: a process that is
+            "100GiB:/scratch". Done where a plan finds that faster than to recompute them; steps without a plan move
+            what would take longer to recompute. Making the session measures the disk with some 140 MiB. The file has no name: a process that is
             killed leaves nothing. Values have checksums; one that fails to come back is recomputed, with a warning.
             CPU only.
+        host: bytes of pinned host memory, an int or "32GiB", that values of CUDA or an accelerator may be moved to while
+            the step computes, as to a disk on the CPU. Tried on simulated devices alone.
         name: what messages call the session.
         process_group: of torch.distributed, whose processes train one model together and run the same collectives in the
             same order in their steps (DDP, FSDP2, DeepSpeed, tensor parallel). Each has a session with the same group, and
@@ -163,6 +165,7 @@ class Session:
         pack: bool = True,
         verify: bool = False,
         disk: str | None = None,
+        host: int | str | None = None,
         name: str = "",
         process_group: torch.distributed.ProcessGroup | None = None,
     ) -> None:
@@ -191,6 +194,7 @@ class Session:
             verify,
             name,
             disk,
+            None if host is None else parse_bytes(host, "session", "host"),
             None if process_group is None else connections_of(process_group),
         )
         self._layer_notes: LayerNotes | None = None  # of the last step

@@ -150,11 +150,13 @@ void bind_session(py::module_& m) {
   py::class_<Session>(m, "Session", DestroyedWithoutLock())
       .def(py::init([](const Budget& budget, c10::Device device, std::string planner, std::optional<Plan> plan,
                        bool pack, bool verify, std::string name, const std::optional<std::string>& disk,
-                       std::optional<c10::intrusive_ptr<c10d::Backend>> connections) {
+                       std::optional<int64_t> host, std::optional<c10::intrusive_ptr<c10d::Backend>> connections) {
         std::optional<Ranks> ranks;
         if (connections) ranks = ranks_of(std::move(*connections));
         std::optional<Disk> room;
         if (disk) room = Disk::parse(*disk);
+        std::optional<Budget> host_memory;
+        if (host) host_memory = Budget::bytes(*host);
         return with_warnings([&] {
           const py::gil_scoped_release unlocked;
           return std::make_unique<Session>(SessionOptions{.budget = budget,
@@ -165,7 +167,8 @@ void bind_session(py::module_& m) {
                                                           .name = std::move(name),
                                                           .plan = std::move(plan),
                                                           .ranks = std::move(ranks),
-                                                          .disk = std::move(room)});
+                                                          .disk = std::move(room),
+                                                          .host = std::move(host_memory)});
         });
       }))
       .def("step",

@@ -16,9 +16,13 @@ namespace {
 
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
-/// All bytes of `storage`.
-at::Tensor bytes_of(StoragePtr storage, c10::DispatchKeySet keys) {
-  const auto bytes = static_cast<int64_t>(storage->nbytes());
+c10::DispatchKeySet keys_of(c10::Device device) {
+  return c10::DispatchKeySet(c10::computeDispatchKey(c10::kByte, c10::kStrided, device));
+}
+
+/// The first of `storage`.
+at::Tensor bytes_of(StoragePtr storage, int64_t bytes) {
+  const c10::DispatchKeySet keys = keys_of(storage->device());
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), keys,
                                                          caffe2::TypeMeta::Make<uint8_t>());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
@@ -33,11 +37,15 @@ StoragePtr copy_in_stream(const c10::StorageImpl& storage) {
   c10::Allocator& allocator = *c10::GetAllocator(storage.device_type());
   const c10::DeviceGuard guard(storage.device());
   const StoragePtr copy = storage_over(storage.nbytes(), allocator.allocate(storage.nbytes()), allocator);
-  const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::kByte, c10::kStrided, storage.device()));
-  const at::Tensor from = bytes_of(StoragePtr::reclaim_copy(const_cast<c10::StorageImpl*>(&storage)), keys);
-  at::Tensor to = bytes_of(copy, keys);
-  at::_ops::copy_::redispatch(keys, to, from, /*non_blocking=*/true);
+  copy_bytes(copy, StoragePtr::reclaim_copy(const_cast<c10::StorageImpl*>(&storage)),
+             static_cast<int64_t>(storage.nbytes()), storage.device());
   return copy;
+}
+
+void copy_bytes(const StoragePtr& to, const StoragePtr& from, int64_t bytes, c10::Device device) {
+  const Unobserved kernel_alone;
+  at::Tensor target = bytes_of(to, bytes);
+  at::_ops::copy_::redispatch(keys_of(device), target, bytes_of(from, bytes), /*non_blocking=*/true);
 }
 
 }  // namespace remat::device

@@ -19,10 +19,10 @@ bool has_room(memory::Ledger* ledger, int64_t bytes) {
 }
 
 /// Null where others took the room meanwhile.
-StoragePtr allocate_ahead(int64_t bytes) {
+StoragePtr allocate_ahead(const Moves& moves, int64_t bytes) {
   const memory::Dispensable dispensable;
   try {
-    return host_storage(bytes);
+    return moves.allocate(bytes);
   } catch (const std::exception&) {  // the allocator's own for a system without memory too
     return nullptr;
   }
@@ -49,7 +49,7 @@ StoragePtr move_in(Tape& tape, ValueId id) {
   }
   if (!memory) {
     try {
-      memory = host_storage(bytes);
+      memory = tape.moves->allocate(bytes);
     } catch (...) {
       const std::lock_guard lock(tape.mutex);
       moved.reset();
@@ -87,7 +87,7 @@ void begin_to_come(Tape& tape) {
       if (!id) return;
       bytes = tape.values[*id].bytes;
     }
-    StoragePtr memory = has_room(tape.values.ledger, bytes) ? allocate_ahead(bytes) : nullptr;
+    StoragePtr memory = has_room(tape.values.ledger, bytes) ? allocate_ahead(*tape.moves, bytes) : nullptr;
     const std::lock_guard lock(tape.mutex);
     if (!memory) {
       tape.moves->defer(*id);

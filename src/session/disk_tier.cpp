@@ -1,5 +1,4 @@
-#include "session/disk_tier.h"
-#include "util/seconds_since.h"
+#include "session/move_tier.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +9,10 @@
 #include <ATen/Parallel.h>
 
 #include <remat/error.h>
+
+#include "tiers/file_target.h"
+#include "tiers/spill_file.h"
+#include "util/seconds_since.h"
 
 namespace remat {
 namespace {
@@ -150,7 +153,9 @@ class Measurement {
 
 }  // namespace
 
-DiskTier::DiskTier(const Disk& disk)
-    : file(std::make_shared<tiers::SpillFile>(disk.directory, disk.bytes)), tier(Measurement(*file, disk).run()) {}
+MoveTier disk_tier(const Disk& disk) {
+  const auto file = std::make_shared<tiers::SpillFile>(disk.directory, disk.bytes);
+  return {.target = std::make_shared<tiers::FileTarget>(file), .tier = Measurement(*file, disk).run()};
+}
 
 }  // namespace remat

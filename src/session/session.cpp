@@ -44,7 +44,15 @@ Session::Session(SessionOptions options) {
   const device::Kind& kind = device::kind_of(options.device);
   check_kind(options.budget, options.device, options.ranks.has_value());
   if (options.disk && !device::is_host(options.device)) {
-    throw Error("[session] values of the " + options.device.str() + " device cannot be moved to a disk; name none");
+    throw Error("[session] values of the " + options.device.str() +
+                " device cannot be moved to a disk; name none, or host memory (host)");
+  }
+  if (options.host && !device::has_streams(options.device)) {
+    throw Error("[session] host memory is where tensors of the " + options.device.str() +
+                " device are; name a disk to move values to, or nothing");
+  }
+  if (options.host && options.host->kind() != Budget::Kind::kBytes) {
+    throw Error("[session] host memory is to be a number of bytes, as in 32GiB");
   }
   memory::start_accounting();
   kind.start_accounting(options.device);

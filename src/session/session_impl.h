@@ -22,7 +22,7 @@
 #include "observe/special_kernels.h"
 #include "observe/tapes.h"
 #include "operators/draw_section.h"
-#include "session/disk_tier.h"
+#include "session/move_tier.h"
 #include "session/online_eviction.h"
 #include "session/pressure_budget.h"
 #include "session/rank_agreement.h"
@@ -39,7 +39,8 @@ struct Session::Impl {
         planner(options.planner, options.pack, options.plan),
         special_kernels(install_special_kernels(options.device.type(), options.ranks.has_value())) {
     use(options.budget);
-    if (options.disk) disk.emplace(*options.disk);
+    if (options.disk) tier = disk_tier(*options.disk);
+    if (options.host) tier = host_tier(options.device, options.host->byte_count());
     if (options.ranks) ranks = std::make_shared<RankAgreement>(*options.ranks);
   }
 
@@ -48,8 +49,8 @@ struct Session::Impl {
   StepPlanner planner;
   std::optional<PressureBudget> memory_followed;  ///< empty: the budget is another than Budget::pressure()
   std::string budget_note;                        ///< for the next step's report: what set_budget() has changed
-  std::optional<DiskTier> disk;                   ///< empty: values are not moved
-  bool warned_of_disk = false;
+  std::optional<MoveTier> tier;                   ///< empty: values are not moved
+  bool warned_of_tier = false;
   std::vector<std::shared_ptr<const void>> special_kernels;  ///< see install_special_operators()
   std::shared_ptr<RankAgreement> ranks;                      ///< null: the session is for itself
   std::exception_ptr failure;  ///< another rank's or the device's, met as a step ended: to be thrown
@@ -80,7 +81,7 @@ struct Session::Impl {
     in_step = false;
     ranks.reset();  // the child is none of them
     eviction.after_fork();
-    if (options.disk) disk.emplace(*options.disk);  // the file is the parent's
+    if (options.disk) tier = disk_tier(*options.disk);  // the file is the parent's
   }
 
   static constexpr int64_t kPartOfAdopted = 16;

@@ -26,7 +26,7 @@ void Step::Impl::set_up(const std::shared_ptr<Session::Impl>& of) {
   tape->values.verify = options.verify;
   tape->values.expect_emptied = of->empties_leaves;
   tape->pack_values = options.pack;
-  if (of->disk) tape->moves.emplace(of->disk->file, of->disk->tier, tape->values, tape->counts);
+  if (of->tier) tape->moves.emplace(of->tier->target, of->tier->tier, tape->values, tape->counts);
   tape->meta = !device::kind_of(options.device).has_contents();
   if (of->ranks != nullptr) {
     tape->before_collective = [ranks = of->ranks](std::string_view name) { ranks->before_collective(name); };

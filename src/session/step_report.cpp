@@ -7,6 +7,7 @@
 #include <remat/budget.h>
 #include <remat/memory.h>
 
+#include "device/device.h"
 #include "plan/operator_seconds.h"
 #include "session/session_impl.h"
 
@@ -43,7 +44,7 @@ std::optional<Graph> Step::Impl::take_graph() {
   for (size_t i = 0; tape->times && i < graph.operators.size(); ++i) {
     set_seconds(graph.operators[i], tape->program[static_cast<OperationId>(i)].seconds);
   }
-  if (session->disk) graph.tier = session->disk->tier;
+  if (session->tier) graph.tier = session->tier->tier;
   // Views of one storage count once, and gradients may have come since: never more than there was.
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
   graph.gradient_bytes = std::min(tape->counts.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
@@ -70,7 +71,8 @@ void Step::Impl::report_plan(const Graph* traced) {
   }
   if (!report.completed) return;
   session->planner.note(schedule != nullptr, tape->counts.shortages, traced != nullptr);
-  if (schedule != nullptr && traced == nullptr) {
+  // On a device with streams a step that was not traced ends before its kernels.
+  if (schedule != nullptr && traced == nullptr && !device::has_streams(session->options.device)) {
     session->planner.note_seconds(*schedule, report.step_seconds - report.planning_seconds);
   }
   if (schedule != nullptr && follower->has_gaps()) {  // without gaps it is among those that are observed
@@ -106,10 +108,10 @@ void Step::Impl::report_measurements() {
   report.values_moved = counts.moved_values;
   report.moved_bytes = counts.moved_bytes;
   report.move_wait_seconds = counts.move_wait_seconds;
-  if (counts.failed_moves > 0 && !std::exchange(session->warned_of_disk, true)) {
+  if (counts.failed_moves > 0 && !std::exchange(session->warned_of_tier, true)) {
     warning = "[session] " + std::to_string(counts.failed_moves) + " values of step " + std::to_string(report.step) +
-              " were recomputed, as the disk failed: " + counts.move_error +
-              "; look after it, or name no disk. Later failures are not told";
+              " were recomputed, as " + session->tier->target->name() + " failed: " + counts.move_error +
+              "; look after it, or name none. Later failures are not told";
   }
   report.operators_replayed = counts.replays;
   report.recompute_seconds = counts.replay_seconds;

@@ -3,33 +3,33 @@
 #include <chrono>
 #include <utility>
 
-#include "device/device.h"
 #include "memory/ledger.h"
 #include "util/seconds_since.h"
 
 namespace remat {
 
-Moved::Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::Piece> piece, StoragePtr leaving)
+Moved::Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::MovedContents> contents,
+             StoragePtr leaving)
     : HeldContents(Form::kMoved),
       order_(std::move(order)),
       id_(id),
       leaving_(std::move(leaving)),
-      piece_(std::move(piece)) {}
+      contents_(std::move(contents)) {}
 
 Moved::~Moved() {
   order_->take(id_);
-  piece_.reset();                    // waits until nothing reads or writes the memory
+  contents_.reset();                 // waits until nothing reads or writes the memory
   const memory::FrozenPlain frozen;  // as it was allocated
   coming_.reset();
 }
 
 void Moved::begin_read(StoragePtr memory) {
   coming_ = std::move(memory);
-  piece_->begin_read(coming_->mutable_data());
+  contents_->begin_read(coming_);
 }
 
-Moves::Moves(std::shared_ptr<tiers::SpillFile> file, const Tier& tier, Residency& values, StepCounts& counts)
-    : file_(std::move(file)), tier_(tier), values_(values), counts_(counts) {}
+Moves::Moves(std::shared_ptr<tiers::MoveTarget> target, const Tier& tier, Residency& values, StepCounts& counts)
+    : target_(std::move(target)), tier_(tier), values_(values), counts_(counts) {}
 
 Moved* Moves::moved(ValueId id) const {
   auto* const contents = values_[id].form.contents.get();
@@ -39,7 +39,7 @@ Moved* Moves::moved(ValueId id) const {
 
 bool Moves::leave(ValueId id) {
   const Value& value = values_[id];
-  if (value.is_exported(*value.kept) || !device::is_on_host(*value.kept)) return false;
+  if (value.is_exported(*value.kept) || !target_->takes(*value.kept)) return false;
   ++counts_.moved_values;
   counts_.moved_bytes += value.bytes;
   if (moved(id) != nullptr) {  // it has been away before
@@ -47,13 +47,13 @@ bool Moves::leave(ValueId id) {
     values_.evict(id);
     return true;
   }
-  auto piece = file_->write(value.kept->data(), value.extent);
-  if (piece->is_idle() && !piece->wait_written()) {
-    give_up(id, piece->error());
+  auto contents = target_->write(value.kept, value.extent);
+  if (contents->is_written() && !contents->wait_written()) {
+    give_up(id, contents->error());
     values_.evict(id);
     return true;
   }
-  values_.hold(id, std::make_shared<Moved>(order_, id, std::move(piece), value.kept));
+  values_.hold(id, std::make_shared<Moved>(order_, id, std::move(contents), value.kept));
   order_->leave(id);
   if (value.needs.saved == 0 && value.account != PlainAccount::kReplaysOnly) values_.leave_plain(id);
   while (const auto gone = order_->next_gone()) go(*gone);
@@ -100,6 +100,7 @@ int64_t Moves::go(ValueId id) {
   const Value& value = values_[id];
   Moved& held = *moved(id);
   const bool written = wait([&] { return held.wait_written(); });
+  if (value.kept) values_.streams.used(*value.kept);  // this thread's stream has waited
   held.let_go_of_source();
   const bool may_go = value.kept && !value.is_in_use() && !values_.emptied(id) && values_.is_as_watched(id);
   if (!may_go) order_->take(id);
@@ -112,7 +113,7 @@ int64_t Moves::go(ValueId id) {
 bool Moves::note_used(ValueId id) {
   Moved* const held = moved(id);
   if (held == nullptr || order_->place(id) != MoveOrder::Place::kLeaving) return false;
-  wait([&] {                // for a write that is being done; one that is not begun yet is not needed
+  wait([&] {                // for a copy that is being made; one that is not begun yet is not needed
     values_.drop_form(id);  // whether its copy is done or not: the peak of a later round shall not depend on that
     return true;
   });

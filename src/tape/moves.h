@@ -1,8 +1,9 @@
-// src/tape/moves.h -- the values of one tape that are moved to a file, and the order in which they go and come.
+// src/tape/moves.h -- the values of one tape that are moved to other memory (tiers/move_target.h), and the order in
+// which they go and come.
 //
-// The file's threads copy while the step computes. Where the order (util/move_order.h) says that a value's bytes are
-// gone, the step waits for its copy; from then on the file alone has the contents, and their checksum. What fails, or
-// comes back with another checksum, is recomputed: values that a plan moves can be.
+// Copies run while the step computes. Where the order (util/move_order.h) says that a value's bytes are gone, the step
+// waits for its copy; from then on the other memory alone has the contents. What fails, or is found to be other than it
+// was, is recomputed: values that a plan moves can be.
 #pragma once
 
 #include <atomic>
@@ -15,21 +16,22 @@
 
 #include "tape/held_contents.h"
 #include "tape/residency.h"
-#include "tiers/spill_file.h"
+#include "tiers/move_target.h"
 #include "util/move_order.h"
 
 namespace remat {
 
-/// Contents that a file has, or is about to have.
+/// Contents that the other memory has, or is about to have.
 class Moved final : public HeldContents {
  public:
-  /// `piece` is being written from `leaving`.
-  Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::Piece> piece, StoragePtr leaving);
+  /// `contents` are being written from `leaving`.
+  Moved(std::shared_ptr<MoveOrder> order, ValueId id, std::shared_ptr<tiers::MovedContents> contents,
+        StoragePtr leaving);
   ~Moved() override;
 
   int64_t bytes() const override { return coming_ ? static_cast<int64_t>(coming_->nbytes()) : 0; }
-  /// Does the file have the contents? Waits for that.
-  bool wait_written() { return piece_->wait_written(); }
+  /// Waits until the other memory has the contents. False: it will not.
+  bool wait_written() { return contents_->wait_written(); }
   /// The memory that it was copied from is the record's alone.
   void let_go_of_source() { leaving_.reset(); }
   /// Begins to read the contents into `memory`, which nobody else uses until wait_read() has returned.
@@ -38,26 +40,26 @@ class Moved final : public HeldContents {
   const StoragePtr& coming() const { return coming_; }
   void forget_coming() { coming_.reset(); }
   /// False: the contents are lost. Without the tape's mutex.
-  bool wait_read() { return piece_->wait_read(); }
-  std::string error() const { return piece_->error(); }
+  bool wait_read() { return contents_->wait_read(); }
+  std::string error() const { return contents_->error(); }
 
  private:
   const std::shared_ptr<MoveOrder> order_;
   const ValueId id_;
   StoragePtr leaving_, coming_;
-  std::shared_ptr<tiers::Piece> piece_;
+  std::shared_ptr<tiers::MovedContents> contents_;
 };
 
 /// Protected by the tape's mutex, but for is_waiting().
 class Moves {
  public:
-  /// `tier`: what the file's copies take.
-  Moves(std::shared_ptr<tiers::SpillFile> file, const Tier& tier, Residency& values, StepCounts& counts);
+  /// `tier`: what copies to `target` and back take.
+  Moves(std::shared_ptr<tiers::MoveTarget> target, const Tier& tier, Residency& values, StepCounts& counts);
 
   /// What the step waits for that needs contents of so many bytes out of memory, or back, at once.
   double seconds_out(int64_t bytes) const { return seconds(tier_.costs.out, bytes); }
   double seconds_in(int64_t bytes) const { return seconds(tier_.costs.in, bytes); }
-  /// Is it large enough, and no file has it?
+  /// Is it large enough, and nowhere else?
   bool is_worth_moving(const Value& value) const {
     return value.bytes >= kLeastMoved && value.form.contents == nullptr;
   }
@@ -81,7 +83,9 @@ class Moves {
   std::shared_ptr<Moved> take(ValueId id);
   /// A replay has made it: where it is coming, it need not.
   void note_made(ValueId id);
-  /// True while a thread that holds the tape's mutex waits for the file: others may wait for it as long.
+  /// New memory for contents to come back into. Throws what the allocator throws.
+  StoragePtr allocate(int64_t bytes) const { return target_->allocate(bytes); }
+  /// True while a thread that holds the tape's mutex waits for a copy: others may wait for it as long.
   bool is_waiting() const { return waiting_.load(std::memory_order_relaxed); }
   /// It could not be read: it has to be recomputed.
   void give_up(ValueId id, const std::string& error);
@@ -95,7 +99,7 @@ class Moves {
   bool wait(Wait wait_for);
   int64_t go(ValueId id);
 
-  const std::shared_ptr<tiers::SpillFile> file_;
+  const std::shared_ptr<tiers::MoveTarget> target_;
   const Tier tier_;
   Residency& values_;
   StepCounts& counts_;

@@ -53,8 +53,8 @@ int64_t checked_limit(int64_t limit) {
 struct PagedState::Impl {
   std::shared_ptr<StatePager::Impl> pager;
   std::vector<Page> pages;
-  std::vector<Page> lent;        ///< fetched and not stored since: who has them may have been interrupted
-  std::weak_ptr<Impl> next;      ///< fetched after this one the last time
+  std::vector<Page> lent;    ///< fetched and not stored since: who has them may have been interrupted
+  std::weak_ptr<Impl> next;  ///< fetched after this one the last time
 
   void clear();
   void begin_read();

@@ -83,3 +83,12 @@ def test_a_wrapped_model_takes_a_disk(layers, tmp_path):
     for _ in range(4):
         wrapped(x).sum().backward()
         assert all(map(torch.equal, gradients(layers), plain))
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [("1GiB", "host memory is where tensors of the cpu device are"), (True, "host is True"), ("40%", "host")],
+)
+def test_host_memory_is_for_devices(host, message):
+    with pytest.raises(remat.Error, match=message):
+        remat.Session(device="cpu", host=host)

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "support/temporary_directory.h"
+#include "tiers/file_target.h"
 
 namespace remat::test {
 namespace {
@@ -21,6 +22,9 @@ class MovesTest : public testing::Test {
     values.add_saved(id, /*now=*/true);
     return id;
   }
+  std::shared_ptr<tiers::MoveTarget> target(int64_t limit_bytes) const {
+    return std::make_shared<tiers::FileTarget>(std::make_shared<tiers::SpillFile>(directory.path(""), limit_bytes));
+  }
   bool is_away(ValueId id) const { return values.alive(id) == nullptr && values[id].form.contents != nullptr; }
   /// The first element of what the file has of `id`.
   float read(ValueId id) {
@@ -36,7 +40,7 @@ class MovesTest : public testing::Test {
   OperatorInfo info{c10::Dispatcher::singleton().findSchemaOrThrow("aten::sin", "")};
   StepCounts counts;
   Residency values{counts};
-  Moves moves{std::make_shared<tiers::SpillFile>(directory.path(""), int64_t{16} << 20), values, counts};
+  Moves moves{target(int64_t{16} << 20), Tier(), values, counts};
 };
 
 TEST_F(MovesTest, BytesGoWhenFourMoreAreLeavingOrMemoryRunsShort) {
@@ -111,7 +115,7 @@ TEST_F(MovesTest, WhatSomebodyHasAPointerToIsNotMoved) {
 }
 
 TEST_F(MovesTest, WithoutRoomItIsEvictedToBeRecomputed) {
-  Moves full(std::make_shared<tiers::SpillFile>(directory.path(""), 4096), values, counts);
+  Moves full(target(4096), Tier(), values, counts);
   const ValueId a = saved_result(1), b = saved_result(2);
   EXPECT_TRUE(full.leave(a));
   EXPECT_TRUE(full.leave(b));

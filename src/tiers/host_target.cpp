@@ -1,0 +1,124 @@
+#include "tiers/host_target.h"
+
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "device/device.h"
+#include "device/storage_over.h"
+#include "device/stream_copy.h"
+
+namespace remat::tiers {
+namespace {
+
+c10::Stream stream_of_thread(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+/// What `stream` is given from now on begins after `event`.
+c10::Event event_in(const c10::Stream& stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  return event;
+}
+
+}  // namespace
+
+class HostTarget::InHostMemory final : public MovedContents {
+ public:
+  InHostMemory(std::shared_ptr<HostTarget> target, const StoragePtr& from, int64_t bytes)
+      : target_(std::move(target)), bytes_(bytes) {
+    const int64_t before = target_->in_use_.fetch_add(bytes);
+    try {
+      if (before + bytes > target_->limit_bytes_) {
+        error_ = std::to_string(bytes) + " bytes could not be moved to the host: the limit is " +
+                 std::to_string(target_->limit_bytes_) + " bytes, of which " + std::to_string(before) + " are in use";
+        return;
+      }
+      at::HostAllocator& pinned = *at::getHostAllocator(target_->device_.type());
+      memory_ = device::storage_over(static_cast<size_t>(bytes), pinned.allocate(static_cast<size_t>(bytes)), pinned);
+      written_ = copy(memory_, from);
+    } catch (const std::exception& failure) {
+      error_ = std::to_string(bytes) + " bytes could not be moved to the host: " + failure.what();
+      memory_.reset();
+    }
+  }
+  ~InHostMemory() override {
+    // The memory is the allocator's, and others', to use again.
+    for (auto* const event : {&written_, &read_}) {
+      if (*event) (*event)->synchronize();
+    }
+    target_->in_use_ -= bytes_;
+  }
+
+  bool wait_written() override {
+    if (memory_) written_->block(stream_of_thread(target_->device_));
+    return memory_ != nullptr;
+  }
+  bool is_written() const override { return !written_ || written_->query(); }
+  void begin_read(const StoragePtr& memory) override {
+    const std::lock_guard lock(mutex_);
+    reads_into_ = memory;
+    for_stream_ = stream_of_thread(target_->device_);
+    read_ = copy(memory, memory_);
+  }
+  bool wait_read() override {
+    const c10::Stream stream = stream_of_thread(target_->device_);
+    const std::lock_guard lock(mutex_);
+    read_->block(stream);
+    if (!reads_into_) return true;  // another thread was faster
+    // The allocator gives it to work of the stream that it was allocated for.
+    if (stream != *for_stream_) {
+      c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(reads_into_->data_ptr(), stream);
+    }
+    reads_into_.reset();
+    return true;
+  }
+  std::string error() const override { return error_; }
+
+ private:
+  /// Begins when the stream of this thread has come so far. Returns what is reached when it is done.
+  c10::Event copy(const StoragePtr& to, const StoragePtr& from) const {
+    event_in(stream_of_thread(target_->device_)).block(target_->copies_);
+    const c10::StreamGuard in_stream(target_->copies_);
+    device::copy_bytes(to, from, bytes_, target_->device_);
+    return event_in(target_->copies_);
+  }
+
+  const std::shared_ptr<HostTarget> target_;
+  const int64_t bytes_;
+  std::string error_;
+  StoragePtr memory_;  ///< null: it was not written
+  std::mutex mutex_;   ///< of what reads
+  StoragePtr reads_into_;
+  std::optional<c10::Stream> for_stream_;  ///< that the memory which is read into was allocated for
+  std::optional<c10::Event> written_, read_;
+};
+
+HostTarget::HostTarget(c10::Device device, int64_t limit_bytes)
+    : device_(device),
+      limit_bytes_(limit_bytes),
+      copies_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+
+bool HostTarget::takes(const c10::StorageImpl& storage) const {
+  return storage.device() == device_ && !device::kind_of(device_).is_captured();
+}
+
+std::shared_ptr<MovedContents> HostTarget::write(const StoragePtr& from, int64_t bytes) {
+  return std::make_shared<InHostMemory>(shared_from_this(), from, bytes);
+}
+
+StoragePtr HostTarget::allocate(int64_t bytes) const {
+  const c10::DeviceGuard guard(device_);
+  c10::Allocator& allocator = *c10::GetAllocator(device_.type());
+  return device::storage_over(static_cast<size_t>(bytes), allocator.allocate(static_cast<size_t>(bytes)), allocator);
+}
+
+}  // namespace remat::tiers
