@@ -87,7 +87,7 @@ def test_a_wrapped_model_takes_a_disk(layers, tmp_path):
 
 @pytest.mark.parametrize(
     ("host", "message"),
-    [("1GiB", "host memory is where tensors of the cpu device are"), (True, "host is True"), ("40%", "host")],
+    [("1GiB", "host memory is where tensors of the cpu device are"), (True, "True has no meaning"), ("40%", "host")],
 )
 def test_host_memory_is_for_devices(host, message):
     with pytest.raises(remat.Error, match=message):
