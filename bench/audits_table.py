@@ -1,5 +1,7 @@
 """What bench/audits.py found, as tables for docs/audits.md: a row for each way, and where remat's ways are behind."""
 
+import re
+
 from table import table
 
 MODELS = {
@@ -42,10 +44,16 @@ def name(row):
 
 def cells(row):
     if row["status"] == "failed":
-        error = row["error"].replace("|", "/")
-        return [name(row), f"does not run: {error[:LONGEST] + ('...' if len(error) > LONGEST else '')}", "", ""]
+        return [name(row), failure(row["error"].replace("|", "/")), "", ""]
     peak = f"{100 * row['peak_bytes'] / row['plain_peak_bytes']:.0f} %"
     return [name(row), bits(row), peak, f"{row['seconds'] / row['plain_seconds']:.2f}"]
+
+
+def failure(error):
+    """A budget that is too small, or what the way says."""
+    if needed := re.search(r"^BudgetError: .*? needs ([\d.]+ \w+) ", error):
+        return f"refused: a step needs {needed[1]} at once"
+    return f"does not run: {error[:LONGEST] + ('...' if len(error) > LONGEST else '')}"
 
 
 def bits(row):
