@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Rewrites the tables between the bench markers of docs/measured.md and README.md, the report between its markers in
-README.md, docs/peers.md, docs/planning.svg and the tables of docs/compiled.md, docs/fit.md and docs/out-of-memory.md from
-the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
+README.md, docs/peers.md, docs/planning.svg and the tables of docs/audits.md, docs/compiled.md, docs/fit.md and
+docs/out-of-memory.md from the newest results: bench/readme_table.py [RESULTS] [FOLDER OF README]"""
 
 import json
 import sys
 from pathlib import Path
 
+import audits_table
 import compiled_table
 import gpu_table
 import out_of_memory
@@ -384,6 +385,8 @@ def main():
     if "planning" in results:
         points = [(row["operators"], row["planning_seconds"]) for row in results["planning"]["rows"]]
         (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
+    if "audits" in results:
+        put(root / "docs" / "audits.md", audits_table.page(results.pop("audits")))
     if "compiled" in results:
         results.pop("compiled")
         put(root / "docs" / "compiled.md", compiled_table.page(all_results["compiled"]))

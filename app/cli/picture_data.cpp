@@ -83,6 +83,7 @@ std::vector<uint8_t> PictureData::read_pixels(const Which& which) const {
     const auto picture = source_->read(index);
     const auto made = form_.fit == Fit::kFrame  ? data::frame(picture, side)
                       : form_.fit == Fit::kCrop ? data::resize_and_crop(picture, side)
+                      : form_.numbers.nearest   ? data::resize_to_nearest(picture, side, side)
                                                 : data::resize(picture, side, side);
     pixels.insert(pixels.end(), made.pixels.begin(), made.pixels.end());
   }
@@ -91,7 +92,7 @@ std::vector<uint8_t> PictureData::read_pixels(const Which& which) const {
 
 Batch PictureData::make_batch(const Which& which, const Which& next) const {
   const auto pixels = ahead_.get(which, next);
-  const auto& [side, white, mean, deviation] = form_.numbers;
+  const auto& [side, nearest, white, mean, deviation] = form_.numbers;
   const int64_t rows = std::ssize(which);
   auto bytes = at::empty({rows, side, side, kChannels}, at::kByte);
   std::ranges::copy(pixels, bytes.mutable_data_ptr<uint8_t>());

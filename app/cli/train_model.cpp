@@ -90,6 +90,8 @@ std::optional<zoo::ResNetConfig> resnet(const ModelSettings& settings, const dat
   return config;
 }
 
+zoo::EfficientNetConfig efficientnet(const data::Labels& labels) { return {.classes = labels.classes()}; }
+
 [[noreturn]] void refuse(const ModelSettings& settings, const data::Labels& labels) {
   throw Error("[train] there is no model '" + settings.kind + "' for this task; use " +
               (labels.empty() ? "gpt or mlp" : "resnet18, resnet20, resnet50, resnet56, efficientnet or vit"));
@@ -101,7 +103,7 @@ std::shared_ptr<zoo::Model> make_new_model(const ModelSettings& settings, const 
     if (settings.kind == "mlp") return zoo::make_window_mlp(mlp(settings));
   } else {
     if (const auto config = resnet(settings, labels)) return zoo::make_resnet(*config);
-    if (settings.kind == "efficientnet") return zoo::make_efficientnet({.classes = labels.classes()});
+    if (settings.kind == "efficientnet") return zoo::make_efficientnet(efficientnet(labels));
     if (settings.kind == "vit") return zoo::make_vit(vit(settings, labels));
   }
   refuse(settings, labels);
@@ -155,7 +157,7 @@ int64_t parameter_count(const ModelSettings& settings, const data::Labels& label
   } else {
     // Of one size each, and small enough to be built for it.
     if (const auto config = resnet(settings, labels)) return zoo::make_resnet(*config)->parameter_count();
-    if (settings.kind == "efficientnet") return make_new_model(settings, labels)->parameter_count();
+    if (settings.kind == "efficientnet") return zoo::parameter_count(efficientnet(labels));
     if (settings.kind == "vit") return zoo::parameter_count(vit(settings, labels));
   }
   refuse(settings, labels);
@@ -167,8 +169,10 @@ void check_model_paths(const TrainSettings& settings) {
   check_directory(settings, "save-adapter", settings.save_adapter, "config.json");
   if (settings.save_adapter.empty()) return;
   if (settings.model.task != kClassify) return pretrained::check_adapter(open_directory(settings.model, {}));
-  // The labels are not read yet. Pictures are a ViT's; what a BERT trains beside the factors has a place.
-  if (std::error_code error; std::filesystem::is_directory(settings.data, error)) pretrained::refuse_adapter_of_vit();
+  // The labels are not read yet. What a BERT trains beside the factors has a place.
+  if (std::error_code error; std::filesystem::is_directory(settings.data, error)) {
+    pretrained::refuse_adapter_of_pictures();
+  }
 }
 
 void check_no_model_file(const TrainSettings& settings, const std::string& path, const std::string& option) {

@@ -28,7 +28,7 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.choice("--task", model.task, tasks,
              "next-token: predict every next token of a text. mlm: predict tokens of a text that are hidden (--hf "
              "with a bert). classify: tell the label of every text (--hf with a bert) or picture (--model resnet18 "
-             "and the like, or --hf with a vit)" +
+             "and the like, or --hf with a vit or an efficientnet)" +
                  std::string(train ? ". rl: play a game, and learn from experience (--game)" : ""));
   add.file("--data", options.settings.data,
            "Text to learn from: its bytes, or with --hf the tokens of that tokenizer. A .jsonl file with --hf: "
@@ -50,7 +50,7 @@ void add_model_options(OptionAdder& add, TrainOptions& options, bool train) {
   add.file("--hf", model.directory,
            "Fine-tune the model in this directory of Hugging Face's form: config.json (gpt2, llama, mistral, qwen2, "
            "qwen3, phi3, gemma, gemma2 or gemma3_text; bert, roberta or distilbert for "
-           "mlm and classify; vit for pictures), model.safetensors, tokenizer")
+           "mlm and classify; vit and efficientnet for pictures), model.safetensors, tokenizer")
       ->type_name("DIR");
   add.choice(
       "--model", model.kind, models,

@@ -81,6 +81,16 @@ Picture resize_part(const Picture& picture, int64_t height, int64_t width, const
   return result;
 }
 
+/// For each new pixel the old one. The steps are added up, as Pillow does, and not multiplied: places may lie between
+/// two.
+std::vector<int64_t> places(int64_t from, int64_t to) {
+  const double step = static_cast<double>(from) / static_cast<double>(to);
+  std::vector<int64_t> result;
+  double place = step * 0.5;
+  for (int64_t i = 0; i < to; ++i, place += step) result.push_back(std::min(static_cast<int64_t>(place), from - 1));
+  return result;
+}
+
 /// Half of it, rounded to an even number where it lies between two, as Python's round() does.
 int64_t half(int64_t pixels) { return std::lrint(static_cast<double>(pixels) / 2); }
 
@@ -88,6 +98,19 @@ int64_t half(int64_t pixels) { return std::lrint(static_cast<double>(pixels) / 2
 
 Picture resize(const Picture& picture, int64_t height, int64_t width) {
   return resize_part(picture, height, width, {.top = 0, .left = 0, .height = height, .width = width});
+}
+
+Picture resize_to_nearest(const Picture& picture, int64_t height, int64_t width) {
+  const auto rows = places(picture.height, height), columns = places(picture.width, width);
+  Picture result{.height = height, .width = width, .pixels = {}};
+  result.pixels.reserve(static_cast<size_t>(height * width * kChannels));
+  for (const int64_t row : rows) {
+    for (const int64_t column : columns) {
+      const auto first = picture.pixels.begin() + (row * picture.width + column) * kChannels;
+      result.pixels.insert(result.pixels.end(), first, first + kChannels);
+    }
+  }
+  return result;
 }
 
 Picture resize_and_crop(const Picture& picture, int64_t side) {

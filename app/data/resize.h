@@ -10,6 +10,10 @@ namespace remat::data {
 /// grids. First along rows, then along columns, rounded to 8 bits after both.
 Picture resize(const Picture& picture, int64_t height, int64_t width);
 
+/// The picture in another size, as Pillow's resize(..., NEAREST): each new pixel is the old one at the place of its
+/// middle.
+Picture resize_to_nearest(const Picture& picture, int64_t height, int64_t width);
+
 /// As torchvision's Resize(side) and CenterCrop(side): the shorter side becomes `side`, the other one in proportion,
 /// rounded down; of that the middle.
 Picture resize_and_crop(const Picture& picture, int64_t side);

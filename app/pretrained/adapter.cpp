@@ -27,15 +27,14 @@ nlohmann::ordered_json config_of(const ModelDirectory& base, const std::vector<s
 
 }  // namespace
 
-void refuse_adapter_of_vit() {
+void refuse_adapter_of_pictures() {
   throw Error(
-      "[adapter] versions of transformers differ in the names of a vit's layers, and peft goes by these; save the "
-      "merged "
-      "model with --save-hf");
+      "[adapter] versions of transformers differ in the names of a vit's layers, and peft goes by these; the layers of "
+      "an efficientnet take no factors; save the merged model with --save-hf");
 }
 
 void check_adapter(const ModelDirectory& base) {
-  if (base.kind() == "vit") refuse_adapter_of_vit();
+  if (base.image() > 0) refuse_adapter_of_pictures();
   if (base.options().task == Task::kMaskedTokens && !base.missing().empty()) {
     throw Error("[adapter] '" + base.path().string() + "' has no weights for '" + base.missing().front() +
                 "', which is trained beside the factors, and peft has no place for it; save the merged model");

@@ -14,11 +14,11 @@ constexpr const char* kAdapterConfig = "adapter_config.json";
 constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
 /// Throws Error where the model of `base`, which has options for LoRA, could not be saved as an adapter: peft has no
-/// place for all that is trained of a BERT without weights for its prediction of tokens, and the modules of a ViT are
-/// called differently in each version of transformers.
+/// place for all that is trained of a BERT without weights for its prediction of tokens, the modules of a ViT are
+/// called differently in each version of transformers, and those of an EfficientNet take no factors.
 void check_adapter(const ModelDirectory& base);
-/// As check_adapter() does for a ViT.
-[[noreturn]] void refuse_adapter_of_vit();
+/// As check_adapter() does for a model that sees pictures.
+[[noreturn]] void refuse_adapter_of_pictures();
 
 /// Writes factors and trained parameters of `model`, one that base.load() made, to `to` so that peft loads them for the
 /// model in `base`, which the adapter names by its path as given. `to` is created. Throws Error as check_adapter()

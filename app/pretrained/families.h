@@ -22,7 +22,7 @@ namespace remat::pretrained {
 enum class Task {
   kNextToken,     ///< decoders: gpt2, llama, ...
   kMaskedTokens,  ///< encoders: bert, ...
-  kClassify,      ///< encoders, vit
+  kClassify,      ///< encoders, vit, efficientnet
 };
 
 struct LoadOptions {
@@ -48,10 +48,10 @@ struct Description {
 struct Family {
   std::string_view kind;  ///< config.json's "model_type"
   Description (*describe)(const ConfigFile& config, const LoadOptions& options);
-  std::span<const Renaming> renamings;
-  std::string_view prefix;       ///< of names in a model with a head; weights without any head go without it
-  std::string_view predicting;   ///< transformers' class of the model that predicts tokens
-  std::string_view classifying;  ///< of the one that classifies texts
+  std::span<const Renaming> renamings;  ///< of parameters, and of the modules that have buffers
+  std::string_view prefix;              ///< of names in a model with a head; weights without any head go without it
+  std::string_view predicting;          ///< transformers' class of the model that predicts tokens
+  std::string_view classifying;         ///< of the one that classifies texts
   /// Parameters, as the zoo calls them, that weights may lack: those of a head that was not trained before.
   std::span<const char* const> (*head_of)(Task task);
   /// Tensors of weights that are no parameters: buffers of old versions, heads that a task does not use. A name's

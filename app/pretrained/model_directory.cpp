@@ -208,10 +208,15 @@ void ModelDirectory::check_places(const std::vector<std::string>& used) const {
               "); get a directory whose files belong together, and merge adapters before");
 }
 
+void ModelDirectory::refuse_missing(const std::string& name) const {
+  throw Error("[pretrained] the weights in '" + path_.string() + "' have no tensor '" + name +
+              "', which config.json calls for; get a directory whose files belong together");
+}
+
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
   auto model = description_.make();
   const auto may_be_missing = missing();
-  std::vector<std::string> used, beside_factors;
+  std::vector<std::string> used, beside_factors, counts;
   std::vector<std::pair<Source, at::Tensor>> copies;
   for (const auto& item : model->named_parameters()) {
     const TheirName theirs = name_of(item.key());
@@ -222,18 +227,27 @@ std::shared_ptr<zoo::Model> ModelDirectory::load() const {
     } else if (std::ranges::find(may_be_missing, theirs.name) != may_be_missing.end()) {
       beside_factors.push_back(item.key());
     } else {
-      throw Error("[pretrained] the weights in '" + path_.string() + "' have no tensor '" + theirs.name +
-                  "', which config.json calls for; get a directory whose files belong together");
+      refuse_missing(theirs.name);
     }
   }
+  for (const auto& item : model->named_buffers()) {  // running statistics of BatchNorm
+    const TheirName theirs = name_of(item.key());
+    const auto entry = find_entry(theirs.name);
+    const bool is_count = item.value().scalar_type() == at::kLong;
+    if (!entry && is_count) continue;  // which nothing is computed of
+    if (!entry) refuse_missing(theirs.name);
+    (is_count ? counts : used).push_back(*entry);
+    copies.emplace_back(Source{*entry, false}, item.value());
+  }
   check_types(used);
+  used.insert(used.end(), counts.begin(), counts.end());
   std::ranges::sort(used);
   check_places(used);
   const torch::NoGradGuard no_grad;
   FiniteCheck check;
   for (const auto& [source, parameter] : copies) {
     copy(weights_, source.entry, source.transposed, parameter);
-    check.look_at(source.entry, parameter);
+    if (parameter.is_floating_point()) check.look_at(source.entry, parameter);
   }
   if (!check.all_finite()) {
     throw Error("[pretrained] the weights in '" + path_.string() +
@@ -275,6 +289,7 @@ void ModelDirectory::save(const zoo::Model& model, const fs::path& to,
     const bool transposed = theirs.transposed && parameter.dim() == 2;
     tensors.emplace_back(theirs.name, transposed ? parameter.t() : parameter);
   }
+  for (const auto& item : model.named_buffers()) tensors.emplace_back(name_of(item.key()).name, item.value());
   StagedFiles staged(to);
   staged.add(kWeights, [&](support::ReplacementFile& file) {  // first: what needs the space
     if (on_part) on_part(file.part());

@@ -44,7 +44,7 @@ class ModelDirectory {
   std::optional<int64_t> classifier_classes() const;
   /// Parameters of a head that the directory has no weights for, as transformers calls them.
   std::vector<std::string> missing() const;
-  /// What parameter `ours` is called in transformers.
+  /// What parameter or buffer `ours` is called in transformers.
   TheirName name_of(const std::string& ours) const;
   /// What the linear layer `ours`, "block3.qkv", is called there.
   std::string layer_name(const std::string& ours) const;
@@ -54,15 +54,16 @@ class ModelDirectory {
   /// model has no place for, but those that transformers ignores, for types other than float32, float16 and bfloat16,
   /// for weights that are not finite, and as zoo::add_lora() does.
   std::shared_ptr<zoo::Model> load() const;
-  /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, LoRA's factors
-  /// merged into the weights beside them, config.json and the other small files from here (a tokenizer's). `to` is
-  /// created; files of it that are not written stay,
-  /// except weights in several files and their index. Throws Error where `to` is the directory itself, and where
-  /// writing fails: then nothing of `to` has changed. `on_part`: gets the path at which the weights are written first.
+  /// Writes `model`, one that load() made, to `to` so that transformers loads it: parameters in float32, buffers,
+  /// LoRA's factors merged into the weights beside them, config.json and the other small files from here (a
+  /// tokenizer's). `to` is created; files of it that are not written stay, except weights in several files and their
+  /// index. Throws Error where `to` is the directory itself, and where writing fails: then nothing of `to` has changed.
+  /// `on_part`: gets the path at which the weights are written first.
   void save(const zoo::Model& model, const std::filesystem::path& to,
             const std::function<void(const std::string& part)>& on_part = {}) const;
 
  private:
+  [[noreturn]] void refuse_missing(const std::string& name) const;
   /// What `name` is called in these weights; nothing where they have no such tensor.
   std::optional<std::string> find_entry(const std::string& name) const;
   void check_size() const;

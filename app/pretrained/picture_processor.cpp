@@ -11,7 +11,8 @@ namespace remat::pretrained {
 namespace {
 
 constexpr const char* kName = "preprocessor_config.json";
-constexpr int kBilinear = 2;  // as Pillow numbers its filters
+constexpr int kNearest = 0, kBilinear = 2;  // as Pillow numbers its filters
+constexpr const char* kKind = "image_processor_type";
 
 std::array<double, 3> channels(const ConfigFile& config, const std::string& name) {
   std::array<double, 3> numbers = {0.5, 0.5, 0.5};
@@ -35,7 +36,7 @@ void check_side(const ConfigFile& config, int64_t side) {
   const auto has = [&](const char* name) { return config.object("size").count(name, side) == side; };
   const bool same = number ? config.count("size") == side : has("height") && has("width");
   if (!number && config.object("size").has("shortest_edge")) {
-    config.refuse("keeps the proportions of pictures (\"shortest_edge\"), and remat gives a ViT all of a picture");
+    config.refuse("keeps the proportions of pictures (\"shortest_edge\"), and remat gives a model all of a picture");
   }
   if (same) return;
   config.refuse("has " + config.json().at("size").dump() + " for \"size\", and the model of config.json sees " +
@@ -55,9 +56,14 @@ PictureProcessor read_picture_processor(const std::filesystem::path& directory, 
   config.expect("do_resize", {true});
   config.expect("do_center_crop", {false});
   config.expect("do_pad", {false});
-  config.expect("resample", {kBilinear});
+  config.expect("resample", {kNearest, kBilinear});
+  config.expect("rescale_offset", {false});
+  const bool of_efficientnet = config.has(kKind) && config.text(kKind).starts_with("EfficientNet");
+  if (of_efficientnet && !config.has("resample"))
+    config.refuse("has no \"resample\", which says how pictures are resized");
   check_side(config, side);
-  PictureProcessor processor{.side = side};
+  PictureProcessor processor{.side = side,
+                             .nearest = config.has("resample") && config.json().at("resample") == kNearest};
   if (config.flag("do_rescale", true)) {
     const double factor = config.number("rescale_factor", 1.0 / 255);
     if (!(factor > 0))
@@ -71,6 +77,10 @@ PictureProcessor read_picture_processor(const std::filesystem::path& directory, 
   if (!config.flag("do_normalize", true)) {
     processor.mean = {0, 0, 0};
     processor.deviation = {1, 1, 1};
+  }
+  if (config.flag("include_top", of_efficientnet)) {  // EfficientNet's processor divides by the deviation once more
+    const auto again = channels(config, "image_std");
+    for (size_t i = 0; i < again.size(); ++i) processor.deviation[i] *= again[i];
   }
   for (const double deviation : processor.deviation) {
     if (!(deviation > 0)) config.refuse("has a number in \"image_std\" that is not above 0");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <torch/torch.h>
 
@@ -13,8 +14,10 @@ namespace remat::zoo {
 namespace {
 
 constexpr int64_t kStemChannels = 32;
-constexpr int64_t kHeadExpansion = 4;
+constexpr int64_t kHeadChannels = 1280;
+constexpr int64_t kSqueeze = 4;  // channels of a block's input for one that its gate squeezes them into
 constexpr double kLargestScale = 16;
+constexpr double kUsualMomentum = 0.1;
 
 struct Stage {
   int64_t expansion, kernel, stride, channels, blocks;
@@ -29,19 +32,72 @@ int64_t round_channels(double channels) {
   return static_cast<double>(nearest) < 0.9 * channels ? nearest + 8 : nearest;
 }
 
+int64_t depth_of(const Stage& stage, const EfficientNetConfig& config) {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(stage.blocks) * config.depth));
+}
+
+int64_t scaled(int64_t channels, const EfficientNetConfig& config) {
+  return round_channels(static_cast<double>(channels) * config.width);
+}
+
+struct BlockShape {
+  int64_t number, in, out, expansion, kernel, stride;
+  bool residual;  ///< all blocks of a stage but its first
+
+  int64_t wide() const { return in * expansion; }
+  int64_t squeezed() const { return std::max<int64_t>(1, in / kSqueeze); }
+};
+
+void for_each_block(const EfficientNetConfig& config, const std::function<void(const BlockShape&)>& what) {
+  int64_t number = 0, channels = scaled(kStemChannels, config);
+  for (const Stage& stage : kStages) {
+    const int64_t out = scaled(stage.channels, config), depth = depth_of(stage, config);
+    for (int64_t i = 0; i < depth; ++i, ++number, channels = out) {
+      what({.number = number,
+            .in = channels,
+            .out = out,
+            .expansion = stage.expansion,
+            .kernel = stage.kernel,
+            .stride = i == 0 ? stage.stride : 1,
+            .residual = i > 0});
+    }
+  }
+}
+
+struct NormOptions {
+  double epsilon, momentum;
+};
+
+struct ConvolutionOptions {
+  int64_t stride = 1, groups = 1;
+  bool square_padding = true;
+};
+
 /// Convolution without bias, then BatchNorm.
 class Convolution : public torch::nn::Module {
  public:
-  Convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t groups = 1)
-      : conv_(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).groups(groups).bias(false)),
-        norm_(out) {
+  Convolution(int64_t in, int64_t out, int64_t kernel, const NormOptions& norm, const ConvolutionOptions& options = {})
+      : padding_(kernel / 2),
+        square_(options.square_padding),
+        conv_(torch::nn::Conv2dOptions(in, out, kernel)
+                  .stride(options.stride)
+                  .padding(options.square_padding ? kernel / 2 : 0)
+                  .groups(options.groups)
+                  .bias(false)),
+        norm_(torch::nn::BatchNorm2dOptions(out).eps(norm.epsilon).momentum(norm.momentum)) {
     register_module("conv", conv_);
     register_module("norm", norm_);
   }
 
-  at::Tensor forward(const at::Tensor& x) { return norm_(conv_(x)); }
+  at::Tensor forward(const at::Tensor& x) { return norm_(conv_(square_ ? x : padded(x))); }
 
  private:
+  at::Tensor padded(const at::Tensor& x) const {
+    return at::constant_pad_nd(x, {padding_ - 1, padding_, padding_ - 1, padding_});
+  }
+
+  int64_t padding_;
+  bool square_;
   torch::nn::Conv2d conv_;
   torch::nn::BatchNorm2d norm_;
 };
@@ -67,32 +123,39 @@ class ChannelGate : public torch::nn::Module {
 /// MBConv: widened, convolved channel by channel, gated, narrowed.
 class InvertedBottleneck : public torch::nn::Module {
  public:
-  InvertedBottleneck(int64_t in, int64_t out, const Stage& stage, int64_t stride, double skipped)
-      : skipped_(skipped), residual_(stride == 1 && in == out) {
-    const int64_t wide = in * stage.expansion;
-    if (wide != in) expand_ = register_module("expand", std::make_shared<Convolution>(in, wide, 1));
+  InvertedBottleneck(const BlockShape& shape, double skipped, const EfficientNetConfig& config)
+      : skipped_(skipped), drop_elements_(config.drop_elements), residual_(shape.residual) {
+    const int64_t wide = shape.wide();
+    const NormOptions norm{.epsilon = config.norm_epsilon, .momentum = config.norm_momentum};
+    const bool square = shape.stride == 1 || std::ranges::count(config.square_padding, shape.number) > 0;
+    if (wide != shape.in) {
+      const NormOptions usual{.epsilon = config.norm_epsilon, .momentum = kUsualMomentum};
+      expand_ = register_module("expand", std::make_shared<Convolution>(shape.in, wide, 1, usual));
+    }
+    const ConvolutionOptions by_channel{.stride = shape.stride, .groups = wide, .square_padding = square};
     depthwise_ =
-        register_module("depthwise", std::make_shared<Convolution>(wide, wide, stage.kernel, stride, /*groups=*/wide));
-    gate_ = register_module("gate", std::make_shared<ChannelGate>(wide, std::max<int64_t>(1, in / 4)));
-    project_ = register_module("project", std::make_shared<Convolution>(wide, out, 1));
+        register_module("depthwise", std::make_shared<Convolution>(wide, wide, shape.kernel, norm, by_channel));
+    gate_ = register_module("gate", std::make_shared<ChannelGate>(wide, shape.squeezed()));
+    project_ = register_module("project", std::make_shared<Convolution>(wide, shape.out, 1, norm));
   }
 
   at::Tensor forward(const at::Tensor& x) {
     auto h = expand_ ? at::silu(expand_->forward(x)) : x;
     h = at::silu(depthwise_->forward(h));
     h = project_->forward(gate_->forward(h));
-    return residual_ ? x + skip_samples(h) : h;
+    return residual_ ? x + drop(h) : h;
   }
 
  private:
-  at::Tensor skip_samples(const at::Tensor& h) const {
+  at::Tensor drop(const at::Tensor& h) const {
     if (!is_training() || skipped_ == 0) return h;
+    if (drop_elements_) return at::dropout(h, skipped_, /*train=*/true);
     const auto ones = at::ones({h.size(0), 1, 1, 1}, h.options());
     return h * at::dropout(ones, skipped_, /*train=*/true);
   }
 
   double skipped_;
-  bool residual_;
+  bool drop_elements_, residual_;
   std::shared_ptr<Convolution> expand_, depthwise_, project_;
   std::shared_ptr<ChannelGate> gate_;
 };
@@ -100,25 +163,21 @@ class InvertedBottleneck : public torch::nn::Module {
 class EfficientNet : public Model {
  public:
   explicit EfficientNet(const EfficientNetConfig& config) : dropout_(config.dropout), classify_(nullptr) {
-    int64_t channels = round_channels(kStemChannels * config.width);
-    stem_ = register_module("stem", std::make_shared<Convolution>(3, channels, /*kernel=*/3, /*stride=*/2));
-    const auto depth = [&](const Stage& stage) {
-      return static_cast<int64_t>(std::ceil(static_cast<double>(stage.blocks) * config.depth));
-    };
-    int64_t all = 0, number = 0;
-    for (const Stage& stage : kStages) all += depth(stage);
-    for (size_t s = 0; s < std::size(kStages); ++s) {
-      const Stage& stage = kStages[s];
-      const int64_t out = round_channels(static_cast<double>(stage.channels) * config.width);
-      for (int64_t i = 0; i < depth(stage); ++i, ++number, channels = out) {
-        const double skipped = config.stochastic_depth * static_cast<double>(number) / static_cast<double>(all);
-        auto block = std::make_shared<InvertedBottleneck>(channels, out, stage, i == 0 ? stage.stride : 1, skipped);
-        register_module("block" + std::to_string(s) + "_" + std::to_string(i), block);
-        add_block([block](const at::Tensor& x) { return block->forward(x); });
-      }
-    }
-    head_ = register_module("head", std::make_shared<Convolution>(channels, kHeadExpansion * channels, 1));
-    classify_ = register_module("classify", torch::nn::Linear(kHeadExpansion * channels, config.classes));
+    const NormOptions norm{.epsilon = config.norm_epsilon, .momentum = config.norm_momentum};
+    const ConvolutionOptions halving{.stride = 2, .square_padding = false};
+    stem_ = register_module(
+        "stem", std::make_shared<Convolution>(3, scaled(kStemChannels, config), /*kernel=*/3, norm, halving));
+    int64_t channels = 0;
+    const auto all = static_cast<double>(block_count(config));
+    for_each_block(config, [&](const BlockShape& shape) {
+      const double skipped = config.stochastic_depth * static_cast<double>(shape.number) / all;
+      auto block = std::make_shared<InvertedBottleneck>(shape, skipped, config);
+      register_module("block" + std::to_string(shape.number), block);
+      add_block([block](const at::Tensor& x) { return block->forward(x); });
+      channels = shape.out;
+    });
+    head_ = register_module("head", std::make_shared<Convolution>(channels, head_channels(config), 1, norm));
+    classify_ = register_module("classify", torch::nn::Linear(head_channels(config), config.classes));
     initialize(1 / std::sqrt(static_cast<double>(config.classes)));
   }
 
@@ -149,6 +208,22 @@ bool is_scale(double number) { return number > 0 && number <= kLargestScale; }
 
 bool is_probability(double number) { return number >= 0 && number < 1; }
 
+void check(const EfficientNetConfig& config) {
+  if (!is_scale(config.width) || !is_scale(config.depth)) {
+    throw Error("[efficientnet] width is " + support::short_text(config.width) + " and depth " +
+                support::short_text(config.depth) + "; give numbers above 0, at most 16");
+  }
+  if (!is_probability(config.dropout) || !is_probability(config.stochastic_depth)) {
+    throw Error("[efficientnet] dropout is " + support::short_text(config.dropout) + " and stochastic_depth " +
+                support::short_text(config.stochastic_depth) + "; give numbers from 0 up to, not including, 1");
+  }
+  if (config.classes < 1) throw Error("[efficientnet] classes must be 1 or more; give a larger number");
+  if (!(config.norm_epsilon > 0) || !(config.norm_momentum >= 0 && config.norm_momentum <= 1)) {
+    throw Error("[efficientnet] norm_epsilon is " + support::short_text(config.norm_epsilon) + " and norm_momentum " +
+                support::short_text(config.norm_momentum) + "; give a number above 0, and one from 0 to 1");
+  }
+}
+
 }  // namespace
 
 EfficientNetConfig efficientnet_config(int64_t number) {
@@ -163,16 +238,35 @@ EfficientNetConfig efficientnet_config(int64_t number) {
   return kSizes[number];
 }
 
+int64_t block_count(const EfficientNetConfig& config) {
+  check(config);
+  int64_t blocks = 0;
+  for (const Stage& stage : kStages) blocks += depth_of(stage, config);
+  return blocks;
+}
+
+int64_t head_channels(const EfficientNetConfig& config) {
+  check(config);
+  return scaled(kHeadChannels, config);
+}
+
+int64_t parameter_count(const EfficientNetConfig& config) {
+  check(config);
+  const auto convolution = [](int64_t in, int64_t out, int64_t area) { return in * out * area + 2 * out; };
+  int64_t count = convolution(3, scaled(kStemChannels, config), 9), channels = 0;
+  for_each_block(config, [&](const BlockShape& shape) {
+    const int64_t wide = shape.wide(), squeezed = shape.squeezed();
+    if (wide != shape.in) count += convolution(shape.in, wide, 1);
+    count += convolution(1, wide, shape.kernel * shape.kernel) + 2 * wide * squeezed + squeezed + wide +
+             convolution(wide, shape.out, 1);
+    channels = shape.out;
+  });
+  const int64_t head = head_channels(config);
+  return count + convolution(channels, head, 1) + head * config.classes + config.classes;
+}
+
 std::shared_ptr<Model> make_efficientnet(const EfficientNetConfig& config) {
-  if (!is_scale(config.width) || !is_scale(config.depth)) {
-    throw Error("[efficientnet] width is " + support::short_text(config.width) + " and depth " +
-                support::short_text(config.depth) + "; give numbers above 0, at most 16");
-  }
-  if (!is_probability(config.dropout) || !is_probability(config.stochastic_depth)) {
-    throw Error("[efficientnet] dropout is " + support::short_text(config.dropout) + " and stochastic_depth " +
-                support::short_text(config.stochastic_depth) + "; give numbers from 0 up to, not including, 1");
-  }
-  if (config.classes < 1) throw Error("[efficientnet] classes must be 1 or more; give a larger number");
+  check(config);
   return std::make_shared<EfficientNet>(config);
 }
 

@@ -39,6 +39,13 @@ TEST(Resize, ChannelsStayApart) {
   EXPECT_EQ(resize(picture, 1, 1).pixels, (Pixels{20, 100, 100}));
 }
 
+TEST(ResizeToNearest, EachPixelIsAnOldOne) {
+  EXPECT_EQ(reds(resize_to_nearest(grey(1, 2, {0, 100}), 1, 4)), (Pixels{0, 0, 100, 100}));
+  EXPECT_EQ(reds(resize_to_nearest(grey(5, 1, {1, 2, 3, 4, 5}), 2, 1)), (Pixels{2, 4}));
+  const Picture picture{.height = 1, .width = 2, .pixels = {0, 100, 200, 40, 100, 0}};
+  EXPECT_EQ(resize_to_nearest(picture, 1, 1).pixels, (Pixels{40, 100, 0})) << "the middle belongs to the second";
+}
+
 TEST(ResizeAndCrop, TheMiddleOfTheLongerSide) {
   EXPECT_EQ(reds(resize_and_crop(grey(1, 5, {1, 2, 3, 4, 5}), 1)), (Pixels{3}));
   EXPECT_EQ(reds(resize_and_crop(grey(5, 1, {1, 2, 3, 4, 5}), 1)), (Pixels{3}));

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def server():
-    with keep_server():
+    with keep_server(["colorsys"]):
         yield
 
 
@@ -184,6 +184,46 @@ def test_scripts_that_cannot_be_audited(server, tmp_path):
     assert "no_such.py cannot be imported" in words and code == 2
     words, code = refused("import torch", ways={"mine": "json:no_such"})
     assert "json has no function no_such" in words and code == 2
+
+
+def test_a_way_is_not_blamed_for_what_its_file_imports(server, tmp_path):
+    path = script(tmp_path, """
+        import random, torch
+        model = torch.nn.Linear(2, 2)
+        (model(torch.randn(1, 2)).sum() * random.random()).backward()
+        torch.optim.SGD(model.parameters()).step()
+    """)
+    ways = script(tmp_path, """
+        import random, torch
+        random.random(), torch.rand(1)  # as some packages do when they are imported
+
+        def innocent(model):
+            pass
+
+        def drawing(model):
+            random.random()
+    """, "ways.py")
+    result = remat.audit(path, {name: f"{ways}:{name}" for name in ("innocent", "drawing")}, steps=1)
+    assert result.row("innocent").status == "same", result
+    drawing = result.row("drawing")
+    assert drawing.first.name == "random before the model's call" and drawing.operator is None, result
+
+
+def test_a_kept_process_has_imported_what_it_is_told_to(server, tmp_path):
+    path = script(tmp_path, """
+        import sys, torch
+        if "colorsys" in sys.modules:
+            model = torch.nn.Linear(2, 2)
+            model(torch.ones(1, 2)).sum().backward()
+            torch.optim.SGD(model.parameters()).step()
+    """)
+    assert remat.audit(path, ["plain"], steps=1).same
+
+
+def test_a_kept_process_that_cannot_import(capfd):
+    with pytest.raises(remat.Error, match="imports torch, no_such_module ended at once"), keep_server(["no_such_module"]):
+        pass
+    assert "No module named 'no_such_module'" in capfd.readouterr().err
 
 
 def test_exit_codes_of_bad_use(tmp_path):

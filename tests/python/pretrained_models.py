@@ -18,6 +18,10 @@ ROBERTA = dict(BERT, pad_token_id=1, type_vocab_size=1)
 DISTILBERT = dict(vocab_size=VOCABULARY, dim=32, hidden_dim=48, n_layers=2, n_heads=4, max_position_embeddings=32)
 VIT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=16, patch_size=4,
            num_labels=3)
+# Without dropout: running statistics are of training, and so are the gradients through them.
+EFFICIENTNET = dict(width_coefficient=0.25, depth_coefficient=1.1, hidden_dim=320, image_size=64, dropout_rate=0.0,
+                    drop_connect_rate=0.0, batch_norm_momentum=0.3, num_labels=3)
+PICTURES = {"vit": 16, "efficientnet": 64}  # pixels on a side, by the first word of a name
 
 
 def gpt2():
@@ -36,6 +40,11 @@ def encoder(kind, task, settings):
     head, labels = ("ForSequenceClassification", {"num_labels": 3}) if task == "classify" else ("ForMaskedLM", {})
     return task, lambda: getattr(transformers, kind + head)(
         getattr(transformers, kind + "Config")(**settings, **labels))
+
+
+def efficientnet(**settings):
+    return "classify", lambda: transformers.EfficientNetForImageClassification(
+        transformers.EfficientNetConfig(**EFFICIENTNET, **settings))
 
 
 def rope(kind, **settings):
@@ -93,6 +102,8 @@ MODELS = {
     "distilbert that classifies": encoder("DistilBert", "classify", DISTILBERT),
     "distilbert with masked tokens": encoder("DistilBert", "mlm", DISTILBERT),
     "vit": ("classify", lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**VIT))),
+    "efficientnet": efficientnet(),
+    "efficientnet, some blocks padded on all sides": efficientnet(depthwise_padding=[2, 5], batch_norm_eps=0.01),
 }
 # One of each kind and task.
 KINDS = ["gpt2", "llama", "mistral with a window", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text",
@@ -102,7 +113,7 @@ KINDS = ["gpt2", "llama", "mistral with a window", "qwen2", "qwen3", "phi3", "ge
 def make(name):
     task, build = MODELS[name]
     torch.manual_seed(7)
-    model = build().eval()
+    model = build().train(name.startswith("efficientnet"))
     with torch.no_grad():  # norms and biases too, which are ones and zeros at first
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.3)
@@ -112,8 +123,8 @@ def make(name):
 def inputs(name):
     task = MODELS[name][0]
     generator = torch.Generator().manual_seed(3)
-    if name == "vit":
-        images = torch.randn(BATCH, 3, 16, 16, generator=generator)
+    if side := PICTURES.get(name.partition(",")[0]):
+        images = torch.randn(BATCH, 3, side, side, generator=generator)
         return {"input": images, "target": torch.tensor([0, 2, 1])}, dict(pixel_values=images)
     tokens = torch.randint(0, VOCABULARY, (BATCH, SEQ), generator=generator)
     if task == "lm":

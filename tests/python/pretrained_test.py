@@ -14,7 +14,7 @@ if not PROGRAM:
     pytest.skip("REMAT_PRETRAINED_PROGRAM names no program: run these by ctest", allow_module_level=True)
 
 
-SHARDED = ["gpt2", "llama", "phi3", "gemma3_text", "roberta with masked tokens", "vit"]
+SHARDED = ["gpt2", "llama", "phi3", "gemma3_text", "roberta with masked tokens", "vit", "efficientnet"]
 
 
 @pytest.mark.parametrize("name, sharded", [*((name, False) for name in MODELS), *((name, True) for name in SHARDED)])
@@ -22,7 +22,7 @@ def test_computes_what_transformers_computes(name, sharded, tmp_path):
     task, model = make(name)
     if sharded:  # as large models are published
         model.to(torch.bfloat16).save_pretrained(tmp_path / "model", max_shard_size="10KB")
-        model = type(model).from_pretrained(tmp_path / "model", dtype=torch.float32).eval()
+        model = type(model).from_pretrained(tmp_path / "model", dtype=torch.float32).train(model.training)
     else:
         model.save_pretrained(tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors.index.json").exists() == sharded

@@ -13,7 +13,10 @@ TEST(EfficientNet, IsOfThePublishedSizeAtEachScale) {
   const int64_t published[] = {5'288'548, 7'794'184, 9'109'994, 12'233'232, 19'341'616};
   for (int64_t number = 0; number < 5; ++number) {
     EXPECT_EQ(make_efficientnet(efficientnet_config(number))->parameter_count(), published[number]) << "B" << number;
+    EXPECT_EQ(parameter_count(efficientnet_config(number)), published[number]) << "B" << number;
   }
+  EXPECT_EQ(block_count({.depth = 1.1}), 23);
+  EXPECT_EQ(head_channels({.width = 1.1}), 1408);
 }
 
 TEST(EfficientNet, HalvesImagesFiveTimes) {
@@ -67,6 +70,43 @@ TEST(EfficientNet, SkipsBlocksForSingleSamplesAndScalesTheOthers) {
   EXPECT_GT(taken, skipped / 4);
 }
 
+TEST(EfficientNet, DropsSingleElementsWhereItIsToldTo) {
+  torch::manual_seed(1);
+  const auto model =
+      make_efficientnet({.width = 0.25, .dropout = 0, .stochastic_depth = 0.9, .drop_elements = true, .classes = 2});
+  int64_t partly = 0;
+  model->set_block_runner([&](const Model::Block& block, const at::Tensor& x) {
+    const auto result = block(x);
+    if (result.sizes() == x.sizes()) {
+      const auto kept = result.eq(x).flatten(1).to(at::kFloat).mean(1);  // where the branch was dropped, of each sample
+      partly += (kept.gt(0) & kept.lt(1)).sum().item<int64_t>();
+    }
+    return result;
+  });
+  model->forward(torch::randn({4, 3, 64, 64}));
+  EXPECT_EQ(partly, 4 * 9) << "9 blocks have a branch beside them";
+}
+
+TEST(EfficientNet, PadsAllSidesOfTheBlocksThatAreNamed) {
+  torch::manual_seed(1);
+  const auto even = make_efficientnet({.width = 0.25, .dropout = 0, .stochastic_depth = 0, .classes = 2});
+  torch::manual_seed(1);
+  const auto square =
+      make_efficientnet({.width = 0.25, .dropout = 0, .stochastic_depth = 0, .square_padding = {1}, .classes = 2});
+  std::vector<at::Tensor> results[2];
+  const auto images = torch::randn({2, 3, 64, 64});
+  for (const auto& [model, to] : {std::pair(even, &results[0]), std::pair(square, &results[1])}) {
+    model->set_block_runner([to = to](const Model::Block& block, const at::Tensor& x) {
+      to->push_back(block(x));
+      return to->back();
+    });
+    model->forward(images);
+  }
+  EXPECT_TRUE(results[0][0].equal(results[1][0]));
+  EXPECT_EQ(results[0][1].sizes(), results[1][1].sizes());
+  EXPECT_FALSE(results[0][1].allclose(results[1][1])) << "block 1 begins to halve at another pixel";
+}
+
 TEST(EfficientNet, SkipsNothingInEvaluation) {
   torch::manual_seed(1);
   const auto model = make_efficientnet({.width = 0.25, .dropout = 0.5, .stochastic_depth = 0.9});
@@ -83,7 +123,10 @@ TEST(EfficientNet, ConfigsThatCannotBe) {
   EXPECT_ERROR(make_efficientnet({.depth = 17}), "depth 17;");
   EXPECT_ERROR(make_efficientnet({.dropout = 1}), "dropout is 1 and");
   EXPECT_ERROR(make_efficientnet({.stochastic_depth = -0.5}), "stochastic_depth -0.5");
+  EXPECT_ERROR(make_efficientnet({.norm_epsilon = 0}), "norm_epsilon is 0 and");
+  EXPECT_ERROR(make_efficientnet({.norm_momentum = 1.5}), "norm_momentum 1.5;");
   EXPECT_ERROR(make_efficientnet({.classes = 0}), "classes must be 1 or more");
+  EXPECT_ERROR(parameter_count({.width = 17}), "width is 17 and");
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
-"""A process that imports torch once and runs a script in a fork of itself for each line of JSON that it is sent.
+"""A process that imports torch once, and the modules that are its arguments, and runs a script in a fork of itself for each
+line of JSON that it is sent.
 
 Run by its path: it takes no part of remat with it, so that the plain run is PyTorch alone.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -44,11 +46,15 @@ def seed_all(seed: int) -> None:
     numpy.random.seed(seed % 2**32)
 
 
-def find_way(way: dict[str, Any]) -> Any:
-    """Seeds are set: a way that is called with nothing, before the script, is called here."""
-    if "function" not in way:
+def find_way(way: dict[str, Any], seed: int) -> Any:
+    """Sets the seeds when the way's file is loaded, whose imports may draw random numbers. A way that is called with nothing,
+    before the script, is called here."""
+    function = way.get("function")
+    if isinstance(function, str):
+        function = load(function)
+    seed_all(seed)
+    if function is None:
         return built_in(way["name"])
-    function = load(way["function"]) if isinstance(way["function"], str) else way["function"]
     if takes_model(function):
         return function
     function()
@@ -66,12 +72,11 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         from remat.device import HOST
 
         remat.memory.start_accounting(HOST)
-    seed_all(request["seed"])
     error = None
     observer = None
     meter = Meter(request["counting"])
     try:
-        way = find_way(request["way"])
+        way = find_way(request["way"], request["seed"])
         sink = Recorder(request["folder"]) if request["record"] else Comparer(request["folder"], request["noise"])
         trace = Trace(**request["trace"]) if request["trace"] else None
         observer = Observer(sink, meter, way, request["steps"], trace)
@@ -138,6 +143,8 @@ def _fork(request: dict[str, Any]) -> int:
 def serve() -> None:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     replies.write("ready\n")
     replies.flush()
     for line in sys.stdin:

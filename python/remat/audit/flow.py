@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from remat.audit.records import BEFORE_CALL
 from remat.audit.result import AuditResult, Row, difference_of, first_of
 from remat.audit.trace import first_difference
 
@@ -84,7 +85,8 @@ def audit_with(
         progress(way["name"])
         outcome = runner.run(way, noise=keys)
         row = _row(way, outcome, updates)
-        if row.status == "differs" and not noise and not way["name"].startswith("compile"):
+        before = row.first is not None and row.first.name.endswith(BEFORE_CALL)  # of the model: no operator of its is to be found
+        if row.status == "differs" and not noise and not before and not way["name"].startswith("compile"):
             progress(f"{way['name']} and plain again, every operator of a step: they differ")
             row.operator = traces.first(way, first_of(outcome["differences"])["update"])
         result.rows.append(row)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from remat.audit.records import BEFORE_CALL
+
 if TYPE_CHECKING:
     from remat.audit.result import Row
 
@@ -14,8 +16,11 @@ def hint(row: Row) -> str:
     first, operator = row.first, row.operator or {}
     assert first is not None
     name, phase = operator.get("operator", ""), operator.get("phase", "")
-    if first.name.endswith("before the model's call"):
-        return "the way itself draws random numbers: put `with torch.random.fork_rng():` around what it does"
+    if first.name.endswith(BEFORE_CALL):
+        return (
+            "the way itself draws random numbers, or what it imports when it is called: import at the top of its file, and put "
+            "`with torch.random.fork_rng():` around what it does"
+        )
     if first.kind == "mode":
         return "modules are in another mode: train() and eval() are the script's to call"
     if first.kind == "option":

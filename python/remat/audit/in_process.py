@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remat import memory
-from remat.audit.child import find_way, seed_all
+from remat.audit.child import find_way
 from remat.audit.flow import PLAIN, Outcome, Way
 from remat.audit.meter import Meter
 from remat.audit.observer import Observer, in_a_line
@@ -29,10 +29,10 @@ class StepRunner:
         self, way: Way, *, record: bool = False, noise: Sequence[Any] = (), trace: dict[str, Any] | None = None
     ) -> Outcome:
         with fork_host_generators():
-            seed_all(self._seed)
+            function = find_way(way, self._seed)
             sink = Recorder(str(self.folder)) if record else Comparer(str(self.folder), list(noise))
             meter, error, log = Meter(counting=True), None, ""
-            observer = Observer(sink, meter, find_way(way), trace=Trace(**trace) if trace else None)
+            observer = Observer(sink, meter, function, trace=Trace(**trace) if trace else None)
             observer.install()
             try:
                 self._take_steps(observer)

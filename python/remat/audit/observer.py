@@ -11,7 +11,7 @@ from torch.optim import optimizer as optimizers
 
 from .calls import Calls, in_backward
 from .meter import Meter
-from .records import Sink
+from .records import BEFORE_CALL, Sink
 from .states import generator_states, optimizer_settings, optimizer_states
 from .trace import Trace
 from .values import Value, text, value_of
@@ -93,7 +93,7 @@ class Observer:
             return
         self._called = True
         self._meter.pause()
-        self._add_generators(" before the model's call")
+        self._add_generators(BEFORE_CALL)
         self._meter.resume()
         if self._trace is not None and self._trace.update == self.updates + 1:
             self._trace.begin(self.calls.modules)

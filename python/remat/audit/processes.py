@@ -19,19 +19,21 @@ from remat.errors import Error
 
 
 class Server:
-    """The process that has imported torch. It can serve several audits, one after the other."""
+    """The process that has imported torch, and `modules`. It can serve several audits, one after the other."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, modules: Sequence[str] = ()) -> None:
         child = Path(__file__).with_name("child.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(child)],
+            [sys.executable, str(child), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONHASHSEED": str(seed % 2**32)},
         )
         if self._read() != "ready":
-            raise Error("[audit] a process that imports torch ended at once; try the same Python: import torch")
+            raise Error(
+                f"[audit] a process that imports {', '.join(['torch', *modules])} ended at once; try the same Python: import them"
+            )
 
     def run(self, request: dict[str, Any]) -> int:
         assert self._process.stdin is not None
@@ -110,11 +112,11 @@ def shared_server(seed: int) -> Iterator[Server]:
 
 
 @contextmanager
-def keep_server() -> Iterator[None]:
-    """While it lasts, audits of scripts share a process that has imported torch: for many in a row. Its seed for hashes of
-    text is 0."""
+def keep_server(modules: Sequence[str] = ()) -> Iterator[None]:
+    """While it lasts, audits of scripts share a process that has imported torch and `modules`: for many in a row. What is
+    imported draws no random numbers of a run's, whose seeds are set afterwards. Its seed for hashes of text is 0."""
     global _kept
-    with Server() as _kept:
+    with Server(modules=modules) as _kept:
         try:
             yield
         finally:

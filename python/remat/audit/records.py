@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from .values import Value, absent, describe
 
+BEFORE_CALL = " before the model's call"  #: the end of a generator's name: its state when a model is first called in a step
 Key = tuple[int, str, str]  #: which update, "gradient", "blocks.0.weight"
 
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from remat.audit.hints import hint
+from remat.audit.records import BEFORE_CALL
 
 _KINDS = ("mode", "loss", "gradient", "option", "state", "parameter", "buffer", "generator")
-_BEFORE = " before the model's call"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def first_of(differences: list[dict[str, Any]]) -> dict[str, Any]:
     least = min(found["update"] for found in differences)
     ordered = sorted(
         (found for found in differences if found["update"] == least),
-        key=lambda found: (not found["name"].endswith(_BEFORE), _KINDS.index(found["kind"])),
+        key=lambda found: (not found["name"].endswith(BEFORE_CALL), _KINDS.index(found["kind"])),
     )
     first = ordered[0]
     return [found for found in ordered if found["kind"] == first["kind"]][-1] if first["kind"] == "gradient" else first
