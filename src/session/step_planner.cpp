@@ -22,6 +22,7 @@ constexpr double kPlenty = 2;  ///< times what plain takes
 /// optimizer's state comes after the first step. So many times, for rooms that change in every step.
 constexpr int64_t kPartsOfRoom = 32;
 constexpr int kMostMoves = 3;
+constexpr int64_t kPartsOfCurve = 8;  ///< of plain's activation peak: the budgets that a pool's steps are planned for
 
 /// Where a plan was made for another step.
 std::string whose_plan(const Schedule& followed, const PlanFollower& following) {
@@ -54,6 +55,7 @@ void StepPlanner::forget_other_baseline(KnownStep& step) {
   step.front.reset();
   step.exploration = Search();
   step.explored_rooms.clear();
+  step.has_curve = false;
 }
 
 void StepPlanner::explore(KnownStep& step, int64_t room) const {
@@ -125,22 +127,55 @@ std::optional<int64_t> StepPlanner::smallest_planned(int64_t room, bool keep_pla
   }
 }
 
+/// Waits for a search in progress, and adds what it has found.
+void StepPlanner::take_found(KnownStep& step) {
+  if (is_in_progress(step.exploration)) {
+    planners::ParetoFront found = step.exploration->get();
+    if (step.front) found.offer(*step.front);
+    step.front = std::move(found);
+  }
+  step.exploration = Search();
+}
+
+void StepPlanner::explore_curve(KnownStep& step) const {
+  forget_other_baseline(step);
+  take_found(step);
+  if (step.has_curve) return;
+  step.has_curve = true;
+  std::vector<int64_t> budgets;
+  for (int64_t part = 1; part < kPartsOfCurve; ++part) {
+    budgets.push_back(step.budget_within(step.kept_peak * part / kPartsOfCurve));
+  }
+  planners::ParetoFront found = planners::plans_of_curve(step.graph, std::move(budgets), {.pack = pack_});
+  if (step.front) found.offer(*step.front);
+  step.front = std::move(found);
+  step.room.reset();
+}
+
+PoolDemand StepPlanner::demand(bool searches) {
+  if (known_.empty()) return {};
+  KnownStep& step = *std::ranges::max_element(known_, {}, &KnownStep::kept_peak);
+  PoolDemand result{.step_seconds = step.graph.step_seconds};
+  const bool plans = planner_ == "auto" && !given_;
+  if (plans && searches && step.saves) explore_curve(step);
+  if (plans && step.front) {
+    for (const auto& [peak, point] : step.front->points()) {
+      const int64_t bytes = peak - step.explored_baseline;
+      if (bytes < step.kept_peak && point.seconds > 0) result.curve.push_back({bytes, point.seconds});
+    }
+  }
+  result.curve.push_back({step.kept_peak, 0});
+  return result;
+}
+
 /// The fastest plan within the budget that a search finds, if there is one.
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
   const bool again = step.front && !step.is_explored(room) && step.moves < kMostMoves;
   if (again) ++step.moves;
-  const auto take_found = [&step] {
-    if (is_in_progress(step.exploration)) {
-      planners::ParetoFront found = step.exploration->get();
-      if (step.front) found.offer(*step.front);
-      step.front = std::move(found);
-    }
-    step.exploration = Search();
-  };
-  take_found();  // of a search that a change of the budget began: perhaps for another one than is in force now
+  take_found(step);  // of a search that a change of the budget began: perhaps for another one than is in force now
   if (!step.front || again) {
     explore(step, room);
-    take_found();
+    take_found(step);
   }
   if (!step.front) return std::nullopt;
   const auto& plans = step.front->points();
@@ -161,9 +196,7 @@ std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const 
   if (auto given = given_plan(step, budget)) return given;
   if (planner_ == "online") return std::nullopt;
   if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});
-  if (!step.front) {
-    if (auto plain = plain_plan(step, budget)) return plain;
-  }
+  if (auto plain = plain_plan(step, budget)) return plain;
   return searched_plan(step, room);
 }
 

@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from remat.budget import parse_budget
+from remat.budget import Pool, parse_budget
 from remat.errors import Error
 from remat.fit import Fit
 from remat.heads import HeadHooks, check_how, promise_heads, release_heads
@@ -148,7 +148,7 @@ class RematCallback(TrainerCallback):
     """
 
     def __init__(
-        self, budget: int | str | None = None, *, auto_batch: bool = False, head: str = "auto", **options: Any
+        self, budget: int | str | Pool | None = None, *, auto_batch: bool = False, head: str = "auto", **options: Any
     ) -> None:
         self._options = {"name": "RematCallback", "budget": budget, **options}
         ModelSession(self._options)  # bad options are an error here
