@@ -50,12 +50,12 @@ class Pool:
     @property
     def running(self) -> int:
         """Steps of its sessions that are in progress."""
-        return self._pool.running
+        return self._pool.running()
 
     @property
     def waiting(self) -> int:
         """Threads that wait for their step to begin."""
-        return self._pool.waiting
+        return self._pool.waiting()
 
 
 def parse_budget(budget: int | str | Pool | None, who: str = "session") -> _C.Budget:

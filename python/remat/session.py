@@ -223,7 +223,8 @@ class Session:
     def step(self, layers: nn.Module | None = None) -> Step:
         """Begins a step on this thread. `layers`: a model whose modules the step's pictures name
         (:meth:`Report.to_html`); its modules have hooks until the step ends. In a :class:`Pool` it waits until the step
-        fits beside those in progress. Raises BudgetError if the bytes alive already pass the budget, Error if a step of this thread or of this session is in progress."""
+        fits beside those in progress. Raises BudgetError if the bytes alive already pass the budget, Error if a step of
+        this thread or of this session is in progress."""
         end_waiting()
         if layers is None:
             return self.step_of_call(None)

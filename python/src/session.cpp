@@ -122,8 +122,8 @@ void bind_session(py::module_& m) {
       .def(py::init<const Budget&>())
       .def_property_readonly("budget", [](const Pool& pool) { return Budget(pool); })
       .def_property_readonly("bytes", &Pool::bytes)
-      .def_property_readonly("running", &Pool::running, WithoutLock())
-      .def_property_readonly("waiting", &Pool::waiting, WithoutLock());
+      .def("running", &Pool::running, WithoutLock())
+      .def("waiting", &Pool::waiting, WithoutLock());
 
   py::class_<StepReport>(m, "StepReport")
       .def("to_json", [](const StepReport& report) { return to_json(report); })

@@ -6,8 +6,6 @@
 namespace remat {
 namespace {
 
-constexpr double kShortestStep = 1e-6;  ///< seconds
-
 /// A step that takes part, and how far it has come on its curve.
 struct Part {
   const PoolDemand* demand;
@@ -30,7 +28,7 @@ Purchase best_purchase(std::vector<Part>& parts, int64_t left) {
     for (size_t to = part.point + 1; to < curve.size(); ++to) {
       const int64_t bytes = curve[to].bytes - now.bytes;
       if (bytes > left) break;
-      const double saved = (now.seconds - curve[to].seconds) / std::max(kShortestStep, part.demand->step_seconds);
+      const double saved = (now.seconds - curve[to].seconds) / part.demand->step_seconds;
       const double price = saved / static_cast<double>(std::max<int64_t>(1, bytes));
       if (price > best.price) best = {&part, to, bytes, price};
     }

@@ -37,7 +37,7 @@ class PoolState {
     bool runs = false;
     bool alone = false;   ///< nobody may begin beside it
     int64_t granted = 0;  ///< bytes above the baseline
-    PoolDemands company;  ///< the most steps that have waited or run at once with this one
+    PoolDemands company = {};  ///< the most steps that have waited or run at once with this one
   };
   using EntryPtr = std::shared_ptr<Entry>;
 

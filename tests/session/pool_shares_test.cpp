@@ -58,9 +58,5 @@ TEST(PoolShares, OthersThatDoNotFitOrAreNotKnownGetNothing) {
   EXPECT_EQ(share_of(demand(line(1)), {other(line(5))}, 150), 150);
 }
 
-TEST(PoolShares, AStepThatTakesNoTimeHasAPrice) {
-  EXPECT_EQ(share_of(demand(line(1), 0), {other(line(1), 1)}, 300), 200);
-}
-
 }  // namespace
 }  // namespace remat::test
