@@ -35,8 +35,8 @@ class PoolState {
     std::shared_ptr<const memory::ThreadBytes> thread;
     int64_t thread_bytes = 0;  ///< of the thread, when the step began
     bool runs = false;
-    bool alone = false;   ///< nobody may begin beside it
-    int64_t granted = 0;  ///< bytes above the baseline
+    bool alone = false;        ///< nobody may begin beside it
+    int64_t granted = 0;       ///< bytes above the baseline
     PoolDemands company = {};  ///< the most steps that have waited or run at once with this one
   };
   using EntryPtr = std::shared_ptr<Entry>;
