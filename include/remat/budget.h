@@ -3,15 +3,18 @@
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
 namespace remat {
 
+class PoolState;
+
 /// A limit on the tensor bytes alive on the device at any moment of a step.
 ///
-/// Four kinds:
+/// Five kinds:
 ///  - bytes: everything counts, parameters, gradients and optimizer state included.
 ///  - percent: a share of the plain step's *activation peak*, that is, of its peak above the bytes that were alive when
 ///    the step began. What plain needs is not known before one step has run. The first step keeps what is alive above
@@ -29,6 +32,7 @@ namespace remat {
 ///    before each step; what is short is lowered at once, and raised again only when there has been more for a while. A
 ///    step that cannot do with it takes what it needs, up to the device limit, after dropping all that can be dropped:
 ///    it is not refused before that. On the CPU, for sessions of one process (without ranks).
+///  - pool: a share of the bytes of a Pool (remat/pool.h), which all sessions that have the same pool share.
 ///
 /// A value type: immutable, cheap to copy, safe to share between threads.
 class Budget {
@@ -39,6 +43,7 @@ class Budget {
     kBytes,        ///< a number of bytes
     kPercent,      ///< a share of the plain step's activation peak
     kPressure,     ///< what the machine and the container have left before each step
+    kPool,         ///< what a pool grants to each step
   };
 
   /// The device's (or container's) limit.
@@ -64,23 +69,29 @@ class Budget {
   /// The same; throws Error for a null pointer, as std::getenv() gives for a variable that is not set.
   static Budget parse(const char* text);
 
-  /// Which of the four it is.
+  /// Which of the five it is.
   Kind kind() const noexcept { return kind_; }
-  /// The number of bytes; 0 unless kind() is kBytes.
+  /// The number of bytes, of kPool the whole pool's; 0 unless kind() is kBytes or kPool.
   int64_t byte_count() const noexcept { return bytes_; }
   /// The percentage in (0, 100]; 0 unless kind() is kPercent.
   double share() const noexcept { return share_; }
 
-  /// "2.00 GiB", "40%", "device limit" or "pressure", for people: rounded as format_bytes() rounds, where byte_count()
-  /// and share() are exact.
+  /// What the sessions of a pool have in common; null unless kind() is kPool.
+  const std::shared_ptr<PoolState>& pool() const noexcept { return pool_; }
+
+  /// "2.00 GiB", "40%", "device limit", "pressure" or "a pool of 2.00 GiB", for people: rounded as format_bytes()
+  /// rounds, where byte_count() and share() are exact.
   std::string to_string() const;
 
   bool operator==(const Budget&) const = default;
 
  private:
+  friend class Pool;
+
   Kind kind_ = Kind::kDeviceLimit;
   int64_t bytes_ = 0;
   double share_ = 0;
+  std::shared_ptr<PoolState> pool_;
 };
 
 /// "1.46 GiB": a byte count for people, in powers of 1024 and with three significant digits.

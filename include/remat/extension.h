@@ -145,12 +145,15 @@ void set_tensor_taker(TensorTaker taker);
 // ---- Locks ----
 
 /// How a thread lets go of the interpreter's lock, which what the interpreter owns is destroyed with: threads that wait
-/// for what another one has locked do so without it.
+/// for what another one has locked do so without it. And how a wait that may be long is interrupted.
 struct InterpreterLock {
   /// Releases it where this thread holds it, and returns what `acquire` takes; null where it does not.
   void* (*release)();
   /// Takes it again; `released` is what `release` gave.
   void (*acquire)(void* released);
+  /// Throws where the user has interrupted this thread, as by Ctrl-C. Called about ten times a second, without the
+  /// lock, by a thread that waits for other steps of its pool. Null: such a wait cannot be interrupted.
+  void (*check_interrupt)() = nullptr;
 };
 /// For the rest of the process; call it before the first step. Default: none.
 void set_interpreter_lock(InterpreterLock lock);

@@ -20,6 +20,7 @@
 #include <remat/plan.h>                   // what becomes of each saved value
 #include <remat/planner.h>                // from a graph and a budget to a plan
 #include <remat/policy.h>                 // scopes, keep(tensor)
+#include <remat/pool.h>                   // sessions that share bytes
 #include <remat/ranks.h>                  // processes that run their steps together
 #include <remat/report.h>                 // what a step cost
 #include <remat/rounds.h>                 // how long steps take on a busy machine

@@ -33,6 +33,8 @@ struct StepReport {
   std::string budget_reason = {};
   int64_t available_bytes = 0;      ///< with Budget::pressure(): what was left when the step began; 0 with others
   double stalled_percent = 0;       ///< the same: the time that tasks have waited for memory in the last 10 seconds
+  int64_t granted_bytes = 0;        ///< of a session in a Pool: what it granted to the step above its baseline; else 0
+  double waited_seconds = 0;        ///< the same: waited for other steps of the pool before this one began
   int64_t budget_bytes = 0;         ///< the limit in force, parameters and everything else included
   int64_t baseline_bytes = 0;       ///< alive when the step began
   int64_t peak_bytes = 0;           ///< measured peak of the step, and of other threads' that were in progress
@@ -59,7 +61,7 @@ struct StepReport {
   double forward_seconds = 0;              ///< measured time of the recorded operators
   double recompute_seconds = 0;            ///< time spent in replays and in unpacking
   double planning_seconds = 0;             ///< waited for plans before the step began
-  double step_seconds = 0;                 ///< wall time of the whole step, planning included
+  double step_seconds = 0;                 ///< wall time of the whole step, planning included, waited_seconds not
   std::vector<ReplayedOperator> replayed;  ///< by operator name, most expensive first
 
   /// peak_bytes - baseline_bytes: the peak that activations, gradients and scratch space made.

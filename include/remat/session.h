@@ -34,8 +34,8 @@ class CalledStep;
 
 /// What a Session keeps to, and how. Each has a default: `Session session({.budget = "2GiB"})`.
 struct SessionOptions {
-  /// The most tensor bytes alive on the device at any moment of a step. Session::set_budget() gives another. Default:
-  /// the device's limit.
+  /// The most tensor bytes alive on the device at any moment of a step, or a Pool that several sessions share.
+  /// Session::set_budget() gives another. Default: the device's limit.
   Budget budget = {};
   /// The device that the budget is for: the CPU; CUDA, or another that comes to PyTorch as PrivateUse1, which were
   /// tried on simulated devices alone, of which the session warns (TORCH_WARN, docs/devices.md); or meta, whose tensors
@@ -117,7 +117,7 @@ class Step {
 /// A session is used by one thread at a time, and a step should end on the thread where it began: ended by another, it
 /// goes on being recorded until its own thread's next operator. Sessions and steps that were moved from throw Error.
 /// Several sessions may live at once, each with its own steps. All that is alive counts for each, and the smallest
-/// budget among the steps in progress holds for all: give them the same one in bytes. A percentage is of what all
+/// budget among the steps in progress holds for all: give them one Pool (remat/pool.h). A percentage is of what all
 /// threads had alive while the step ran: percentages are for steps that run one at a time. Moving or destroying a
 /// session with a step in progress ends that step's budget but leaves its graphs usable. After a fork parent and child
 /// each go on with a session of their own: steps in progress are the parent's.
@@ -129,8 +129,8 @@ class Session {
   Session& operator=(Session&&) noexcept;
   ~Session();
 
-  /// Begins a step on this thread. Throws BudgetError if the bytes alive already pass the budget, Error if a step of
-  /// this thread or of this session is in progress.
+  /// Begins a step on this thread. In a Pool it waits until the step fits beside those in progress. Throws BudgetError
+  /// if the bytes alive already pass the budget, Error if a step of this thread or of this session is in progress.
   [[nodiscard]] Step step();
 
   /// Gives the steps from the next one on another budget. Between steps, from any thread: Error while a step of this

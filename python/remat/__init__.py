@@ -18,6 +18,7 @@ from remat import compiled, memory, scripting, untracked_writes
 from remat.audit.result import AuditResult
 from remat.audit.run import audit
 from remat.blocks import disable, enable, find_blocks
+from remat.budget import Pool
 from remat.checkpoint import checkpoint, checkpoint_sequential
 from remat.compile_blocks import compile
 from remat.errors import BudgetError, Error, InternalError
@@ -48,6 +49,7 @@ __all__ = [
     "PagedOptimizer",
     "PagingReport",
     "Plan",
+    "Pool",
     "ReplayedOperator",
     "Report",
     "Session",

@@ -72,6 +72,9 @@ class Report:
         available_bytes: with the budget "pressure", bytes that were left when the step began; 0 with others.
         stalled_percent: with the budget "pressure", the time in percent that tasks waited for memory in the last ten
             seconds.
+        granted_bytes: of a session in a :class:`Pool`, what the pool granted to the step above the bytes alive when it
+            began; 0 of others.
+        waited_seconds: the same, seconds that the step waited for others before it began.
         budget_bytes: the limit in force, in bytes; parameters and everything else included.
         baseline_bytes: bytes alive when the step began.
         peak_bytes: the most bytes alive in the step, measured.
@@ -107,6 +110,8 @@ class Report:
     budget_reason: str
     available_bytes: int
     stalled_percent: float
+    granted_bytes: int
+    waited_seconds: float
     budget_bytes: int
     baseline_bytes: int
     peak_bytes: int

@@ -14,7 +14,7 @@ from torch import nn
 
 from remat import _C
 from remat.accounting import count_older_tensors
-from remat.budget import parse_budget, parse_bytes
+from remat.budget import Pool, parse_budget, parse_bytes
 from remat.device import device_of, end_after_autograd
 from remat.errors import Error
 from remat.heads import describe_heads
@@ -122,7 +122,8 @@ class Session:
             of its peak above the bytes alive when the step began. The first step measures that, and keeps under 40 % of
             what plain would have taken by then, wherever enough can be evicted; later ones under 40 % of what the largest
             so far takes, themselves included. "pressure": what the machine and the container have left before each step, on the
-            CPU (docs/budget.md). None: the device's or container's limit. :meth:`set_budget` gives another.
+            CPU (docs/budget.md). A :class:`Pool`: bytes that several sessions share. None: the device's or container's
+            limit. :meth:`set_budget` gives another.
         planner: "auto", "online" (decides when memory runs short, without plans), or another of
             :func:`remat.list_planners`. From the second step on a plan made from the first is followed, also in steps
             of other sizes, and where some operators are left out or added.
@@ -150,14 +151,14 @@ class Session:
             do not repeat, and writes that nothing else shows (docs/exactness.md).
 
     A session is used by one thread at a time; threads may each have their own. Where their steps run at once, all that
-    is alive counts for each, and the smallest budget holds for all: give them the same one in bytes. A percentage is of
+    is alive counts for each, and the smallest budget holds for all: give them one :class:`Pool`. A percentage is of
     what all threads had alive while the step ran: it is for steps that run one at a time. After a fork parent and child
     each go on by themselves, and steps in progress are the parent's. Raises Error for what it cannot do.
     """
 
     def __init__(
         self,
-        budget: int | str | None = None,
+        budget: int | str | Pool | None = None,
         *,
         planner: str = "auto",
         device: str | torch.device | None = None,
@@ -225,8 +226,9 @@ class Session:
 
     def step(self, layers: nn.Module | None = None) -> Step:
         """Begins a step on this thread. `layers`: a model whose modules the step's pictures name
-        (:meth:`Report.to_html`); its modules have hooks until the step ends. Raises BudgetError if the bytes alive
-        already pass the budget, Error if a step of this thread or of this session is in progress."""
+        (:meth:`Report.to_html`); its modules have hooks until the step ends. In a :class:`Pool` it waits until the step
+        fits beside those in progress. Raises BudgetError if the bytes alive already pass the budget, Error if a step of
+        this thread or of this session is in progress."""
         end_waiting()
         if layers is None:
             return self.step_of_call(None)
@@ -250,7 +252,7 @@ class Session:
         note_step(step)
         return step
 
-    def set_budget(self, budget: int | str | None) -> None:
+    def set_budget(self, budget: int | str | Pool | None) -> None:
         """Gives the steps from the next one on another budget, of any kind that the session takes. Between steps, from
         any thread; Error while a step is in progress. Nothing is recorded anew. Raises BudgetError where a step like the
         last one recorded is predicted not to do with it, with the smallest number that works (``needed_bytes``); the

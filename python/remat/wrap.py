@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from remat.budget import Pool
 from remat.errors import Error
 from remat.heads import check_how, promise_heads, release_heads
 from remat.hooks import add_hooks, check_module, compile_anew, has_forward
@@ -13,7 +14,7 @@ from remat.session import Session
 from remat.wrapped_steps import WrappedSteps
 
 
-def wrap(model: nn.Module, budget: int | str | None = None, *, head: str = "whole", **options: Any) -> nn.Module:
+def wrap(model: nn.Module, budget: int | str | Pool | None = None, *, head: str = "whole", **options: Any) -> nn.Module:
     """Keeps every forward and backward pass through `model` under `budget`, without a change to the training loop::
 
         model = remat.wrap(model, budget="6GiB")

@@ -23,6 +23,13 @@ void* release_lock() {
 
 void acquire_lock(void* released) { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); }
 
+/// Signals are Python's main thread's: on others this does nothing.
+void check_interrupt() {
+  if (!is_interpreter_alive()) return;
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 /// Until autograd's thread of the device, an accelerator, has released what came before: it does so after backward()
 /// has returned. From a thread of its own, since a backward holds its thread's state, and that of Python's threads has
 /// objects of Python's, which the device's thread would release too.
@@ -37,7 +44,8 @@ void wait_for_autograd(c10::Device device) {
 }
 
 void bind_interpreter_lock(py::module_& m) {
-  extension::set_interpreter_lock({.release = release_lock, .acquire = acquire_lock});
+  extension::set_interpreter_lock(
+      {.release = release_lock, .acquire = acquire_lock, .check_interrupt = check_interrupt});
   m.def("wait_for_autograd", &wait_for_autograd, py::arg("device"));
 }
 

@@ -11,6 +11,7 @@
 #include <remat/error.h>
 #include <remat/plan.h>
 #include <remat/planner.h>
+#include <remat/pool.h>
 #include <remat/run.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -116,6 +117,13 @@ void bind_session(py::module_& m) {
       .def_property_readonly("is_pressure",
                              [](const Budget& budget) { return budget.kind() == Budget::Kind::kPressure; })
       .def("__str__", &Budget::to_string);
+
+  py::class_<Pool>(m, "Pool")
+      .def(py::init<const Budget&>())
+      .def_property_readonly("budget", [](const Pool& pool) { return Budget(pool); })
+      .def_property_readonly("bytes", &Pool::bytes)
+      .def("running", &Pool::running, WithoutLock())
+      .def("waiting", &Pool::waiting, WithoutLock());
 
   py::class_<StepReport>(m, "StepReport")
       .def("to_json", [](const StepReport& report) { return to_json(report); })

@@ -14,6 +14,7 @@
 #include "device/cpu_ledger.h"
 #include "memory/allocation_observer.h"
 #include "memory/serial_number.h"
+#include "memory/thread_bytes.h"
 
 namespace remat::memory {
 namespace {
@@ -53,6 +54,7 @@ class CpuAllocator final : public c10::Allocator {
     block->serial = next_serial();
     std::atomic_ref(block->watched).store(false, std::memory_order_relaxed);
     ledger.confirm(size, alive);
+    ThreadBytes::add(size);
     tell_allocated(c10::kCPU, block->data(), size);
     ledger.trim_cache();
     ledger.report_to_profiler(block->data(), size);

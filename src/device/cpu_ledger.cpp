@@ -9,6 +9,7 @@
 #include "memory/allocation_observer.h"
 #include "memory/last_contents.h"
 #include "memory/limits.h"
+#include "memory/thread_bytes.h"
 
 namespace remat::memory {
 namespace {
@@ -55,6 +56,7 @@ int64_t CpuLedger::footprint_limit() const noexcept {
 bool CpuLedger::sweep() noexcept {
   const int64_t gone = adopted_.sweep();
   // Freed by the user, not by remat: plain would have freed them too, whatever this thread is doing now.
+  ThreadBytes::add(-gone);
   cancel(gone);
   forget_plain(gone);
   return gone > 0;
@@ -69,6 +71,7 @@ int64_t CpuLedger::adopt(c10::StorageImpl& storage) {
   while (counted() - enforced_limit() + bytes > 0 && enforcements().reclaim(bytes)) {
   }
   add(bytes);
+  ThreadBytes::add(bytes);
   add_plain(bytes);  // in plain too, even if a replay is the first to meet the storage
   return bytes;
 }
@@ -91,6 +94,7 @@ void release_block(void* data) noexcept {
   if (std::atomic_ref(block->watched).load(std::memory_order_relaxed)) tell_end(data, block->bytes);
   tell_freed(c10::kCPU, data, bytes);
   free_block(block);  // first: the ledger must never show headroom that is not there yet
+  ThreadBytes::add(-bytes);
   ledger.discharge(bytes);
   ledger.report_to_profiler(data, -bytes);  // NOLINT(clang-analyzer-unix.Malloc): the address alone
 }
@@ -100,7 +104,19 @@ void release_older(void* context) noexcept {
   const int64_t bytes = ledger.adopted_.forget(context);
   tell_end(context, static_cast<size_t>(bytes));
   c10::GetDefaultCPUAllocator()->raw_deleter()(context);
+  ThreadBytes::add(-bytes);
   ledger.discharge(bytes);
+}
+
+bool CpuLedger::hold(int64_t bytes) noexcept {
+  if (!CountedLedger::hold(bytes)) return false;
+  ThreadBytes::add(bytes);
+  return true;
+}
+
+void CpuLedger::release(int64_t bytes) noexcept {
+  ThreadBytes::add(-bytes);
+  CountedLedger::release(bytes);
 }
 
 std::unique_ptr<Ledger::Enforcement> CpuLedger::enforce(int64_t limit, Reclaimer& reclaimer) {

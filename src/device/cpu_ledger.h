@@ -33,6 +33,8 @@ class CpuLedger final : public CountedLedger {
   void after_fork_in_child() REMAT_UNCHECKED;
 
   // Ledger.
+  bool hold(int64_t bytes) noexcept override;
+  void release(int64_t bytes) noexcept override;
   int64_t adopt(c10::StorageImpl& storage) override;
   std::unique_ptr<Enforcement> enforce(int64_t limit, Reclaimer& reclaimer) override;
 

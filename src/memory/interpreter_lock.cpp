@@ -16,4 +16,8 @@ WithoutInterpreterLock::~WithoutInterpreterLock() {
   if (released_ != nullptr) g_lock.acquire(released_);
 }
 
+void check_interrupt() {
+  if (g_lock.check_interrupt != nullptr) g_lock.check_interrupt();
+}
+
 }  // namespace remat

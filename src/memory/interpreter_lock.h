@@ -19,4 +19,7 @@ class WithoutInterpreterLock {
   void* released_;
 };
 
+/// Throws where the user has interrupted this thread: for those who wait for long, with no lock held.
+void check_interrupt();
+
 }  // namespace remat

@@ -144,6 +144,8 @@ std::string Budget::to_string() const {
       return support::short_text(share_) + "%";
     case Kind::kPressure:
       return "pressure";
+    case Kind::kPool:
+      return "a pool of " + format_bytes(bytes_);
     case Kind::kDeviceLimit:
       break;
   }

@@ -76,6 +76,8 @@ void visit_newer_fields(Report& r, Visit&& visit) {
   visit("budget_reason", r.budget_reason);
   visit("available_bytes", r.available_bytes);
   visit("stalled_percent", r.stalled_percent);
+  visit("granted_bytes", r.granted_bytes);
+  visit("waited_seconds", r.waited_seconds);
 }
 
 template <class Replayed, class Visit>
@@ -141,6 +143,9 @@ std::string to_text(const StepReport& r) {
   };
   row("step", std::to_string(r.step) + (r.completed ? "" : " (did not complete)"));
   row("budget", format_bytes(r.budget_bytes) + (r.budget_reason.empty() ? "" : ", " + r.budget_reason));
+  if (r.granted_bytes > 0)
+    row("granted", format_bytes(r.granted_bytes) + " of it, beyond what was alive, after waiting " +
+                       seconds_text(r.waited_seconds));
   row("measured peak", format_bytes(r.peak_bytes));
   if (r.planned_peak_bytes > 0) row("planned peak", format_bytes(r.planned_peak_bytes));
   row("plain would peak at", format_bytes(r.plain_peak_bytes));

@@ -1,4 +1,5 @@
-// A session's budget that changes between its steps: by its user, or by the memory that is left.
+// A session's budget that changes between its steps: by its user, by the memory that is left, or
+// by what a pool grants.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -8,10 +9,18 @@
 #include <remat/planner.h>
 
 #include "memory/memory_left.h"
+#include "plan/simulate.h"
 #include "pytorch/raise.h"
 #include "session/session_impl.h"
+#include "util/seconds_since.h"
 
 namespace remat {
+namespace {
+
+/// Of what a step takes in plain, the part that a pool leaves free for what a plan does not foresee.
+constexpr int64_t kPartUnforeseen = 64;
+
+}  // namespace
 
 int64_t Session::Impl::next_baseline() const {
   const int64_t now = memory::current(options.device);
@@ -25,6 +34,8 @@ int64_t Session::Impl::next_baseline() const {
 void Session::Impl::use(const Budget& budget) {
   options.budget = budget;
   memory_followed.reset();
+  company.clear();
+  asks_for_all = false;
   if (budget.kind() == Budget::Kind::kPressure) memory_followed.emplace();
 }
 
@@ -73,7 +84,9 @@ std::optional<Session::Impl::TooSmall> Session::Impl::budget_problem() {
   const int64_t baseline = graph != nullptr ? std::max(alive, graph->baseline_bytes) : alive;
   const auto wanted = wanted_for(baseline);
   // Nothing is known of a share yet; the device's limit may be another by the next step; one by memory gives way.
-  if (!wanted || memory_followed || options.budget.kind() == Budget::Kind::kDeviceLimit) return std::nullopt;
+  // What is alive beside a pool's steps is not known while some are in progress.
+  const bool is_pool = options.budget.kind() == Budget::Kind::kPool;
+  if (!wanted || memory_followed || is_pool || options.budget.kind() == Budget::Kind::kDeviceLimit) return std::nullopt;
   const int64_t limit = *wanted;
   int64_t least = 0;  // above the baseline
   if (graph != nullptr) {
@@ -109,6 +122,29 @@ void Session::Impl::follow_memory(StepReport& to) {
   if (!change.empty()) to.budget_reason += (to.budget_reason.empty() ? "" : "; ") + change;
   to.available_bytes = left.bytes == INT64_MAX ? 0 : left.bytes;
   to.stalled_percent = left.stalled_percent;
+}
+
+void Session::Impl::ask_pool(Step::Impl& step) {
+  const auto& pool = options.budget.pool();
+  if (pool == nullptr) return;
+  const auto planning = std::chrono::steady_clock::now();
+  PoolDemand demand;
+  int64_t beyond = 0;  // what is not in the graph, of which the demand is made
+  if (const Graph* const graph = planner.graph(); graph != nullptr && !asks_for_all) {
+    const int64_t kept = kept_peak_bytes(*graph) - graph->baseline_bytes;
+    beyond = first_seen.adopted + new_gradients(graph->gradient_bytes) + room_beyond_plain + kept / kPartUnforeseen;
+    const int64_t most = limit_for(0) - memory::current(options.device);
+    demand = planner.demand(!company.empty() || pool->running() + pool->waiting() > 0 || kept + beyond > most);
+    for (auto& point : demand.curve) point.bytes += beyond;
+  }
+  demand.session = this;
+  step.report.planning_seconds = seconds_since(planning);
+  const auto arrival = std::chrono::steady_clock::now();
+  step.pool.emplace(pool, memory::Ledger::of(options.device), std::move(demand), company);
+  step.begin += std::chrono::steady_clock::now() - arrival;
+  step.report.granted_bytes = step.pool->granted();
+  step.report.waited_seconds = step.pool->waited_seconds();
+  if (!step.pool->runs_alone()) step.pool_room = step.pool->granted() - beyond;
 }
 
 int64_t Session::Impl::limit_by_memory() const {

@@ -231,6 +231,7 @@ void StepPlanner::plan_anew(KnownStep& step, int64_t room) {
   step.found.reset();
   step.trial.reset();
   step.explored_rooms.clear();
+  step.has_curve = false;
   step.moves = 0;
   step.exploration = Search();  // waits for one that nobody asked for
   if (planner_ != "auto") return;

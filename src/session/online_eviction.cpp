@@ -9,6 +9,7 @@
 #include "observe/recorder.h"
 #include "observe/step_extent.h"
 #include "session/eviction.h"
+#include "session/pool_state.h"
 
 namespace remat {
 namespace {
@@ -252,6 +253,7 @@ bool OnlineEviction::evict_any(int64_t bytes, const std::function<bool()>& gives
 }
 
 bool OnlineEviction::refuses() {
+  if (facts_.pool != nullptr && facts_.pool->is_others_thread()) return false;  // that step has the same limit
   std::shared_ptr<Tape> tape;
   {
     const MutexLock lock(mutex_);

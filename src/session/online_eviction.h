@@ -16,6 +16,8 @@
 
 namespace remat {
 
+class PoolStep;
+
 class OnlineEviction final : public memory::Reclaimer {
  public:
   explicit OnlineEviction(memory::Ledger& ledger) : ledger_(ledger) {}
@@ -36,6 +38,7 @@ class OnlineEviction final : public memory::Reclaimer {
     int64_t baseline = 0;                            ///< bytes alive
     const memory::MeasuredStep* measured = nullptr;  ///< its peaks; destroyed after its limit
     bool of_device = false;                          ///< the limit is the device's, not a budget's
+    const PoolStep* pool = nullptr;                  ///< where the limit is a pool's; destroyed after it
     bool beside_others = false;  ///< steps of other sessions are in progress: the limit may be the smallest of theirs
     /// Called with the record of the step (null where it has not begun, or cannot be locked) and the bytes of the
     /// allocation that is refused.

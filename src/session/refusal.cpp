@@ -9,6 +9,7 @@
 #include "observe/recorder.h"
 #include "pytorch/raise.h"
 #include "session/online_eviction.h"
+#include "session/pool_state.h"
 
 namespace remat {
 namespace {
@@ -24,10 +25,18 @@ std::optional<double> percentage_of(int64_t bytes, int64_t limit, int64_t peak) 
   return std::min(100.0, std::ceil(100 * static_cast<double>(bytes) / static_cast<double>(peak)));
 }
 
-const char* limit_name(bool is_device, bool beside_others) {
+const char* limit_name(bool is_device, bool beside_others, const PoolStep* pool) {
+  if (pool != nullptr && !beside_others)
+    return pool->runs_alone() ? "the pool has " : "the pool, for all its steps, has ";
   if (!is_device) return "the budget is ";
   return beside_others ? "the smallest limit of the steps in progress, other sessions' too, is "
                        : "the device's limit, which set_limit() may have lowered, is ";
+}
+
+const char* way_out(bool beside_others, const PoolStep* pool) {
+  if (beside_others) return "; run one step at a time, or give each session as bytes ";
+  const bool shared = pool != nullptr && !pool->runs_alone();
+  return shared ? "; try again, since this session's next step runs alone, or give the pool " : "; give ";
 }
 
 }  // namespace
@@ -110,14 +119,14 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                                      " at once with everything dropped that can be" + around + ", " + before + ", ";
   // accelerate's find_executable_batch_size() tells by " out of memory." that a smaller batch may do.
   const bool elsewhere = step != nullptr && Recorder::current_of(step) == nullptr;
-  std::string message =
-      "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") + " is out of memory. " + what +
-      limit_name(is_device, facts_.beside_others) + format_exact_bytes(limit) +
-      (is_share ? ", too small a share, " + Budget::percent(share.percent).to_string() + ", of the " +
-                      format_exact_bytes(*share.of) + " that the largest step so far takes in plain"
-                : "") +
-      (facts_.beside_others ? "; run one step at a time, or give each session as bytes " : "; give ") +
-      format_exact_bytes(enough) + (percentage ? " or " + Budget::percent(*percentage).to_string() : "") + ", ";
+  std::string message = "[budget] " + step_name + (elsewhere ? ", in progress on another thread," : "") +
+                        " is out of memory. " + what + limit_name(is_device, facts_.beside_others, facts_.pool) +
+                        format_exact_bytes(limit) +
+                        (is_share ? ", too small a share, " + Budget::percent(share.percent).to_string() + ", of the " +
+                                        format_exact_bytes(*share.of) + " that the largest step so far takes in plain"
+                                  : "") +
+                        way_out(facts_.beside_others, facts_.pool) + format_exact_bytes(enough) +
+                        (percentage ? " or " + Budget::percent(*percentage).to_string() : "") + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";
   } else {

@@ -28,6 +28,11 @@ void check_kind(const Budget& budget, c10::Device device, bool has_ranks) {
     throw Error("[session] a budget of " + budget.to_string() + " cannot be kept on the " + device.str() +
                 " device, which has no memory; plan for it from graph()");
   }
+  if (budget.kind() == Budget::Kind::kPool && (!device::is_host(device) || has_ranks)) {
+    throw Error("[session] a pool is shared by sessions of one process on the CPU, and this one " +
+                (has_ranks ? "has ranks, which would wait for each other" : "is for " + device.str()) +
+                "; give bytes or a share");
+  }
   if (budget.kind() != Budget::Kind::kPressure) return;
   if (!device::is_host(device)) {
     throw Error("[session] the budget \"pressure\" follows the host's memory, and this session's device is " +
@@ -94,6 +99,7 @@ Step Session::step() {
         return step_of_extent != nullptr && step_of_extent->live_values() == 0;
       });
   step->set_up(impl_);
+  impl_->ask_pool(*step);
   auto& ledger = memory::Ledger::of(impl_->options.device);
   ledger.reset_if_alone();
   step->measured.emplace(ledger);
@@ -106,7 +112,7 @@ Step Session::step() {
   step->report.budget_bytes = limit;
   impl_->begin_eviction(*step, limit, expected);
   bool traces = impl_->planner.wants_trace();
-  const int64_t room = impl_->agree_on_room(baseline, limit, limit - expected, traces);
+  const int64_t room = impl_->agree_on_room(baseline, limit, step->pool_room.value_or(limit - expected), traces);
   step->follow_plans(room, impl_->options.budget.share() >= 100 && limit < memory::limit(impl_->options.device));
   step->put_in_force(limit, room);
   if (traces) step->begin_trace();

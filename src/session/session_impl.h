@@ -24,6 +24,7 @@
 #include "operators/draw_section.h"
 #include "session/move_tier.h"
 #include "session/online_eviction.h"
+#include "session/pool_state.h"
 #include "session/pressure_budget.h"
 #include "session/rank_agreement.h"
 #include "session/step_planner.h"
@@ -48,8 +49,10 @@ struct Session::Impl {
   OnlineEviction eviction;
   StepPlanner planner;
   std::optional<PressureBudget> memory_followed;  ///< empty: the budget is another than Budget::pressure()
-  std::string budget_note;                        ///< for the next step's report: what set_budget() has changed
-  std::optional<MoveTier> tier;                   ///< empty: values are not moved
+  PoolDemands company;                            ///< see PoolStep; of the last step
+  bool asks_for_all = false;     ///< the next step of a pool is to run alone: one beside others was refused
+  std::string budget_note;       ///< for the next step's report: what set_budget() has changed
+  std::optional<MoveTier> tier;  ///< empty: values are not moved
   bool warned_of_tier = false;
   std::vector<std::shared_ptr<const void>> special_kernels;  ///< see install_special_operators()
   std::shared_ptr<RankAgreement> ranks;                      ///< null: the session is for itself
@@ -167,6 +170,8 @@ struct Session::Impl {
   /// Has a budget that follows the memory that is left look at it, and writes into `report` what it found and what has
   /// become of the budget.
   void follow_memory(StepReport& report);
+  /// Where the budget is a pool's: waits until `step`, which has not begun, may.
+  void ask_pool(Step::Impl& step);
   /// The limit that follow_memory() would find now.
   int64_t limit_by_memory() const;
 };
@@ -196,6 +201,7 @@ struct Step::Impl {
   std::shared_ptr<Session::Impl> session;
   std::optional<Turn> turn;
   std::shared_ptr<Tape> tape = Tapes::all().make();
+  std::optional<PoolStep> pool;  ///< destroyed after the limit, and before the turn
   std::optional<memory::MeasuredStep> measured;
   std::unique_ptr<memory::Ledger::Enforcement> enforcement;  ///< destroyed first: it may ask what is measured
   std::unique_ptr<Trace> trace;
@@ -205,6 +211,7 @@ struct Step::Impl {
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   int exceptions = std::uncaught_exceptions();
   std::atomic<bool> ended = false;
+  std::optional<int64_t> pool_room;      ///< bytes to plan for, where the pool grants some beside other steps
   bool limit_rises = false;              ///< it may: it is a share of what plain takes, or gives way
   int64_t first_limit = 0;               ///< of one that may rise: before it has
   int64_t plain_peak_without_state = 0;  ///< at the end: see Ledger

@@ -107,6 +107,7 @@ void Session::Impl::begin_eviction(Step::Impl& step, int64_t limit, int64_t expe
     return told;
   };
   const auto* const measured = &*step.measured;
+  const int64_t others_limit = memory::Ledger::of(options.device).enforced_limit();
   const auto is_covered = [this, baseline, measured, follower = step.follower](const Tape& tape, int64_t request) {
     return covers(tape, request, follower->result_bytes, measured->plain_peak() - baseline);
   };
@@ -116,7 +117,8 @@ void Session::Impl::begin_eviction(Step::Impl& step, int64_t limit, int64_t expe
                   .baseline = baseline,
                   .measured = measured,
                   .of_device = !own_budget || wanted_for(expected_baseline).value_or(limit) > limit,
-                  .beside_others = memory::Ledger::of(options.device).enforced_limit() != INT64_MAX,
+                  .pool = step.pool ? &*step.pool : nullptr,
+                  .beside_others = others_limit != INT64_MAX && !(step.pool && others_limit >= limit),
                   .known = known,
                   .is_covered = is_covered,
                   .fits_in_plain = fits_in_plain});
@@ -173,6 +175,7 @@ OnlineEviction::Share Session::Impl::share(int64_t baseline, int64_t limit) cons
 std::optional<int64_t> Session::Impl::wanted_for(int64_t baseline) const {
   switch (options.budget.kind()) {
     case Budget::Kind::kBytes:
+    case Budget::Kind::kPool:
       return options.budget.byte_count();
     case Budget::Kind::kDeviceLimit:
       return memory::limit(options.device);

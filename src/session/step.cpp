@@ -40,7 +40,7 @@ void Step::Impl::set_up(const std::shared_ptr<Session::Impl>& of) {
 void Step::Impl::follow_plans(int64_t room, bool is_all) {
   const auto planning = std::chrono::steady_clock::now();
   if (!is_all) follower->schedules = session->planner.schedules(room);
-  report.planning_seconds = seconds_since(planning);
+  report.planning_seconds += seconds_since(planning);
 }
 
 void Step::Impl::put_in_force(int64_t limit, int64_t room) {
@@ -77,6 +77,7 @@ void Step::Impl::end(bool completed) {
     graph = stop(completed);
     learn_peaks();
   }
+  pool.reset();  // what it had is free
   if (!warning.empty()) TORCH_WARN(warning);
   const RankAgreement::OwnStep agreed = tell_ranks(graph ? &*graph : nullptr);
   const std::lock_guard lock(tape->mutex);

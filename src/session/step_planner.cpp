@@ -23,6 +23,7 @@ constexpr double kPlenty = 2;  ///< times what plain takes
 /// optimizer's state comes after the first step. So many times, for rooms that change in every step.
 constexpr int64_t kPartsOfRoom = 32;
 constexpr int kMostMoves = 3;
+constexpr int64_t kPartsOfCurve = 8;  ///< of plain's activation peak: the budgets that a pool's steps are planned for
 
 bool moves_values(const Plan& plan) { return std::ranges::find(plan.actions, Action::kMove) != plan.actions.end(); }
 
@@ -57,6 +58,7 @@ void StepPlanner::forget_other_baseline(KnownStep& step) {
   step.found.reset();
   step.exploration = Search();
   step.explored_rooms.clear();
+  step.has_curve = false;
 }
 
 void StepPlanner::explore(KnownStep& step, int64_t room) const {
@@ -128,6 +130,48 @@ std::optional<int64_t> StepPlanner::smallest_planned(int64_t room, bool keep_pla
   }
 }
 
+/// Waits for a search in progress, and adds what it has found.
+void StepPlanner::take_found(KnownStep& step) {
+  if (is_in_progress(step.exploration)) {
+    planners::FoundPlans found = step.exploration->get();
+    if (step.found) found.offer(*step.found);
+    step.found = std::move(found);
+  }
+  step.exploration = Search();
+}
+
+void StepPlanner::explore_curve(KnownStep& step) const {
+  forget_other_baseline(step);
+  take_found(step);
+  if (step.has_curve) return;
+  step.has_curve = true;
+  std::vector<int64_t> budgets;
+  for (int64_t part = 1; part < kPartsOfCurve; ++part) {
+    budgets.push_back(step.budget_within(step.kept_peak * part / kPartsOfCurve));
+  }
+  planners::FoundPlans found{.front = planners::plans_of_curve(step.graph, std::move(budgets), {.pack = pack_}),
+                             .unmoved = {}};
+  if (step.found) found.offer(*step.found);
+  step.found = std::move(found);
+  step.room.reset();
+}
+
+PoolDemand StepPlanner::demand(bool searches) {
+  if (known_.empty()) return {};
+  KnownStep& step = *std::ranges::max_element(known_, {}, &KnownStep::kept_peak);
+  PoolDemand result{.step_seconds = step.graph.step_seconds};
+  const bool plans = planner_ == "auto" && !given_;
+  if (plans && searches && step.saves) explore_curve(step);
+  if (plans && step.found) {
+    for (const auto& [peak, point] : step.found->front.points()) {
+      const int64_t bytes = peak - step.explored_baseline;
+      if (bytes < step.kept_peak && point.seconds > 0) result.curve.push_back({bytes, point.seconds});
+    }
+  }
+  result.curve.push_back({step.kept_peak, 0});
+  return result;
+}
+
 /// The fastest of `plans` that is within `room` in the step's graph as it is now: plans of earlier searches may have
 /// other peaks there.
 std::optional<Plan> StepPlanner::fastest_within(const planners::ParetoFront& plans, const KnownStep& step,
@@ -147,18 +191,10 @@ std::optional<Plan> StepPlanner::fastest_within(const planners::ParetoFront& pla
 std::optional<Plan> StepPlanner::searched_plan(KnownStep& step, int64_t room) const {
   const bool again = step.found && !step.is_explored(room) && step.moves < kMostMoves;
   if (again) ++step.moves;
-  const auto take_found = [&step] {
-    if (is_in_progress(step.exploration)) {
-      planners::FoundPlans found = step.exploration->get();
-      if (step.found) found.offer(*step.found);
-      step.found = std::move(found);
-    }
-    step.exploration = Search();
-  };
-  take_found();  // of a search that a change of the budget began: perhaps for another one than is in force now
+  take_found(step);  // of a search that a change of the budget began: perhaps for another one than is in force now
   if (!step.found || again) {
     explore(step, room);
-    take_found();
+    take_found(step);
   }
   if (!step.found) return std::nullopt;
   auto fastest = fastest_within(step.found->front, step, room);
@@ -177,9 +213,7 @@ std::optional<Plan> StepPlanner::best_plan(KnownStep& step, int64_t room) const 
   if (auto given = given_plan(step, budget)) return given;
   if (planner_ == "online") return std::nullopt;
   if (planner_ != "auto") return make_plan(step.graph, budget, planner_, {.pack = pack_});
-  if (!step.found) {
-    if (auto plain = plain_plan(step, budget)) return plain;
-  }
+  if (auto plain = plain_plan(step, budget)) return plain;
   return searched_plan(step, room);
 }
 

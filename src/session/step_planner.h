@@ -14,6 +14,7 @@
 #include "plan/pareto_front.h"
 #include "session/move_trial.h"
 #include "session/plan_follower.h"
+#include "session/pool_shares.h"
 #include "tape/tape.h"
 
 namespace remat {
@@ -95,6 +96,9 @@ class StepPlanner {
   /// planner finds. With `keep_plans` later steps know what was found. Empty where there is no graph, or the planner
   /// makes no plans.
   std::optional<int64_t> smallest_planned(int64_t room, bool keep_plans);
+  /// Returns what the largest known step asks a pool for, by the plans that are known for it; nothing is known before
+  /// the first. `searches`: for plans within less than plain takes, where that was not done yet.
+  PoolDemand demand(bool searches);
   /// Returns the graph of the last observed step, with the medians of the times seen; null before the first.
   const Graph* graph() const { return known_.empty() ? nullptr : &known_.front().graph; }
 
@@ -131,6 +135,7 @@ class StepPlanner {
     Search exploration;              ///< in progress
     std::optional<planners::FoundPlans> found;
     std::vector<int64_t> explored_rooms;  ///< bytes: that plans of `front` were searched for
+    bool has_curve = false;               ///< plans of `front` were searched for from the least room to plain's
     int moves = 0;                        ///< times that it was searched for another room
     int64_t explored_baseline = 0;        ///< bytes, of the graph that was explored: later steps may begin with others
     std::shared_ptr<const Schedule> schedule;
@@ -161,6 +166,8 @@ class StepPlanner {
   bool is_worth_planning(const KnownStep& step) const;
   static void forget_other_baseline(KnownStep& step);
   void explore(KnownStep& step, int64_t room) const;
+  static void take_found(KnownStep& step);
+  void explore_curve(KnownStep& step) const;
   void plan(KnownStep& step, int64_t room) const;
   std::string given_problem(const Graph& graph, std::optional<int64_t> room) const;
   std::string why_not_given(const Schedule* followed, const Graph* traced) const;

@@ -65,6 +65,7 @@ void Step::Impl::report_plan(const Graph* traced) {
   }
   follower->resize = nullptr;
   session->eviction.learn_times(*tape, report.completed, room());
+  if (pool) session->asks_for_all = session->eviction.refusal() && !pool->runs_alone();
   if (!report.completed && session->eviction.refusal()) {
     const bool exact = !follower->schedules.empty() && !follower->is_approximate() && !follower->found_none();
     session->planner.note_refused(exact ? follower->schedules.front() : nullptr);
@@ -141,6 +142,8 @@ void Step::Impl::learn_room_beyond_plain() {
   session->room_beyond_plain = std::max(session->room_beyond_plain, own + std::clamp<int64_t>(beyond, 0, most));
 }
 
-int64_t Step::Impl::room() const { return session->limit_for(report.baseline_bytes) - report.baseline_bytes; }
+int64_t Step::Impl::room() const {
+  return pool_room.value_or(session->limit_for(report.baseline_bytes) - report.baseline_bytes);
+}
 
 }  // namespace remat

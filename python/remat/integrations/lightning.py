@@ -12,6 +12,7 @@ from typing import Any
 import lightning
 import torch
 
+from remat.budget import Pool
 from remat.errors import Error
 from remat.integrations.figures import Figures
 from remat.integrations.replaced_step import ReplacedStep
@@ -65,7 +66,7 @@ class RematCallback(lightning.Callback):
     pickles have the budget and the options, but not the sessions.
     """
 
-    def __init__(self, budget: int | str | None = None, **options: Any) -> None:
+    def __init__(self, budget: int | str | Pool | None = None, **options: Any) -> None:
         self._options = {"name": "RematCallback", "budget": budget, **options}
         ModelSession(self._options)  # bad options are an error here
         self._begin_anew()

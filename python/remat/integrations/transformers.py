@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from remat.budget import parse_budget
+from remat.budget import Pool, parse_budget
 from remat.errors import Error
 from remat.fit import Fit
 from remat.heads import HeadHooks, check_how, promise_heads, release_heads
@@ -155,7 +155,7 @@ class RematCallback(TrainerCallback):
 
     def __init__(
         self,
-        budget: int | str | None = None,
+        budget: int | str | Pool | None = None,
         *,
         auto_batch: bool = False,
         head: str = "auto",
