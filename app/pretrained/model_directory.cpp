@@ -209,7 +209,9 @@ void ModelDirectory::check_places(const std::vector<std::string>& used) const {
 }
 
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
+  std::shared_ptr<void> place = options_.place_weights ? options_.place_weights() : nullptr;
   auto model = description_.make();
+  place.reset();
   const auto may_be_missing = missing();
   std::vector<std::string> used, beside_factors;
   std::vector<std::pair<Source, at::Tensor>> copies;
