@@ -2,13 +2,14 @@
 """Trains a Llama of 1.1 billion parameters that plain PyTorch cannot train on a machine of 24 GiB; writes
 bench/results/<date>-does-not-fit.json.
 
-  bench/does_not_fit.py [--budget 16GiB] [--steps 2] [--layers 22] [--batch 2] [--seq 2048] [--build build/release]
-                        [--out bench/results]
+  bench/does_not_fit.py [--only in-backward,paged,lora] [--budget 3GiB] [--steps 2] [--layers 22] [--batch 2] [--seq 2048]
+                        [--folder /tmp] [--build build/release] [--out bench/results]
 
 The model has TinyLlama's shape and weights from a seed, in float32, and is trained by AdamW on windows of one text, with
-`remat train --hf`: once in plain, which may take as much address space as the machine has memory, and once within the
-budget, with --optimizer-in-backward. The row has what plain would have taken as remat counted it, what was taken, and the
-seconds of each step. Fewer layers are a trial.
+`remat train --hf`: once in plain, which may take as much address space as the machine has memory, and once in each way of
+WAYS, whose budgets were named before anything was measured. A row has what plain would have taken as remat counted it,
+what was taken, what of the process was no file's (anonymous, looked at twice a second), and the seconds of each step. The
+files, 14 GB, are in the folder. Fewer layers, other ways or another budget are a trial.
 """
 
 import argparse
@@ -19,10 +20,41 @@ import os
 import resource
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 from machine import ROOT, describe
 from tokenizer import save_tokenizer
+
+
+# Budgets by way. By arithmetic: parameters take 4.4 GB and AdamW's state 8.8, so that 16 GiB leave 4.0 GB for a step. State
+# in a file leaves 4.2 of 8 GiB; frozen weights in a file too, and no gradients of them, leave all of 3 GiB for activations,
+# two copies of the logits (1.0 GB) among them.
+WAYS = {
+    "in-backward": ("16GiB", ["--optimizer-in-backward"]),
+    "paged": ("8GiB", ["--optimizer-in-backward", "--page-optimizer", "{folder}"]),
+    "lora": ("3GiB", ["--lora", "8", "--page-weights", "{folder}"]),
+}
+
+
+class Anonymous(threading.Thread):
+    """The most memory of a process that is no file's, in bytes: `most`, until stop() is called."""
+
+    def __init__(self, pid):
+        super().__init__()
+        self.status, self.most, self.stopped = Path(f"/proc/{pid}/status"), 0, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.stopped.wait(0.5):
+            for line in self.status.read_text().splitlines():
+                if line.startswith("RssAnon:"):
+                    self.most = max(self.most, 1024 * int(line.split()[1]))
+
+    def stop(self):
+        self.stopped.set()
+        self.join()
+        return self.most
 
 
 def make_directory(path, text, layers):
@@ -49,16 +81,18 @@ def make_directory(path, text, layers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", default="16GiB")
+    parser.add_argument("--only", default=",".join(WAYS), help="ways, with commas between them")
+    parser.add_argument("--budget", help="in the place of those named")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--layers", type=int, default=22)
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=2048)
+    parser.add_argument("--folder", help="for the model and for state and weights in files; left out: the system's")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
     args = parser.parse_args()
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         text, directory, out = Path(folder) / "kjv.txt", Path(folder) / "llama", Path(folder) / "run.json"
         subprocess.run([ROOT / "scripts" / "kjv", text], check=True, capture_output=True)
         with multiprocessing.Pool(1) as process:  # of its own, which gives its memory back
@@ -67,43 +101,59 @@ def main():
         command += ["--batch", args.batch, "--seq", args.seq, "--steps", args.steps]
 
         def run(*options, limit=resource.RLIM_INFINITY):
-            return subprocess.run(
+            process = subprocess.Popen(
                 [*map(str, command), *options],
-                capture_output=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 text=True,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
             )
+            anonymous = Anonymous(process.pid)
+            errors = process.stderr.read()
+            most = anonymous.stop()
+            return process.wait(), errors, most
 
-        plain = run("--plain", limit=machine)
-        print(f"plain: exit code {plain.returncode}, {plain.stderr.strip()[-300:]}", flush=True)
-        within = run("--budget", args.budget, "--optimizer-in-backward")
-        if within.returncode != 0:
-            raise SystemExit(f"bench: within {args.budget}: {within.stderr}")
-        steps = json.loads(out.read_text())["steps"]
-    row = {
-        "model": "llama-1.1b",
-        "parameters": parameters,
-        "batch": args.batch,
-        "seq": args.seq,
-        "machine_bytes": machine,
-        "plain_exit_code": plain.returncode,
-        "plain_peak_bytes": max(step["report"]["plain_peak_bytes"] for step in steps),
-        "peak_bytes": max(step["peak_bytes"] for step in steps),
-        "budget_bytes": steps[-1]["report"]["budget_bytes"],
-        "seconds": [step["seconds"] for step in steps],
-        "losses": [step["loss"] for step in steps],
-    }
-    print(
-        f"{parameters / 1e9:.2f} billion parameters: plain would take {row['plain_peak_bytes'] / 2**30:.1f} GiB, the machine has "
-        f"{machine / 2**30:.1f}, within {args.budget}: {row['peak_bytes'] / 2**30:.1f} GiB, "
-        f"{row['seconds'][-1]:.0f} s a step"
-    )
+        plain_code, plain_errors, _ = run("--plain", limit=machine)
+        print(f"plain: exit code {plain_code}, {plain_errors.strip()[-300:]}", flush=True)
+        rows = []
+        for way in args.only.split(","):
+            budget, options = WAYS[way]
+            budget = args.budget or budget
+            code, errors, anonymous = run("--budget", budget, *(option.format(folder=folder) for option in options))
+            if code != 0:
+                raise SystemExit(f"bench: {way} within {budget}: {errors}")
+            result = json.loads(out.read_text())
+            steps = result["steps"]
+            row = {
+                "model": "llama-1.1b",
+                "way": way,
+                "parameters": parameters,
+                "batch": args.batch,
+                "seq": args.seq,
+                "machine_bytes": machine,
+                "plain_exit_code": plain_code,
+                "plain_peak_bytes": max(step["report"]["plain_peak_bytes"] for step in steps),
+                "peak_bytes": max(step["peak_bytes"] for step in steps),
+                "anonymous_bytes": anonymous,
+                "budget_bytes": steps[-1]["report"]["budget_bytes"],
+                "seconds": [step["seconds"] for step in steps],
+                "losses": [step["loss"] for step in steps],
+            }
+            if "paging" in result:
+                row["paging"] = result["paging"]
+            rows.append(row)
+            print(
+                f"{way}, {parameters / 1e9:.2f} billion parameters: plain would take "
+                f"{row['plain_peak_bytes'] / 2**30:.1f} GiB, the machine has {machine / 2**30:.1f}, within {budget}: "
+                f"{row['peak_bytes'] / 2**30:.2f} GiB, anonymous {anonymous / 2**30:.2f}, {row['seconds'][-1]:.0f} s a step",
+                flush=True,
+            )
     date = datetime.date.today().isoformat()
-    trial = args.layers < 22
+    trial = args.layers < 22 or args.budget is not None or args.only != ",".join(WAYS)
     out = args.out if not trial else ROOT / "build" / "bench-trial"
     out.mkdir(parents=True, exist_ok=True)
     head = {"figure": "does-not-fit", "date": date, "trial": trial, "versions": describe(), "protocol": {"pairs": 1}}
-    (out / f"{date}-does-not-fit.json").write_text(json.dumps(head | {"rows": [row]}, indent=1) + "\n")
+    (out / f"{date}-does-not-fit.json").write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

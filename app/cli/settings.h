@@ -55,6 +55,7 @@ struct ModelSettings {
   std::optional<double> dropout =
       std::nullopt;  ///< nothing: kUsualDropout, or what the directory says; gpt, vit and directories only
   LoraSettings lora = {};
+  std::string page_weights = {};  ///< a directory for a file with the weights that factors stand beside; empty: memory
 };
 
 struct TrainSettings {
@@ -66,6 +67,7 @@ struct TrainSettings {
   std::string budget = "device";
   std::string planner = "auto";  ///< or "online", or another of list_planners()
   std::string disk;              ///< that values may move to, "100GiB:/scratch"; empty: none
+  std::string page_optimizer;    ///< where the optimizer's state is, "/scratch" or "20GiB:/scratch"; empty: in memory
   bool plain = false;            ///< without remat
   std::string plan;              ///< a file with a plan to follow; empty: none
   std::string save_plan;         ///< where to write the plan that the last step followed; empty: nowhere

@@ -184,6 +184,8 @@ int run_train(const TrainSettings& asked) {
   const char* const how = torchrun ? "under torchrun with" : "with";
   polite.reset();
   auto json = results_json(settings, *training, results);
+  const auto paging = training->paging();
+  if (paging) json["paging"] = paging_json(*paging);
   if (before && after) json["evaluation"] = evaluation_json(*before, *after);
   attempt([&] { write_json(settings.json, json); });
   if (stopped && saved) {
@@ -191,7 +193,7 @@ int run_train(const TrainSettings& asked) {
                 static_cast<long long>(training->steps_done()), printable(path).c_str(), how,
                 printable(how_to_resume(settings, path)).c_str());
   } else {
-    print_summary(settings, results);
+    print_summary(settings, results, paging);
     if (json.contains("evaluation")) print_evaluation(settings, json["evaluation"]);
     if (keep && saved) {
       std::printf("step %lld is saved in %s; continue %s:\n  %s\n", static_cast<long long>(training->steps_done()),

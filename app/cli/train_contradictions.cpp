@@ -52,11 +52,11 @@ void check_game(const TrainSettings& settings, const Contradictions& contradicti
                      settings.model.kind + "; leave --model out");
   }
   for (const auto* option :
-       {"--data",         "--eval",         "--hf",         "--layers",       "--width",   "--heads",
-        "--seq",          "--shard",        "--image-size", "--dropout",      "--lora",    "--lora-alpha",
-        "--lora-targets", "--save-adapter", "--accumulate", "--text-column",  "--ranks",   "--precision",
-        "--save-plan",    "--save-run",     "--plan",       "--label-column", "--save-hf", "--optimizer-in-backward",
-        "--disk"}) {
+       {"--data",         "--eval",           "--hf",          "--layers",       "--width",   "--heads",
+        "--seq",          "--shard",          "--image-size",  "--dropout",      "--lora",    "--lora-alpha",
+        "--lora-targets", "--save-adapter",   "--accumulate",  "--text-column",  "--ranks",   "--precision",
+        "--save-plan",    "--save-run",       "--plan",        "--label-column", "--save-hf", "--optimizer-in-backward",
+        "--disk",         "--page-optimizer", "--page-weights"}) {
     contradictions.refuse_ineffective(option, "--task", "--task rl");
   }
 }
@@ -134,7 +134,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   }
   check_task(settings, contradictions);
   if (model.lora.rank == 0) {
-    for (const auto* option : {"--lora-alpha", "--lora-targets", "--save-adapter"}) {
+    for (const auto* option : {"--lora-alpha", "--lora-targets", "--save-adapter", "--page-weights"}) {
       contradictions.refuse_alone(option, "--lora");
     }
   }
@@ -149,6 +149,8 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                      ", and a micro-batch needs an example; change one of them");
   }
   if (settings.ranks == 1) contradictions.refuse_ineffective("--shard", "--ranks", "one process");
+  // Shards are copies.
+  if (settings.shard) contradictions.refuse_ineffective("--page-weights", "--shard", "--shard");
   if (settings.batch % settings.ranks != 0) {
     throw UsageError(contradictions.where({"--batch", "--ranks"}) + "--batch " + std::to_string(settings.batch) +
                      " is not a multiple of the " + std::to_string(settings.ranks) +

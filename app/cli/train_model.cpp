@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <remat/error.h>
+#include <remat/file_memory.h>
 
 #include "cli/interrupt.h"
 #include "cli/special_file.h"
@@ -31,9 +32,9 @@ namespace fs = std::filesystem;
 constexpr int64_t kBytes = 256;  // the vocabulary: every byte is a token
 
 // Of float32, in bytes for each parameter.
-constexpr int64_t kStepBytes = 8;       // itself, its gradient
-constexpr int64_t kTrainingBytes = 16;  // and two averages of AdamW
-constexpr int64_t kFrozenBytes = 4;     // itself alone
+constexpr int64_t kWeightBytes = 4;
+constexpr int64_t kGradientBytes = 4;
+constexpr int64_t kStateBytes = 8;  // two averages of AdamW
 
 zoo::GptConfig gpt(const ModelSettings& settings) {
   return {.layers = settings.layers,
@@ -63,6 +64,9 @@ pretrained::ModelDirectory open_directory(const ModelSettings& settings, const d
   if (!labels.empty()) {
     options.task = pretrained::Task::kClassify;
     options.labels = labels.names;
+  }
+  if (!settings.page_weights.empty()) {
+    options.place_weights = [directory = settings.page_weights] { return std::make_shared<FileMemory>(directory); };
   }
   return {settings.directory, options};
 }
@@ -143,9 +147,17 @@ void check_directory(const TrainSettings& settings, const std::string& option, c
 }  // namespace
 
 std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings, const data::Labels& labels) {
-  if (!settings.directory.empty()) return open_directory(settings, labels).load();
-  auto model = make_new_model(settings, labels);
-  if (const auto config = lora(settings.lora)) zoo::add_lora(*model, *config);
+  std::shared_ptr<zoo::Model> model;
+  if (!settings.directory.empty()) {
+    model = open_directory(settings, labels).load();
+  } else {
+    std::optional<FileMemory> place;
+    if (!settings.page_weights.empty()) place.emplace(settings.page_weights);
+    model = make_new_model(settings, labels);
+    place.reset();
+    if (const auto config = lora(settings.lora)) zoo::add_lora(*model, *config);
+  }
+  FileMemory::settle(model->parameters());
   return model;
 }
 
@@ -212,23 +224,27 @@ void save_adapter(const ModelSettings& settings, const data::Labels& labels, con
   pretrained::save_adapter(open_directory(settings, labels), model, to, remove_when_interrupted);
 }
 
-void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards,
+void check_model_fits(const TrainSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards,
                       const data::Labels& labels) {
-  const int64_t count = parameter_count(settings, labels);
-  const bool given = !settings.directory.empty(), sized = !given && has_layers(settings);
+  const ModelSettings& asked = settings.model;
+  const int64_t count = parameter_count(asked, labels);
+  const bool given = !asked.directory.empty(), sized = !given && has_layers(asked);
   const auto model =
-      (given    ? "the model in '" + settings.directory + "' has "
-       : !sized ? settings.kind + " has "
-                : std::to_string(settings.layers) + " layers of width " + std::to_string(settings.width) + " have ") +
+      (given    ? "the model in '" + asked.directory + "' has "
+       : !sized ? asked.kind + " has "
+                : std::to_string(asked.layers) + " layers of width " + std::to_string(asked.width) + " have ") +
       std::to_string(count) + " parameters, which need ";
   const std::string smaller = sized ? "lower --layers or --width" : "take a smaller model";
-  const bool frozen = settings.lora.rank > 0;
-  const int64_t training = count / shards * (frozen ? kFrozenBytes : kTrainingBytes);
-  const int64_t step = count / shards * (frozen ? kFrozenBytes : kStepBytes);
-  const std::string gradients = frozen ? "" : " with gradients";
+  const bool frozen = asked.lora.rank > 0;
+  const bool has_gradients = !frozen && !(settings.optimizer_in_backward && settings.accumulate == 1);
+  const bool has_state = !frozen && settings.page_optimizer.empty();
+  const bool has_weights = asked.page_weights.empty();
+  const int64_t step = count / shards * ((has_weights ? kWeightBytes : 0) + (has_gradients ? kGradientBytes : 0));
+  const int64_t training = step + count / shards * (has_state ? kStateBytes : 0);
+  const std::string gradients = has_gradients ? " with gradients" : "";
   if (training > machine_bytes) {
-    throw Error("[train] " + model + format_exact_bytes(training) +
-                (frozen ? "" : " with gradients and optimizer state") + "; the machine has " +
+    const std::string state = !has_state ? "" : has_gradients ? " and optimizer state" : " with optimizer state";
+    throw Error("[train] " + model + format_exact_bytes(training) + gradients + state + "; the machine has " +
                 format_exact_bytes(machine_bytes) + "; " + smaller);
   }
   if (budget.kind() == Budget::Kind::kBytes && step > budget.byte_count()) {

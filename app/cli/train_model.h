@@ -46,10 +46,11 @@ void save_adapter(const ModelSettings& settings, const data::Labels& labels, con
 inline constexpr std::string_view kLargerBudget = "give a larger one";
 
 /// Throws Error where parameters, gradients and the state of AdamW alone take more than `machine_bytes`, BudgetError
-/// where parameters and gradients do not fit a `budget` in bytes (with LoRA both of the frozen weights alone): before
-/// hours of building a model, or the machine's last byte. Activations come on top, and are for the steps to find out.
-/// `shards`: of so many equal parts of all that one is held here.
-void check_model_fits(const ModelSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards = 1,
+/// where parameters and gradients do not fit a `budget` in bytes (with LoRA both of the frozen weights alone, and
+/// without what `settings` free at once or put into a file): before hours of building a model, or the machine's last
+/// byte. Activations come on top, and are for the steps to find out. `shards`: of so many equal parts of all that one
+/// is held here.
+void check_model_fits(const TrainSettings& settings, const Budget& budget, int64_t machine_bytes, int64_t shards = 1,
                       const data::Labels& labels = {});
 
 }  // namespace remat::cli

@@ -166,6 +166,15 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
     add.flag("--optimizer-in-backward", settings.optimizer_in_backward,
              "Update each parameter as soon as its gradient is complete, and free the gradient: the same bits, and "
              "gradients are never all in memory. Not with --clip");
+    add.add("--page-optimizer", settings.page_optimizer,
+            "Keep AdamW's state in a file without a name in this directory, of so many bytes at most where they are "
+            "given, and read it for one parameter at a time: the same bits. /scratch or 20GiB:/scratch")
+        ->check(path_given())
+        ->type_name("[BYTES:]DIR");
+    add.file("--page-weights", settings.model.page_weights,
+             "With --lora: keep the frozen weights in files without names in this directory, which are mapped: what "
+             "memory runs short of is read again, and no budget counts them. The same bits")
+        ->type_name("DIR");
     add.count("--ranks", settings.ranks,
               "Processes that train together, each on its part of every batch (c10d, Gloo); under torchrun, which says "
               "how many, leave it out",

@@ -10,7 +10,6 @@
 #include <torch/torch.h>
 
 #include <remat/memory.h>
-#include <remat/optimizer_in_backward.h>
 #include <remat/session.h>
 
 #include "cli/checkpoint_file.h"
@@ -18,6 +17,7 @@
 #include "cli/device.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
+#include "cli/parameter_updates.h"
 #include "cli/planning.h"
 #include "cli/rank_agreement.h"
 #include "cli/rank_parts.h"
@@ -70,8 +70,7 @@ struct Trainer::Impl {
   const TrainingData* held_out;  ///< null: none
   std::shared_ptr<zoo::Model> model;
   std::unique_ptr<DataParallel> parallel;  ///< null too
-  std::unique_ptr<torch::optim::AdamW> optimizer;
-  std::optional<OptimizerInBackward> updates;  ///< nothing: all parameters are updated after backward
+  std::optional<ParameterUpdates> updates;
   std::optional<Session> session;
   int64_t steps_done = 0;
   bool fingerprints;
@@ -164,7 +163,7 @@ struct Trainer::Impl {
     const int64_t each = micro_batch(rows());
     std::function<void(const at::Tensor&)> average;
     if (parallel) average = [this](const at::Tensor& leaf) { parallel->average_gradient(leaf); };
-    updates.emplace(*optimizer, /*accumulate=*/(rows() + each - 1) / each, std::move(average));
+    updates->begin_in_backward(/*accumulate=*/(rows() + each - 1) / each, std::move(average));
   }
 
   // Forward and backward: gradients are there afterwards, but where updates come in backward. Each micro-batch is a
@@ -191,7 +190,7 @@ struct Trainer::Impl {
       if (share != 1) loss = loss * share;
     }
     loss.backward();
-    if (parallel && last && !updates) parallel->average_gradients();
+    if (parallel && last && !updates->are_in_backward()) parallel->average_gradients();
     const auto value = loss.item<float>();
     loss.reset();
     if (!step) return value;
@@ -208,8 +207,7 @@ struct Trainer::Impl {
   void update() {
     if (settings.clip > 0 && parallel) parallel->clip_gradients(settings.clip);
     if (settings.clip > 0 && !parallel) torch::nn::utils::clip_grad_norm_(model->parameters(), settings.clip);
-    optimizer->step();
-    optimizer->zero_grad(/*set_to_none=*/true);
+    updates->step();
   }
 
   // The running mean and variance of BatchNorm, which a forward pass changes.
@@ -225,8 +223,6 @@ struct Trainer::Impl {
     for (size_t i = 0; i < copies.size(); ++i) buffers[i].copy_(copies[i]);
   }
 
-  bool is_between_steps() const { return updates && updates->is_between_steps(); }
-
   StepResult run_step() {
     StepResult result;
     result.step = steps_done + 1;
@@ -235,23 +231,22 @@ struct Trainer::Impl {
     const auto buffers = copy_buffers();
     memory::reset_peak();
     result.baseline_bytes = memory::current();
-    for (auto& group : optimizer->param_groups()) group.options().set_lr(learning_rate(settings, result.step));
+    updates->set_learning_rate(learning_rate(settings, result.step));
     try {
       Batch batch;
       together("read its examples", [&] { batch = read_batch(result.step); });
       result.loss = learn(batch, result);
     } catch (...) {
-      // As if the step had never begun: it can be tried again, or the state saved. But not where is_between_steps().
+      // As if the step had never begun: it can be tried again, or the state saved. But not between steps.
       if (parallel) parallel->reset();
-      if (updates && !is_between_steps()) updates->reset();
-      optimizer->zero_grad(/*set_to_none=*/true);
+      updates->give_up_step();
       default_generator().set_state(generator);
       restore_buffers(buffers);
       throw;
     }
     const double learned = seconds_since(start);
     const int64_t learned_peak = memory::peak();
-    if (fingerprints && !updates) {
+    if (fingerprints && !updates->are_in_backward()) {
       for (const auto& [name, leaf] : leaves()) result.gradients.push_back(fingerprint(name, leaf.grad()));
     }
     const auto update_start = std::chrono::steady_clock::now();
@@ -277,8 +272,8 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   torch::manual_seed(settings.seed);
   SessionOptions options{.planner = settings.planner};
   impl_->together("begin", [&] {
-    check_model_fits(settings.model, task.budget.value_or(Budget()), memory::limit(),
-                     settings.shard ? impl_->size() : 1, labels);
+    check_model_fits(settings, task.budget.value_or(Budget()), memory::limit(), settings.shard ? impl_->size() : 1,
+                     labels);
     impl_->model = make_model(settings.model, labels);
     if (task.budget && !settings.plan.empty()) options.plan = read_plan(settings.plan);
   });
@@ -291,8 +286,7 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
   }
   std::vector<at::Tensor> leaves;
   for (const auto& [name, leaf] : impl_->leaves()) leaves.push_back(leaf);
-  impl_->optimizer = std::make_unique<torch::optim::AdamW>(
-      leaves, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay));
+  impl_->together("begin", [&] { impl_->updates.emplace(std::move(leaves), settings); });
   if (settings.optimizer_in_backward) impl_->update_in_backward();
   if (task.budget) {
     options.budget = *task.budget;
@@ -315,7 +309,7 @@ StepResult Trainer::step() {
       return impl_->ranks == nullptr ? result : joined_result(*impl_->ranks, std::move(result));
     } catch (const BudgetError&) {  // of all ranks: their sessions agree
       if (impl_->ranks == nullptr) throw;
-      throw_largest_refusal(*impl_->ranks, /*sound=*/!impl_->is_between_steps());
+      throw_largest_refusal(*impl_->ranks, /*sound=*/!impl_->updates->is_between_steps());
     }
   });
 }
@@ -327,9 +321,10 @@ ParameterCount Trainer::parameter_count() const {
 int64_t Trainer::current_bytes() const { return memory::current(); }
 
 bool Trainer::is_between_steps() const {
-  return impl_->is_between_steps() || (impl_->ranks != nullptr && impl_->ranks->is_apart());
+  return impl_->updates->is_between_steps() || (impl_->ranks != nullptr && impl_->ranks->is_apart());
 }
 int Trainer::stop_signal() const { return impl_->stop_signal(); }
+std::optional<PagingReport> Trainer::paging() const { return impl_->updates->paging(); }
 
 std::optional<Evaluation> Trainer::evaluate() {
   return impl_->with_all([&] { return impl_->evaluate(); });
@@ -402,15 +397,18 @@ Run Trainer::last_step() const {
 
 void Trainer::save(const WriteBytes& write) const {
   DataParallel* const parallel = impl_->parallel.get();
-  if (parallel == nullptr) return save_state(*impl_->model, *impl_->optimizer, impl_->steps_done, write);
-  const auto save_own = [&](const WriteBytes& own) { parallel->save_own(*impl_->optimizer, impl_->steps_done, own); };
+  if (parallel == nullptr) return save_state(*impl_->model, impl_->updates->optimizer(), impl_->steps_done, write);
+  const auto save_own = [&](const WriteBytes& own) {
+    parallel->save_own(impl_->updates->optimizer(), impl_->steps_done, own);
+  };
   write_parts(*impl_->ranks, save_own, write);
 }
 
 void Trainer::load(const StatePart& all) {
   DataParallel* const parallel = impl_->parallel.get();
-  impl_->steps_done = parallel == nullptr ? load_state(*impl_->model, *impl_->optimizer, all)
-                                          : parallel->load_own(*impl_->optimizer, find_parts(all, impl_->size()));
+  impl_->steps_done = parallel == nullptr
+                          ? load_state(*impl_->model, impl_->updates->optimizer(), all)
+                          : parallel->load_own(impl_->updates->optimizer(), find_parts(all, impl_->size()));
   check_finite(impl_->leaves(), impl_->settings.checkpoint);
 }
 

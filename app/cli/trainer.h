@@ -9,6 +9,7 @@
 
 #include <remat/budget.h>
 #include <remat/run.h>
+#include <remat/state_pager.h>
 
 #include "cli/checkpoint_file.h"
 #include "cli/rank_group.h"
@@ -50,6 +51,8 @@ class Trainer final : public Training {
   int64_t current_bytes() const override;
   bool is_between_steps() const override;
   int stop_signal() const override;
+  /// What the optimizer's state has moved to its file and back, in this process; nothing where it is in memory.
+  std::optional<PagingReport> paging() const;
 
   /// How well the model does on the held-out data, without dropout; nothing where a signal was noted before the end.
   /// Learns nothing; the budget, which is that of steps, does not hold. Of several ranks each evaluates its part of the

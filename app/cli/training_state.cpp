@@ -1,11 +1,14 @@
 #include "cli/training_state.h"
 
 #include <exception>
+#include <memory>
 #include <string>
 
 #include <torch/torch.h>
 
 #include <remat/error.h>
+#include <remat/file_memory.h>
+#include <remat/paged_optimizer.h>
 
 #include "cli/checkpoint_file.h"
 #include "cli/fingerprint.h"
@@ -76,9 +79,27 @@ void read_generator(InputArchive& archive) {
   default_generator().set_state(generator);
 }
 
+/// While it lives, tensors are made in files, where the optimizer's state is in one: there may be no memory for all of
+/// it. Null elsewhere.
+std::unique_ptr<FileMemory> place_beside(const torch::optim::Optimizer& optimizer) {
+  const PagedOptimizer* const paged = PagedOptimizer::of(optimizer);
+  return paged == nullptr ? nullptr : std::make_unique<FileMemory>(paged->directory());
+}
+
+void move_to_memory(at::Tensor& tensor) {
+  if (FileMemory::holds(tensor)) tensor.set_data(tensor.detach().clone());
+}
+
+/// Does `work` while the optimizer has all of its state.
+void with_state(const torch::optim::Optimizer& optimizer, const std::function<void()>& work) {
+  PagedOptimizer* const paged = PagedOptimizer::of(optimizer);
+  paged == nullptr ? work() : paged->with_state(work);
+}
+
 void write_rest(OutputArchive& archive, const torch::optim::Optimizer& optimizer, int64_t steps_done) {
   OutputArchive optimizer_archive;
-  optimizer.save(optimizer_archive);
+  const auto place = place_beside(optimizer);
+  with_state(optimizer, [&] { optimizer.save(optimizer_archive); });
   archive.write("optimizer", optimizer_archive);
   write_generator(archive);
   archive.write("steps_done", at::tensor(steps_done, at::kLong), /*is_buffer=*/true);
@@ -87,7 +108,7 @@ void write_rest(OutputArchive& archive, const torch::optim::Optimizer& optimizer
 int64_t read_rest(InputArchive& archive, torch::optim::Optimizer& optimizer) {
   InputArchive optimizer_archive;
   archive.read("optimizer", optimizer_archive);
-  optimizer.load(optimizer_archive);
+  with_state(optimizer, [&] { optimizer.load(optimizer_archive); });
   at::Tensor steps_done;
   archive.read("steps_done", steps_done, /*is_buffer=*/true);
   read_generator(archive);
@@ -150,7 +171,9 @@ int64_t load_state(zoo::Model& model, torch::optim::Optimizer& optimizer, const 
   const auto read_model = [&](InputArchive& archive) {
     InputArchive whole;
     archive.read("model", whole);
-    model.load(whole);
+    model.load(whole);  // the archive's own tensors, which may be in files
+    for (auto& parameter : model.parameters()) move_to_memory(parameter);
+    for (auto& buffer : model.buffers()) move_to_memory(buffer);
   };
   return load_archive(read_model, optimizer, part);
 }
@@ -184,7 +207,10 @@ void save_archive(const std::function<void(OutputArchive&)>& write_own, const to
 int64_t load_archive(const std::function<void(InputArchive&)>& read_own, torch::optim::Optimizer& optimizer,
                      const StatePart& part) {
   InputArchive archive;
-  open(archive, part);
+  {
+    const auto place = place_beside(optimizer);
+    open(archive, part);
+  }
   read_own(archive);
   return read_rest(archive, optimizer);
 }

@@ -48,7 +48,8 @@ void print_header(const TrainSettings& settings, const TrainingData& data, const
   }
 }
 
-void print_summary(const TrainSettings& settings, const std::vector<StepResult>& results) {
+void print_summary(const TrainSettings& settings, const std::vector<StepResult>& results,
+                   const std::optional<PagingReport>& paging) {
   if (results.empty()) return;
   int64_t peak = 0;
   for (const auto& result : results) peak = std::max(peak, result.peak_bytes);
@@ -70,6 +71,11 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
   table.add({"time per step", format_seconds(seconds)});
   table.add({item_name(settings) + " per second",
              format_count(static_cast<int64_t>(static_cast<double>(items_per_step(settings)) / seconds))});
+  if (paging) {
+    const auto steps = static_cast<double>(results.size());
+    table.add({"optimizer's state on disk", format_bytes(paging->paged_bytes)});
+    table.add({"waited for it per step", format_seconds(paging->waited_seconds / steps)});
+  }
   std::fputs(table.to_string().c_str(), stdout);
   int64_t together = 0;
   for (const auto& result : results) {
@@ -77,6 +83,13 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
     together = std::max(together, std::accumulate(peaks.begin(), peaks.end(), int64_t{0}));
   }
   if (together > 0) std::printf("all processes together: %s at most\n", format_bytes(together).c_str());
+}
+
+nlohmann::json paging_json(const PagingReport& report) {
+  return {{"written_bytes", report.written_bytes},   {"read_bytes", report.read_bytes},
+          {"write_seconds", report.write_seconds},   {"read_seconds", report.read_seconds},
+          {"waited_seconds", report.waited_seconds}, {"file_bytes", report.file_bytes},
+          {"paged_bytes", report.paged_bytes},       {"unwritten_bytes", report.unwritten_bytes}};
 }
 
 nlohmann::json evaluation_json(const Evaluation& before, const Evaluation& after) {

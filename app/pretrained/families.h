@@ -31,6 +31,8 @@ struct LoadOptions {
   std::optional<double> dropout;  ///< nothing: as config.json says; also of attention weights
   /// Its patterns name layers as transformers does. Nothing: all parameters are trained.
   std::optional<zoo::LoraConfig> lora = std::nullopt;
+  /// Called before weights are allocated; what it returns lives until they are. Nothing: they are as other tensors.
+  std::function<std::shared_ptr<void>()> place_weights = nullptr;
 
   int64_t classes() const { return static_cast<int64_t>(labels.size()); }
 };

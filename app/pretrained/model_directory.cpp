@@ -214,7 +214,9 @@ void ModelDirectory::refuse_missing(const std::string& name) const {
 }
 
 std::shared_ptr<zoo::Model> ModelDirectory::load() const {
+  std::shared_ptr<void> place = options_.place_weights ? options_.place_weights() : nullptr;
   auto model = description_.make();
+  place.reset();
   const auto may_be_missing = missing();
   std::vector<std::string> used, beside_factors, counts;
   std::vector<std::pair<Source, at::Tensor>> copies;

@@ -53,6 +53,8 @@ class PagedOptimizer {
   /// Calls `function` with the whole state in memory, to save it, to load it or to change it, then writes it again.
   void with_state(const std::function<void()>& function);
 
+  /// Where the file is.
+  const std::string& directory() const;
   /// Bytes and seconds so far.
   PagingReport report() const;
 

@@ -8,6 +8,7 @@
 #include <remat/device_estimate.h>        // what they take of a GPU's memory, without the GPU
 #include <remat/error.h>                  // Error, BudgetError, InternalError
 #include <remat/export.h>                 // a training step as C for microcontrollers
+#include <remat/file_memory.h>            // frozen weights in a file
 #include <remat/fit.h>                    // the largest batch that fits
 #include <remat/fit_steps.h>              // the same for a function that makes a step of a batch
 #include <remat/graph.h>                  // a recorded step as plain data

@@ -7,6 +7,7 @@
 #include <c10/core/impl/COW.h>
 
 #include "device/cpu_blocks.h"
+#include "device/file_blocks.h"
 
 namespace remat::memory {
 
@@ -16,7 +17,7 @@ int64_t AdoptedStorages::adopt(c10::StorageImpl& storage) {
   // lock.
   const MutexLock lock(mutex_);
   if (data.get_deleter() == counted_ || data.get_deleter() == older_deleter_) return 0;
-  if (!data.device().is_cpu()) return 0;
+  if (!data.device().is_cpu() || is_file_block(data)) return 0;
   const int64_t bytes = storage.sym_nbytes().maybe_as_int().value_or(0);
   c10::Allocator* const older = c10::GetDefaultCPUAllocator();
   // Its later resizes are to be counted from the start.

@@ -26,8 +26,9 @@ class AdoptedStorages {
   AdoptedStorages(c10::DeleterFnPtr counted, c10::DeleterFnPtr older) : counted_(counted), older_deleter_(older) {}
 
   /// Starts to watch `storage` and returns the bytes to count: 0 where it is watched already, holds nothing, lives on
-  /// another device, or shares memory that is counted elsewhere (copy-on-write clones, blobs over remat's own blocks of
-  /// 64 KiB or more; blobs over smaller ones are not told apart from foreign memory, and count once more).
+  /// another device, is a file's (file_blocks.h), or shares memory that is counted elsewhere (copy-on-write clones,
+  /// blobs over remat's own blocks of 64 KiB or more; blobs over smaller ones are not told apart from foreign memory,
+  /// and count once more).
   int64_t adopt(c10::StorageImpl& storage);
 
   /// The bytes of an older storage that is being freed; forgets it.

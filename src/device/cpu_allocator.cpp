@@ -12,6 +12,7 @@
 
 #include "device/cpu_blocks.h"
 #include "device/cpu_ledger.h"
+#include "device/file_blocks.h"
 #include "memory/allocation_observer.h"
 #include "memory/serial_number.h"
 #include "memory/thread_bytes.h"
@@ -38,8 +39,11 @@ class CpuAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_block, c10::kCPU};
-    CpuLedger& ledger = CpuLedger::instance();
     if (bytes > PTRDIFF_MAX) fail(bytes);
+    if (bytes >= kSmallestFileBlock) {
+      if (FileBlockSource* const source = file_block_source()) return source->allocate(bytes);
+    }
+    CpuLedger& ledger = CpuLedger::instance();
     const auto size = static_cast<int64_t>(bytes);
     const int64_t alive = ledger.charge(size);
     Block* block = allocate_block(bytes);

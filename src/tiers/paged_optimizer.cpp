@@ -93,10 +93,11 @@ void check_device(const at::Tensor& parameter) {
 }  // namespace
 
 struct PagedOptimizer::Impl {
-  Impl(torch::optim::Optimizer& of, const std::string& directory, int64_t limit_bytes)
-      : optimizer(of), pager(directory, limit_bytes) {}
+  Impl(torch::optim::Optimizer& of, std::string where, int64_t limit_bytes)
+      : optimizer(of), directory(std::move(where)), pager(directory, limit_bytes) {}
 
   torch::optim::Optimizer& optimizer;
+  const std::string directory;
   StatePager pager;
   std::unordered_map<void*, Pages> pages;  ///< by parameter, as the optimizer's state()
 
@@ -308,6 +309,7 @@ void PagedOptimizer::with_state(const std::function<void()>& function) {
   impl_->page_all_out();
 }
 
+const std::string& PagedOptimizer::directory() const { return impl_->directory; }
 PagingReport PagedOptimizer::report() const { return impl_->pager.report(); }
 
 PagedOptimizer* PagedOptimizer::of(const torch::optim::Optimizer& optimizer) {

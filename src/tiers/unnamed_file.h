@@ -20,6 +20,8 @@ class UnnamedFile {
   UnnamedFile& operator=(const UnnamedFile&) = delete;
 
   const std::string& directory() const { return directory_; }
+  /// Open as long as this lives.
+  int descriptor() const { return file_; }
   /// Do reads and writes need alignment?
   bool is_direct() const { return is_direct_; }
 

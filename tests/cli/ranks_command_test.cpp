@@ -58,6 +58,27 @@ TEST_F(RanksCommandTest, UpdatesInBackwardHaveTheBitsOfThoseAfterIt) {
     EXPECT_EQ(losses(way), losses(joined(way, {"--optimizer-in-backward"}))) << way.back();
 }
 
+// Each process has a file.
+TEST_F(RanksCommandTest, StateInFilesHasTheSameBits) {
+  for (const Words& way : ways()) {
+    const Words words = joined(way, {"--layers", "3", "--width", "96", "--optimizer-in-backward"});
+    const auto resident = losses(words);
+    EXPECT_EQ(losses(joined(words, {"--page-optimizer", "."})), resident) << way.back();
+    EXPECT_GT(json("run.json").at("paging").at("read_bytes"), 0);
+    const Words saved = joined(words, {"--page-optimizer", ".", "--checkpoint", way.back() + ".ckpt"});
+    ASSERT_EQ(train(joined(saved, {"--steps", "3"})).code, 0);
+    ASSERT_EQ(train(joined(saved, {"--steps", "5", "--resume", "--json", "rest.json"})).code, 0);
+    EXPECT_EQ(steps("rest.json"), (std::map<int64_t, uint32_t>{{4, resident[3]}, {5, resident[4]}})) << way.back();
+  }
+}
+
+TEST_F(RanksCommandTest, FrozenWeightsInFilesHaveTheSameBits) {
+  const Words words = {"--ranks", "2", "--lora", "2", "--layers", "3", "--width", "160"};
+  EXPECT_EQ(losses(joined(words, {"--page-weights", "."})), losses(words));
+  expect_failure(train(joined(words, {"--shard", "--page-weights", "."})), 2,
+                 "--page-weights has no effect with --shard");
+}
+
 TEST_F(RanksCommandTest, AdaptersBesideFrozenShardsContinueWithTheSameBits) {
   const Words words = {"--ranks", "2", "--shard", "--lora", "2", "--checkpoint", "lora.ckpt"};
   const auto whole = losses({"--ranks", "2", "--shard", "--lora", "2"});

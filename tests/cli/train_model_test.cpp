@@ -42,9 +42,15 @@ TEST(TrainModelTest, ModelsForPicturesHaveAClassForEachLabel) {
   }
 }
 
+TrainSettings training_of(ModelSettings model) {
+  TrainSettings settings;
+  settings.model = std::move(model);
+  return settings;
+}
+
 TEST(TrainModelTest, AModelThatTheMachineCannotHoldIsRefused) {
-  const ModelSettings settings{.kind = "mlp", .layers = 3, .width = 24, .seq = 7};
-  const int64_t need = 16 * parameter_count(settings);
+  const TrainSettings settings = training_of({.kind = "mlp", .layers = 3, .width = 24, .seq = 7});
+  const int64_t need = 16 * parameter_count(settings.model);
   check_model_fits(settings, {}, need);
   EXPECT_ERROR(check_model_fits(settings, {}, need - 1),
                "[train] 3 layers of width 24 have " + std::to_string(need / 16) + " parameters, which need ");
@@ -53,21 +59,39 @@ TEST(TrainModelTest, AModelThatTheMachineCannotHoldIsRefused) {
 }
 
 TEST(TrainModelTest, ABudgetBelowParametersAndGradientsIsRefused) {
-  const ModelSettings settings{.kind = "mlp", .layers = 3, .width = 24, .seq = 7};
-  const int64_t least = 8 * parameter_count(settings), machine = int64_t{1} << 40;
+  const TrainSettings settings = training_of({.kind = "mlp", .layers = 3, .width = 24, .seq = 7});
+  const int64_t least = 8 * parameter_count(settings.model), machine = int64_t{1} << 40;
   check_model_fits(settings, Budget::bytes(least), machine);
   check_model_fits(settings, Budget::percent(1), machine);
   EXPECT_THROW(check_model_fits(settings, Budget::bytes(least - 1), machine), BudgetError);
 }
 
+// Each is said to be there by the message where it counts.
+TEST(TrainModelTest, WhatIsFreedAtOnceOrInAFileNeedsNoMemory) {
+  TrainSettings settings = training_of({.kind = "mlp", .layers = 3, .width = 24, .seq = 7});
+  const int64_t count = parameter_count(settings.model), machine = int64_t{1} << 40;
+  const auto expect = [&](int64_t step, int64_t training, const std::string& what) {
+    check_model_fits(settings, Budget::bytes(step * count), training * count);
+    EXPECT_THROW(check_model_fits(settings, Budget::bytes(step * count - 1), machine), BudgetError) << what;
+    EXPECT_ERROR(check_model_fits(settings, {}, training * count - 1), " bytes)" + what + "; the machine has ");
+  };
+  expect(8, 16, " with gradients and optimizer state");
+  settings.optimizer_in_backward = true;
+  expect(4, 12, " with optimizer state");
+  settings.page_optimizer = "/scratch";
+  expect(4, 4, "");
+  settings.accumulate = 2;  // then gradients stay until the last micro-batch
+  expect(8, 8, " with gradients");
+}
+
 TEST(TrainModelTest, FrozenWeightsNeedNoGradientsAndNoOptimizer) {
-  const ModelSettings settings{
-      .kind = "gpt", .layers = 3, .width = 24, .heads = 2, .seq = 7, .lora = {.rank = 2, .targets = "up,down"}};
-  const int64_t weights = parameter_count(settings), need = 4 * weights;
+  const TrainSettings settings = training_of(
+      {.kind = "gpt", .layers = 3, .width = 24, .heads = 2, .seq = 7, .lora = {.rank = 2, .targets = "up,down"}});
+  const int64_t weights = parameter_count(settings.model), need = 4 * weights;
   check_model_fits(settings, Budget::bytes(need), need);
   EXPECT_THROW(check_model_fits(settings, Budget::bytes(need - 1), need), BudgetError);
   EXPECT_ERROR(check_model_fits(settings, {}, need - 1), std::to_string(need) + " bytes); the machine has ");
-  const auto model = make_model(settings);
+  const auto model = make_model(settings.model);
   EXPECT_EQ(model->trained_parameter_count(), 3 * 2 * 2 * (24 + 96));
   EXPECT_EQ(model->parameter_count(), weights + model->trained_parameter_count());
 }
@@ -75,7 +99,8 @@ TEST(TrainModelTest, FrozenWeightsNeedNoGradientsAndNoOptimizer) {
 // With every option at its bound the count is still a number.
 TEST(TrainModelTest, TheLargestModelsAreCounted) {
   for (const auto* kind : {"gpt", "mlp"}) {
-    const ModelSettings settings{.kind = kind, .layers = kMostLayers, .width = kMostWidth, .heads = 1, .seq = kMostSeq};
+    const TrainSettings settings =
+        training_of({.kind = kind, .layers = kMostLayers, .width = kMostWidth, .heads = 1, .seq = kMostSeq});
     EXPECT_ERROR(check_model_fits(settings, {}, int64_t{1} << 50), "lower --layers");
   }
 }

@@ -8,8 +8,12 @@
 #include <torch/torch.h>
 
 #include <remat/error.h>
+#include <remat/file_memory.h>
+#include <remat/memory.h>
+#include <remat/paged_optimizer.h>
 
 #include "support/expect_error.h"
+#include "support/temporary_directory.h"
 #include "zoo/gpt.h"
 #include "zoo/lora.h"
 
@@ -20,9 +24,9 @@ struct Learner {
   std::shared_ptr<zoo::Model> model;
   std::unique_ptr<torch::optim::AdamW> optimizer;
 
-  explicit Learner(bool lora, uint64_t seed = 1) {
+  explicit Learner(bool lora, uint64_t seed = 1, int64_t width = 32) {
     torch::manual_seed(seed);
-    model = zoo::make_gpt({.layers = 2, .width = 32, .heads = 2, .seq = 8, .vocab = 50});
+    model = zoo::make_gpt({.layers = 2, .width = width, .heads = 2, .seq = 8, .vocab = 50});
     if (lora) zoo::add_lora(*model, {.rank = 2});
     std::vector<at::Tensor> trained;
     for (const auto& parameter : model->parameters()) {
@@ -34,7 +38,8 @@ struct Learner {
   float step() {
     const auto loss = model->forward(torch::randint(50, {2, 8})).square().mean();
     loss.backward();
-    optimizer->step();
+    auto* const paged = PagedOptimizer::of(*optimizer);
+    paged == nullptr ? optimizer->step() : paged->step();
     optimizer->zero_grad();
     return loss.item<float>();
   }
@@ -98,6 +103,31 @@ TEST(RestoredState, ParametersThatAreNotFiniteAreNamed) {
   at::Tensor(parameter).flatten()[1] = std::numeric_limits<float>::infinity();
   EXPECT_ERROR(check_finite(parameters, "a.ckpt"), "'a.ckpt' has parameters with NaN or infinite elements");
   EXPECT_ERROR(check_finite(parameters, "a.ckpt"), "'" + name + "' (1 of " + std::to_string(parameter.numel()));
+}
+
+// Nor does it take the memory of the file that it is loaded from.
+TEST(PagedTrainingState, IsSavedAndLoadedWithoutTheMemoryForIt) {
+  memory::start_accounting();
+  const test::TemporaryDirectory directory;
+  const auto extra = [](const auto& work) {
+    memory::reset_peak();
+    const int64_t before = memory::current();
+    work();
+    return memory::peak() - before;
+  };
+  Learner first(/*lora=*/false, 1, /*width=*/256), second(/*lora=*/false, 2, /*width=*/256);
+  const int64_t state = 8 * first.model->parameter_count();
+  PagedOptimizer of_first(*first.optimizer, directory.path("")), of_second(*second.optimizer, directory.path(""));
+  first.step();
+  std::string saved;
+  EXPECT_LT(extra([&] { saved = first.save(1); }), state / 4);
+  ASSERT_GT(saved.size(), static_cast<size_t>(state));
+  EXPECT_LT(extra([&] { EXPECT_EQ(second.load(saved), 1); }), state / 4);  // parameters take the place of others
+  for (const auto& parameter : second.model->parameters()) EXPECT_FALSE(FileMemory::holds(parameter));
+  const float loss = first.step(), later = first.step();
+  second.load(saved);  // the generator's state with it
+  EXPECT_EQ(second.step(), loss);
+  EXPECT_EQ(second.step(), later);
 }
 
 }  // namespace

@@ -66,6 +66,22 @@ def test_a_budget_changes_no_bit_and_transformers_loads_the_result(directory, na
         assert torch.equal(tensor, models[1].state_dict()[key]), key
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_frozen_weights_and_state_in_files_change_no_bit(directory, kind):
+    source = directory / f"gpt2-{kind}"  # its linear layers are stored transposed
+    shutil.copytree(directory / "gpt2", source)
+    transformers.GPT2LMHeadModel.from_pretrained(source, dtype=getattr(torch, kind)).save_pretrained(source)
+    saved = {}
+    losses = {}
+    for way, options in {"memory": [], "files": ["--page-weights", ".", "--page-optimizer", "."]}.items():
+        done, losses[way] = train(directory, source.name, "--lora", 2, "--save-hf", f"{kind}-{way}", *options, out=way)
+        assert done.returncode == 0, done.stderr
+        saved[way] = safetensors.torch.load_file(directory / f"{kind}-{way}" / "model.safetensors")
+    assert losses["files"] == losses["memory"]
+    for name, tensor in saved["memory"].items():
+        assert torch.equal(saved["files"][name], tensor), name
+
+
 def test_a_checkpoint_continues_with_the_same_bits(directory):
     _, whole = train(directory, "gpt2", "--budget", "60%", out="whole")
     first, _ = train(directory, "gpt2", "--steps", 2, "--checkpoint", "run.ckpt", out="first")

@@ -1,0 +1,86 @@
+#include "cli/parameter_updates.h"
+
+#include <cctype>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <remat/budget.h>
+#include <remat/disk.h>
+#include <remat/error.h>
+
+namespace remat::cli {
+namespace {
+
+/// "/scratch", or "20GiB:/scratch".
+Disk place_of(const std::string& text) {
+  const bool has_bytes = std::isdigit(static_cast<unsigned char>(text.front())) != 0 && text.find(':') < text.size();
+  return has_bytes ? Disk::parse(text) : Disk(text, StatePager::kNoLimit);
+}
+
+/// While training runs a full disk is a warning, and the state stays in memory: it is better known before.
+void check_room(const Disk& place, const std::vector<at::Tensor>& parameters) {
+  int64_t bytes = 0;
+  for (const auto& parameter : parameters) bytes += 2 * static_cast<int64_t>(parameter.nbytes());
+  const std::string takes = "[page-optimizer] the state of AdamW takes " + format_exact_bytes(bytes);
+  if (bytes > place.bytes) {
+    throw Error(takes + ", and the file may have " + format_exact_bytes(place.bytes) +
+                "; give more, or a directory alone");
+  }
+  std::error_code unknown;  // the directory may not be there, which is said when the file is made
+  const auto left = std::filesystem::space(place.directory, unknown).available;
+  if (unknown || left >= static_cast<uintmax_t>(bytes)) return;
+  throw Error(takes + ", and the disk of '" + place.directory + "' has " +
+              format_exact_bytes(static_cast<int64_t>(left)) +
+              " left; make room there, or name a directory of another disk");
+}
+
+}  // namespace
+
+ParameterUpdates::ParameterUpdates(std::vector<at::Tensor> parameters, const TrainSettings& settings)
+    : optimizer_(parameters, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay)) {
+  if (settings.page_optimizer.empty()) return;
+  const Disk place = place_of(settings.page_optimizer);
+  check_room(place, parameters);
+  paged_.emplace(optimizer_, place.directory, place.bytes);
+}
+
+ParameterUpdates::~ParameterUpdates() {
+  if (paged_) optimizer_.state().clear();  // else all of it would be read into memory, for nobody
+}
+
+void ParameterUpdates::begin_in_backward(int64_t accumulate,
+                                         std::function<void(const at::Tensor& parameter)> before_update) {
+  in_backward_.emplace(optimizer_, accumulate, std::move(before_update));
+}
+
+void ParameterUpdates::set_learning_rate(double rate) {
+  for (auto& group : optimizer_.param_groups()) group.options().set_lr(rate);
+}
+
+void ParameterUpdates::step() {
+  is_updating_ = true;
+  if (paged_) {
+    paged_->step();
+  } else {
+    optimizer_.step();
+  }
+  is_updating_ = false;
+  optimizer_.zero_grad(/*set_to_none=*/true);
+}
+
+void ParameterUpdates::give_up_step() {
+  if (in_backward_ && !is_between_steps()) in_backward_->reset();
+  optimizer_.zero_grad(/*set_to_none=*/true);
+}
+
+bool ParameterUpdates::is_between_steps() const {
+  return is_updating_ || (in_backward_ && in_backward_->is_between_steps());
+}
+
+std::optional<PagingReport> ParameterUpdates::paging() const {
+  return paged_ ? std::optional(paged_->report()) : std::nullopt;
+}
+
+}  // namespace remat::cli
