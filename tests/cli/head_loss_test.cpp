@@ -88,8 +88,9 @@ TEST(HeadLossTest, HasTheBitsOfPlainInEachModelAndInEachWay) {
       test::expect_same_bits(expected, outcome_of(of, loss), what);
       const bool looks = of.has_head && how != std::string(kHeadWhole);
       ASSERT_EQ(loss.choice().has_value(), looks) << what;
-      if (looks)
+      if (looks) {
         EXPECT_EQ(loss.choice()->is_whole(), how == std::string(kHeadAuto)) << what << head_text(*loss.choice());
+      }
     }
   }
 }
