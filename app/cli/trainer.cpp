@@ -74,7 +74,7 @@ struct Trainer::Impl {
   std::unique_ptr<torch::optim::AdamW> optimizer;
   std::optional<OptimizerInBackward> updates;  ///< nothing: all parameters are updated after backward
   std::optional<Session> session;
-  HeadLoss loss;  ///< of training steps
+  HeadLoss loss;
   int64_t steps_done = 0;
   bool fingerprints;
 
@@ -115,7 +115,6 @@ struct Trainer::Impl {
     const Autocast autocast(settings.precision == "bf16");
     if (parallel) parallel->broadcast_buffers();
     const EvaluationMode evaluation(*model);
-    HeadLoss head_loss = loss;
     double sum = 0, right = 0, count = 0;
     const int64_t batches = held_out->evaluation_batches();
     // All ranks make as many passes, since shards are gathered in each: one that has no other repeats the last.
@@ -130,7 +129,7 @@ struct Trainer::Impl {
         const Batch& part = parts[std::min(pass, parts.size() - 1)];
         at::Tensor labels;  // that the model tells
         const auto run = [&] {
-          if (held_out->labels().empty()) return head_loss(*model, part.input.contiguous(), part.target);
+          if (held_out->labels().empty()) return HeadLoss(loss)(*model, part.input.contiguous(), part.target);
           const at::Tensor logits = model->forward(part.input.contiguous());
           labels = logits.argmax(-1);
           return at::cross_entropy_loss(logits, part.target);
@@ -178,8 +177,7 @@ struct Trainer::Impl {
     const auto parts = micro_batches(batch);
     float sum = 0;
     for (const Batch& part : parts) {
-      const double share = predictions(part) / predictions(batch) * batch.weight;
-      sum += learn_from(part, share, /*last=*/&part == &parts.back(), result);
+      sum += learn_from(part, predictions(part) / predictions(batch) * batch.weight, &part == &parts.back(), result);
     }
     return sum;
   }
