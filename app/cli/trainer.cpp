@@ -127,7 +127,7 @@ struct Trainer::Impl {
       const size_t passes = ranks == nullptr ? parts.size() : ranks->most(parts.size());
       for (size_t pass = 0; pass < passes; ++pass) {
         const Batch& part = parts[std::min(pass, parts.size() - 1)];
-        at::Tensor labels;  // that the model tells
+        at::Tensor labels;
         const auto run = [&] {
           if (held_out->labels().empty()) return HeadLoss(loss)(*model, part.input.contiguous(), part.target);
           const at::Tensor logits = model->forward(part.input.contiguous());
@@ -141,8 +141,8 @@ struct Trainer::Impl {
         if (labels.defined()) right += (labels == part.target).sum().item<double>();
       }
     }
-    std::vector<double> sums = {sum, right, count};
-    if (ranks != nullptr) sums = ranks->sums(sums);
+    const std::vector<double> own_sums = {sum, right, count},
+                              sums = ranks == nullptr ? own_sums : ranks->sums(own_sums);
     Evaluation result{.loss = sums[0] / sums[2], .accuracy = std::nullopt};
     if (!held_out->labels().empty()) result.accuracy = sums[1] / sums[2];
     return result;
