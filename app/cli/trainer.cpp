@@ -148,7 +148,6 @@ struct Trainer::Impl {
     return result;
   }
 
-  /// Those that count.
   static double predictions(const Batch& batch) { return (batch.target != kNoTarget).sum().item<double>(); }
 
   // Its examples; the last one may have fewer.
