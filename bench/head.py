@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures remat.linear_cross_entropy beside plain PyTorch; writes bench/results/<date>-head.json.
+"""Measures heads in tiles beside plain PyTorch; writes bench/results/<date>-head.json, of which bench/head_table.py
+makes tables. Ten minutes.
 
   bench/head.py [--tokens 4096] [--width 1024] [--classes 32000] [--pairs 5] [--threads 2] [--build build/release]
-                [--out bench/results] [--only VARIANT]
+                [--out bench/results] [--only VARIANT] [--models gpt2 llama]
 
+The head alone, and models that `remat train` trains within budgets (bench/head_models.py). Of the head alone:
 Each variant is a process of its own: plain, remat's, torch.nn.functional.linear_cross_entropy in its tiles where this torch has
 it, and plain compiled by Inductor with its chunker of losses. Steps of forward and backward are taken in turns with plain's;
 times are medians of pairs. Bytes are the largest that were alive above inputs, weights and their gradients.
@@ -19,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 
+import head_models
 import machine
 
 VARIANTS = ("remat", "torch tiles", "inductor chunks")
@@ -136,7 +139,8 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--build", type=Path, default=machine.ROOT / "build/release")
     parser.add_argument("--out", type=Path, default=machine.ROOT / "bench/results")
-    parser.add_argument("--only", choices=VARIANTS, help="one variant, beside plain")
+    parser.add_argument("--only", choices=VARIANTS, help="one variant of the head alone, beside plain")
+    parser.add_argument("--models", nargs="*", choices=head_models.MODELS, default=list(head_models.MODELS))
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
@@ -157,10 +161,17 @@ def main():
             + "  {same_bits}  {foreign:.2f}".format(**row),
             flush=True,
         )
+    models = []
+    for name in args.models:
+        for row in head_models.measure(name, args.build):
+            models.append(row)
+            share = 100 * row.get("activation_peak_bytes", 0) / row.get("plain_activation_peak_bytes", 1)
+            print(f"{name}, {row['variant']}: ", row.get("error", f"{share:.1f} %, {row.get('ratio', 0):.2f} x"), flush=True)
     import torch
 
     shape = {name: getattr(args, name) for name in ("tokens", "width", "classes", "threads")}
-    document = {"figure": "head", "torch": torch.__version__, "machine": machine.describe(), "shape": shape, "rows": rows}
+    document = {"figure": "head", "torch": torch.__version__, "machine": machine.describe(), "shape": shape}
+    document |= {"rows": rows, "models": models}
     path = args.out / f"{datetime.date.today().isoformat()}-head.json"
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(path)

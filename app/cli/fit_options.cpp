@@ -20,6 +20,7 @@ void add_fit_options(CLI::App& app, FitSettings& settings) {
       ->transform(range(0.0, 100.0))
       ->type_name("PERCENT");
   add.flag("--predict", settings.predict, "Run small steps alone; then nothing vouches for the answer");
+  add.head(settings.head);
   add_sizes(app, settings);
   add_size(app, "--most", settings.most, "The largest size to consider (default: 256 times the usual)");
   add.group("Files");

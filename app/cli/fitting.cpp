@@ -13,6 +13,7 @@
 #include <remat/rounds.h>
 #include <remat/session.h>
 
+#include "cli/head_loss.h"
 #include "cli/wrong_usage.h"
 #include "zoo/task.h"
 
@@ -49,9 +50,10 @@ void make_gradients(const zoo::Task& task) {
   for (auto& parameter : task.model->parameters()) parameter.mutable_grad() = at::zeros_like(parameter);
 }
 
-void step_of(const zoo::Task& task) {
+void step_of(const zoo::Task& task, const std::string& head) {
   task.model->zero_grad(/*set_to_none=*/false);
-  task.loss().backward();
+  HeadLoss loss(head);
+  loss(task).backward();
 }
 
 }  // namespace
@@ -117,7 +119,7 @@ int64_t ZooSteps::budget_bytes(const FitSettings& settings) {
   const zoo::Task task = steps.task(given > 0 ? given : length.usual);
   const int64_t baseline = memory::current();
   memory::reset_peak();
-  step_of(task);
+  step_of(task, settings.head);
   return baseline + static_cast<int64_t>(static_cast<double>(memory::peak() - baseline) * budget.share() / 100);
 }
 
@@ -133,7 +135,7 @@ FitTrial ZooSteps::run(int64_t size, FitMode mode) {
     memory::reset_peak();
     auto seconds = time_round([&] {
       const auto begin = std::chrono::steady_clock::now();
-      step_of(task);
+      step_of(task, impl_->settings.head);
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     });
     return {true, memory::peak(), seconds.back(), {}, std::move(seconds)};
@@ -142,7 +144,7 @@ FitTrial ZooSteps::run(int64_t size, FitMode mode) {
   FitTrial trial{.fits = true};
   const auto run_step = [&] {
     auto step = session.step();
-    step_of(task);
+    step_of(task, impl_->settings.head);
     const StepReport& report = step.end();
     trial.peak_bytes = std::max(trial.peak_bytes, report.peak_bytes);
     return trial.seconds = report.step_seconds - report.planning_seconds;

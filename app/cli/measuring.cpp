@@ -12,6 +12,7 @@
 #include <remat/session.h>
 
 #include "cli/device.h"
+#include "cli/head_loss.h"
 #include "zoo/task.h"
 
 namespace remat::cli {
@@ -33,15 +34,16 @@ zoo::Task task_of(const SweepSettings& settings, int64_t depth) {
 
 struct SweptModel::Impl {
   zoo::Task task;
+  HeadLoss loss;
   Graph graph = {};
 
-  void pass() const {
+  void pass() {
     task.model->zero_grad(/*set_to_none=*/false);
-    task.loss().backward();
+    loss(task).backward();
   }
 
   /// Seconds of a step; under `session` if there is one.
-  double step(Session* session) const {
+  double step(Session* session) {
     const auto begin = std::chrono::steady_clock::now();
     if (session == nullptr) {
       pass();
@@ -55,7 +57,7 @@ struct SweptModel::Impl {
 };
 
 SweptModel::SweptModel(const SweepSettings& settings, int64_t depth)
-    : impl_(std::make_unique<Impl>(Impl{task_of(settings, depth)})) {
+    : impl_(std::make_unique<Impl>(Impl{task_of(settings, depth), HeadLoss(settings.head)})) {
   Session session({.name = "remat sweep"});
   for (int i = 0; i < kRecordedSteps; ++i) impl_->step(&session);
   impl_->graph = session.graph();

@@ -115,6 +115,13 @@ class OptionAdder {
               const std::string& text) {
     add(name, value, text)->check(one_of(names))->type_name("NAME");
   }
+  /// See cli/head_loss.h.
+  void head(std::string& value) {
+    choice("--head", value, {"auto", "tiles", "whole"},
+           "How the loss of a language model is made, with the same bits. auto: in tiles where its logits are larger "
+           "than 16 MiB, so that they are never whole. tiles: wherever a trial shows the same bits. whole: as without "
+           "remat");
+  }
   CLI::Option* budget(const std::string& value_name, std::string& value, const std::string& text,
                       bool show_default = true, bool follows = false) {
     auto* option =

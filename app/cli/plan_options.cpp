@@ -35,6 +35,7 @@ void add_record_options(CLI::App& app, RecordSettings& settings) {
   app.add_option("--batch", settings.batch, "Examples per step (" + batches + ")")
       ->transform(range(int64_t{1}, kMostBatch))
       ->type_name("N");
+  add.head(settings.head);
   add.budget("--budget", settings.budget,
              "Run the steps within a budget, as for train; the graph is the same, its times are taken under pressure");
 }

@@ -40,6 +40,7 @@ void check_same_training(RankGroup& ranks, const TrainSettings& settings, const 
                {"plain", settings.plain},
                {"budget", settings.budget},
                {"planner", settings.planner},
+               {"head", settings.head},
                {"optimizer-in-backward", settings.optimizer_in_backward},
                {"eval", held_out},
                {"checkpoint", settings.checkpoint},

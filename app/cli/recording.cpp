@@ -7,6 +7,7 @@
 #include <remat/memory.h>
 #include <remat/session.h>
 
+#include "cli/head_loss.h"
 #include "zoo/task.h"
 
 namespace remat::cli {
@@ -23,11 +24,12 @@ Recording record_steps(const RecordSettings& settings) {
   memory::start_accounting();  // before the first tensor: parameters count
   const auto task = zoo::make_task(settings.model, settings.batch);
   for (auto& parameter : task.model->parameters()) parameter.mutable_grad() = at::zeros_like(parameter);
+  HeadLoss loss(settings.head);
   Session session({.budget = Budget::parse(settings.budget)});
   for (int64_t i = 0; i < settings.steps; ++i) {
     task.model->zero_grad(/*set_to_none=*/false);
     auto step = session.step();
-    task.loss().backward();
+    loss(task).backward();
     step.end();
   }
   Run run;

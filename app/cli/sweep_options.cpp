@@ -63,6 +63,7 @@ void add_sweep_options(CLI::App& app, SweepSettings& settings) {
        "Depths of the model: what storing all, recomputing all and checkpoints take at each");
   add.flag("--measure", settings.measure, "Run the steps that were planned, and put what they took beside");
   add.count("--rounds", settings.rounds, "Pairs of steps for each measurement, plain and planned in turn", 1000);
+  add.head(settings.head);
   add_sizes(app, settings);
   app.add_option("--out", settings.out,
                  "Write sweep.json and the plots here: what is there already is replaced, and kept up to date as the "

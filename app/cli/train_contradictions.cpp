@@ -51,12 +51,13 @@ void check_game(const TrainSettings& settings, const Contradictions& contradicti
     throw UsageError(contradictions.where({"--task", "--model"}) + "--task rl needs --model dqn, not " +
                      settings.model.kind + "; leave --model out");
   }
-  for (const auto* option :
-       {"--data",         "--eval",           "--hf",          "--layers",       "--width",   "--heads",
-        "--seq",          "--shard",          "--image-size",  "--dropout",      "--lora",    "--lora-alpha",
-        "--lora-targets", "--save-adapter",   "--accumulate",  "--text-column",  "--ranks",   "--precision",
-        "--save-plan",    "--save-run",       "--plan",        "--label-column", "--save-hf", "--optimizer-in-backward",
-        "--disk",         "--page-optimizer", "--page-weights"}) {
+  for (const auto* option : {"--data",         "--eval",           "--hf",           "--layers",
+                             "--width",        "--heads",          "--seq",          "--shard",
+                             "--image-size",   "--dropout",        "--lora",         "--lora-alpha",
+                             "--lora-targets", "--save-adapter",   "--accumulate",   "--text-column",
+                             "--ranks",        "--precision",      "--save-plan",    "--save-run",
+                             "--plan",         "--label-column",   "--save-hf",      "--optimizer-in-backward",
+                             "--disk",         "--page-optimizer", "--page-weights", "--head"}) {
     contradictions.refuse_ineffective(option, "--task", "--task rl");
   }
 }
@@ -81,6 +82,7 @@ void check_task(const TrainSettings& settings, const Contradictions& contradicti
     throw UsageError(contradictions.where({"--task"}) +
                      "--task mlm needs a model that sees both sides of a hidden token; name a bert with --hf");
   }
+  if (model.task == kClassify) contradictions.refuse_ineffective("--head", "--task", "--task classify");
   if (!model.directory.empty()) contradictions.refuse_ineffective("--image-size", "--hf", "--hf");
   if (model.task != kClassify) {
     for (const auto* option : {"--text-column", "--label-column", "--image-size"}) {
@@ -110,7 +112,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
   const Contradictions contradictions(options);
   const auto& model = settings.model;
   if (settings.plain) {
-    for (const auto* option : {"--budget", "--planner", "--disk", "--plan", "--save-plan", "--save-run"}) {
+    for (const auto* option : {"--budget", "--planner", "--disk", "--plan", "--save-plan", "--save-run", "--head"}) {
       contradictions.refuse_ineffective(option, "--plain", "--plain");
     }
   }
@@ -125,6 +127,7 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
       contradictions.refuse_ineffective(option, "--hf", "--hf");
     }
   } else if (model.kind != "gpt" && model.kind != "vit") {
+    if (model.kind == "mlp") contradictions.refuse_ineffective("--head", "--model", "--model mlp");
     for (const auto* option : {"--heads", "--dropout"}) {
       contradictions.refuse_ineffective(option, "--model", "--model " + model.kind);
     }

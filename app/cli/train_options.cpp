@@ -152,6 +152,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
                  "or device, all there is",
              /*show_default=*/true, /*follows=*/train);
   add_planner_option(add, settings);
+  add.head(settings.head);
   add.add("--disk", settings.disk,
           "Values may move to a file without a name in this directory, of so many bytes, where that is faster than to "
           "recompute them: 100GiB:/scratch")

@@ -15,6 +15,7 @@
 #include "cli/checkpoint_file.h"
 #include "cli/data_parallel.h"
 #include "cli/device.h"
+#include "cli/head_loss.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
 #include "cli/parameter_updates.h"
@@ -72,6 +73,7 @@ struct Trainer::Impl {
   std::unique_ptr<DataParallel> parallel;  ///< null too
   std::optional<ParameterUpdates> updates;
   std::optional<Session> session;
+  HeadLoss loss;
   int64_t steps_done = 0;
   bool fingerprints;
 
@@ -80,6 +82,7 @@ struct Trainer::Impl {
         data(task.data),
         ranks(group),
         held_out(task.held_out),
+        loss(task.budget ? task.settings.head : kHeadWhole),
         fingerprints(task.fingerprints) {}
 
   int rank() const { return ranks == nullptr ? 0 : ranks->rank(); }
@@ -111,7 +114,7 @@ struct Trainer::Impl {
     const Autocast autocast(settings.precision == "bf16");
     if (parallel) parallel->broadcast_buffers();
     const EvaluationMode evaluation(*model);
-    double loss = 0, right = 0, count = 0;
+    double sum = 0, right = 0, count = 0;
     const int64_t batches = held_out->evaluation_batches();
     // All ranks make as many passes, since shards are gathered in each: one that has no other repeats the last.
     for (int64_t first = 0; first < batches; first += size()) {
@@ -123,27 +126,27 @@ struct Trainer::Impl {
       const size_t passes = ranks == nullptr ? parts.size() : ranks->most(parts.size());
       for (size_t pass = 0; pass < passes; ++pass) {
         const Batch& part = parts[std::min(pass, parts.size() - 1)];
-        const auto logits = parallel ? parallel->run([&] { return forward(part.input); }) : forward(part.input);
+        at::Tensor labels;
+        const auto run = [&] {
+          if (held_out->labels().empty()) return HeadLoss(loss)(*model, part.input.contiguous(), part.target);
+          const at::Tensor logits = model->forward(part.input.contiguous());
+          labels = logits.argmax(-1);
+          return at::cross_entropy_loss(logits, part.target);
+        };
+        const at::Tensor value = parallel ? parallel->run(run) : run();
         if (!own || pass >= parts.size()) continue;
-        loss += loss_of(logits, part.target).item<double>() * predictions(part);
+        sum += value.item<double>() * predictions(part);
         count += predictions(part);
-        if (!held_out->labels().empty()) right += (logits.argmax(-1) == part.target).sum().item<double>();
+        if (labels.defined()) right += (labels == part.target).sum().item<double>();
       }
     }
-    std::vector<double> sums = {loss, right, count};
-    if (ranks != nullptr) sums = ranks->sums(sums);
+    const std::vector<double> own_sums = {sum, right, count},
+                              sums = ranks == nullptr ? own_sums : ranks->sums(own_sums);
     Evaluation result{.loss = sums[0] / sums[2], .accuracy = std::nullopt};
     if (!held_out->labels().empty()) result.accuracy = sums[1] / sums[2];
     return result;
   }
 
-  at::Tensor forward(const at::Tensor& input) { return model->forward(input.contiguous()); }
-
-  static at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target) {
-    return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}));
-  }
-
-  /// Those that count.
   static double predictions(const Batch& batch) { return (batch.target != kNoTarget).sum().item<double>(); }
 
   // Its examples; the last one may have fewer.
@@ -170,29 +173,29 @@ struct Trainer::Impl {
   // step of the session, and counts by its share of the predictions, since the loss is a mean over them.
   float learn(const Batch& batch, StepResult& result) {
     const auto parts = micro_batches(batch);
-    float loss = 0;
+    float sum = 0;
     for (const Batch& part : parts) {
-      const double share = predictions(part) / predictions(batch) * batch.weight;
-      loss += learn_from(part, share, /*last=*/&part == &parts.back(), result);
+      sum += learn_from(part, predictions(part) / predictions(batch) * batch.weight, &part == &parts.back(), result);
     }
-    return loss;
+    return sum;
   }
 
   float learn_from(const Batch& part, double share, bool last, StepResult& result) {
     const bool holds = session && session->budget_bytes();
     std::optional<Step> step;
     if (session) step.emplace(session->step());
-    at::Tensor loss;
+    at::Tensor mean;
     {
       const Autocast autocast(settings.precision == "bf16");
-      const auto pass = [&] { return loss_of(forward(part.input), part.target); };
-      loss = parallel ? parallel->run(pass) : pass();
-      if (share != 1) loss = loss * share;
+      const auto pass = [&] { return loss(*model, part.input.contiguous(), part.target); };
+      mean = parallel ? parallel->run(pass) : pass();
+      if (share != 1) mean = mean * share;
     }
-    loss.backward();
+    mean.backward();
     if (parallel && last && !updates->are_in_backward()) parallel->average_gradients();
-    const auto value = loss.item<float>();
-    loss.reset();
+    const auto value = mean.item<float>();
+    mean.reset();
+    result.head = loss.choice();
     if (!step) return value;
     const StepReport& report = step->end();
     if (!result.report || report.peak_bytes >= result.report->peak_bytes) result.report = report;

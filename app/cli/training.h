@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <remat/report.h>
+#include <remat/tiles.h>
 
 #include "cli/fingerprint.h"
 #include "cli/interrupt.h"
@@ -26,6 +27,7 @@ struct StepResult {
       report;  ///< nothing in a plain run; of several micro-batches, the one with the highest peak
   /// In bytes; nothing in a plain run, and in the first step of a percent budget, which measures what it is a share of.
   std::optional<int64_t> budget_bytes;
+  std::optional<TileChoice> head;        ///< how the loss was made, of the last micro-batch; see HeadLoss::choice()
   std::vector<int64_t> rank_peak_bytes;  ///< of each process, where there are several
   Fingerprints gradients;                ///< both empty unless asked for
   Fingerprints parameters;               ///< after the update; buffers too

@@ -67,6 +67,9 @@ nlohmann::json to_json(const StepResult& result) {
                          {"baseline_bytes", result.baseline_bytes},
                          {"peak_bytes", result.peak_bytes}};
   if (!result.rank_peak_bytes.empty()) json["rank_peak_bytes"] = result.rank_peak_bytes;
+  if (result.head) {
+    json["head"] = {{"rows", result.head->rows}, {"columns", result.head->columns}, {"reason", result.head->reason}};
+  }
   if (result.report) json["report"] = nlohmann::json::parse(to_json(*result.report));
   return json;
 }

@@ -7,6 +7,7 @@
 
 #include <remat/budget.h>
 
+#include "cli/head_loss.h"
 #include "cli/printable.h"
 #include "cli/table.h"
 #include "cli/training_loop.h"
@@ -77,6 +78,7 @@ void print_summary(const TrainSettings& settings, const std::vector<StepResult>&
     table.add({"waited for it per step", format_seconds(paging->waited_seconds / steps)});
   }
   std::fputs(table.to_string().c_str(), stdout);
+  if (const auto& head = results.back().head) std::printf("head: %s\n", head_text(*head).c_str());
   int64_t together = 0;
   for (const auto& result : results) {
     const auto& peaks = result.rank_peak_bytes;

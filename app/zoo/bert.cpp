@@ -76,8 +76,8 @@ class TokenHead : public torch::nn::Module {
     bias_ = register_parameter("bias", torch::zeros({config.vocab}));
   }
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& embedding) {
-    return at::linear(norm_(at::gelu(transform_(x))), embedding, bias_);
+  HeadInput forward(const at::Tensor& x, const at::Tensor& embedding) {
+    return {norm_(at::gelu(transform_(x))), embedding, bias_};
   }
 
  private:
@@ -116,6 +116,20 @@ class Bert : public Model {
   }
 
   at::Tensor forward(at::Tensor input) override {
+    if (const auto head = forward_to_head(input)) return at::linear(head->input, head->weight, head->bias);
+    const auto first = encode(input).select(1, 0);
+    const auto pooled = pool_(config_.drops_pooled_input ? drop_for_classifier(first) : first);
+    return classify_(drop_for_classifier(config_.pools_by_relu ? at::relu(pooled) : at::tanh(pooled)));
+  }
+
+  std::optional<HeadInput> forward_to_head(at::Tensor input) override {
+    if (predict_ == nullptr) return std::nullopt;
+    return predict_->forward(encode(input), tokens_->weight);
+  }
+
+ private:
+  /// What the layers make of (batch, 3, seq).
+  at::Tensor encode(const at::Tensor& input) {
     const auto mask = input.select(1, 2);
     const auto tokens = input.select(1, 0);
     auto embedded = tokens_(tokens);
@@ -125,13 +139,9 @@ class Bert : public Model {
     for (const auto& layer : layers_) {
       x = run_block([layer, bias](const at::Tensor& h) { return layer->forward(h, bias); }, std::move(x));
     }
-    if (predict_ != nullptr) return predict_->forward(x, tokens_->weight);
-    const auto first = x.select(1, 0);
-    const auto pooled = pool_(config_.drops_pooled_input ? drop_for_classifier(first) : first);
-    return classify_(drop_for_classifier(config_.pools_by_relu ? at::relu(pooled) : at::tanh(pooled)));
+    return x;
   }
 
- private:
   /// Of every token, which row of `positions_` is its.
   at::Tensor positions(const at::Tensor& tokens) const {
     if (!config_.positions_after_padding) return at::arange(tokens.size(1), tokens.options());

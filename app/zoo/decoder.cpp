@@ -44,6 +44,18 @@ class Decoder : public Model {
   }
 
   at::Tensor forward(at::Tensor tokens) override {
+    return cap(at::linear(hidden(tokens), output_weight()), config_.logit_cap);
+  }
+
+  std::optional<HeadInput> forward_to_head(at::Tensor tokens) override {
+    if (config_.logit_cap > 0) return std::nullopt;
+    return HeadInput{hidden(tokens), output_weight(), {}};
+  }
+
+ private:
+  const at::Tensor& output_weight() const { return config_.tied ? tokens_->weight : output_->weight; }
+
+  at::Tensor hidden(const at::Tensor& tokens) {
     const bool any_window = std::ranges::find(config_.windowed, true) != config_.windowed.end();
     const auto whole = positions(config_.rotary, 0, tokens);
     const auto near =
@@ -55,10 +67,9 @@ class Decoder : public Model {
       x = run_block([block = blocks_[i], seen](at::Tensor h) { return block->forward(std::move(h), seen); },
                     std::move(x));
     }
-    return cap(at::linear(norm_(x), config_.tied ? tokens_->weight : output_->weight), config_.logit_cap);
+    return norm_(x);
   }
 
- private:
   /// A mask is left out where the causal one will do.
   Positions positions(const RotaryConfig& rotary, int64_t window, const at::Tensor& tokens) const {
     const int64_t seq = tokens.size(1);

@@ -76,13 +76,19 @@ class Gpt : public Model {
     for (auto& weight : {tokens_->weight, positions_->weight}) torch::nn::init::normal_(weight, 0.0, 0.02);
   }
 
-  at::Tensor forward(at::Tensor tokens) override {
-    const auto position = at::arange(tokens.size(1), at::TensorOptions().dtype(at::kLong).device(tokens.device()));
-    auto x = at::dropout(tokens_(tokens) + positions_(position), config_.dropout, is_training());
-    return F::linear(norm_(run_blocks(x)), tokens_->weight);
+  at::Tensor forward(at::Tensor tokens) override { return F::linear(hidden(tokens), tokens_->weight); }
+
+  std::optional<HeadInput> forward_to_head(at::Tensor tokens) override {
+    return HeadInput{hidden(tokens), tokens_->weight, {}};
   }
 
  private:
+  at::Tensor hidden(const at::Tensor& tokens) {
+    const auto position = at::arange(tokens.size(1), at::TensorOptions().dtype(at::kLong).device(tokens.device()));
+    auto x = at::dropout(tokens_(tokens) + positions_(position), config_.dropout, is_training());
+    return norm_(run_blocks(x));
+  }
+
   GptConfig config_;
   torch::nn::Embedding tokens_, positions_;
   torch::nn::LayerNorm norm_;

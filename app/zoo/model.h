@@ -3,11 +3,19 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <torch/nn/module.h>
 
 namespace remat::zoo {
+
+/// What the last layer of a model is given, where it is linear: its results are at::linear(input, weight, bias).
+struct HeadInput {
+  at::Tensor input;   ///< (..., width)
+  at::Tensor weight;  ///< (classes, width)
+  at::Tensor bias;    ///< (classes); undefined: none
+};
 
 class Model : public torch::nn::Module {
  public:
@@ -16,6 +24,10 @@ class Model : public torch::nn::Module {
   using BlockRunner = std::function<at::Tensor(const Block& block, at::Tensor x)>;
 
   virtual at::Tensor forward(at::Tensor input) = 0;
+
+  /// forward() without its last layer, for losses that never hold all logits. Nothing, and nothing has run, where
+  /// forward() is more than that layer on it: of models that are not of language, and where logits are capped.
+  virtual std::optional<HeadInput> forward_to_head(at::Tensor /*input*/) { return std::nullopt; }
 
   /// From now on the model's repeated blocks run through `runner`, as in
   /// `[](auto& block, at::Tensor x) { return remat::checkpoint(block, x); }`. Without one they are simply called.

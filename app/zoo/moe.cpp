@@ -119,6 +119,10 @@ class Moe : public MoeModel {
 
   at::Tensor forward(at::Tensor tokens) override { return logits(tokens, nullptr); }
 
+  std::optional<HeadInput> forward_to_head(at::Tensor tokens) override {
+    return HeadInput{hidden(tokens, nullptr), tokens_->weight, {}};
+  }
+
   std::pair<at::Tensor, at::Tensor> forward_with_balance(at::Tensor tokens) override {
     const auto losses = std::make_shared<Losses>();
     auto result = logits(tokens, losses);
@@ -127,12 +131,16 @@ class Moe : public MoeModel {
 
  private:
   at::Tensor logits(const at::Tensor& tokens, const std::shared_ptr<Losses>& losses) {
+    return F::linear(hidden(tokens, losses), tokens_->weight);
+  }
+
+  at::Tensor hidden(const at::Tensor& tokens, const std::shared_ptr<Losses>& losses) {
     const auto position = at::arange(tokens.size(1), at::TensorOptions().dtype(at::kLong).device(tokens.device()));
     auto x = tokens_(tokens) + positions_(position);
     for (const auto& block : blocks_) {
       x = run_block([block, losses](at::Tensor h) { return block->forward(std::move(h), losses.get()); }, std::move(x));
     }
-    return F::linear(norm_(x), tokens_->weight);
+    return norm_(x);
   }
 
   torch::nn::Embedding tokens_, positions_;

@@ -10,12 +10,18 @@
 
 namespace remat {
 
+/// Fewer tokens of a head are one tile.
+inline constexpr int64_t kFewestTiledTokens = 208;
+/// Bytes of logits from which on tiles are worth their product more, where nobody says ("auto").
+inline constexpr int64_t kLargeLogitsBytes = int64_t(16) << 20;
+
 /// How the largest tensor of a call (rows: tokens; columns: classes, or hidden units) was taken.
 struct TileChoice {
-  /// Tokens in a tile, in the forward pass and for the gradient of the input. 0: the tensor was whole.
+  /// Tokens in a tile, in the forward pass. 0: the tensor was whole.
   int64_t rows = 0;
-  /// Classes or hidden units in a tile for the gradients of weights and biases, which are summed over all tokens; it
-  /// costs that the tensor is computed once more. 0: these gradients are summed over the tiles of rows.
+  /// Classes or hidden units in a tile for the gradients of weights and biases, which are summed over all tokens. Where
+  /// the gradient of the input cannot be summed over these tiles too, which the reason says, the tensor is computed
+  /// once more for it. 0: gradients are made of the tiles of rows.
   int64_t columns = 0;
   /// Why, in a sentence.
   std::string reason;

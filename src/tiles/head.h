@@ -50,14 +50,33 @@ struct HeadTiles {
   int64_t rows = 0, columns = 0;  ///< as in TileChoice
   int64_t part = 0;               ///< tokens that are added at a time to the gradient of the weight
   std::vector<Columns> in_fours;  ///< of the gradient of logits, see RowSum
+  /// With columns: classes that are added at a time to the gradient of the input. 0: it is made by tiles of rows, of
+  /// logits that are computed once more.
+  int64_t class_part = 0;
 
   bool has_columns() const { return columns != 0; }
 };
 
-/// `rows`: tokens in a tile.
-TokenValues forward(const Head& head, int64_t rows);
+/// Of each token, (tokens, 1): its log-probabilities are (logits - largest) - log_sum.
+struct Normalisers {
+  at::Tensor largest, log_sum;
+};
 
-/// Tiles with columns are for heads without sums.
-HeadGradients backward(const Head& head, const TokenValues& gradients, const HeadNeeds& needs, const HeadTiles& tiles);
+struct HeadValues {
+  TokenValues values;
+  Normalisers normalisers;  ///< undefined for tiles without columns
+};
+
+HeadValues forward(const Head& head, const HeadTiles& tiles);
+
+/// `normalisers`: of forward(). Tiles with columns are for heads without sums.
+HeadGradients backward(const Head& head, const TokenValues& gradients, const Normalisers& normalisers,
+                       const HeadNeeds& needs, const HeadTiles& tiles);
+
+/// (rows, classes): those of the tokens from `begin` on.
+at::Tensor log_probabilities_of(const Head& head, int64_t begin, int64_t rows);
+/// Of the logits of tokens from `begin` on, of which `log_probabilities` are known. As the input's type.
+at::Tensor gradient_of_logits(const Head& head, const TokenValues& gradients, int64_t begin,
+                              const at::Tensor& log_probabilities);
 
 }  // namespace remat::tiles

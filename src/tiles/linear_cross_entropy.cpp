@@ -55,9 +55,10 @@ class TiledHead : public torch::autograd::Function<TiledHead> {
     const at::Tensor undefined;
     const Head head =
         settings->head(input, weight, bias.value_or(undefined), classes, class_weight.value_or(undefined));
-    context->save_for_backward({head.input, head.weight, head.bias, head.classes, head.class_weight});
+    const auto [values, normalisers] = tiles::forward(head, settings->tiles);
+    context->save_for_backward({head.input, head.weight, head.bias, head.classes, head.class_weight,
+                                normalisers.largest, normalisers.log_sum});
     context->saved_data["settings"] = c10::IValue::make_capsule(settings);
-    const TokenValues values = tiles::forward(head, settings->tiles.rows);
     if (head.has_sums) return {values.picked, values.sums};
     return {values.picked};
   }
@@ -73,7 +74,7 @@ class TiledHead : public torch::autograd::Function<TiledHead> {
     const HeadNeeds needs{settings->needs.input && context->needs_input_grad(0),
                           settings->needs.weight && context->needs_input_grad(1),
                           settings->needs.bias && context->needs_input_grad(2)};
-    tiles::HeadGradients result = tiles::backward(head, of_values, needs, settings->tiles);
+    tiles::HeadGradients result = tiles::backward(head, of_values, {saved[5], saved[6]}, needs, settings->tiles);
     return {result.input, result.weight, result.bias, {}, {}, {}};
   }
 };

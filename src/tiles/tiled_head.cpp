@@ -24,7 +24,7 @@ struct TiledHead::Impl {
   tiles::HeadChoice choice;
   tiles::Circumstances made_in;
   int64_t version;  ///< of the head's tensors, added up
-  at::Tensor log_probabilities;
+  tiles::HeadValues made;
 };
 
 namespace {
@@ -78,11 +78,11 @@ std::optional<TiledHead> TiledHead::make(const HeadTensors& head, const at::Tens
   tiles::set_last_choice(impl->choice.choice);
   if (impl->choice.choice.is_whole()) return std::nullopt;
   impl->version = version_of(impl->head);
-  impl->log_probabilities = tiles::forward(impl->head, impl->choice.tiles.rows).picked;
+  impl->made = tiles::forward(impl->head, impl->choice.tiles);
   return TiledHead(impl);
 }
 
-const at::Tensor& TiledHead::log_probabilities() const { return impl_->log_probabilities; }
+const at::Tensor& TiledHead::log_probabilities() const { return impl_->made.values.picked; }
 
 const TileChoice& TiledHead::choice() const { return impl_->choice.choice; }
 
@@ -95,8 +95,8 @@ HeadTensors TiledHead::gradients(const at::Tensor& of_log_probabilities) const {
               "after backward()"));
   }
   tiles::check_backward("head", impl_->head.input, of_log_probabilities, impl_->made_in);
-  tiles::HeadGradients found =
-      tiles::backward(impl_->head, {of_log_probabilities, {}}, impl_->needs, impl_->choice.tiles);
+  tiles::HeadGradients found = tiles::backward(impl_->head, {of_log_probabilities, {}}, impl_->made.normalisers,
+                                               impl_->needs, impl_->choice.tiles);
   return {std::move(found.input), std::move(found.weight), std::move(found.bias)};
 }
 

@@ -55,6 +55,27 @@ TEST_F(CommandTest, ABudgetDoesNotChangeTheLosses) {
   EXPECT_EQ(losses("plain.json"), losses("remat.json"));
 }
 
+TEST_F(CommandTest, AHeadInTilesChangesNoLossAndSaysWhatItIs) {
+  const auto losses = [&](const Words& more) {
+    const auto outcome = train(joined({"--steps", "3", "--json", "run.json"}, more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    std::vector<uint32_t> bits;
+    for (const auto& step : json("run.json").at("steps")) bits.push_back(step.at("loss_bits"));
+    return std::pair(bits, outcome.out);
+  };
+  const auto [plain, plain_text] = losses({"--plain"});
+  const auto [tiled, text] = losses({"--head", "tiles", "--precision", "float32"});
+  EXPECT_EQ(plain, tiled);
+  EXPECT_TRUE(holds(text, "head: tiles of "));
+  EXPECT_EQ(plain_text.find("head:"), std::string::npos);
+  EXPECT_GT(json("run.json").at("steps")[0].at("head").at("rows"), 0);
+  EXPECT_EQ(losses({"--head", "tiles", "--accumulate", "2"}).first,
+            losses({"--head", "whole", "--accumulate", "2"}).first);
+  EXPECT_EQ(losses({"--head", "tiles", "--lora", "2"}).first, losses({"--plain", "--lora", "2"}).first);
+  EXPECT_EQ(losses({"--head", "tiles", "--precision", "bf16"}).first, losses({"--plain", "--precision", "bf16"}).first);
+  expect_failure(train({"--plain", "--head", "tiles"}), 2, "--head has no effect with --plain");
+}
+
 TEST_F(CommandTest, UpdatesInBackwardChangeNoLossAndLeaveNoGradients) {
   EXPECT_EQ(train({"--steps", "5", "--json", "after.json"}).code, 0);
   EXPECT_EQ(train({"--steps", "5", "--optimizer-in-backward", "--json", "inside.json"}).code, 0);

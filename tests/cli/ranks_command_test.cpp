@@ -53,6 +53,17 @@ TEST_F(RanksCommandTest, EveryWayToTrainHasTheSameBitsWithinABudget) {
   }
 }
 
+TEST_F(RanksCommandTest, HeadsInTilesHaveTheBitsOfPlain) {
+  for (const Words& way : ways()) {
+    for (const Words& how : {Words{}, Words{"--lora", "2"}}) {
+      const Words words = joined(joined(way, how), {"--seq", "64"});
+      const auto plain = losses(joined(words, {"--plain"}));
+      EXPECT_EQ(losses(joined(words, {"--head", "tiles", "--budget", "80%"})), plain) << way.back();
+      EXPECT_GT(json("run.json").at("steps").back().at("head").at("rows"), 0) << way.back();
+    }
+  }
+}
+
 TEST_F(RanksCommandTest, UpdatesInBackwardHaveTheBitsOfThoseAfterIt) {
   for (const Words& way : ways())
     EXPECT_EQ(losses(way), losses(joined(way, {"--optimizer-in-backward"}))) << way.back();

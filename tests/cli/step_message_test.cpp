@@ -33,13 +33,16 @@ TEST(StepMessageTest, EveryBitOfAStepArrives) {
   EXPECT_EQ(read.gradients, result.gradients);
   EXPECT_EQ(read.parameters, result.parameters);
   EXPECT_FALSE(read.report);
+  EXPECT_FALSE(read.head);
 
   result.report.emplace();
   result.report->decided_by = "auto";
   result.report->replayed = {{"aten::gelu", 2, 0.5, 64}};
+  result.head = TileChoice{384, 576, "a trial"};
   const auto with_report = read_step_message(step_message(result));
   ASSERT_TRUE(with_report.report);
   EXPECT_EQ(to_json(*with_report.report), to_json(*result.report));
+  EXPECT_EQ(with_report.head, result.head);
 }
 
 // Throws `error`, sends it and catches what arrives.

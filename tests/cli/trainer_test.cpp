@@ -98,6 +98,31 @@ TEST_F(TrainerTest, AStepIsThatWrittenByHand) {
   expect_same(hand, train(Budget::percent(60)));
 }
 
+TEST_F(TrainerTest, AHeadInTilesHasTheBitsOfThatWrittenByHandAndSaysSo) {
+  settings_.model.seq = 60;
+  settings_.head = "tiles";
+  data_.emplace(settings_.data, settings_.model.seq, settings_.seed);
+  const ByHand hand = by_hand({10});
+  const auto within = train(Budget::percent(80));
+  expect_same(hand, within);
+  ASSERT_TRUE(within.back().head);
+  EXPECT_FALSE(within.back().head->is_whole()) << within.back().head->reason;
+  EXPECT_FALSE(train(std::nullopt).back().head) << "plain is without remat";
+}
+
+TEST_F(TrainerTest, AnEvaluationIsTheSameWithAHeadInTiles) {
+  settings_.model.seq = 250;
+  std::vector<double> losses;
+  for (const char* how : {"whole", "tiles"}) {
+    settings_.head = how;
+    const TextData data(settings_.data, settings_.model.seq, settings_.seed);
+    Trainer trainer({.settings = settings_, .data = data, .budget = Budget(), .held_out = &data});
+    losses.push_back(trainer.evaluate()->loss);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_FALSE(last_tile_choice().is_whole()) << last_tile_choice().reason;
+}
+
 TEST_F(TrainerTest, MicroBatchesAreThoseWrittenByHandAlsoWhereTheLastIsShort) {
   settings_.accumulate = 4;
   const ByHand hand = by_hand({3, 3, 3, 1});

@@ -1,6 +1,8 @@
 // remat::linear_cross_entropy beside at::cross_entropy_loss(at::linear(...)).
 #include <remat/linear_cross_entropy.h>
 
+#include <remat/memory.h>
+
 #include "support/compare.h"
 
 namespace remat::test {
@@ -57,6 +59,55 @@ TEST(LinearCrossEntropy, HasEveryOption) {
   options.label_smoothing = 0.25;
   expect_same_bits(head_outcome(false, 500, true, options), head_outcome(true, 500, true, options), "every option");
   EXPECT_FALSE(last_tile_choice().is_whole());
+}
+
+TEST(LinearCrossEntropy, MakesGradientsByBlocksOfClassesWhereTheseAreMany) {
+  for (const int64_t tokens : {208, 385, 1000}) {
+    const auto outcome = [&](bool tiled) {
+      return run_seeded([&] {
+        const HeadArguments of = head_arguments(tokens, 72, 1111, true);
+        return backward_of({of.input, of.weight, of.options.linear_bias},
+                           tiled ? linear_cross_entropy(of.input, of.weight, of.target, of.options) : plain_loss(of));
+      });
+    };
+    expect_same_bits(outcome(false), outcome(true), std::to_string(tokens) + " tokens");
+    EXPECT_GT(last_tile_choice().columns, 0) << last_tile_choice().reason;
+    EXPECT_NE(last_tile_choice().reason.find("; gradients by blocks of classes"), std::string::npos);
+  }
+}
+
+/// The largest that is alive while the gradient of the input alone is made, above what is alive before.
+int64_t peak_of_frozen_head(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& target) {
+  const int64_t before = memory::current();
+  memory::reset_peak();
+  const at::Tensor loss = linear_cross_entropy(input, weight, target);
+  torch::autograd::grad({loss}, {input});
+  return memory::peak() - before;
+}
+
+TEST(LinearCrossEntropy, ATrialOfAFrozenHeadWithManyTokensHoldsLittleMoreThanItsTiles) {
+  memory::start_accounting();
+  const at::Tensor input = torch::randn({4096, 512}).requires_grad_(), weight = torch::randn({2048, 512}) * 0.1,
+                   target = torch::randint(0, 2048, {4096}, at::kLong);
+  const int64_t first = peak_of_frozen_head(input, weight, target), second = peak_of_frozen_head(input, weight, target);
+  EXPECT_FALSE(last_tile_choice().is_whole()) << last_tile_choice().reason;
+  EXPECT_LT(first, second + int64_t(input.nbytes()));
+  EXPECT_LT(second, int64_t(2 * input.nbytes()));
+}
+
+TEST(LinearCrossEntropy, OfAFrozenHeadHasTheBitsOfPlain) {
+  const auto outcome = [](bool tiled) {
+    return run_seeded([&] {
+      HeadArguments of = head_arguments(700, 72, 1111, true);
+      of.weight.set_requires_grad(false);
+      of.options.linear_bias.set_requires_grad(false);
+      of.options.label_smoothing = 0.25;
+      return backward_of({of.input},
+                         tiled ? linear_cross_entropy(of.input, of.weight, of.target, of.options) : plain_loss(of));
+    });
+  };
+  expect_same_bits(outcome(false), outcome(true), "a frozen head");
+  EXPECT_FALSE(last_tile_choice().is_whole()) << last_tile_choice().reason;
 }
 
 TEST(LinearCrossEntropy, InASessionHasTheBitsOfPlain) {

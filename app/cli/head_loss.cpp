@@ -1,0 +1,67 @@
+#include "cli/head_loss.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <remat/linear_cross_entropy.h>
+
+#include "cli/device.h"
+#include "cli/training_data.h"
+
+namespace remat::cli {
+namespace {
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
+  return at::cross_entropy_loss(logits.flatten(0, -2), target.reshape({-1}), {}, at::Reduction::Mean, kNoTarget);
+}
+
+/// Of the logits that the product gives; the loss may hold larger ones.
+int64_t bytes_of_logits(const zoo::HeadInput& head, int64_t tokens) {
+  const auto type =
+      at::autocast::is_autocast_enabled(kDevice) ? at::autocast::get_autocast_dtype(kDevice) : head.input.scalar_type();
+  return tokens * head.weight.size(0) * static_cast<int64_t>(c10::elementSize(type));
+}
+
+}  // namespace
+
+at::Tensor HeadLoss::operator()(zoo::Model& model, const at::Tensor& input, const at::Tensor& target) {
+  choice_.reset();
+  if (how_ != kHeadWhole) {
+    if (const auto head = model.forward_to_head(input)) return of_head(*head, target.reshape({-1}));
+  }
+  return cross_entropy(model.forward(input), target);
+}
+
+at::Tensor HeadLoss::operator()(const zoo::Task& task) {
+  choice_.reset();
+  if (how_ != kHeadWhole) {
+    if (const auto head = task.model->forward_to_head(task.input)) return of_head(*head, task.target.reshape({-1}));
+  }
+  return task.loss();
+}
+
+at::Tensor HeadLoss::of_head(const zoo::HeadInput& head, const at::Tensor& target) {
+  const int64_t tokens = target.size(0);
+  const auto whole = [&](const std::string& reason) {
+    choice_ = TileChoice{0, 0, reason};
+    return cross_entropy(at::linear(head.input, head.weight, head.bias), target);
+  };
+  if (tokens < kFewestTiledTokens) {
+    return whole(std::to_string(tokens) + " tokens are fewer than two tiles, " + std::to_string(kFewestTiledTokens));
+  }
+  if (how_ == kHeadAuto && bytes_of_logits(head, tokens) < kLargeLogitsBytes) {
+    return whole("logits are smaller than " + std::to_string(kLargeLogitsBytes >> 20) + " MiB");
+  }
+  LinearCrossEntropyOptions options;
+  options.linear_bias = head.bias;
+  options.ignore_index = kNoTarget;
+  at::Tensor loss = linear_cross_entropy(head.input.flatten(0, -2), head.weight, target, options);
+  choice_ = last_tile_choice();
+  return loss;
+}
+
+std::string head_text(const TileChoice& choice) {
+  return (choice.is_whole() ? "whole" : "tiles of " + std::to_string(choice.rows) + " tokens") + ": " + choice.reason;
+}
+
+}  // namespace remat::cli
