@@ -20,9 +20,24 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def server():
-    with keep_server():
-        yield
+def server(tmp_path_factory):
+    """A process for all audits that has imported, beside torch, what the scripts do: once instead of in each run."""
+    folder = tmp_path_factory.mktemp("imports")
+    (folder / "sitecustomize.py").write_text(textwrap.dedent("""
+        import contextlib
+
+        with contextlib.suppress(ImportError):
+            import transformers.trainer
+        with contextlib.suppress(ImportError):
+            import lightning
+    """))
+    path = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path))
+        kept = keep_server()
+        kept.__enter__()
+    yield
+    kept.__exit__(None, None, None)
 
 
 def script(folder, text, name="train.py"):
