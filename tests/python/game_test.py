@@ -45,7 +45,7 @@ def test_learns_to_balance(tmp_path):
 @pytest.mark.parametrize("words, budget", [
     (["--game", "catch"], "60%"), (["--game", "cart-pole", "--schedule", "cosine"], "50%")])
 def test_a_budget_changes_no_bit(tmp_path, words, budget):
-    """The steps of a game are alike: a hundred show what thousands would."""
+    """The steps of a game are alike: a hundred, in which the target network is copied twice, show what thousands would."""
     words = [*words, "--steps", 100, "--seed", 1]
     plain, report = play(tmp_path, *words, "--plain")
     assert plain.returncode == 0, plain.stderr
