@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def server():
-    with keep_server(["colorsys"]):
+    """A process for all audits that has imported what the scripts do: once instead of in each run."""
+    installed = [name for name in ("transformers.trainer", "lightning") if find_spec(name.partition(".")[0])]
+    with keep_server(["colorsys", *installed]):
         yield
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import remat
 
-BUDGET = 12 << 20
+BUDGET = 5 << 20
 FIT = sys.modules["remat.fit"]  # remat.fit is the function
 
 

@@ -134,12 +134,17 @@ def test_slices_decide_where_the_whole_is_too_large():
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2"])
-def test_other_instructions(capability):
+def test_other_instructions(capability, threads):
     """A process of its own, since PyTorch chooses its kernels once."""
+    if threads == 1:
+        pytest.skip("the process is for one thread and for two")
     program = (
+        "import torch\n"
         "from linear_cross_entropy_test import assert_same\n"
-        "for options in ({}, {'bias': True}, {'weighted': True, 'label_smoothing': 0.1}, {'autocast': True}):\n"
-        "    assert_same(453, 29, 611, **options)\n"
+        "for threads in (1, 2):\n"
+        "    torch.set_num_threads(threads)\n"
+        "    for options in ({}, {'bias': True}, {'weighted': True, 'label_smoothing': 0.1}, {'autocast': True}):\n"
+        "        assert_same(453, 29, 611, **options)\n"
     )
     environment = os.environ | {
         "ATEN_CPU_CAPABILITY": capability,

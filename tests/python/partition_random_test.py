@@ -33,8 +33,7 @@ def noisy():
     return nn.Sequential(nn.Sequential(*(Noisy() for _ in range(2))))
 
 
-@pytest.mark.parametrize("fallback", [False, True])
-@pytest.mark.parametrize("share", [0.5, 0.1, 0])
+@pytest.mark.parametrize(("share", "fallback"), [(0.5, False), (0, False), (0.1, True)])
 def test_random_numbers_are_those_of_forward_whatever_is_saved(share, fallback):
     def gradients(given):
         torch.compiler.reset()

@@ -38,6 +38,8 @@ def main() -> int:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     gc.freeze()
+    # A shell that starts this in the background has Ctrl-C ignored, and so would the programs that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     failed = []
     for file in given.files:
         print(f"{file.name}:", flush=True)
