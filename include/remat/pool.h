@@ -24,13 +24,12 @@ namespace remat {
 ///  - Where what is free is less than the least that a step can do with, Session::step() waits until others have ended,
 ///    first come, first served. A step that does not fit alone is refused by a BudgetError as without a pool, with the
 ///    smallest number that works.
-///  - A step runs alone if it cannot be told what it needs: a session's first, one whose planner is not "auto" and
-///  which
+///  - A step runs alone if it cannot be told what it needs: a session's first, one whose planner is not "auto" and that
 ///    does not fit without dropping anything, and the one after a step that was refused beside others.
 ///
 /// A step of sizes never seen, which takes more than it was granted, may be refused beside others though it would fit
 /// alone. An optimizer's first update, which makes its state, is outside of steps and does not wait: see
-/// docs/budget.md. A step that waits for a thread which waits for the pool, both wait for ever.
+/// docs/budget.md. Where a step waits for a thread that itself waits for the pool, both wait for ever.
 ///
 /// Results have the same bits as without a pool. On the CPU, for sessions of one process (without ranks). A handle:
 /// copies are the same pool, which lives for as long as one of them or a session. Thread-safe. In a child after a fork
