@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tile_trials.h>
+
 #include "cli/budget_refusal.h"
 #include "cli/checkpoint_file.h"
 #include "cli/checkpoint_lock.h"
@@ -104,6 +106,7 @@ int run_train(const TrainSettings& asked) {
     refuse_with_smallest_budget(refusal, settings, [&](const Budget& budget) {
       TrainingTask other = task;
       other.budget = budget;
+      forget_tile_choices();  // else it would need less than a process that begins with this budget
       return steps_of(std::make_unique<Trainer>(other, ranks.get()));
     });
   };

@@ -1,7 +1,8 @@
 #include "cli/training_state.h"
 
 #include <exception>
-#include <memory>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include <torch/torch.h>
@@ -79,11 +80,17 @@ void read_generator(InputArchive& archive) {
   default_generator().set_state(generator);
 }
 
-/// While it lives, tensors are made in files, where the optimizer's state is in one: there may be no memory for all of
-/// it. Null elsewhere.
-std::unique_ptr<FileMemory> place_beside(const torch::optim::Optimizer& optimizer) {
+/// Does `work`, whose tensors are made in files where the optimizer's state is in one: there may be no memory for all
+/// of it. Where the disk has no room for them either, in memory after all: `work` is done once more from its beginning.
+void place_or_memory(const torch::optim::Optimizer& optimizer, const std::function<void()>& work) {
   const PagedOptimizer* const paged = PagedOptimizer::of(optimizer);
-  return paged == nullptr ? nullptr : std::make_unique<FileMemory>(paged->directory());
+  if (paged == nullptr) return work();
+  try {
+    const FileMemory place(paged->directory());
+    return work();
+  } catch (const Error&) {
+  }
+  work();
 }
 
 void move_to_memory(at::Tensor& tensor) {
@@ -97,10 +104,11 @@ void with_state(const torch::optim::Optimizer& optimizer, const std::function<vo
 }
 
 void write_rest(OutputArchive& archive, const torch::optim::Optimizer& optimizer, int64_t steps_done) {
-  OutputArchive optimizer_archive;
-  const auto place = place_beside(optimizer);
-  with_state(optimizer, [&] { optimizer.save(optimizer_archive); });
-  archive.write("optimizer", optimizer_archive);
+  place_or_memory(optimizer, [&] {
+    OutputArchive optimizer_archive;
+    with_state(optimizer, [&] { optimizer.save(optimizer_archive); });
+    archive.write("optimizer", optimizer_archive);
+  });
   write_generator(archive);
   archive.write("steps_done", at::tensor(steps_done, at::kLong), /*is_buffer=*/true);
 }
@@ -206,13 +214,10 @@ void save_archive(const std::function<void(OutputArchive&)>& write_own, const to
 
 int64_t load_archive(const std::function<void(InputArchive&)>& read_own, torch::optim::Optimizer& optimizer,
                      const StatePart& part) {
-  InputArchive archive;
-  {
-    const auto place = place_beside(optimizer);
-    open(archive, part);
-  }
-  read_own(archive);
-  return read_rest(archive, optimizer);
+  std::optional<InputArchive> archive;
+  place_or_memory(optimizer, [&] { open(archive.emplace(), part); });
+  read_own(*archive);
+  return read_rest(*archive, optimizer);
 }
 
 void save_generator(const WriteBytes& write) {

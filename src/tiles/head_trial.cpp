@@ -81,11 +81,10 @@ bool agree(const Outcome& a, const Outcome& b) {
          agree(a.gradients.weight, b.gradients.weight) && agree(a.gradients.bias, b.gradients.bias);
 }
 
-/// What trials of large heads may hold: the backward pass holds two tiles, and the gradients.
+/// What trials of large heads may hold: as much as the backward pass does, a tile and the gradients.
 int64_t bytes_of_backward(const Head& head, const HeadNeeds& needs) {
   const int64_t tile = kRows.front() * head.size() * int64_t(c10::elementSize(head.loss_type));
-  return 2 * tile + (needs.input ? int64_t(head.input.nbytes()) : 0) +
-         (needs.weight ? int64_t(head.weight.nbytes()) : 0);
+  return tile + (needs.input ? int64_t(head.input.nbytes()) : 0) + (needs.weight ? int64_t(head.weight.nbytes()) : 0);
 }
 
 /// Are weights and biases as they are? Then nothing is added over tokens.
@@ -182,30 +181,29 @@ bool holds_for_all_classes(const Head& head, const at::Tensor& few, int64_t clas
                            const HeadTiles& tiles) {
   const int64_t rows = std::min(tiles.rows, head.tokens());
   const at::Tensor input = few.narrow(0, 0, rows);
-  at::Tensor gradient, of_weight;
-  if (needs.weight) {
-    gradient = at::empty({rows, head.size()}, input.options());
-    fill(gradient, 7, kDeviation);
-    of_weight = at::mm(gradient.t(), input);
-  }
-  const auto has_its_weight = [&](int64_t begin, int64_t count) {
-    return !needs.weight || have_same_bits(of_weight.narrow(0, begin, count),
-                                           at::mm(gradient.narrow(1, begin, count).contiguous().t(), input));
+  const auto in_blocks = [&](const auto& agrees) {
+    for (int64_t begin = 0; begin < head.size(); begin += tiles.columns) {
+      if (!agrees(begin, std::min(tiles.columns, head.size() - begin))) return false;
+    }
+    return true;
   };
   if (tiles.has_columns()) {
     const at::Tensor logits = at::linear(input, head.weight, head.bias);
-    for (int64_t begin = 0; begin < head.size(); begin += tiles.columns) {
-      const int64_t count = std::min(tiles.columns, head.size() - begin);
-      if (!have_same_bits(logits.narrow(1, begin, count).contiguous(), logits_of_block(head, input, begin, count)) ||
-          !has_its_weight(begin, count)) {
-        return false;
-      }
-    }
-  } else if (!has_its_weight(0, classes)) {
-    return false;
+    const bool agree = in_blocks([&](int64_t begin, int64_t count) {
+      return have_same_bits(logits.narrow(1, begin, count).contiguous(), logits_of_block(head, input, begin, count));
+    });
+    if (!agree) return false;
   }
-  gradient.reset();
-  of_weight.reset();
+  if (needs.weight) {  // the logits are not there any more
+    at::Tensor gradient = at::empty({rows, head.size()}, input.options());
+    fill(gradient, 7, kDeviation);
+    const at::Tensor of_weight = at::mm(gradient.t(), input);
+    const auto agrees = [&](int64_t begin, int64_t count) {
+      return have_same_bits(of_weight.narrow(0, begin, count),
+                            at::mm(gradient.narrow(1, begin, count).contiguous().t(), input));
+    };
+    if (!(tiles.has_columns() ? in_blocks(agrees) : agrees(0, classes))) return false;
+  }
   return !needs.input || sums_over_classes(head, needs, tiles);
 }
 

@@ -1,5 +1,6 @@
 // remat::linear_cross_entropy beside at::cross_entropy_loss(at::linear(...)).
 #include <remat/linear_cross_entropy.h>
+#include <remat/tile_trials.h>
 
 #include <remat/memory.h>
 
@@ -77,7 +78,7 @@ TEST(LinearCrossEntropy, MakesGradientsByBlocksOfClassesWhereTheseAreMany) {
 }
 
 /// The largest that is alive while the gradient of the input alone is made, above what is alive before.
-int64_t peak_of_frozen_head(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& target) {
+int64_t peak_of_head(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& target) {
   const int64_t before = memory::current();
   memory::reset_peak();
   const at::Tensor loss = linear_cross_entropy(input, weight, target);
@@ -89,10 +90,29 @@ TEST(LinearCrossEntropy, ATrialOfAFrozenHeadWithManyTokensHoldsLittleMoreThanIts
   memory::start_accounting();
   const at::Tensor input = torch::randn({4096, 512}).requires_grad_(), weight = torch::randn({2048, 512}) * 0.1,
                    target = torch::randint(0, 2048, {4096}, at::kLong);
-  const int64_t first = peak_of_frozen_head(input, weight, target), second = peak_of_frozen_head(input, weight, target);
+  const int64_t first = peak_of_head(input, weight, target), second = peak_of_head(input, weight, target);
   EXPECT_FALSE(last_tile_choice().is_whole()) << last_tile_choice().reason;
   EXPECT_LT(first, second + int64_t(input.nbytes()));
   EXPECT_LT(second, int64_t(2 * input.nbytes()));
+}
+
+TEST(LinearCrossEntropy, ATrialOfATrainedHeadHoldsLittleMoreThanItsTiles) {
+  memory::start_accounting();
+  const at::Tensor input = torch::randn({800, 64}).requires_grad_(),
+                   weight = (torch::randn({20011, 64}) * 0.1).requires_grad_(),
+                   target = torch::randint(0, 20011, {800}, at::kLong);
+  const auto peak = [&] {
+    input.mutable_grad().reset();
+    weight.mutable_grad().reset();
+    return peak_of_head(input, weight, target);
+  };
+  const int64_t first = peak(), second = peak();
+  EXPECT_FALSE(last_tile_choice().is_whole()) << last_tile_choice().reason;
+  EXPECT_LT(first, 2 * second);
+  EXPECT_GT(first, second);
+  forget_tile_choices();
+  EXPECT_EQ(peak(), first) << "a trial as the first";
+  EXPECT_EQ(peak(), second);
 }
 
 TEST(LinearCrossEntropy, OfAFrozenHeadHasTheBitsOfPlain) {
