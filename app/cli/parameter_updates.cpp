@@ -15,14 +15,20 @@ namespace {
 
 /// "/scratch", or "20GiB:/scratch".
 Disk place_of(const std::string& text) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(text, unknown)) return {text, StatePager::kNoLimit};  // "2026:01" may be one
   const bool has_bytes = std::isdigit(static_cast<unsigned char>(text.front())) != 0 && text.find(':') < text.size();
   return has_bytes ? Disk::parse(text) : Disk(text, StatePager::kNoLimit);
 }
 
 /// While training runs a full disk is a warning, and the state stays in memory: it is better known before.
-void check_room(const Disk& place, const std::vector<at::Tensor>& parameters) {
+/// Of `ranks` processes each has a file.
+void check_room(const Disk& place, const std::vector<at::Tensor>& parameters, int64_t ranks) {
+  constexpr size_t kSmallestBytes = 64 << 10;  // of a tensor that goes to the file
   int64_t bytes = 0;
-  for (const auto& parameter : parameters) bytes += 2 * static_cast<int64_t>(parameter.nbytes());
+  for (const auto& parameter : parameters) {
+    if (parameter.nbytes() >= kSmallestBytes) bytes += 2 * static_cast<int64_t>(parameter.nbytes());
+  }
   const std::string takes = "[page-optimizer] the state of AdamW takes " + format_exact_bytes(bytes);
   if (bytes > place.bytes) {
     throw Error(takes + ", and the file may have " + format_exact_bytes(place.bytes) +
@@ -30,8 +36,8 @@ void check_room(const Disk& place, const std::vector<at::Tensor>& parameters) {
   }
   std::error_code unknown;  // the directory may not be there, which is said when the file is made
   const auto left = std::filesystem::space(place.directory, unknown).available;
-  if (unknown || left >= static_cast<uintmax_t>(bytes)) return;
-  throw Error(takes + ", and the disk of '" + place.directory + "' has " +
+  if (unknown || left >= static_cast<uintmax_t>(ranks * bytes)) return;
+  throw Error(takes + (ranks > 1 ? " on each rank" : "") + ", and the disk of '" + place.directory + "' has " +
               format_exact_bytes(static_cast<int64_t>(left)) +
               " left; make room there, or name a directory of another disk");
 }
@@ -42,7 +48,7 @@ ParameterUpdates::ParameterUpdates(std::vector<at::Tensor> parameters, const Tra
     : optimizer_(parameters, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay)) {
   if (settings.page_optimizer.empty()) return;
   const Disk place = place_of(settings.page_optimizer);
-  check_room(place, parameters);
+  check_room(place, parameters, settings.ranks);
   paged_.emplace(optimizer_, place.directory, place.bytes);
 }
 
