@@ -27,7 +27,7 @@ struct Seconds {
 
 Seconds there_and_back(tiers::MoveTarget& target, c10::Device device, Copies copies) {
   const auto& kind = device::kind_of(device);
-  const StoragePtr memory = target.allocate(copies.bytes);
+  const auto memory = target.allocate(copies.bytes);
   std::vector<std::shared_ptr<tiers::MovedContents>> moved;
   const auto timed = [&](const auto& run) {
     kind.synchronize(device);

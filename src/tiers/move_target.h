@@ -6,9 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "pytorch/tensor_view.h"
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
 namespace remat::tiers {
+
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
 /// Contents of one storage that are in the other memory, or on their way. Functions may be called by several threads;
 /// one reads at a time.

@@ -134,7 +134,7 @@ TEST_F(StatePagers, KeepInMemoryWhatCannotBeWritten) {
   EXPECT_NE(failure->find("the limit is 1052672 bytes, of which 1048576 are in use"), std::string::npos) << *failure;
   EXPECT_FALSE(small.take_failure());
   EXPECT_TRUE(torch::equal(second->read()[0], tensor));
-  first->fetch();
+  first->store({});
   auto tensors = second->fetch();
   EXPECT_TRUE(torch::equal(tensors[0], tensor));
   EXPECT_EQ(small.report().unwritten_bytes, 0);
