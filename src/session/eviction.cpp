@@ -56,9 +56,9 @@ struct View {
         if (!tape.values.pack(option.value)) return 0;
         return value.bytes - (value.form.is_packed() ? value.form.contents->bytes() : 0);
       case EvictionOption::Kind::kMove:
-        return tape.values.is_as_watched(option.value) && tape.moves->leave(option.value)
-                   ? tape.moves->finish(value.bytes)
-                   : 0;
+        if (!tape.values.is_as_watched(option.value) || !tape.moves->leave(option.value)) return 0;
+        // Where there was no room for it, leave() has evicted it.
+        return is_alive(option.value) ? tape.moves->finish(value.bytes) : value.bytes;
       case EvictionOption::Kind::kDrop:
         if (!tape.values.is_as_watched(option.value)) return 0;  // plain's saved tensors see what was written to it
         break;

@@ -26,7 +26,7 @@ std::optional<double> percentage_of(int64_t bytes, int64_t limit, int64_t peak) 
 }
 
 const char* limit_name(bool is_device, bool beside_others, const PoolStep* pool) {
-  if (pool != nullptr && !beside_others)
+  if (pool != nullptr && !beside_others && !is_device)
     return pool->runs_alone() ? "the pool has " : "the pool, for all its steps, has ";
   if (!is_device) return "the budget is ";
   return beside_others ? "the smallest limit of the steps in progress, other sessions' too, is "

@@ -63,9 +63,15 @@ bool Moves::leave(ValueId id) {
 template <class Wait>
 bool Moves::wait(Wait wait_for) {
   const auto begin = std::chrono::steady_clock::now();
-  waiting_ = true;
-  const bool done = wait_for();
-  waiting_ = false;
+  struct Waiting {
+    explicit Waiting(std::atomic<bool>& of) : flag(of) { flag = true; }
+    ~Waiting() { flag = false; }
+    std::atomic<bool>& flag;
+  };
+  const bool done = [&] {
+    const Waiting waiting(waiting_);
+    return wait_for();
+  }();
   counts_.move_wait_seconds += seconds_since(begin);
   return done;
 }

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "device/storage_over.h"
 #include "device/stream_copy.h"
+#include "memory/fork.h"
 
 namespace remat::tiers {
 namespace {
@@ -53,16 +54,32 @@ class HostTarget::InHostMemory final : public MovedContents {
   ~InHostMemory() override {
     // The memory is the allocator's, and others', to use again.
     for (auto* const event : {&written_, &read_}) {
-      if (*event) (*event)->synchronize();
+      if (!*event || forks_ != forks()) continue;  // a child of fork() has no device
+      try {
+        (*event)->synchronize();
+      } catch (const std::exception&) {  // the device has failed: it says so to whoever asks it next
+      }
     }
     target_->in_use_ -= bytes_;
   }
 
   bool wait_written() override {
-    if (memory_) written_->block(stream_of_thread(target_->device_));
-    return memory_ != nullptr;
+    if (!memory_) return false;
+    try {
+      written_->block(stream_of_thread(target_->device_));
+      return true;
+    } catch (const std::exception& failure) {
+      error_ = std::to_string(bytes_) + " bytes could not be moved to the host: " + failure.what();
+      return false;
+    }
   }
-  bool is_written() const override { return !written_ || written_->query(); }
+  bool is_written() const override {
+    try {
+      return !written_ || written_->query();
+    } catch (const std::exception&) {
+      return true;  // with an error, which wait_written() tells
+    }
+  }
   void begin_read(const StoragePtr& memory) override {
     const std::lock_guard lock(mutex_);
     reads_into_ = memory;
@@ -94,6 +111,7 @@ class HostTarget::InHostMemory final : public MovedContents {
 
   const std::shared_ptr<HostTarget> target_;
   const int64_t bytes_;
+  const int forks_ = forks();
   std::string error_;
   StoragePtr memory_;  ///< null: it was not written
   std::mutex mutex_;   ///< of what reads

@@ -154,7 +154,9 @@ bool speaks_for_all_classes(const Head& head, const at::Tensor& few, int64_t cla
 bool sums_over_classes(const Head& head, const HeadNeeds& needs, const HeadTiles& tiles) {
   const int64_t rows = std::min(tiles.rows, head.tokens());
   const int64_t most = bytes_of_backward(head, needs) / (head.size() * int64_t(head.input.element_size()));
-  at::Tensor gradient = at::empty({std::min({head.tokens(), most, 4 * rows}), head.size()}, head.input.options());
+  const int64_t least = tiles.class_part != 0 ? 1 : 2 * rows;  // one tile alone is the whole
+  const int64_t count_of_rows = std::min({head.tokens(), std::max(most, least), 4 * rows});
+  at::Tensor gradient = at::empty({count_of_rows, head.size()}, head.input.options());
   fill(gradient, 8, kDeviation);
   const at::Tensor whole = at::mm(gradient, head.weight);
   if (tiles.class_part != 0) {
