@@ -125,12 +125,12 @@ def test_without_onednn(threads):
 
 
 def test_slices_decide_where_the_whole_is_too_large():
-    """The logits of a large head are tried in two slices, and `whole_trial` agrees."""
+    """The logits of a large head are tried in two slices, which may suit fewer kinds of tiles than the whole."""
     sliced = assert_same(1000, 40, 4000)
     assert sliced.reason.startswith("a trial with ") and "of the classes" in sliced.reason
     whole = assert_same(1000, 40, 4000, whole_trial=True)
     assert "all classes" in whole.reason
-    assert (sliced.rows, sliced.columns > 0) == (whole.rows, whole.columns > 0)
+    assert sliced.rows == whole.rows
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2"])
