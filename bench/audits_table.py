@@ -10,7 +10,7 @@ MODELS = {
     "lora": "Llama of transformers, 4 x 192, LoRA of peft with dropout 0.1, 4 x 128 tokens",
 }
 NAMES = {"torch": "PyTorch", "torch-remat": "torch_remat"}
-HEAD = ["way", "bits", "peak, of plain's", "time of a step, x plain"]
+HEAD = ["way", "bits", "peak, of plain's"]
 MIB = 2**20
 LONGEST = 160  # characters of an error
 
@@ -24,7 +24,7 @@ def page(result):
             continue
         plain = rows[0]
         parts.append(
-            f"## {title}\n\nPlain: {plain['plain_peak_bytes'] / MIB:.1f} MiB, {plain['plain_seconds']:.3g} s a step; "
+            f"## {title}\n\nPlain: {plain['plain_peak_bytes'] / MIB:.1f} MiB; "
             f"{repeated(plain)}.\n\n{table(HEAD, map(cells, rows))}\n{behind(rows)}\n"
         )
     parts.append(
@@ -44,9 +44,9 @@ def name(row):
 
 def cells(row):
     if row["status"] == "failed":
-        return [name(row), failure(row["error"].replace("|", "/")), "", ""]
+        return [name(row), failure(row["error"].replace("|", "/")), ""]
     peak = f"{100 * row['peak_bytes'] / row['plain_peak_bytes']:.0f} %"
-    return [name(row), bits(row), peak, f"{row['seconds'] / row['plain_seconds']:.2f}"]
+    return [name(row), bits(row), peak]
 
 
 def failure(error):
@@ -67,7 +67,7 @@ def bits(row):
 
 
 def behind(rows):
-    """Ways of others' with plain's bits that take fewer bytes than all of remat's, or less time in no more bytes."""
+    """Ways of others' with plain's bits that take fewer bytes than all of remat's."""
     same = [row for row in rows if row["status"] == "same"]
     ours = [row for row in same if row["package"] == "remat"]
     others = [row for row in same if row["package"] != "remat"]
@@ -75,12 +75,4 @@ def behind(rows):
         return "No way of remat's has plain's bits here."
     least = min(row["peak_bytes"] for row in ours)
     fewer = [name(row) for row in others if row["peak_bytes"] < 0.99 * least]
-    faster = []
-    for row in others:
-        within = [own["seconds"] for own in ours if own["peak_bytes"] <= 1.01 * row["peak_bytes"]]
-        if within and row["peak_bytes"] < 0.99 * row["plain_peak_bytes"] and row["seconds"] < min(within):
-            faster.append(f"{name(row)} ({row['seconds'] / min(within):.2f} x)")
-    return (
-        f"With plain's bits and fewer bytes than any row of remat's: {'; '.join(fewer) or 'none'}. With plain's bits, and less "
-        f"time than every row of remat's that takes no more bytes: {'; '.join(faster) or 'none'}."
-    )
+    return f"With plain's bits and fewer bytes than any row of remat's: {'; '.join(fewer) or 'none'}."
