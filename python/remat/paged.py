@@ -19,7 +19,7 @@ from remat.budget import parse_bytes
 from remat.device import is_host
 from remat.errors import Error
 from remat.paged_state import Pages, entry_with_stand_ins, pages_in, parts_of, put, take, whole
-from remat.parameter_update import check_updates_alone, unwrapped, update_alone
+from remat.parameter_update import check_updates_alone, is_of_torch, unwrapped, update_alone
 from remat.stored_gradient import GradientFile, StoredGradient
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def paged(
     read where it is used: where a later pass adds to it, by ``step()``, by anything else that asks. The loop may
     accumulate gradients, clip them by ``torch.nn.utils.clip_grad_norm_()``, and unscale them by a ``GradScaler``: bits
     are those of gradients in memory. ``parameter.grad`` is a :class:`remat.StoredGradient`; a view of it, as
-    ``parameter.grad[0]``, brings it back to memory for as long as it lives.
+    ``parameter.grad[0]``, brings it back to memory, where it stays until the parameter has another one. What has its own
+    hooks on parameters must keep copies of gradients, not the tensors. Parameters that are trained later are left alone.
 
     The file has no name, so that nothing is left of a process that ends, and nothing to resume from but checkpoints:
     save ``state_dict()``. See docs/paged-optimizer.md for what it costs, and for the wear of disks.
@@ -219,7 +220,8 @@ class PagedOptimizer:
                 f"{_WHERE} a parameter of shape {tuple(parameter.shape)} has a gradient that is {gradient.layout}; use "
                 "dense gradients (sparse=False), or the optimizer as it is"
             )
-        with _in_memory(parameter):
+        # Those of torch.optim leave gradients as they are, or change them by operators.
+        with _gradient_in_memory(parameter, writes=not is_of_torch(optimizer)):
             self._in_parts(optimizer, parameter, functools.partial(update_alone, optimizer, group))
 
     def end_step(self) -> None:
@@ -299,13 +301,13 @@ def _store_completed(optimizer: torch.optim.Optimizer, file: GradientFile) -> li
 
 
 @contextlib.contextmanager
-def _in_memory(parameter: torch.Tensor) -> Iterator[None]:
-    """The parameter's gradient, for its update."""
+def _gradient_in_memory(parameter: torch.Tensor, *, writes: bool) -> Iterator[None]:
+    """For the parameter's update."""
     stored = parameter.grad
     if not isinstance(stored, StoredGradient):
         yield
         return
-    with stored.loaded() as gradient:
+    with stored.loaded(writes=writes) as gradient:
         parameter.grad = gradient
         try:
             yield

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from remat import _C, paged_state
+from remat.errors import Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,12 +51,20 @@ class _Contents:
         self.state = file.pager.add()
         self.in_memory: torch.Tensor | None = None
         self.norm: torch.Tensor | None = None
+        """Of what is in the file, if it was taken. Nobody can say when what is in memory is written to."""
         self.scalings: list[tuple[Any, Any]] = []
         """To be done to what is in the file, as (operator, factor)."""
 
     def write(self, gradient: torch.Tensor) -> None:
         self.norm = torch.linalg.vector_norm(gradient) if self.file.takes_norms else None
         self.state.store([gradient])
+
+    def keep(self, gradient: torch.Tensor) -> None:
+        """It is in memory from now on, and nothing of the file counts."""
+        self.in_memory = gradient
+        self.norm = None
+        self.scalings.clear()
+        self.state.store([])
 
     @contextlib.contextmanager
     def loaded(self, *, writes: bool = False, stays: bool = False) -> Iterator[torch.Tensor]:
@@ -64,15 +73,15 @@ class _Contents:
         if self.in_memory is not None:
             yield self.in_memory
             return
-        (gradient,) = self.state.fetch()
-        for operator, factor in self.scalings:
-            operator(gradient, factor)
-        writes = writes or bool(self.scalings)
+        with torch.inference_mode(False):  # a tensor as all others, whoever asks
+            (gradient,) = self.state.fetch()
+            for operator, factor in self.scalings:
+                operator(gradient, factor)
+            version = gradient._version
+        writes = writes or bool(self.scalings)  # which change no version below autograd
         self.scalings.clear()
         if stays:
-            self.in_memory = gradient
-            self.state.store([])
-        version = gradient._version
+            self.keep(gradient)
         try:
             yield gradient
         finally:
@@ -88,7 +97,8 @@ class StoredGradient(torch.Tensor):
         gradient.mul_(0.5)          # also by torch.nn.utils.clip_grad_norm_()
         parameter.grad += another   # as autograd does
 
-    A view of it brings it back to memory, where it stays. ``plain()`` returns a copy that is in memory.
+    A view of it brings it back to memory, where it stays until the parameter has another gradient. ``plain()`` returns a
+    copy that is in memory. It has no address: what needs one, as NumPy and DLPack do, raises Error.
     """
 
     @staticmethod
@@ -109,7 +119,9 @@ class StoredGradient(torch.Tensor):
             return StoredGradient(first._contents, first)
         if func is _aten.detach_.default:
             return first
-        if func in _SCALINGS and _is_factor(args[1]) and first._contents.in_memory is None:
+        if torch.Tag.inplace_view in func.tags:
+            raise Error(f"[paged] {func._schema.name.partition('::')[2]} changes its shape; take plain(), a copy")
+        if func in _SCALINGS and _is_factor(args[1], first) and first._contents.in_memory is None:
             factor = args[1].clone() if isinstance(args[1], torch.Tensor) else args[1]
             first._contents.scalings.append((func, factor))
             first._contents.norm = None
@@ -118,11 +130,30 @@ class StoredGradient(torch.Tensor):
             return _two_norm(first._contents)
         if isinstance(first, (list, tuple)) and _is_by_element(func, args):
             return _each(func, args, kwargs)
-        return _in_memory(func, args, kwargs)
+        return _on_contents(func, args, kwargs)
 
-    def loaded(self) -> contextlib.AbstractContextManager[torch.Tensor]:
-        """Has the contents in memory for a ``with``; what is changed there is written."""
-        return self._contents.loaded()
+    def loaded(self, *, writes: bool = True) -> contextlib.AbstractContextManager[torch.Tensor]:
+        """Has the contents in memory for a ``with``, in a tensor that is not to be kept. They are written again
+        afterwards; without `writes` only where an operator has changed them."""
+        return self._contents.loaded(writes=writes)
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        return self.detach()
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if (value.shape, value.stride(), value.dtype, value.device) != (
+            self.shape,
+            self.stride(),
+            self.dtype,
+            self.device,
+        ):
+            raise Error(
+                f"[paged] a gradient of shape {tuple(self.shape)} and {self.dtype} cannot be given data of shape "
+                f"{tuple(value.shape)} and {value.dtype}; set the parameter's grad"
+            )
+        self._contents.keep(value.plain() if isinstance(value, StoredGradient) else value.detach())
 
     def plain(self) -> torch.Tensor:
         """A copy that is in memory."""
@@ -137,15 +168,21 @@ class StoredGradient(torch.Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.plain().__reduce_ex__(protocol)
 
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise Error("[paged] this gradient is in a file, and has no address; take plain(), a copy")
+
+    numpy = tolist = share_memory_ = __array__ = __dlpack__ = _refuse  # type: ignore[assignment]
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return repr(self.plain())
 
 
-def _is_factor(value: Any) -> bool:
-    """A number, or a tensor of one that does not change the gradient's type."""
-    if isinstance(value, torch.Tensor):
-        return value.dim() == 0 and not isinstance(value, StoredGradient) and not value.requires_grad
-    return isinstance(value, (int, float))
+def _is_factor(value: Any, of: torch.Tensor) -> bool:
+    """A number that a gradient like `of` can be multiplied by in place, later too."""
+    if not isinstance(value, torch.Tensor):
+        return isinstance(value, (int, float)) and of.is_floating_point()
+    is_plain = value.device == of.device and not isinstance(value, StoredGradient) and not value.requires_grad
+    return is_plain and value.dim() == 0 and value.is_floating_point() and of.is_floating_point()
 
 
 def _is_two_norm(args: Any, kwargs: Any) -> bool:
@@ -156,7 +193,10 @@ def _two_norm(contents: _Contents) -> torch.Tensor:
     contents.file.takes_norms = True
     if contents.norm is None:
         with contents.loaded() as gradient:
-            contents.norm = torch.linalg.vector_norm(gradient)
+            norm = torch.linalg.vector_norm(gradient)
+        if contents.in_memory is not None:
+            return norm
+        contents.norm = norm
     return contents.norm.clone()
 
 
@@ -164,6 +204,8 @@ def _is_by_element(func: Any, args: Any) -> bool:
     """Does it do the same to each tensor of its lists? All of them together might not fit in memory."""
     name = func._schema.name
     if not name.startswith(("aten::_foreach_", "aten::_amp_foreach_")):
+        return False
+    if any(isinstance(arg, torch.Tensor) and arg.dim() > 0 for arg in args):  # a number for each
         return False
     count = len(args[0])
     return all(len(arg) == count for arg in args if isinstance(arg, (list, tuple)))
@@ -173,13 +215,13 @@ def _each(func: Any, args: Any, kwargs: Any) -> Any:
     results = []
     for i in range(len(args[0])):
         one = [[arg[i]] if isinstance(arg, (list, tuple)) else arg for arg in args]
-        result = _in_memory(func, one, kwargs)
+        result = _on_contents(func, one, kwargs)
         if isinstance(result, (list, tuple)):
             results.extend(result)
     return results or None
 
 
-def _in_memory(func: Any, args: Any, kwargs: Any) -> Any:
+def _on_contents(func: Any, args: Any, kwargs: Any) -> Any:
     """Runs the operator on the contents, one gradient once however often it is among the arguments."""
     arguments = func._schema.arguments
     written = [arg for i, arg in enumerate(args) if i < len(arguments) and _is_written(arguments[i])]

@@ -6,6 +6,7 @@ import copy
 import io
 import warnings
 
+import numpy
 import pytest
 import torch
 from paged_training import assert_same, batch, make_model
@@ -43,6 +44,33 @@ def change_by_hand(model, optimizer, scaler):
         parameter.grad.mul_(2)
 
 
+def view_and_clip(model, optimizer, scaler):
+    for parameter in model.parameters():
+        parameter.grad[0].zero_()
+    first = nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    return first, nn.utils.clip_grad_norm_(model.parameters(), 0.001)
+
+
+def look_and_clip(model, optimizer, scaler):
+    sums = [parameter.grad.flatten().sum() for parameter in model.parameters()]
+    return sums, nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+
+def replace_data(model, optimizer, scaler):
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    gradients = [parameter.grad for parameter in model.parameters()]
+    for gradient in gradients:
+        gradient.data = gradient.data - gradient.data.mean()
+    vector = nn.utils.parameters_to_vector(gradients)
+    nn.utils.vector_to_parameters(2 * vector, gradients)
+    return norm, nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+
+def under_inference_mode(model, optimizer, scaler):
+    with torch.inference_mode():
+        return [parameter.grad.abs().max().item() for parameter in model.parameters()]
+
+
 def nothing(model, optimizer, scaler):
     pass
 
@@ -71,10 +99,123 @@ def train(between, dir=None, steps=4, accumulate=3, make=torch.optim.AdamW, set_
 
 
 @pytest.mark.parametrize(
-    "between", [nothing, clip, clip_foreach, clip_another_norm, clip_values, unscale, change_by_hand]
+    "between",
+    [
+        nothing,
+        clip,
+        clip_foreach,
+        clip_another_norm,
+        clip_values,
+        unscale,
+        change_by_hand,
+        view_and_clip,
+        look_and_clip,
+        replace_data,
+        under_inference_mode,
+    ],
 )
-def test_bits_are_those_of_gradients_in_memory(between, tmp_path):
-    assert_same(train(between, tmp_path), train(between))
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_bits_are_those_of_gradients_in_memory(between, set_to_none, tmp_path):
+    assert_same(train(between, tmp_path, set_to_none=set_to_none), train(between, set_to_none=set_to_none))
+
+
+def test_a_look_between_passes_changes_no_norm(tmp_path):
+    def run(dir):
+        model = make_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if dir is not None:
+            remat.paged(optimizer, dir=dir, gradients=True)
+        norms = []
+        for step in range(3):
+            for micro in range(2):
+                model(batch(2 * step + micro)).square().mean().backward()
+                if micro == 0:
+                    norms.append([parameter.grad.flatten().norm() for parameter in model.parameters()])
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.01))
+            optimizer.step()
+            optimizer.zero_grad()
+        return norms, dict(model.named_parameters())
+
+    assert_same(run(tmp_path), run(None))
+
+
+class OldStyle(torch.optim.Optimizer):
+    """Adds its weight decay to the gradients, past their version counters."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.data.add_(parameter.data, alpha=0.1)
+                    parameter.data.add_(parameter.grad.data, alpha=-group["lr"])
+
+
+def test_what_an_optimizer_does_to_gradients_is_kept(tmp_path):
+    def run(dir):
+        model = make_model()
+        optimizer = OldStyle(model.parameters())
+        if dir is not None:
+            remat.paged(optimizer, dir=dir, gradients=True, per_parameter=True)
+        for step in range(3):  # gradients add up
+            model(batch(step)).square().mean().backward()
+            optimizer.step()
+        return dict(model.named_parameters()), [parameter.grad.clone() for parameter in model.parameters()]
+
+    assert_same(run(tmp_path), run(None))
+
+
+def stored(tmp_path):
+    weight = nn.Parameter(torch.randn(200, 200))
+    weight.owner = torch.optim.SGD([weight], lr=0.1)
+    remat.paged(weight.owner, dir=tmp_path, gradients=True)
+    (weight**2).sum().backward()
+    return weight
+
+
+def test_what_is_changed_while_it_is_loaded_is_written(tmp_path):
+    weight = stored(tmp_path)
+    with weight.grad.loaded() as gradient:
+        gradient.data.mul_(2)
+    with weight.grad.loaded() as gradient:
+        gradient.numpy()[0] = 1
+    expected = 4 * weight.detach()
+    expected[0] = 1
+    assert torch.equal(weight.grad.plain(), expected)
+
+
+def test_what_needs_an_address_is_refused(tmp_path):
+    gradient = stored(tmp_path).grad
+    for use in (lambda g: g.share_memory_(), lambda g: g.numpy(), lambda g: g.tolist(), torch.from_dlpack, numpy.asarray):
+        with pytest.raises(remat.Error, match=r"in a file, and has no address; take plain\(\)"):
+            use(gradient)
+    with pytest.raises(remat.Error, match=r"t_ changes its shape; take plain\(\)"):
+        gradient.t_()
+    with pytest.raises(remat.Error, match=r"of shape \(3,\)"):
+        gradient.data = torch.ones(3)
+    assert torch.equal(gradient.plain(), gradient.clone())
+
+
+def test_a_factor_that_cannot_be_is_refused_at_once(tmp_path):
+    weight = stored(tmp_path)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        weight.grad.mul_(torch.tensor(1j))
+    weight.owner.step()
+    assert torch.equal(weight.grad.plain(), weight.grad.clone())
+
+
+def test_foreach_operators_may_have_a_tensor_of_scalars(tmp_path):
+    first, second = stored(tmp_path), stored(tmp_path)
+    gradients = [first.grad, second.grad]
+    expected = [gradient.plain() for gradient in gradients]
+    scalars = torch.tensor([2.0, 3.0])
+    ones = [torch.ones(200, 200), torch.ones(200, 200)]
+    for each in (gradients, expected):
+        torch._foreach_addcmul_(each, ones, ones, scalars)
+    assert_same([gradient.plain() for gradient in gradients], expected)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +228,6 @@ def test_bits_are_those_of_gradients_in_memory(between, tmp_path):
 )
 def test_bits_of_other_optimizers(make, tmp_path):
     assert_same(train(clip, tmp_path, make=make), train(clip, make=make))
-
-
-def test_gradients_may_be_zeroed_in_place(tmp_path):
-    assert_same(train(clip, tmp_path, set_to_none=False), train(clip, set_to_none=False))
 
 
 def test_memory_holds_three_gradients_at_most(tmp_path):
