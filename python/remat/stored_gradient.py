@@ -139,10 +139,12 @@ class StoredGradient(torch.Tensor):
 
     @property
     def data(self) -> torch.Tensor:  # type: ignore[override]
+        """A gradient of the same contents."""
         return self.detach()
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
+        """The gradient is `value` from now on, in memory. Error where that has another shape, strides or type."""
         if (value.shape, value.stride(), value.dtype, value.device) != (
             self.shape,
             self.stride(),
