@@ -33,10 +33,8 @@ at::Tensor bytes_of(StoragePtr storage, int64_t bytes) {
 
 /// By the device's kernel: Allocator::clone() copies on the stream 0 of the device that is current.
 StoragePtr copy_in_stream(const c10::StorageImpl& storage) {
-  const Unobserved kernel_alone;
-  c10::Allocator& allocator = *c10::GetAllocator(storage.device_type());
   const c10::DeviceGuard guard(storage.device());
-  const StoragePtr copy = storage_over(storage.nbytes(), allocator.allocate(storage.nbytes()), allocator);
+  const StoragePtr copy = new_storage(storage.nbytes(), storage.device());
   copy_bytes(copy, StoragePtr::reclaim_copy(const_cast<c10::StorageImpl*>(&storage)),
              static_cast<int64_t>(storage.nbytes()), storage.device());
   return copy;

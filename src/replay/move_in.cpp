@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "device/device.h"
 #include "memory/ledger.h"
 #include "tape/moves.h"
 #include "util/seconds_since.h"
@@ -29,11 +28,6 @@ StoragePtr allocate_ahead(const Moves& moves, int64_t bytes) {
 }
 
 }  // namespace
-
-StoragePtr host_storage(int64_t bytes) {
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
-                                               c10::GetAllocator(device::kHost), /*resizable=*/true);
-}
 
 StoragePtr move_in(Tape& tape, ValueId id) {
   const memory::FrozenPlain frozen;

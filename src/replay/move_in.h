@@ -5,9 +5,6 @@
 
 namespace remat {
 
-/// New memory of the host, as contents come back into that a form has.
-StoragePtr host_storage(int64_t bytes);
-
 /// The contents of `id`, in memory of its own: those that were on their way, or read now. Null where they are not in a
 /// file any more, or could not be read: a replay makes them. Without the tape's mutex.
 StoragePtr move_in(Tape& tape, ValueId id);

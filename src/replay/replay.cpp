@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/device.h"
+#include "device/storage_over.h"
 #include "memory/ledger.h"
 #include "observe/recorder.h"
 #include "pytorch/raise.h"
@@ -125,7 +126,7 @@ class Replay {
 
   void unpack(const Packed& packed, int64_t bytes) {
     const auto begin = std::chrono::steady_clock::now();
-    const StoragePtr storage = host_storage(bytes);
+    const StoragePtr storage = device::new_storage(static_cast<size_t>(bytes), device::kHost);
     packed.unpack(*storage);
     const auto seconds = seconds_since(begin);
     const std::lock_guard lock(tape_.mutex);

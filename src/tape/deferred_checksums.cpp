@@ -11,11 +11,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/sum.h>
-#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "device/device.h"
+#include "device/streams.h"
 #include "device/unobserved.h"
 #include "memory/ledger.h"
 #include "operators/operator_info.h"
@@ -174,7 +173,7 @@ uint64_t DeferredChecksums::take(const c10::StorageImpl& storage, ByteRange rang
     const memory::FrozenPlain frozen;
     const memory::Dispensable dispensable;
     const c10::OptionalDeviceGuard on_device(device);
-    const uint32_t index = lane_of(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    const uint32_t index = lane_of(device::stream_of_thread(device));
     Lane& lane = lanes_[index];
     const Sum sum(range, sample);
     const int64_t size = sum.size();

@@ -3,28 +3,21 @@
 #include <algorithm>
 #include <utility>
 
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include "device/device.h"
+#include "device/streams.h"
 
 namespace remat {
-namespace {
 
-c10::Stream stream_of_thread(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
+using device::stream_of_thread;
+using device::wait_for;
+
+namespace {
 
 bool contains(const std::vector<c10::Stream>& streams, const c10::Stream& stream) {
   return std::find(streams.begin(), streams.end(), stream) != streams.end();
-}
-
-/// What `stream` is given from now on begins after what `other` has been given so far.
-void wait_for(const c10::Stream& other, const c10::Stream& stream) {
-  c10::Event reached(other.device_type());
-  reached.record(other);
-  reached.block(stream);
 }
 
 }  // namespace

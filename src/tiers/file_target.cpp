@@ -2,9 +2,8 @@
 
 #include <utility>
 
-#include <c10/core/Allocator.h>
-
 #include "device/device.h"
+#include "device/storage_over.h"
 
 namespace remat::tiers {
 namespace {
@@ -32,8 +31,7 @@ std::shared_ptr<MovedContents> FileTarget::write(const StoragePtr& from, int64_t
 }
 
 StoragePtr FileTarget::allocate(int64_t bytes) const {
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
-                                               c10::GetAllocator(device::kHost), /*resizable=*/true);
+  return device::new_storage(static_cast<size_t>(bytes), device::kHost);
 }
 
 }  // namespace remat::tiers

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "tiers/move_target.h"
 #include "tiers/spill_file.h"

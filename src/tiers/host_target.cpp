@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -14,23 +13,12 @@
 #include "device/device.h"
 #include "device/storage_over.h"
 #include "device/stream_copy.h"
+#include "device/streams.h"
 #include "memory/fork.h"
 
 namespace remat::tiers {
-namespace {
 
-c10::Stream stream_of_thread(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-/// What `stream` is given from now on begins after `event`.
-c10::Event event_in(const c10::Stream& stream) {
-  c10::Event event(stream.device_type());
-  event.record(stream);
-  return event;
-}
-
-}  // namespace
+using device::stream_of_thread;
 
 class HostTarget::InHostMemory final : public MovedContents {
  public:
@@ -44,7 +32,7 @@ class HostTarget::InHostMemory final : public MovedContents {
         return;
       }
       at::HostAllocator& pinned = *at::getHostAllocator(target_->device_.type());
-      memory_ = device::storage_over(static_cast<size_t>(bytes), pinned.allocate(static_cast<size_t>(bytes)), pinned);
+      memory_ = device::new_storage(static_cast<size_t>(bytes), pinned);
       written_ = copy(memory_, from);
     } catch (const std::exception& failure) {
       error_ = std::to_string(bytes) + " bytes could not be moved to the host: " + failure.what();
@@ -103,10 +91,10 @@ class HostTarget::InHostMemory final : public MovedContents {
  private:
   /// Begins when the stream of this thread has come so far. Returns what is reached when it is done.
   c10::Event copy(const StoragePtr& to, const StoragePtr& from) const {
-    event_in(stream_of_thread(target_->device_)).block(target_->copies_);
+    device::wait_for(stream_of_thread(target_->device_), target_->copies_);
     const c10::StreamGuard in_stream(target_->copies_);
     device::copy_bytes(to, from, bytes_, target_->device_);
-    return event_in(target_->copies_);
+    return device::event_in(target_->copies_);
   }
 
   const std::shared_ptr<HostTarget> target_;
@@ -134,9 +122,7 @@ std::shared_ptr<MovedContents> HostTarget::write(const StoragePtr& from, int64_t
 }
 
 StoragePtr HostTarget::allocate(int64_t bytes) const {
-  const c10::DeviceGuard guard(device_);
-  c10::Allocator& allocator = *c10::GetAllocator(device_.type());
-  return device::storage_over(static_cast<size_t>(bytes), allocator.allocate(static_cast<size_t>(bytes)), allocator);
+  return device::new_storage(static_cast<size_t>(bytes), device_);
 }
 
 }  // namespace remat::tiers
