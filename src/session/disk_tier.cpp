@@ -10,6 +10,7 @@
 
 #include <remat/error.h>
 
+#include "session/measured_copies.h"
 #include "tiers/file_target.h"
 #include "tiers/spill_file.h"
 #include "util/seconds_since.h"
@@ -18,20 +19,6 @@ namespace remat {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct Copies {
-  int64_t count = 0;
-  int64_t bytes = 0;  ///< of each
-};
-constexpr Copies kLarge{8, int64_t{4} << 20}, kSmall{64, int64_t{64} << 10};
-constexpr int kRounds = 3;
-
-/// As far as the disk's limit goes.
-Copies within(Copies copies, const Disk& disk) {
-  copies.bytes = std::min(copies.bytes, disk.bytes);
-  copies.count = std::clamp<int64_t>(disk.bytes / copies.bytes, 1, copies.count);
-  return copies;
-}
 
 /// Something that keeps all threads of a step busy, which wait for each other as those of its operators do. What copies
 /// take of it is more than the processor's time for them: of a machine that is shared, the disk's part is nobody's.
@@ -72,8 +59,8 @@ class Measurement {
   Measurement(tiers::SpillFile& file, const Disk& disk)
       : file_(file),
         disk_(disk),
-        large_(within(kLarge, disk)),
-        small_(within(kSmall, disk)),
+        large_(kLargeCopies.within(disk.bytes)),
+        small_(kSmallCopies.within(disk.bytes)),
         contents_(static_cast<size_t>(large_.count * large_.bytes + 7) / 8) {
     // Not of zeros: disks may spare themselves those.
     for (size_t i = 0; i < contents_.size(); ++i) contents_[i] = i * 0x9e3779b97f4a7c15U;
@@ -82,20 +69,19 @@ class Measurement {
   Tier run() {
     // The first time a file's blocks are written, the file system has to find them; every step writes them again.
     there_and_back(large_);
-    // What others do on the machine meanwhile only makes it slower.
     FormCosts large = there_and_back(large_), small = there_and_back(small_);
-    for (int round = 1; round < kRounds; ++round) {
+    for (int round = 1; round < kMeasuredRounds; ++round) {
       large = least(large, there_and_back(large_));
       small = least(small, there_and_back(small_));
     }
     const auto per_byte = [this](const FormCosts::Seconds& all) {
-      const auto bytes = static_cast<double>(large_.count * large_.bytes);
-      return FormCosts::Seconds{all.compute / bytes, all.copy / bytes};
+      return FormCosts::Seconds{all.compute / large_.all_bytes(), all.copy / large_.all_bytes()};
     };
     const FormCosts costs{.out = per_byte(large.out), .in = per_byte(large.in)};
-    const auto of_bytes = static_cast<double>(small_.count * small_.bytes) * (costs.out.compute + costs.in.compute);
-    const double beside = std::max(0.0, small.out.compute + small.in.compute - of_bytes);
-    return {.costs = costs, .copy_seconds = beside / static_cast<double>(2 * small_.count), .bytes = disk_.bytes};
+    return {.costs = costs,
+            .copy_seconds =
+                seconds_of_copy(small_, small.out.compute + small.in.compute, costs.out.compute + costs.in.compute),
+            .bytes = disk_.bytes};
   }
 
  private:
@@ -107,7 +93,7 @@ class Measurement {
   }
 
   /// In seconds of all the copies together.
-  FormCosts there_and_back(const Copies& copies) {
+  FormCosts there_and_back(const MeasuredCopies& copies) {
     std::vector<std::shared_ptr<tiers::Piece>> pieces;
     char* const memory = reinterpret_cast<char*>(contents_.data());
     const tiers::SpillCounts before = file_.counts();
@@ -146,7 +132,7 @@ class Measurement {
 
   tiers::SpillFile& file_;
   const Disk& disk_;
-  const Copies large_, small_;
+  const MeasuredCopies large_, small_;
   std::vector<uint64_t> contents_;
   Computation computation_;
 };

@@ -6,6 +6,7 @@
 #include <remat/error.h>
 
 #include "device/device.h"
+#include "session/measured_copies.h"
 #include "session/move_tier.h"
 #include "tiers/host_target.h"
 #include "util/seconds_since.h"
@@ -13,19 +14,12 @@
 namespace remat {
 namespace {
 
-struct Copies {
-  int64_t count = 0;
-  int64_t bytes = 0;  ///< of each
-};
-constexpr Copies kLarge{8, int64_t{4} << 20}, kSmall{64, int64_t{64} << 10};
-constexpr int kRounds = 3;
-
 /// Of all the copies together, out and back.
 struct Seconds {
   double out = 0, in = 0;
 };
 
-Seconds there_and_back(tiers::MoveTarget& target, c10::Device device, Copies copies) {
+Seconds there_and_back(tiers::MoveTarget& target, c10::Device device, const MeasuredCopies& copies) {
   const auto& kind = device::kind_of(device);
   const auto memory = target.allocate(copies.bytes);
   std::vector<std::shared_ptr<tiers::MovedContents>> moved;
@@ -52,9 +46,9 @@ Seconds there_and_back(tiers::MoveTarget& target, c10::Device device, Copies cop
   return seconds;
 }
 
-Seconds least_of_rounds(tiers::MoveTarget& target, c10::Device device, Copies copies) {
-  Seconds least = there_and_back(target, device, copies);
-  for (int round = 0; round < kRounds; ++round) {  // the first pins memory
+Seconds least_of_rounds(tiers::MoveTarget& target, c10::Device device, const MeasuredCopies& copies) {
+  Seconds least = there_and_back(target, device, copies);  // which pins memory
+  for (int round = 0; round < kMeasuredRounds; ++round) {
     const Seconds again = there_and_back(target, device, copies);
     least = {std::min(least.out, again.out), std::min(least.in, again.in)};
   }
@@ -64,21 +58,15 @@ Seconds least_of_rounds(tiers::MoveTarget& target, c10::Device device, Copies co
 }  // namespace
 
 MoveTier host_tier(c10::Device device, int64_t bytes) {
-  const auto within = [bytes](Copies copies) {
-    copies.bytes = std::min(copies.bytes, bytes);
-    copies.count = std::clamp<int64_t>(bytes / copies.bytes, 1, copies.count);
-    return copies;
-  };
   const auto target = std::make_shared<tiers::HostTarget>(device, bytes);
-  const Copies large = within(kLarge), small = within(kSmall);
+  const MeasuredCopies large = kLargeCopies.within(bytes), small = kSmallCopies.within(bytes);
   const Seconds of_large = least_of_rounds(*target, device, large), of_small = least_of_rounds(*target, device, small);
-  const auto large_bytes = static_cast<double>(large.count * large.bytes);
-  const FormCosts costs{.out = {.compute = 0, .copy = of_large.out / large_bytes},
-                        .in = {.compute = 0, .copy = of_large.in / large_bytes}};
-  const auto small_bytes = static_cast<double>(small.count * small.bytes);
-  const double beside = std::max(0.0, of_small.out + of_small.in - small_bytes * (costs.out.copy + costs.in.copy));
+  const FormCosts costs{.out = {.compute = 0, .copy = of_large.out / large.all_bytes()},
+                        .in = {.compute = 0, .copy = of_large.in / large.all_bytes()}};
   return {.target = target,
-          .tier = {.costs = costs, .copy_seconds = beside / static_cast<double>(2 * small.count), .bytes = bytes}};
+          .tier = {.costs = costs,
+                   .copy_seconds = seconds_of_copy(small, of_small.out + of_small.in, costs.out.copy + costs.in.copy),
+                   .bytes = bytes}};
 }
 
 }  // namespace remat
