@@ -21,13 +21,12 @@ Disk place_of(const std::string& text) {
   return has_bytes ? Disk::parse(text) : Disk(text, StatePager::kNoLimit);
 }
 
-/// While training runs a full disk is a warning, and the state stays in memory: it is better known before.
-/// Of `ranks` processes each has a file.
+/// While training runs a full disk is a warning, and the state stays in memory: it is better known before. Each of
+/// `ranks` processes has a file.
 void check_room(const Disk& place, const std::vector<at::Tensor>& parameters, int64_t ranks) {
-  constexpr size_t kSmallestBytes = 64 << 10;  // of a tensor that goes to the file
   int64_t bytes = 0;
   for (const auto& parameter : parameters) {
-    if (parameter.nbytes() >= kSmallestBytes) bytes += 2 * static_cast<int64_t>(parameter.nbytes());
+    if (parameter.nbytes() >= PagedOptimizer::kSmallestBytes) bytes += 2 * static_cast<int64_t>(parameter.nbytes());
   }
   const std::string takes = "[page-optimizer] the state of AdamW takes " + format_exact_bytes(bytes);
   if (bytes > place.bytes) {

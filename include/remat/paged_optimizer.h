@@ -10,6 +10,7 @@
 //   paged.with_state([&] { torch::save(optimizer, "optimizer.pt"); });
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +37,8 @@ namespace remat {
 /// calls nothing of this. Not thread-safe.
 class PagedOptimizer {
  public:
+  static constexpr size_t kSmallestBytes = 64 << 10;  ///< of a state tensor that goes to the file
+
   /// `optimizer`, which must outlive this: SGD, Adam, AdamW, RMSprop or Adagrad, with parameters on the CPU. Writes
   /// what state there is. Throws Error for another optimizer, for one that has a PagedOptimizer, for a limit below 4096
   /// bytes, and where no file can be made in `directory`.

@@ -26,8 +26,6 @@
 namespace remat {
 namespace {
 
-/// State tensors below are not worth an access to the file.
-constexpr size_t kSmallestBytes = 64 << 10;
 /// A parameter that is larger is updated in parts.
 constexpr int64_t kPartElements = 1 << 21;
 
