@@ -6,6 +6,7 @@
 #include <remat/linear_cross_entropy.h>
 
 #include "cli/device.h"
+#include "cli/settings.h"
 #include "cli/training_data.h"
 
 namespace remat::cli {
@@ -25,19 +26,20 @@ int64_t bytes_of_logits(const zoo::HeadInput& head, int64_t tokens) {
 }  // namespace
 
 at::Tensor HeadLoss::operator()(zoo::Model& model, const at::Tensor& input, const at::Tensor& target) {
-  choice_.reset();
-  if (how_ != kHeadWhole) {
-    if (const auto head = model.forward_to_head(input)) return of_head(*head, target.reshape({-1}));
-  }
-  return cross_entropy(model.forward(input), target);
+  return of_model(model, input, target, [&] { return cross_entropy(model.forward(input), target); });
 }
 
 at::Tensor HeadLoss::operator()(const zoo::Task& task) {
+  return of_model(*task.model, task.input, task.target, [&] { return task.loss(); });
+}
+
+/// `without_head`: the loss where the model ends in no head, or that is not to be looked for.
+at::Tensor HeadLoss::of_model(zoo::Model& model, const at::Tensor& input, const at::Tensor& target,
+                              const std::function<at::Tensor()>& without_head) {
   choice_.reset();
-  if (how_ != kHeadWhole) {
-    if (const auto head = task.model->forward_to_head(task.input)) return of_head(*head, task.target.reshape({-1}));
-  }
-  return task.loss();
+  if (how_ == kHeadWhole) return without_head();
+  const auto head = model.forward_to_head(input);
+  return head ? of_head(*head, target.reshape({-1})) : without_head();
 }
 
 at::Tensor HeadLoss::of_head(const zoo::HeadInput& head, const at::Tensor& target) {
@@ -62,6 +64,14 @@ at::Tensor HeadLoss::of_head(const zoo::HeadInput& head, const at::Tensor& targe
 
 std::string head_text(const TileChoice& choice) {
   return (choice.is_whole() ? "whole" : "tiles of " + std::to_string(choice.rows) + " tokens") + ": " + choice.reason;
+}
+
+nlohmann::json head_json(const TileChoice& choice) {
+  return {{"rows", choice.rows}, {"columns", choice.columns}, {"reason", choice.reason}};
+}
+
+TileChoice head_from_json(const nlohmann::json& json) {
+  return {json.at("rows"), json.at("columns"), json.at("reason")};
 }
 
 }  // namespace remat::cli

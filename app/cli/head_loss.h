@@ -1,10 +1,14 @@
 // cli/head_loss.h -- a forward pass and its cross-entropy, for which logits of a large vocabulary are never whole.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <nlohmann/json.hpp>
+
 #include <remat/tiles.h>
 
 #include "zoo/model.h"
@@ -12,14 +16,9 @@
 
 namespace remat::cli {
 
-// Of --head.
-constexpr const char* kHeadAuto = "auto";    // in tiles where logits are larger than 16 MiB
-constexpr const char* kHeadTiles = "tiles";  // wherever there are tiles with the bits of the whole
-constexpr const char* kHeadWhole = "whole";  // as without remat
-
 class HeadLoss {
  public:
-  /// `how`: one of those above.
+  /// `how`: kHeadAuto, kHeadTiles or kHeadWhole.
   explicit HeadLoss(std::string how) : how_(std::move(how)) {}
 
   /// The mean over all predictions but those whose target is kNoTarget. Models that end in no head
@@ -33,6 +32,8 @@ class HeadLoss {
   const std::optional<TileChoice>& choice() const { return choice_; }
 
  private:
+  at::Tensor of_model(zoo::Model& model, const at::Tensor& input, const at::Tensor& target,
+                      const std::function<at::Tensor()>& without_head);
   at::Tensor of_head(const zoo::HeadInput& head, const at::Tensor& target);
 
   std::string how_;
@@ -41,5 +42,7 @@ class HeadLoss {
 
 /// "tiles of 192 tokens: a trial with all classes gave the bits of the whole".
 std::string head_text(const TileChoice& choice);
+nlohmann::json head_json(const TileChoice& choice);
+TileChoice head_from_json(const nlohmann::json& json);
 
 }  // namespace remat::cli

@@ -16,6 +16,7 @@
 
 #include <remat/support/number_text.h>
 #include "cli/comma_list.h"
+#include "cli/settings.h"
 #include "cli/suggestion.h"
 
 namespace remat::cli {
@@ -115,9 +116,8 @@ class OptionAdder {
               const std::string& text) {
     add(name, value, text)->check(one_of(names))->type_name("NAME");
   }
-  /// See cli/head_loss.h.
   void head(std::string& value) {
-    choice("--head", value, {"auto", "tiles", "whole"},
+    choice("--head", value, {kHeadAuto, kHeadTiles, kHeadWhole},
            "How the loss of a language model is made, with the same bits. auto: in tiles where its logits are larger "
            "than 16 MiB, so that they are never whole. tiles: wherever a trial shows the same bits. whole: as without "
            "remat");

@@ -32,6 +32,11 @@ constexpr const char* kClassify = "classify";
 constexpr const char* kMaskedTokens = "mlm";
 constexpr const char* kReinforce = "rl";
 
+// Of --head: how the loss of a language model is made, with the same bits. See cli/head_loss.h.
+constexpr const char* kHeadAuto = "auto";    // in tiles where logits are larger than 16 MiB
+constexpr const char* kHeadTiles = "tiles";  // wherever there are tiles with the bits of the whole
+constexpr const char* kHeadWhole = "whole";  // as without remat
+
 /// Low-rank factors that are trained in place of the model's weights.
 struct LoraSettings {
   int64_t rank = 0;                            ///< 0: none, all weights are trained
@@ -81,7 +86,7 @@ struct TrainSettings {
   int64_t accumulate = 1;              ///< micro-batches that it is split into, whose gradients are added up
   bool optimizer_in_backward = false;  ///< each parameter is updated as soon as its gradient is complete
   std::string precision = "float32";   ///< or "bf16": forward passes run under autocast
-  std::string head = "auto";           ///< how losses of large vocabularies are made, see cli/head_loss.h
+  std::string head = kHeadAuto;        ///< or another of those above
   double lr = 1e-3;                    ///< the highest
   int64_t warmup = 0;                  ///< steps in which the learning rate rises to it
   std::string schedule = "constant";   ///< what follows; or "cosine": falls to almost 0
@@ -104,7 +109,7 @@ struct RecordSettings {
   std::string out;       ///< the file for the graph
   std::string save_run;  ///< where to write the step with its layers for `remat report`; empty: nowhere
   std::string budget = "device";
-  std::string head = "whole";  ///< see cli/head_loss.h
+  std::string head = kHeadWhole;  ///< or another of those above
   int64_t steps = 3;
   int64_t batch = 0;  ///< 0: the task's usual one
 };
@@ -113,7 +118,7 @@ struct FitSettings {
   std::string model;  ///< a task of the zoo
   std::string along = "batch";
   std::string budget = "device";                        ///< a share is of plain's activation peak at the usual size
-  std::string head = "whole";                           ///< see cli/head_loss.h
+  std::string head = kHeadWhole;                        ///< or another of those above
   int64_t batch = 0, length = 0, depth = 0, width = 0;  ///< 0: the task's usual one
   int64_t most = 0;                                     ///< the largest size to consider; 0: 256 times the usual
   int64_t effective = 0;                                ///< 0: none
@@ -129,7 +134,7 @@ struct SweepSettings {
   std::string planners = "all";
   std::string checkpoints;                              ///< empty: 1,2,4, ... as many as there are places for
   std::string depths;                                   ///< empty: none
-  std::string head = "whole";                           ///< see cli/head_loss.h
+  std::string head = kHeadWhole;                        ///< or another of those above
   int64_t batch = 0, length = 0, depth = 0, width = 0;  ///< 0: the task's usual one
   bool measure = false;
   int64_t rounds = 5;  ///< pairs of steps, plain and planned, for each measurement

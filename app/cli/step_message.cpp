@@ -8,6 +8,7 @@
 #include <remat/report.h>
 
 #include "cli/failure.h"
+#include "cli/head_loss.h"
 
 namespace remat::cli {
 namespace {
@@ -40,7 +41,7 @@ std::string step_message(const StepResult& result) {
                   {"gradients", fingerprints_json(result.gradients)},
                   {"parameters", fingerprints_json(result.parameters)}};
   if (result.report) message["report"] = to_json(*result.report);
-  if (result.head) message["head"] = {result.head->rows, result.head->columns, result.head->reason};
+  if (result.head) message["head"] = head_json(*result.head);
   if (result.budget_bytes) message["budget_bytes"] = *result.budget_bytes;
   return dump(message);
 }
@@ -55,10 +56,7 @@ StepResult read_step_message(const std::string& line) {
   message.at("peak_bytes").get_to(result.peak_bytes);
   result.gradients = read_fingerprints(message.at("gradients"));
   result.parameters = read_fingerprints(message.at("parameters"));
-  if (message.contains("head")) {
-    const json& head = message.at("head");
-    result.head = TileChoice{head.at(0), head.at(1), head.at(2)};
-  }
+  if (message.contains("head")) result.head = head_from_json(message.at("head"));
   if (message.contains("budget_bytes")) result.budget_bytes = message.at("budget_bytes").get<int64_t>();
   if (message.contains("report")) result.report = report_from_json(message.at("report").get<std::string>());
   return result;

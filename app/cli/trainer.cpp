@@ -128,6 +128,7 @@ struct Trainer::Impl {
         const Batch& part = parts[std::min(pass, parts.size() - 1)];
         at::Tensor labels;
         const auto run = [&] {
+          // By a copy, so that loss.choice() stays the step's.
           if (held_out->labels().empty()) return HeadLoss(loss)(*model, part.input.contiguous(), part.target);
           const at::Tensor logits = model->forward(part.input.contiguous());
           labels = logits.argmax(-1);

@@ -8,6 +8,7 @@
 
 #include <remat/error.h>
 
+#include "cli/head_loss.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -67,9 +68,7 @@ nlohmann::json to_json(const StepResult& result) {
                          {"baseline_bytes", result.baseline_bytes},
                          {"peak_bytes", result.peak_bytes}};
   if (!result.rank_peak_bytes.empty()) json["rank_peak_bytes"] = result.rank_peak_bytes;
-  if (result.head) {
-    json["head"] = {{"rows", result.head->rows}, {"columns", result.head->columns}, {"reason", result.head->reason}};
-  }
+  if (result.head) json["head"] = head_json(*result.head);
   if (result.report) json["report"] = nlohmann::json::parse(to_json(*result.report));
   return json;
 }
