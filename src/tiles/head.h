@@ -47,9 +47,9 @@ struct HeadGradients {
 
 /// The tiles of a head.
 struct HeadTiles {
-  int64_t rows = 0, columns = 0;  ///< as in TileChoice
-  int64_t part = 0;               ///< tokens that are added at a time to the gradient of the weight
-  std::vector<Columns> in_fours;  ///< of the gradient of logits, see RowSum
+  int64_t rows = 0, columns = 0;       ///< as in TileChoice
+  int64_t part = 0;                    ///< tokens that are added at a time to the gradient of the weight
+  std::vector<Columns> in_fours = {};  ///< of the gradient of logits, see RowSum
   /// With columns: classes that are added at a time to the gradient of the input. 0: it is made by tiles of rows, of
   /// logits that are computed once more.
   int64_t class_part = 0;

@@ -121,7 +121,7 @@ bool rows_agree(Sample sample, const HeadNeeds& needs, int64_t rows) {
     }
     return true;
   };
-  const HeadTiles all{head.tokens(), 0, 0, {}}, tiles{rows, 0, 0, {}};
+  const HeadTiles all{.rows = head.tokens()}, tiles{.rows = rows};
   if (!agree(forward(head, all).values, forward(head, tiles).values)) return false;
   at::Tensor log_probabilities = log_probabilities_of(head, 0, head.tokens());
   if (!in_tiles(log_probabilities,
@@ -242,7 +242,7 @@ class Trial {
     std::vector<int64_t> candidates(kRows.begin(), kRows.end());
     candidates.insert(candidates.begin(), many_rows());
     return std::ranges::any_of(candidates, [&](int64_t rows) {
-      const HeadTiles tiles{rows, 0, rows, {}};
+      const HeadTiles tiles{.rows = rows, .part = rows};
       if (rows + kShortRest > head_.tokens() || !rows_agree(Sample(head_, classes_), needs_, rows)) return false;
       return holds(tiles);
     });
@@ -250,20 +250,22 @@ class Trial {
 
   bool suits_trained() {
     sample_.emplace(head_, classes_);
-    reference_ = sample_->run(needs_, {head_.tokens(), 0, head_.tokens(), {}});
+    reference_ = sample_->run(needs_, {.rows = head_.tokens(), .part = head_.tokens()});
     // Sums of gradients in fewer digits are rounded after each tile.
     const bool adds_tiles = c10::elementSize(head_.input.scalar_type()) >= sizeof(float);
     // Blocks of classes for all gradients are the fastest, and hold more than tiles of rows where tokens are many.
     if (!head_.has_sums && adds_tiles && head_.tokens() <= head_.size()) {
       const int64_t block = columns(kAdded);
-      if (suits({many_rows(), block, 0, {}, block}) || suits({many_rows(), block, 0, {}, kAdded})) return true;
+      for (const int64_t class_part : {block, kAdded}) {
+        if (suits({.rows = many_rows(), .columns = block, .class_part = class_part})) return true;
+      }
     }
     for (const int64_t rows : kRows) {
       if ((needs_.weight && !adds_tiles) || rows + kShortRest > head_.tokens()) continue;
-      if (suits({rows, 0, rows, {}})) return true;
-      if (head_.tokens() % rows < kShortRest && suits({rows, 0, rows + kShortRest, {}})) return true;
+      if (suits({.rows = rows, .part = rows})) return true;
+      if (head_.tokens() % rows < kShortRest && suits({.rows = rows, .part = rows + kShortRest})) return true;
     }
-    return !head_.has_sums && suits({kRows.front(), columns(kBlock), 0, {}});
+    return !head_.has_sums && suits({.rows = kRows.front(), .columns = columns(kBlock)});
   }
 
   /// In the forward pass, and where nothing is added over tokens.
@@ -339,7 +341,7 @@ Choices<HeadChoice>& choices() {
 
 HeadChoice choose_tiles(const Head& head, const HeadNeeds& needs, bool whole_trial) {
   if (head.tokens() < kRows.front() + kShortRest) {
-    return {{head.tokens(), 0, "the tokens are one tile"}, {head.tokens(), 0, head.tokens(), {}}};
+    return {{head.tokens(), 0, "the tokens are one tile"}, {.rows = head.tokens(), .part = head.tokens()}};
   }
   const Circumstances now = circumstances_of(head, needs, whole_trial);
   if (auto known = choices().find(now)) return *std::move(known);
