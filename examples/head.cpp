@@ -17,6 +17,6 @@ int main() {
   // The bits of torch::nn::functional::cross_entropy(torch::linear(hidden, embedding->weight), ...)
   auto loss = remat::linear_cross_entropy(hidden, embedding->weight, text.slice(0, 1));
   loss.backward();
-  std::cout << loss.item<float>() << ", " << (remat::memory::peak() - before >> 20) << " MiB, tiles of "
+  std::cout << loss.item<float>() << ", " << ((remat::memory::peak() - before) >> 20) << " MiB, tiles of "
             << remat::last_tile_choice().rows << " tokens: " << remat::last_tile_choice().reason << "\n";
 }

@@ -29,6 +29,15 @@ class HostMoves : public DeviceSessionTest {
     return {x.grad().cpu()};
   }
 
+  /// The graph of a step, in a session with host memory.
+  static Graph recorded() {
+    Session session({.device = device(), .host = "64MiB"});
+    auto guard = session.step();
+    step();
+    guard.end();
+    return session.graph();
+  }
+
   static Plan all_moved(const Graph& graph) {
     Plan plan;
     plan.planner = "all moved";
@@ -79,19 +88,11 @@ TEST_F(HostMoves, KeepToTheirLimit) {
 
 TEST_F(HostMoves, HaveTheBitsAndThePeakThatIsPredicted) {
   const auto plain = step();
-  Plan plan;
-  {
-    Session session({.device = device(), .host = "64MiB"});
-    {
-      auto guard = session.step();
-      step();
-    }
-    plan = all_moved(session.graph());
-    EXPECT_EQ(session.graph().tier->bytes, 64 << 20);
-    EXPECT_GT(session.graph().tier->costs.out.copy, 0);
-  }
+  const Graph graph = recorded();
+  EXPECT_EQ(graph.tier->bytes, 64 << 20);
+  EXPECT_GT(graph.tier->costs.out.copy, 0);
   set_delay(300);
-  Session session({.device = device(), .verify = true, .plan = plan, .host = "64MiB"});
+  Session session({.device = device(), .verify = true, .plan = all_moved(graph), .host = "64MiB"});
   for (int i = 0; i < 4; ++i) {
     auto guard = session.step();
     const auto outcome = step();
@@ -108,21 +109,14 @@ TEST_F(HostMoves, HaveTheBitsAndThePeakThatIsPredicted) {
 
 TEST_F(HostMoves, OfAFullHostAreRecomputed) {
   const auto plain = step();
-  Plan plan;
-  {
-    Session session({.device = device(), .host = "64MiB"});
-    auto guard = session.step();
-    step();
-    guard.end();
-    plan = all_moved(session.graph());
-  }
-  Session session({.device = device(), .plan = plan, .host = "200KiB"});
+  Session session({.device = device(), .plan = all_moved(recorded()), .host = "200KiB"});
   for (int i = 0; i < 2; ++i) {
     auto guard = session.step();
     const auto outcome = step();
     const StepReport report = guard.end();
     EXPECT_TRUE(torch::equal(outcome[0], plain[0]));
-    if (i > 0) EXPECT_GT(report.operators_replayed, 0);
+    if (i == 0) continue;
+    EXPECT_GT(report.operators_replayed, 0);
   }
 }
 

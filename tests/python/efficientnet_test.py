@@ -14,7 +14,7 @@ Image = pytest.importorskip("PIL.Image")
 if not os.environ.get("REMAT_COMMAND"):
     pytest.skip("REMAT_COMMAND names no command: run these by ctest", allow_module_level=True)
 
-from vit_test import CLASSES, train, write_pictures  # noqa: E402
+from vit_test import CLASSES, skip_without_decoders, train, write_pictures  # noqa: E402
 
 SIDE = 48
 SIZES = dict(width_coefficient=0.25, depth_coefficient=1.0, hidden_dim=320, image_size=SIDE, dropout_rate=0.0,
@@ -46,9 +46,7 @@ def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("efficientnet")
     write_pictures(path / "train", 8, seed=1)
     save_model(path / "model")
-    built, _, _ = train(path, "model", "--steps", 1, out="built")
-    if "without libpng or libjpeg" in built.stderr:
-        pytest.skip("this build has no libpng or no libjpeg")
+    skip_without_decoders(path, "model")
     return path
 
 

@@ -44,6 +44,12 @@ def save_model(path, processor=PROCESSOR, **config):
     (path / "preprocessor_config.json").write_text(json.dumps(processor))
 
 
+def skip_without_decoders(path, model):
+    built, _, _ = train(path, model, "--steps", 1, out="built")
+    if "without libpng or libjpeg" in built.stderr:
+        pytest.skip("this build has no libpng or no libjpeg")
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     path = tmp_path_factory.mktemp("vit")
@@ -52,9 +58,7 @@ def directory(tmp_path_factory):
     save_model(path / "named", id2label=dict(enumerate(CLASSES[::-1])), label2id={n: i for i, n in enumerate(CLASSES[::-1])})
     save_model(path / "two", num_labels=2)
     save_model(path / "ten", num_labels=10)
-    built, _, _ = train(path, "named", "--steps", 1, out="built")
-    if "without libpng or libjpeg" in built.stderr:
-        pytest.skip("this build has no libpng or no libjpeg")
+    skip_without_decoders(path, "named")
     return path
 
 
