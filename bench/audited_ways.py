@@ -229,7 +229,7 @@ def trl_loss(model):
 def remat_head(model):
     import remat
 
-    return remat.wrap(model, budget="25%", head="auto")
+    return remat.wrap(model, budget="25%", head="tiles")
 
 
 def remat_loss(model):

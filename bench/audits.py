@@ -69,10 +69,10 @@ WAYS = [
     ("streambp", "StreamModel", "streambp", TEXTS),
     ("remat", "enable", "enable", MODELS),
     ("remat", "linear_cross_entropy", "remat_loss", TEXTS),
-    ("remat", "budget 60 % of the activations", "remat:60%", MODELS),
+    ("remat", "budget 70 % of the activations", "remat:70%", MODELS),
     ("remat", "budget 40 % of the activations", "remat:40%", MODELS),
     ("remat", "budget 25 % of the activations", "remat:25%", MODELS),
-    ("remat", "the same, with head=\"auto\"", "remat_head", TEXTS),
+    ("remat", "the same, with head=\"tiles\"", "remat_head", TEXTS),
 ]
 BUILT_IN = re.compile(r"offload|enable|(compile|remat)(:.*)?")
 

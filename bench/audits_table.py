@@ -51,8 +51,10 @@ def cells(row):
 
 def failure(error):
     """A budget that is too small, or what the way says."""
-    if needed := re.search(r"^BudgetError: .*? needs ([\d.]+ \w+) ", error):
-        return f"refused: a step needs {needed[1]} at once"
+    if named := re.search(r"^BudgetError: .*?; give ([\d.]+ \w+) \(\d+ bytes\) or (\d+%)", error):
+        return f"refused: {named[2].replace('%', ' %')}, {named[1]}, is named as the budget to try"
+    if error.startswith("BudgetError"):
+        return "refused"
     return f"does not run: {error[:LONGEST] + ('...' if len(error) > LONGEST else '')}"
 
 

@@ -6,8 +6,8 @@
 The model has GPT-2 small's shape (124 million parameters) without dropout and weights from a seed, in float32; `remat
 train --hf` trains it by AdamW. Each way is a process of its own. Of each: the most bytes of tensors in a step, the
 optimizer's update included, the resident peak of the process, and the CPU seconds of a step, the median of those after
-the fourth (plans are made anew until then). CPU seconds are those of all threads: other processes matter little to them.
-Fewer layers are a trial. docs/out-of-memory.md has the table.
+the fourth (plans are made anew until then), and its seconds. CPU seconds are those of all threads: other processes matter
+little to them, and waiting for a file is not in them. State in files is in the system's temporary folder. Fewer layers are a trial. docs/out-of-memory.md has the table.
 """
 
 import argparse
@@ -27,20 +27,25 @@ from table import table
 WARM_UP = 4
 WAYS = {
     "plain": ["--plain"],
+    "tiles": ["--head", "tiles"],
     "budget 50%": ["--budget", "50%"],
     "accumulate 4": ["--accumulate", "4"],
     "in backward": ["--optimizer-in-backward"],
     "bf16": ["--precision", "bf16"],
     "lora 8": ["--lora", "8"],
     "in backward, budget 50%": ["--optimizer-in-backward", "--budget", "50%"],
+    "state in files": ["--optimizer-in-backward", "--page-optimizer", "{folder}"],
+    "state in files, budget 25%": ["--optimizer-in-backward", "--page-optimizer", "{folder}", "--budget", "25%"],
+    "lora 8, budget 50%": ["--lora", "8", "--budget", "50%"],
 }
-SAME_BITS = ("budget 50%", "in backward", "in backward, budget 50%")
+SAME_BITS = {way for way, options in WAYS.items() if not {"--accumulate", "--precision", "--lora"} & set(options)}
 
 
 def run(way, args, directory, text):
     out = Path(directory).with_name("run.json")
     command = [args.build / "app" / "remat", "train", "--hf", directory, "--data", text, "--json", out, "--dropout", 0]
-    command += ["--steps", args.steps, "--batch", args.batch, "--seq", args.seq, *WAYS[way]]
+    command += ["--steps", args.steps, "--batch", args.batch, "--seq", args.seq]
+    command += [option.format(folder=Path(directory).parent) for option in WAYS[way]]
     cpu = []
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -78,13 +83,14 @@ def page(result):
             options(row),
             f"{row['peak_bytes'] / 2**30:.2f} GiB",
             f"{row['resident_peak_bytes'] / 2**30:.2f} GiB",
+            f"{row['seconds'] / plain['seconds']:.2f}",
             f"{row['cpu_seconds'] / plain['cpu_seconds']:.2f}",
             "" if row is plain else "the same bits" if row["same_bits"] else "other bits",
         ]
         for row in result["rows"]
     ]
     versions, shape = result["versions"], result["shape"]
-    return table(["`remat train`", "tensors", "process", "CPU time x plain", "losses"], rows) + (
+    return table(["`remat train`", "tensors", "process", "time x plain", "CPU time x plain", "losses"], rows) + (
         f"\nGPT-2 small ({shape['batch']} x {shape['seq']} tokens a step, AdamW, float32, no dropout), `bench/out_of_memory.py`, "
         f"{result['date']}, {versions['cpu']}, {versions['cores']} cores, commit {versions['commit']}.\n"
     )

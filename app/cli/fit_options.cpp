@@ -21,6 +21,7 @@ void add_fit_options(CLI::App& app, FitSettings& settings) {
       ->type_name("PERCENT");
   add.flag("--predict", settings.predict, "Run small steps alone; then nothing vouches for the answer");
   add.head(settings.head);
+  add.disk(settings.disk);
   add_sizes(app, settings);
   add_size(app, "--most", settings.most, "The largest size to consider (default: 256 times the usual)");
   add.group("Files");
@@ -33,6 +34,7 @@ void check_fit_options(const FitSettings& settings) {
                      ", which no steps add up to; leave one of them out");
   }
   check_sizes(settings);
+  check_head(settings.model, settings.head);
 }
 
 }  // namespace remat::cli

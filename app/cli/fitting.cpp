@@ -12,6 +12,7 @@
 #include <remat/memory.h>
 #include <remat/rounds.h>
 #include <remat/session.h>
+#include <remat/tile_trials.h>
 
 #include "cli/head_loss.h"
 #include "cli/wrong_usage.h"
@@ -131,8 +132,10 @@ ZooSteps::~ZooSteps() = default;
 
 FitTrial ZooSteps::run(int64_t size, FitMode mode) {
   const zoo::Task task = impl_->task(size);
+  forget_tile_choices();  // a training of this size alone would make the trial, within its budget
   if (mode == FitMode::kPlain) {
     memory::reset_peak();
+    if (impl_->settings.head != kHeadWhole) step_of(task, impl_->settings.head);
     auto seconds = time_round([&] {
       const auto begin = std::chrono::steady_clock::now();
       step_of(task, impl_->settings.head);
@@ -140,7 +143,9 @@ FitTrial ZooSteps::run(int64_t size, FitMode mode) {
     });
     return {true, memory::peak(), seconds.back(), {}, std::move(seconds)};
   }
-  Session session({.budget = Budget::bytes(impl_->budget_bytes), .name = "remat fit"});
+  Session session({.budget = Budget::bytes(impl_->budget_bytes),
+                   .name = "remat fit",
+                   .disk = disk_of(impl_->settings.disk)});
   FitTrial trial{.fits = true};
   const auto run_step = [&] {
     auto step = session.step();

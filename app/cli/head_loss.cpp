@@ -38,8 +38,9 @@ at::Tensor HeadLoss::of_model(zoo::Model& model, const at::Tensor& input, const 
                               const std::function<at::Tensor()>& without_head) {
   choice_.reset();
   if (how_ == kHeadWhole) return without_head();
-  const auto head = model.forward_to_head(input);
-  return head ? of_head(*head, target.reshape({-1})) : without_head();
+  if (const auto head = model.forward_to_head(input)) return of_head(*head, target.reshape({-1}));
+  if (how_ == kHeadTiles) choice_ = TileChoice{0, 0, "the model ends in no head, or changes what it gives"};
+  return without_head();
 }
 
 at::Tensor HeadLoss::of_head(const zoo::HeadInput& head, const at::Tensor& target) {

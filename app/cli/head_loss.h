@@ -28,7 +28,7 @@ class HeadLoss {
   /// That of a task of the zoo, whose own criterion is taken where its model ends in no head.
   at::Tensor operator()(const zoo::Task& task);
 
-  /// What was done in the last call. Nothing where the model ends in no head, and with kHeadWhole.
+  /// What was done in the last call. Nothing with kHeadWhole, and with kHeadAuto where the model ends in no head.
   const std::optional<TileChoice>& choice() const { return choice_; }
 
  private:

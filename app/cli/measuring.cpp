@@ -35,6 +35,7 @@ zoo::Task task_of(const SweepSettings& settings, int64_t depth) {
 struct SweptModel::Impl {
   zoo::Task task;
   HeadLoss loss;
+  std::optional<Disk> disk;
   Graph graph = {};
 
   void pass() {
@@ -57,8 +58,8 @@ struct SweptModel::Impl {
 };
 
 SweptModel::SweptModel(const SweepSettings& settings, int64_t depth)
-    : impl_(std::make_unique<Impl>(Impl{task_of(settings, depth), HeadLoss(settings.head)})) {
-  Session session({.name = "remat sweep"});
+    : impl_(std::make_unique<Impl>(Impl{task_of(settings, depth), HeadLoss(settings.head), disk_of(settings.disk)})) {
+  Session session({.name = "remat sweep", .disk = impl_->disk});
   for (int i = 0; i < kRecordedSteps; ++i) impl_->step(&session);
   impl_->graph = session.graph();
 }
@@ -68,7 +69,7 @@ const Graph& SweptModel::graph() const { return impl_->graph; }
 int64_t SweptModel::batch() const { return impl_->task.input.size(0); }
 
 Measurement SweptModel::measure(const Plan& plan, int64_t rounds) {
-  Session session({.planner = "online", .name = "remat sweep", .plan = plan});
+  Session session({.planner = "online", .name = "remat sweep", .plan = plan, .disk = impl_->disk});
   for (int i = 0; i < 2; ++i) impl_->step(&session);  // the first is written down, to know the step by
   Measurement measured{.rounds = rounds};
   RoundTimes times, plain_times;

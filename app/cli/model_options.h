@@ -11,6 +11,9 @@ namespace remat::cli {
 /// The word MODEL, which must be there. `text` says what it is for; a line for each model follows.
 void add_model(OptionAdder& add, std::string& model, const std::string& text = "The model of the zoo:");
 
+/// Throws UsageError where `head` asks for tiles and the model has no loss that could be made in them.
+void check_head(const std::string& model, const std::string& head);
+
 /// One of the group "Sizes". The value stays what it is where the option is not given.
 void add_size(CLI::App& app, const std::string& name, int64_t& value, const std::string& text);
 

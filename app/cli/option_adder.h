@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -12,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include <remat/budget.h>
+#include <remat/disk.h>
 #include <remat/error.h>
 
 #include <remat/support/number_text.h>
@@ -86,6 +88,20 @@ inline CLI::Validator budget_given(bool follows = false) {
           ""};
 }
 
+/// What `read` takes without an Error; the command line says which option it is about.
+inline CLI::Validator read_by(std::function<void(const std::string& text)> read) {
+  return {[read = std::move(read)](const std::string& text) {
+            try {
+              read(text);
+            } catch (const Error& error) {
+              const std::string message = error.what();
+              return message.substr(message.starts_with('[') ? message.find("] ") + 2 : 0);
+            }
+            return std::string();
+          },
+          ""};
+}
+
 /// An empty path would mean that the option is not given.
 inline CLI::Validator path_given() {
   return {[](const std::string& path) { return path.empty() ? "the path is empty" : std::string(); }, ""};
@@ -121,6 +137,13 @@ class OptionAdder {
            "How the loss of a language model is made, with the same bits. auto: in tiles where its logits are larger "
            "than 16 MiB, so that they are never whole. tiles: wherever a trial shows the same bits. whole: as without "
            "remat");
+  }
+  void disk(std::string& value) {
+    add("--disk", value,
+        "Values may move to a file without a name in this directory, of so many bytes, where that is faster than to "
+        "recompute them: 100GiB:/scratch")
+        ->check(read_by([](const std::string& text) { Disk::parse(text); }))
+        ->type_name("BYTES:DIR");
   }
   CLI::Option* budget(const std::string& value_name, std::string& value, const std::string& text,
                       bool show_default = true, bool follows = false) {

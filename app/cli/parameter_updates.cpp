@@ -1,25 +1,16 @@
 #include "cli/parameter_updates.h"
 
-#include <cctype>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include <remat/budget.h>
-#include <remat/disk.h>
 #include <remat/error.h>
+#include <remat/step_in_parts.h>
 
 namespace remat::cli {
 namespace {
-
-/// "/scratch", or "20GiB:/scratch".
-Disk place_of(const std::string& text) {
-  std::error_code unknown;
-  if (std::filesystem::is_directory(text, unknown)) return {text, StatePager::kNoLimit};  // "2026:01" may be one
-  const bool has_bytes = std::isdigit(static_cast<unsigned char>(text.front())) != 0 && text.find(':') < text.size();
-  return has_bytes ? Disk::parse(text) : Disk(text, StatePager::kNoLimit);
-}
 
 /// While training runs a full disk is a warning, and the state stays in memory: it is better known before. Each of
 /// `ranks` processes has a file.
@@ -44,9 +35,10 @@ void check_room(const Disk& place, const std::vector<at::Tensor>& parameters, in
 }  // namespace
 
 ParameterUpdates::ParameterUpdates(std::vector<at::Tensor> parameters, const TrainSettings& settings)
-    : optimizer_(parameters, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay)) {
+    : optimizer_(parameters, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay)),
+      is_plain_(settings.plain) {
   if (settings.page_optimizer.empty()) return;
-  const Disk place = place_of(settings.page_optimizer);
+  const Disk place = place_of_state(settings.page_optimizer);
   check_room(place, parameters, settings.ranks);
   paged_.emplace(optimizer_, place.directory, place.bytes);
 }
@@ -68,8 +60,10 @@ void ParameterUpdates::step() {
   is_updating_ = true;
   if (paged_) {
     paged_->step();
-  } else {
+  } else if (is_plain_) {
     optimizer_.step();
+  } else {
+    step_in_parts(optimizer_);
   }
   is_updating_ = false;
   optimizer_.zero_grad(/*set_to_none=*/true);

@@ -46,6 +46,7 @@ class ParameterUpdates {
   torch::optim::AdamW optimizer_;
   std::optional<PagedOptimizer> paged_;
   std::optional<OptimizerInBackward> in_backward_;
+  const bool is_plain_;       ///< the optimizer's own step
   bool is_updating_ = false;  ///< stays where an update throws
 };
 

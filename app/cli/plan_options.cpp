@@ -98,6 +98,7 @@ void check_report_options(const ReportSettings& settings) {
 }
 
 void check_record_options(const RecordSettings& settings) {
+  check_head(settings.model, settings.head);
   check_different_files({}, {{"--out", settings.out}, {"--save-run", settings.save_run}});
 }
 

@@ -15,7 +15,7 @@ namespace remat::cli {
 std::vector<RecordableModel> recordable_models() {
   std::vector<RecordableModel> models;
   for (const auto& task : zoo::list_tasks()) {
-    models.push_back({std::string(task.name), task.batch, std::string(task.description)});
+    models.push_back({std::string(task.name), task.batch, std::string(task.description), task.ends_in_head});
   }
   return models;
 }

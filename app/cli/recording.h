@@ -15,6 +15,7 @@ struct RecordableModel {
   std::string name;
   int64_t batch = 0;  ///< examples per step, where nothing else is asked for
   std::string description;
+  bool ends_in_head = false;  ///< so that its loss can be made in tiles
 };
 
 /// The models whose steps can be recorded.

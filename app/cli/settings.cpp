@@ -1,8 +1,10 @@
 #include "cli/settings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numbers>
 
 #include <remat/budget.h>
@@ -18,6 +20,14 @@ std::string normal_path(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Disk place_of_state(const std::string& text) {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();  // as much as the disk has
+  std::error_code unknown;
+  if (std::filesystem::is_directory(text, unknown)) return {text, kAll};  // "2026:01" may be one
+  const bool has_bytes = std::isdigit(static_cast<unsigned char>(text.front())) != 0 && text.find(':') < text.size();
+  return has_bytes ? Disk::parse(text) : Disk(text, kAll);
+}
 
 nlohmann::json decisive(const TrainSettings& settings) {
   const auto& model = settings.model;

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <remat/disk.h>
+
 #include "data/labelled_text.h"
 
 namespace remat::cli {
@@ -124,6 +126,7 @@ struct FitSettings {
   int64_t effective = 0;                                ///< 0: none
   double most_loss = 15;                                ///< in percent
   bool predict = false;
+  std::string disk;  ///< that values may move to, "100GiB:/scratch"; empty: none
   std::string json;  ///< empty: none
 };
 
@@ -138,6 +141,7 @@ struct SweepSettings {
   int64_t batch = 0, length = 0, depth = 0, width = 0;  ///< 0: the task's usual one
   bool measure = false;
   int64_t rounds = 5;  ///< pairs of steps, plain and planned, for each measurement
+  std::string disk;    ///< that values may move to, "100GiB:/scratch"; empty: none
   std::string out;     ///< a directory; empty: none
 };
 
@@ -206,6 +210,14 @@ bool learns_conversations(const ModelSettings& settings, const std::string& path
 int64_t items_per_step(const TrainSettings& settings);
 /// "tokens", "examples", "transitions".
 std::string item_name(const TrainSettings& settings);
+
+/// Of TrainSettings::page_optimizer. Throws Error for bytes that are none.
+Disk place_of_state(const std::string& text);
+
+/// Of --disk: nothing where `text` is empty.
+inline std::optional<Disk> disk_of(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional(Disk::parse(text));
+}
 
 /// "layers 4 (here 8), clip left out (here 1.0)": how `theirs` differs from `ours`, empty where it does not.
 std::string differences(const nlohmann::json& theirs, const nlohmann::json& ours);

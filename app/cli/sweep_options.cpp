@@ -64,6 +64,7 @@ void add_sweep_options(CLI::App& app, SweepSettings& settings) {
   add.flag("--measure", settings.measure, "Run the steps that were planned, and put what they took beside");
   add.count("--rounds", settings.rounds, "Pairs of steps for each measurement, plain and planned in turn", 1000);
   add.head(settings.head);
+  add.disk(settings.disk);
   add_sizes(app, settings);
   app.add_option("--out", settings.out,
                  "Write sweep.json and the plots here: what is there already is replaced, and kept up to date as the "
@@ -82,6 +83,7 @@ void check_sweep_options(const SweepSettings& settings) {
   sizes.depth = settings.depth;
   sizes.width = settings.width;
   check_sizes(sizes);
+  check_head(settings.model, settings.head);
   if (!lists.depths.empty() && settings.depth > 0) {
     throw UsageError("[options] --depths has the depths and --depth another; leave one of them out");
   }

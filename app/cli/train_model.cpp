@@ -157,6 +157,9 @@ std::shared_ptr<zoo::Model> make_model(const ModelSettings& settings, const data
     place.reset();
     if (const auto config = lora(settings.lora)) zoo::add_lora(*model, *config);
   }
+  for (auto& parameter : model->parameters()) {  // a classifier is trained: steps would write it to the disk
+    if (parameter.requires_grad() && FileMemory::holds(parameter)) parameter.set_data(parameter.clone());
+  }
   FileMemory::settle(model->parameters());
   return model;
 }

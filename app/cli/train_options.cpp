@@ -153,10 +153,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
              /*show_default=*/true, /*follows=*/train);
   add_planner_option(add, settings);
   add.head(settings.head);
-  add.add("--disk", settings.disk,
-          "Values may move to a file without a name in this directory, of so many bytes, where that is faster than to "
-          "recompute them: 100GiB:/scratch")
-      ->type_name("BYTES:DIR");
+  add.disk(settings.disk);
   if (train) {
     add.file("--plan", settings.plan,
              "Follow this plan, from --save-plan or `remat plan --out`, in steps that it is for and where it fits");
@@ -171,6 +168,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
             "Keep AdamW's state in a file without a name in this directory, of so many bytes at most where they are "
             "given, and read it for one parameter at a time: the same bits. /scratch or 20GiB:/scratch")
         ->check(path_given())
+        ->check(read_by([](const std::string& text) { place_of_state(text); }))
         ->type_name("[BYTES:]DIR");
     add.file("--page-weights", settings.model.page_weights,
              "With --lora: keep the frozen weights in files without names in this directory, which are mapped: what "

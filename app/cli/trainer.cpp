@@ -296,7 +296,7 @@ Trainer::Trainer(const TrainingTask& task, RankGroup* ranks) : impl_(std::make_u
     options.budget = *task.budget;
     if (ranks != nullptr) options.ranks = ranks->session_ranks();
     impl_->together("begin", [&] {
-      if (!settings.disk.empty()) options.disk = Disk::parse(settings.disk);
+      options.disk = disk_of(settings.disk);
       impl_->session.emplace(std::move(options));
     });
   }

@@ -35,6 +35,7 @@ struct TaskInfo {
   TaskLength length = {};  ///< of an example: tokens, or pixels on each side
   TaskLength depth = {};   ///< repeated blocks or layers
   TaskLength width = {};   ///< features or channels
+  bool ends_in_head = false;  ///< whether Model::forward_to_head() gives one
 };
 
 /// 0: the usual one.

@@ -24,7 +24,7 @@ namespace remat {
 /// For tensors that are read and not written, as the weights beside LoRA's factors: each step that changes them is a
 /// step that writes them to the disk. A tensor's file is gone with its memory, and when the process ends. Children of
 /// fork() share it: what they write, the parent reads. A disk that fails to give a page ends the process (SIGBUS). One
-/// at a time in a thread; other threads are not concerned.
+/// at a time in a thread; other threads are not concerned, and may destroy it.
 class FileMemory {
  public:
   /// Starts accounting, as memory::start_accounting(). Throws Error where no file can be made in `directory`, and where
@@ -42,7 +42,7 @@ class FileMemory {
 
  private:
   class Source;
-  const std::unique_ptr<Source> source_;
+  const std::shared_ptr<Source> source_;  ///< of whose end its thread learns, whoever destroys it
 };
 
 }  // namespace remat

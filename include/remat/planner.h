@@ -70,7 +70,8 @@ std::string advice(const Floor& floor, int64_t budget_bytes);
 double seconds_bound(const Graph& graph, int64_t budget_bytes, PlannerOptions options = {});
 
 /// The smallest budget in bytes that a step of a sound graph can do with where it has no plan: what the planner
-/// "online" keeps, to a 256th of plain's activation peak. Of very large graphs it may be an overestimate.
+/// "online" keeps, to a 256th of plain's activation peak, and where the graph has a tier with room for it, the one with
+/// all values there that may be moved, if that is less. Of very large graphs it may be an overestimate.
 /// `options.refine` has no effect.
 int64_t smallest_online_budget(const Graph& graph, PlannerOptions options = {});
 

@@ -28,6 +28,7 @@
 #include <remat/run.h>                    // all that is known of a step, and pictures of it
 #include <remat/session.h>                // Session, Step
 #include <remat/state_pager.h>            // tensors that are in a file while nobody uses them
+#include <remat/step_in_parts.h>          // an optimizer's step with small temporary tensors
 #include <remat/tiled_mlp.h>              // the same for feed-forward blocks
 #include <remat/tiles.h>                  // in which tiles, and why
 #include <remat/timeline.h>               // its memory, moment by moment

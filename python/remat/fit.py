@@ -151,6 +151,8 @@ def fit(
     steps: int = 2,
     predict: bool = False,
     device: str | torch.device | None = None,
+    disk: str | None = None,
+    host: int | str | None = None,
 ) -> Fit:
     """Finds the largest size that fits a budget, without remat and with it::
 
@@ -191,6 +193,7 @@ def fit(
         predict: measure nothing but the small steps. Then nothing vouches for the answer.
         device: where the model is trained, as of :class:`Session`; None: the CPU. On an accelerator a step's time is that
             until its kernels have ended.
+        disk, host: where values may move to, as of :class:`Session`. What that buys is the difference to a call without.
 
     Raises BudgetError where not even the smallest size fits, Error for arguments that make no sense. What `make_step`
     and its steps raise is handed on.
@@ -198,7 +201,7 @@ def fit(
     on = device_of(HOST if device is None else device)
     if on.type == META:
         raise Error(f"[fit] steps on {on} take no time and no memory; use the device that the model is to be trained on")
-    runner = _Runner(make_step, _bytes_of(budget, on), steps, on)
+    runner = _Runner(make_step, _bytes_of(budget, on), steps, {"device": on, "disk": disk, "host": host})
     chosen = list(sizes)
     for size in chosen if effective is None else [*chosen, effective]:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
@@ -307,16 +310,19 @@ def _time_round(run_step: Callable[[], float]) -> list[float]:
 class _Runner:
     """Runs steps as the search asks for them."""
 
-    def __init__(self, make_step: Callable[[int], Step], budget_bytes: int, steps: int, device: torch.device) -> None:
+    def __init__(
+        self, make_step: Callable[[int], Step], budget_bytes: int, steps: int, options: dict[str, Any]
+    ) -> None:  # `options` of sessions
         if not callable(make_step):
             raise Error(f"[fit] make_step is {make_step!r}; give a function of a size that returns a step to call")
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
             raise Error(f"[fit] steps is {steps!r}; use 2 or more: the first has no plan")
         self.budget_bytes = budget_bytes
-        self._make_step, self._steps, self._device = make_step, steps, device
+        self._make_step, self._steps, self._options = make_step, steps, options
+        self._device: torch.device = options["device"]
         self._runs = 0
         self._begins_anew = True
-        memory.start_accounting(device)
+        memory.start_accounting(self._device)
 
     def run(self, size: int, mode: str) -> Trial:
         """Whether the steps fitted, their peak (or what the refusal says is needed), the seconds of those that are timed,
@@ -355,7 +361,7 @@ class _Runner:
         return True, memory.peak(self._device), seconds, None
 
     def _run_within(self, step: Step, count: int, timed: bool = False) -> Trial:
-        session = Session(self.budget_bytes, device=self._device, name="remat.fit")
+        session = Session(self.budget_bytes, name="remat.fit", **self._options)
         peak = 0
 
         def run_step() -> float:

@@ -16,7 +16,8 @@ from remat import _C
 from remat.device import end_after_autograd
 from remat.errors import Error
 from remat.paged import pager_of
-from remat.parameter_update import check_updates_alone, groups_of, unwrapped, update_alone
+from remat.parameter_update import check_updates_alone, groups_of, unwrapped
+from remat.update_in_parts import update_in_parts
 
 _WHERE = "[optimizer in backward]"
 _updates = WeakTensorKeyDictionary()  # by parameter: a weak reference to its OptimizerInBackward
@@ -208,7 +209,7 @@ class OptimizerInBackward:
         pager = pager_of(optimizer)
         update = _C.ParameterUpdate()
         try:
-            (update_alone if pager is None else pager.update)(optimizer, group, parameter)
+            (update_in_parts if pager is None else pager.update)(optimizer, group, parameter)
         finally:
             update.end()
         parameter.grad = None

@@ -19,7 +19,7 @@ from remat.budget import parse_bytes
 from remat.device import is_host
 from remat.errors import Error
 from remat.paged_state import Pages, entry_with_stand_ins, pages_in, parts_of, put, take, whole
-from remat.parameter_update import check_updates_alone, is_of_torch, unwrapped, update_alone
+from remat.parameter_update import check_updates_alone, flat_of, is_of_torch, part_of, unwrapped, update_alone
 from remat.stored_gradient import GradientFile, StoredGradient
 
 if TYPE_CHECKING:
@@ -241,11 +241,11 @@ class PagedOptimizer:
             entry, pages = whole(entry), None
         if pages is None:
             pages = Pages(self._pager, parts)
-        flat = None if parts == [None] else _flat(parameter)
+        flat = None if parts == [None] else flat_of(parameter)
         names: list[str] = []
         values: dict[str, Any] | None = None
         for index, part in enumerate(parts):
-            target = parameter if flat is None else _part_of(flat, part)
+            target = parameter if flat is None else part_of(flat, part)
             taken, fetched = take(pages, index, entry, parameter.numel())
             state: defaultdict[torch.Tensor, Any] = defaultdict(dict)
             if has_state:
@@ -342,20 +342,6 @@ def _check_gradients(optimizer: torch.optim.Optimizer) -> None:
             f"{_WHERE} gradients=True, and torch.distributed is in use: DDP and FSDP average gradients in memory of their "
             "own; leave out gradients"
         )
-
-
-def _flat(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Its elements and their gradients in a row."""
-    gradient = parameter.grad
-    return parameter.detach().view(-1), None if gradient is None else gradient.detach().reshape(-1)
-
-
-def _part_of(flat: tuple[torch.Tensor, torch.Tensor | None], part: slice | None) -> torch.Tensor:
-    elements, gradients = flat
-    target = elements[part]
-    if gradients is not None:
-        target.grad = gradients[part]
-    return target
 
 
 def _update_all(optimizer: torch.optim.Optimizer, closure: Any = None) -> Any:

@@ -85,7 +85,7 @@ def parts_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, entry: d
     if count <= PART_ELEMENTS or type(optimizer) not in _ELEMENTWISE or not parameter.is_contiguous():
         return [None]
     in_memory = (value for value in entry.values() if pages_of(value) is None)
-    if any(_is_of_elements(value, count) and not _can_store(value) for value in in_memory):
+    if any(is_of_elements(value, count) and not _can_store(value) for value in in_memory):
         return [None]  # somebody put it there
     parts = -(-count // PART_ELEMENTS)
     size = -(-count // parts // 16) * 16  # whole cache lines
@@ -103,7 +103,7 @@ def take(pages: Pages, index: int, entry: dict[str, Any], count: int) -> tuple[d
     for name, value in entry.items():
         if pages_of(value) is pages:
             taken[name] = by_name[name]
-        elif part is not None and _is_of_elements(value, count):
+        elif part is not None and is_of_elements(value, count):
             taken[name] = value.reshape(-1)[part]
         elif isinstance(value, torch.Tensor) and not is_last:
             taken[name] = value.clone()  # each part counts its steps
@@ -141,7 +141,8 @@ def _stand_in(pages: Pages, before: Any, value: torch.Tensor, parameter: torch.T
     return made
 
 
-def _is_of_elements(value: Any, count: int) -> bool:
+def is_of_elements(value: Any, count: int) -> bool:
+    """Has state an element for each of the parameter, or its part?"""
     return isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() == count
 
 
@@ -153,7 +154,7 @@ def _belongs_in_file(value: Any, of: torch.Tensor, part: slice | None) -> bool:
     if not isinstance(value, torch.Tensor) or not _can_store(value):
         return False
     if part is not None:
-        return _is_of_elements(value, of.numel())
+        return is_of_elements(value, of.numel())
     # Memory that is shared is not the state's alone to move.
     return (
         value.nbytes >= SMALLEST_BYTES

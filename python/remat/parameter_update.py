@@ -77,6 +77,20 @@ def update_alone(
     _plain_step(type(optimizer))(alone)
 
 
+def flat_of(parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Its elements and their gradients in a row."""
+    gradient = parameter.grad
+    return parameter.detach().view(-1), None if gradient is None else gradient.detach().reshape(-1)
+
+
+def part_of(flat: tuple[torch.Tensor, torch.Tensor | None], part: slice | None) -> torch.Tensor:
+    elements, gradients = flat
+    target = elements[part]
+    if gradients is not None:
+        target.grad = gradients[part]
+    return target
+
+
 def _plain_step(kind: type[torch.optim.Optimizer]) -> Any:
     """Not what a scheduler put in its place to count calls, and without the hooks of all optimizers."""
     step: Any = kind.step

@@ -41,7 +41,7 @@ class CpuAllocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &release_block, c10::kCPU};
     if (bytes > PTRDIFF_MAX) fail(bytes);
     if (bytes >= kSmallestFileBlock) {
-      if (FileBlockSource* const source = file_block_source()) return source->allocate(bytes);
+      if (const auto source = file_block_source()) return source->allocate(bytes);
     }
     CpuLedger& ledger = CpuLedger::instance();
     const auto size = static_cast<int64_t>(bytes);

@@ -1,5 +1,7 @@
 #include "device/file_blocks.h"
 
+#include <utility>
+
 #include <sys/mman.h>
 
 namespace remat::memory {
@@ -8,7 +10,7 @@ namespace {
 /// In front of the tensor's bytes, so that these begin where a page does.
 constexpr size_t kHeaderBytes = 4096;
 
-thread_local FileBlockSource* t_source = nullptr;
+thread_local std::weak_ptr<FileBlockSource> t_source;
 
 struct Header {
   size_t mapped;  ///< bytes, this page included
@@ -23,8 +25,8 @@ void release_file_block(void* data) {
 
 }  // namespace
 
-FileBlockSource* file_block_source() noexcept { return t_source; }
-void set_file_block_source(FileBlockSource* source) noexcept { t_source = source; }
+std::shared_ptr<FileBlockSource> file_block_source() noexcept { return t_source.lock(); }
+void set_file_block_source(std::weak_ptr<FileBlockSource> source) noexcept { t_source = std::move(source); }
 
 size_t file_block_size(size_t bytes) noexcept { return kHeaderBytes + bytes; }
 

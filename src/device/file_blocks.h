@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include <c10/core/Allocator.h>
 
@@ -18,9 +19,9 @@ class FileBlockSource {
 /// Those of a tensor below are made as always.
 constexpr size_t kSmallestFileBlock = 64 << 10;
 
-/// Of this thread; null: none.
-FileBlockSource* file_block_source() noexcept;
-void set_file_block_source(FileBlockSource* source) noexcept;
+/// Of this thread; null: none, or it is gone.
+std::shared_ptr<FileBlockSource> file_block_source() noexcept;
+void set_file_block_source(std::weak_ptr<FileBlockSource> source) noexcept;
 
 /// Bytes of a file that hold a block for `bytes`.
 size_t file_block_size(size_t bytes) noexcept;

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
+
+#include "plan/moves.h"
+#include "plan/simulate.h"
 
 namespace remat::planners {
 namespace {
@@ -148,7 +153,9 @@ int64_t OnlineStep::take(const EvictionOption& option) {
 
 namespace remat {
 
-int64_t smallest_online_budget(const Graph& graph, PlannerOptions options) {
+namespace {
+
+int64_t smallest_without_moves(const Graph& graph, PlannerOptions options) {
   planners::OnlineStep step(graph, options);
   step.run(INT64_MAX);
   int64_t smallest = step.peak_bytes(), too_small = graph.baseline_bytes - 1;
@@ -163,6 +170,27 @@ int64_t smallest_online_budget(const Graph& graph, PlannerOptions options) {
     }
   }
   return smallest;
+}
+
+/// All that a step may move is moved, where the tier has room for that.
+std::optional<Graph> graph_beside_all_moves(const Graph& graph) {
+  std::vector<bool> moved(graph.values.size(), false);
+  planners::Actions actions(graph.values.size(), Action::kKeep);
+  for (const int32_t v : planners::worth_moving(graph)) {
+    moved[static_cast<size_t>(v)] = true;
+    actions[static_cast<size_t>(v)] = Action::kMove;
+  }
+  if (Simulator(graph).run(actions, /*limit=*/0).tier_bytes > graph.tier->bytes) return std::nullopt;
+  return planners::graph_beside_moves(graph, moved);
+}
+
+}  // namespace
+
+int64_t smallest_online_budget(const Graph& graph, PlannerOptions options) {
+  const int64_t smallest = smallest_without_moves(graph, options);
+  if (!graph.tier || !options.move) return smallest;
+  const std::optional<Graph> rest = graph_beside_all_moves(graph);
+  return rest ? std::min(smallest, smallest_without_moves(*rest, options)) : smallest;
 }
 
 }  // namespace remat

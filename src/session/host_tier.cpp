@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -59,7 +60,8 @@ Seconds least_of_rounds(tiers::MoveTarget& target, c10::Device device, const Mea
 
 MoveTier host_tier(c10::Device device, int64_t bytes) {
   const auto target = std::make_shared<tiers::HostTarget>(device, bytes);
-  const MeasuredCopies large = kLargeCopies.within(bytes), small = kSmallCopies.within(bytes);
+  const auto room = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes)));  // as pinned memory is taken
+  const MeasuredCopies large = kLargeCopies.within(room), small = kSmallCopies.within(room);
   const Seconds of_large = least_of_rounds(*target, device, large), of_small = least_of_rounds(*target, device, small);
   const FormCosts costs{.out = {.compute = 0, .copy = of_large.out / large.all_bytes()},
                         .in = {.compute = 0, .copy = of_large.in / large.all_bytes()}};

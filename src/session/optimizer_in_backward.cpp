@@ -166,7 +166,7 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
       if (auto* const paged = PagedOptimizer::of(optimizer)) {
         paged->update(parameter, group);
       } else {
-        update_alone(optimizer, group, parameter);
+        update_in_parts(optimizer, group, parameter);
       }
     }
     parameter.mutable_grad().reset();

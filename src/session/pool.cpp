@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include <remat/error.h>
@@ -41,12 +42,19 @@ int64_t PoolState::count(bool running) {
   return std::ranges::count(entries_, running, [](const EntryPtr& entry) { return entry->runs; });
 }
 
-/// Unchecked: the process has one thread.
+/// Unchecked: the first thread of the child that comes here does it, and others wait.
 void PoolState::forget_parents_steps() REMAT_UNCHECKED {
-  if (forks_.exchange(forks()) == forks()) return;
-  new (&mutex_) Mutex;  // locked, maybe, by a thread that is not there
-  new (&changed_) std::condition_variable_any;
-  entries_.clear();
+  const int done = 2 * forks(), in_progress = done + 1;
+  for (int state = forgotten_; state != done; state = forgotten_) {
+    if (state == in_progress || !forgotten_.compare_exchange_strong(state, in_progress)) {
+      std::this_thread::yield();
+      continue;
+    }
+    new (&mutex_) Mutex;  // locked, maybe, by a thread that is not there
+    new (&changed_) std::condition_variable_any;
+    entries_.clear();
+    forgotten_ = done;
+  }
 }
 
 PoolDemands PoolState::others(const Entry& entry) const {

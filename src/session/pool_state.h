@@ -56,7 +56,7 @@ class PoolState {
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<EntryPtr> entries_ REMAT_GUARDED_BY(mutex_);  ///< in the order of their arrival
-  std::atomic<int> forks_ = forks();
+  std::atomic<int> forgotten_ = 2 * forks();  ///< until which fork; odd while a thread is at it
 };
 
 /// A step's part of its pool, from before it begins until it has ended.

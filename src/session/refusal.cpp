@@ -33,9 +33,9 @@ const char* limit_name(bool is_device, bool beside_others, const PoolStep* pool)
                        : "the device's limit, which set_limit() may have lowered, is ";
 }
 
-const char* way_out(bool beside_others, const PoolStep* pool) {
+const char* way_out(bool is_device, bool beside_others, const PoolStep* pool) {
   if (beside_others) return "; run one step at a time, or give each session as bytes ";
-  const bool shared = pool != nullptr && !pool->runs_alone();
+  const bool shared = pool != nullptr && !pool->runs_alone() && !is_device;
   return shared ? "; try again, since this session's next step runs alone, or give the pool " : "; give ";
 }
 
@@ -125,7 +125,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
                         (is_share ? ", too small a share, " + Budget::percent(share.percent).to_string() + ", of the " +
                                         format_exact_bytes(*share.of) + " that the largest step so far takes in plain"
                                   : "") +
-                        way_out(facts_.beside_others, facts_.pool) + format_exact_bytes(enough) +
+                        way_out(is_device, facts_.beside_others, facts_.pool) + format_exact_bytes(enough) +
                         (percentage ? " or " + Budget::percent(*percentage).to_string() : "") + ", ";
   if (earlier.predicted) {
     message += "which a step like those before is predicted to take now, or less work per step";

@@ -40,16 +40,16 @@ class FileMemory::Source final : public memory::FileBlockSource {
   const std::string directory_;
 };
 
-FileMemory::FileMemory(const std::string& directory) : source_(std::make_unique<Source>(directory)) {
+FileMemory::FileMemory(const std::string& directory) : source_(std::make_shared<Source>(directory)) {
   if (memory::file_block_source() != nullptr) {
     throw Error("[file memory] this thread allocates in files already; let the other FileMemory end before");
   }
   const tiers::UnnamedFile can_be_made(directory);
   memory::start_accounting();
-  memory::set_file_block_source(source_.get());
+  memory::set_file_block_source(source_);
 }
 
-FileMemory::~FileMemory() { memory::set_file_block_source(nullptr); }
+FileMemory::~FileMemory() = default;
 
 bool FileMemory::holds(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() && memory::is_file_block(tensor.storage().data_ptr());

@@ -1,5 +1,6 @@
 #include "tiers/host_target.h"
 
+#include <bit>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -20,18 +21,30 @@ namespace remat::tiers {
 
 using device::stream_of_thread;
 
+namespace {
+
+/// What PyTorch's allocator of pinned memory takes for `bytes`.
+int64_t pinned_bytes(int64_t bytes) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))); }
+
+}  // namespace
+
 class HostTarget::InHostMemory final : public MovedContents {
  public:
   InHostMemory(std::shared_ptr<HostTarget> target, const StoragePtr& from, int64_t bytes)
       : target_(std::move(target)), bytes_(bytes) {
-    const int64_t before = target_->in_use_.fetch_add(bytes);
+    const int64_t takes = pinned_bytes(bytes), before = target_->in_use_.fetch_add(takes);
     try {
-      if (before + bytes > target_->limit_bytes_) {
-        error_ = std::to_string(bytes) + " bytes could not be moved to the host: the limit is " +
-                 std::to_string(target_->limit_bytes_) + " bytes, of which " + std::to_string(before) + " are in use";
+      if (before + takes > target_->limit_bytes_) {
+        error_ = std::to_string(bytes) + " bytes could not be moved to the host: they take " + std::to_string(takes) +
+                 ", the limit is " + std::to_string(target_->limit_bytes_) + " bytes, of which " +
+                 std::to_string(before) + " are in use";
         return;
       }
       at::HostAllocator& pinned = *at::getHostAllocator(target_->device_.type());
+      // It keeps blocks of other sizes that nobody uses.
+      const at::HostStats stats = pinned.get_stats();
+      const int64_t cached = stats.allocated_bytes.current - stats.active_bytes.current;
+      if (before + takes + cached > target_->limit_bytes_) target_->give_back_unused();
       memory_ = device::new_storage(static_cast<size_t>(bytes), pinned);
       written_ = copy(memory_, from);
     } catch (const std::exception& failure) {
@@ -48,7 +61,7 @@ class HostTarget::InHostMemory final : public MovedContents {
       } catch (const std::exception&) {  // the device has failed: it says so to whoever asks it next
       }
     }
-    target_->in_use_ -= bytes_;
+    target_->in_use_ -= pinned_bytes(bytes_);
   }
 
   bool wait_written() override {
@@ -111,7 +124,21 @@ class HostTarget::InHostMemory final : public MovedContents {
 HostTarget::HostTarget(c10::Device device, int64_t limit_bytes)
     : device_(device),
       limit_bytes_(limit_bytes),
-      copies_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)) {}
+      copies_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)),
+      forks_(forks()) {}
+
+HostTarget::~HostTarget() {
+  if (forks_ != forks()) return;
+  try {
+    give_back_unused();
+  } catch (const std::exception&) {  // the device has failed: it says so to whoever asks it next
+  }
+}
+
+void HostTarget::give_back_unused() const {
+  copies_.synchronize();  // the allocator keeps what a copy may still use
+  at::getHostAllocator(device_.type())->empty_cache();
+}
 
 bool HostTarget::takes(const c10::StorageImpl& storage) const {
   return storage.device() == device_ && !device::kind_of(device_).is_captured();

@@ -18,8 +18,12 @@ namespace remat::tiers {
 
 class HostTarget final : public MoveTarget, public std::enable_shared_from_this<HostTarget> {
  public:
-  /// Values of `device`, which has streams. Pinned memory never has more than `limit_bytes`.
+  /// Values of `device`, which has streams. Pinned memory of theirs never has more than `limit_bytes`, as PyTorch's
+  /// allocator takes it: powers of two, and what it keeps for others to come. Its end gives back what is kept.
   HostTarget(c10::Device device, int64_t limit_bytes);
+  ~HostTarget() override;
+  HostTarget(const HostTarget&) = delete;
+  HostTarget& operator=(const HostTarget&) = delete;
 
   bool takes(const c10::StorageImpl& storage) const override;
   std::shared_ptr<MovedContents> write(const StoragePtr& from, int64_t bytes) override;
@@ -31,9 +35,12 @@ class HostTarget final : public MoveTarget, public std::enable_shared_from_this<
  private:
   class InHostMemory;
 
+  void give_back_unused() const;  ///< pinned memory, to the system
+
   const c10::Device device_;
   const int64_t limit_bytes_;
   const c10::Stream copies_;  ///< the stream
+  const int forks_;
   std::atomic<int64_t> in_use_ = 0;
 };
 

@@ -9,25 +9,19 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
+#include <torch/optim/optimizer.h>
 
 #include <remat/error.h>
 #include <remat/support/number_text.h>
 
 #include "device/device.h"
 #include "memory/fork.h"
+#include "tiers/parameter_parts.h"
 #include "tiers/parameter_update.h"
 #include "util/mutex.h"
 
 namespace remat {
 namespace {
-
-/// A parameter that is larger is updated in parts.
-constexpr int64_t kPartElements = 1 << 21;
 
 struct PagedOptimizers {
   Mutex mutex;
@@ -43,44 +37,12 @@ PagedOptimizers& paged_optimizers() {
   return *made;
 }
 
-/// All tensors of a parameter's state, some of them undefined.
-std::vector<at::Tensor*> tensors_of(torch::optim::OptimizerParamState& state) {
-  if (auto* const adamw = dynamic_cast<torch::optim::AdamWParamState*>(&state)) {
-    return {&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()};
-  }
-  if (auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(&state)) {
-    return {&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()};
-  }
-  if (auto* const sgd = dynamic_cast<torch::optim::SGDParamState*>(&state)) return {&sgd->momentum_buffer()};
-  if (auto* const rmsprop = dynamic_cast<torch::optim::RMSpropParamState*>(&state)) {
-    return {&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
-  }
-  return {&dynamic_cast<torch::optim::AdagradParamState&>(state).sum()};
-}
-
-using Part = std::pair<int64_t, int64_t>;  ///< of a flat parameter: the first element, and the one after the last
-
-/// One part that is all of it where the parameter is updated at once.
-std::vector<Part> parts_of(const at::Tensor& parameter) {
-  const int64_t elements = parameter.numel();
-  if (elements <= kPartElements || !parameter.is_contiguous()) return {{0, elements}};
-  const int64_t count = (elements + kPartElements - 1) / kPartElements;
-  const int64_t size = ((elements + count - 1) / count + 15) / 16 * 16;  // whole cache lines
-  std::vector<Part> parts;
-  for (int64_t begin = 0; begin < elements; begin += size) parts.emplace_back(begin, std::min(begin + size, elements));
-  return parts;
-}
-
 /// What of a parameter's state is in the file.
 struct Pages {
   std::vector<size_t> which;  ///< of tensors_of()
   std::vector<Part> parts;
   std::vector<std::shared_ptr<PagedState>> states;  ///< of each part
 };
-
-}  // namespace
-
-namespace {
 
 void check_device(const at::Tensor& parameter) {
   if (device::is_host(parameter.device())) return;
@@ -152,14 +114,6 @@ struct PagedOptimizer::Impl {
     held.which = which;
     if (after != nullptr) states[key] = std::move(after);
     warn();
-  }
-
-  static at::Tensor slice(const at::Tensor& flat, const Part& part) { return flat.slice(0, part.first, part.second); }
-  static at::Tensor part_of(const at::Tensor& parameter, const Part& part) {
-    at::Tensor target = slice(parameter.detach().view(-1), part);
-    const at::Tensor& gradient = parameter.grad();
-    if (gradient.defined()) target.mutable_grad() = slice(gradient.detach().reshape(-1), part);
-    return target;
   }
 
   /// Begins to write, and returns which tensors.

@@ -41,6 +41,16 @@ TEST_F(FitCommandTest, SaysWhatItFoundInWords) {
   EXPECT_TRUE(holds(outcome.out, "With remat the batch can be "));
 }
 
+TEST_F(FitCommandTest, SaysWhatADiskBuys) {
+  const auto outcome = fit({"--depth", "12", "--batch", "256", "--disk", "64MiB:."});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(holds(outcome.out, "without the disk\n"));
+  EXPECT_TRUE(holds(outcome.out, "The disk makes ")) << outcome.out;
+  const auto ours = json("j.json");
+  EXPECT_GE(size_of(ours.at("largest")), size_of(ours.at("without_disk").at("largest")));
+  EXPECT_LE(ours.at("largest").at("peak_bytes"), ours.at("budget_bytes"));
+}
+
 TEST_F(FitCommandTest, AlongTheDepthEachSizeIsAnotherModel) {
   const auto ours = found({"--depth", "20", "--batch", "64", "--along", "depth"});
   EXPECT_GT(size_of(ours.at("largest")), size_of(ours.at("plain")));
@@ -60,6 +70,8 @@ TEST_F(FitCommandTest, WhatCannotBeHasItsExitCode) {
   expect_failure(run({"fit", "gpt", "--width", "20"}), 2, "--width 20 is no multiple of 8");
   expect_failure(run({"fit", "gpt", "--along", "width", "--most", "7"}), 2, "--most 7 is less than 8");
   expect_failure(fit({"--along", "depth", "--effective-batch", "8"}), 2, "--effective-batch has no meaning");
+  expect_failure(fit({"--head", "tiles"}), 2, "--head tiles is for models that predict words (gpt, moe), and mlp is none");
+  expect_failure(fit({"--disk", "."}), 2, "--disk: \".\" has no colon; give bytes and a directory");
   expect_failure(fit({"--along", "hight"}), 2, "'hight' is none of batch, length, depth, width");
 }
 

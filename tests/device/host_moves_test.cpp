@@ -1,4 +1,5 @@
 // Values of a device that move to pinned host memory and come back.
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/StreamGuard.h>
 #include <remat/planner.h>
 #include <remat/remat.h>
@@ -81,9 +82,32 @@ TEST_F(HostMoves, KeepToTheirLimit) {
   EXPECT_TRUE(second->wait_written());
   EXPECT_FALSE(third->wait_written());
   EXPECT_EQ(third->error(),
-            "65536 bytes could not be moved to the host: the limit is 131072 bytes, of which 131072 are in use");
+            "65536 bytes could not be moved to the host: they take 65536, the limit is 131072 bytes, of which 131072 "
+            "are in use");
   second.reset();
   EXPECT_EQ(target->bytes_in_use(), 2 * kBytes) << "what has failed is counted until it is gone";
+}
+
+TEST_F(HostMoves, KeepToTheirLimitAsThePinnedAllocatorRoundsAndKeeps) {
+  at::HostAllocator& pinned = *at::getHostAllocator(device().type());
+  pinned.empty_cache();
+  const auto taken = [&] { return pinned.get_stats().allocated_bytes.current; };
+  const int64_t before = taken();
+  auto target = std::make_shared<tiers::HostTarget>(device(), 2 * kBytes);
+  const auto contents = ramp(1);
+  const auto from = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(contents.storage().unsafeGetStorageImpl());
+  auto rounded = target->write(from, kBytes / 2 + 4);
+  ASSERT_TRUE(rounded->wait_written());
+  EXPECT_EQ(target->bytes_in_use(), kBytes);
+  EXPECT_EQ(taken() - before, kBytes);
+  rounded.reset();
+  for (const int64_t bytes : {2 * kBytes / 8, 2 * kBytes / 4, kBytes}) {  // of each of which a block is kept
+    auto moved = target->write(from, bytes);
+    EXPECT_TRUE(moved->wait_written());
+    EXPECT_LE(taken() - before, 2 * kBytes) << bytes;
+  }
+  target.reset();
+  EXPECT_EQ(taken(), before);
 }
 
 TEST_F(HostMoves, HaveTheBitsAndThePeakThatIsPredicted) {
@@ -123,13 +147,16 @@ TEST_F(HostMoves, OfAFullHostAreRecomputed) {
 TEST_F(HostMoves, ChosenByAPlannerFitTheBudget) {
   const auto plain = step();
   Session session({.budget = "50%", .device = device(), .host = "64MiB"});
+  int64_t moved = 0;
   for (int i = 0; i < 5; ++i) {
     auto guard = session.step();
     const auto outcome = step();
     const StepReport report = guard.end();
     EXPECT_TRUE(torch::equal(outcome[0], plain[0])) << i;
     EXPECT_LE(report.peak_bytes, report.budget_bytes);
+    moved += report.values_moved;
   }
+  EXPECT_GT(moved, 0);
 }
 
 TEST_F(HostMoves, AreForDevicesWithMemoryOfTheirOwn) {

@@ -101,5 +101,17 @@ TEST(OnlineStep, FindsTheSmallestLimitThatItKeeps) {
   EXPECT_GT(below_plans, 0) << "values that are used twice may be evicted in between";
 }
 
+TEST(OnlineStep, NeedsLessWhereValuesMayMove) {
+  Graph graph = plain_chain(std::vector<std::pair<int64_t, double>>(60, {1 << 20, 0.01}));
+  const int64_t alone = smallest_online_budget(graph);
+  graph.tier = Tier{.costs = {}, .bytes = 1 << 30};
+  const int64_t moving = smallest_online_budget(graph);
+  EXPECT_LT(moving, alone);
+  EXPECT_GE(moving, graph.baseline_bytes + (1 << 20)) << "one is there at a time";
+  EXPECT_EQ(smallest_online_budget(graph, {.move = false}), alone);
+  graph.tier->bytes = 1 << 20;
+  EXPECT_EQ(smallest_online_budget(graph), alone) << "no room for all";
+}
+
 }  // namespace
 }  // namespace remat::test

@@ -13,6 +13,7 @@ from scopes import Dropping, loss_of
 from torch import nn
 
 import remat
+from remat import paged_state
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1),
@@ -90,6 +91,13 @@ def scopes(*budgets):
             yield remat.Session(budget=budget, planner=planner).step
 
 
+@pytest.fixture(params=[paged_state.PART_ELEMENTS, 1000], ids=["whole", "parts"])
+def part(request, monkeypatch):
+    """Elements of a parameter that are updated at once."""
+    monkeypatch.setattr(paged_state, "PART_ELEMENTS", request.param)
+
+
+@pytest.mark.usefixtures("part")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name):
     model = blocks(3, norm=True)
@@ -98,6 +106,20 @@ def test_optimizers(name):
         assert_same(plain, train(model, OPTIMIZERS[name], scope, in_backward=True))
 
 
+def test_an_update_takes_little_for_a_moment():
+    weight = nn.Parameter(torch.zeros(4096, 4096))  # 64 MiB
+    remat.memory.start_accounting()
+    optimizer = torch.optim.AdamW([weight])
+    remat.optimizer_in_backward(optimizer)
+    for _ in range(2):
+        loss = weight.sum()
+        before = remat.memory.current()
+        remat.memory.reset_peak()
+        loss.backward()
+    assert remat.memory.peak() - before < (64 << 20) + (20 << 20)  # the gradient, and what a part takes
+
+
+@pytest.mark.usefixtures("part")
 @pytest.mark.parametrize("autocast", [False, True])
 def test_weights_that_are_read_again(autocast):
     model = Tied()
@@ -106,6 +128,7 @@ def test_weights_that_are_read_again(autocast):
         assert_same(plain, train(model, OPTIMIZERS["adamw"], scope, in_backward=True, autocast=autocast))
 
 
+@pytest.mark.usefixtures("part")
 def test_replays_after_an_update_read_the_weight_of_before():
     def program(scope, in_backward):
         torch.manual_seed(3)

@@ -74,6 +74,11 @@ class Gradients(transformers.TrainerCallback):
         self.seen += [parameter.grad for parameter in model.parameters()]
 
 
-def test_gradients_need_a_directory():
+def test_gradients_need_a_directory(tmp_path):
     with pytest.raises(remat.Error, match="page_gradients=True names no directory"):
         integration.RematCallback(page_gradients=True)
+    optimizer = torch.optim.AdamW(torch.nn.Linear(2, 2).parameters())
+    remat.paged(optimizer, dir=tmp_path)
+    callback = integration.RematCallback(page_optimizer=tmp_path, page_gradients=True)
+    with pytest.raises(remat.Error, match="in a file already, without its gradients"):
+        callback.on_train_begin(None, None, None, None, optimizer=optimizer)

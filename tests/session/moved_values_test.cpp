@@ -209,6 +209,32 @@ TEST_F(MovedValues, MoveWithoutAPlanWhereReplaysAreDear) {
   }
 }
 
+TEST_F(MovedValues, LetAStepDoWithLess) {
+  const auto weight = torch::randn({256, 256}) / 16;
+  const auto start = torch::randn({256, 256}).requires_grad_();
+  const auto step = [&] {
+    start.mutable_grad() = at::Tensor();
+    at::Tensor h = start;
+    for (int i = 0; i < 60; ++i) h = at::sigmoid(at::mm(h, weight));
+    h.sum().backward();
+    Outcome outcome;
+    outcome.add("start", start.grad());
+    return outcome;
+  };
+  const Outcome plain = step();
+  const auto smallest = [&](const SessionOptions& options) {
+    Session session(options);
+    run_in(session, plain, step);
+    return *session.min_budget_bytes();
+  };
+  const int64_t alone = smallest({}), moving = smallest({.disk = disk()});
+  EXPECT_LT(moving, alone);
+  EXPECT_EQ(smallest({.disk = disk(kMiB)}), alone) << "a disk without room for all";
+  const int64_t before = memory::current();
+  Session session({.budget = Budget::bytes(moving + (moving - before) / 16), .disk = disk()});
+  for (int i = 0; i < 5; ++i) EXPECT_GT(run_in(session, plain, step).values_moved, 0);
+}
+
 TEST(Disk, IsReadFromText) {
   EXPECT_EQ(Disk::parse("2GiB:/scratch/a:b"), (Disk{"/scratch/a:b", int64_t{2} << 30}));
   EXPECT_ERROR(Disk::parse("/scratch"), "[disk] \"/scratch\" has no colon; give bytes and a directory");

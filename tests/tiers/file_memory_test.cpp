@@ -119,6 +119,18 @@ TEST_F(FileMemoryTest, WhereThereIsNoRoomAllocationsFail) {
   EXPECT_EQ(mapped_files(), 0U);
 }
 
+TEST_F(FileMemoryTest, MayEndOnAnotherThread) {
+  auto memory = std::make_unique<FileMemory>(directory_.path(""));
+  std::thread([&] {
+    const FileMemory own(directory_.path(""));
+    memory.reset();
+    EXPECT_TRUE(FileMemory::holds(at::zeros({1 << 14})));
+  }).join();
+  EXPECT_FALSE(FileMemory::holds(at::zeros({1 << 14})));
+  const FileMemory next(directory_.path(""));
+  EXPECT_TRUE(FileMemory::holds(at::zeros({1 << 14})));
+}
+
 TEST_F(FileMemoryTest, OneAtATimeAndADirectoryThatIsThere) {
   EXPECT_ERROR(FileMemory(directory_.path("none")), "no file can be made in ");
   EXPECT_FALSE(FileMemory::holds(at::zeros({1 << 14})));

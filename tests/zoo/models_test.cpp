@@ -129,6 +129,7 @@ TEST(Tasks, EachHasALossAndIsTheSameInEveryCall) {
     EXPECT_GT(loss.item<double>(), 0) << info.name;
     const Task again = make_task(info.name, 1);
     EXPECT_TRUE(loss.equal(again.loss())) << info.name;
+    EXPECT_EQ(task.model->forward_to_head(task.input).has_value(), info.ends_in_head) << info.name;
   }
 }
 

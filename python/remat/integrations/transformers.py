@@ -217,8 +217,15 @@ class RematCallback(TrainerCallback):
         optimizer: Any = None,
         **kwargs: Any,
     ) -> None:
-        if self._page_optimizer is not None and pager_of(unwrapped(optimizer)) is None:
-            paged(optimizer, dir=self._page_optimizer, gradients=self._page_gradients)
+        if self._page_optimizer is not None:
+            pager = pager_of(unwrapped(optimizer))
+            if pager is None:
+                paged(optimizer, dir=self._page_optimizer, gradients=self._page_gradients)
+            elif self._page_gradients and not pager.stores_gradients:
+                raise Error(
+                    "[transformers] page_gradients=True, and the optimizer's state is in a file already, without its "
+                    "gradients; call paged() with gradients=True, or leave it to the callback"
+                )
         trainer = _calling_trainer()
         if self._auto_batch and not any(owner() is trainer and split.found for owner, split in self._splits):
             raise Error(
