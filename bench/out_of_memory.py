@@ -25,16 +25,17 @@ from machine import ROOT, describe, process_seconds
 from table import table
 
 WARM_UP = 4
+WHOLE = ["--head", "whole"]  # where there is room, a training compares both
 WAYS = {
     "plain": ["--plain"],
     "tiles": ["--head", "tiles"],
     "budget 50%": ["--budget", "50%"],
-    "accumulate 4": ["--accumulate", "4"],
-    "in backward": ["--optimizer-in-backward"],
-    "bf16": ["--precision", "bf16"],
-    "lora 8": ["--lora", "8"],
+    "accumulate 4": ["--accumulate", "4", *WHOLE],
+    "in backward": ["--optimizer-in-backward", *WHOLE],
+    "bf16": ["--precision", "bf16", *WHOLE],
+    "lora 8": ["--lora", "8", *WHOLE],
     "in backward, budget 50%": ["--optimizer-in-backward", "--budget", "50%"],
-    "state in files": ["--optimizer-in-backward", "--page-optimizer", "{folder}"],
+    "state in files": ["--optimizer-in-backward", "--page-optimizer", "{folder}", *WHOLE],
     "state in files, budget 25%": ["--optimizer-in-backward", "--page-optimizer", "{folder}", "--budget", "25%"],
     "lora 8, budget 50%": ["--lora", "8", "--budget", "50%"],
 }
@@ -76,7 +77,8 @@ def page(result):
     plain = result["rows"][0]
 
     def options(row):
-        return "plain" if row is plain else f"`{' '.join(row['options'])}`"
+        words = " ".join(row["options"]).replace(" ".join(WHOLE), "").replace("{folder}", "DIR").strip()
+        return "plain" if row is plain else f"`{words}`"
 
     rows = [
         [
@@ -91,7 +93,8 @@ def page(result):
     ]
     versions, shape = result["versions"], result["shape"]
     return table(["`remat train`", "tensors", "process", "time x plain", "CPU time x plain", "losses"], rows) + (
-        f"\nGPT-2 small ({shape['batch']} x {shape['seq']} tokens a step, AdamW, float32, no dropout), `bench/out_of_memory.py`, "
+        "\nRows without a budget have whole logits, but for the one of tiles; those with a budget have tiles.\n"
+        f"GPT-2 small ({shape['batch']} x {shape['seq']} tokens a step, AdamW, float32, no dropout), `bench/out_of_memory.py`, "
         f"{result['date']}, {versions['cpu']}, {versions['cores']} cores, commit {versions['commit']}.\n"
     )
 

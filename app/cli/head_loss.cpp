@@ -6,7 +6,7 @@
 #include <remat/linear_cross_entropy.h>
 
 #include "cli/device.h"
-#include "cli/settings.h"
+#include "cli/table.h"
 #include "cli/training_data.h"
 
 namespace remat::cli {
@@ -37,6 +37,7 @@ at::Tensor HeadLoss::operator()(const zoo::Task& task) {
 at::Tensor HeadLoss::of_model(zoo::Model& model, const at::Tensor& input, const at::Tensor& target,
                               const std::function<at::Tensor()>& without_head) {
   choice_.reset();
+  logits_bytes_ = 0;
   if (how_ == kHeadWhole) return without_head();
   if (const auto head = model.forward_to_head(input)) return of_head(*head, target.reshape({-1}));
   if (how_ == kHeadTiles) choice_ = TileChoice{0, 0, "the model ends in no head, or changes what it gives"};
@@ -55,12 +56,31 @@ at::Tensor HeadLoss::of_head(const zoo::HeadInput& head, const at::Tensor& targe
   if (how_ == kHeadAuto && bytes_of_logits(head, tokens) < kLargeLogitsBytes) {
     return whole("logits are smaller than " + std::to_string(kLargeLogitsBytes >> 20) + " MiB");
   }
+  logits_bytes_ = tokens * head.weight.size(0) * static_cast<int64_t>(sizeof(float));  // as the loss holds them
+  if (trial_ && !trial_->wants_tiles(logits_bytes_)) {
+    return whole(trial_->is_over() ? "the shortest step took " + format_seconds(trial_->seconds_whole()) +
+                                         ", in tiles " + format_seconds(trial_->seconds_in_tiles())
+                                   : "the budget has room, and steps are compared");
+  }
   LinearCrossEntropyOptions options;
   options.linear_bias = head.bias;
   options.ignore_index = kNoTarget;
   at::Tensor loss = linear_cross_entropy(head.input.flatten(0, -2), head.weight, target, options);
   choice_ = last_tile_choice();
   return loss;
+}
+
+bool HeadLoss::may_compare(const std::optional<Budget>& budget) {
+  return budget && (budget->kind() == Budget::Kind::kBytes || budget->kind() == Budget::Kind::kDeviceLimit);
+}
+
+void HeadLoss::note(const StepReport& report, const Session& session) {
+  if (!trial_ || logits_bytes_ == 0) return;
+  trial_->note({.tiles = !choice_->is_whole(),
+                .logits_bytes = logits_bytes_,
+                .budget_bytes = report.budget_bytes,
+                .seconds = report.step_seconds - report.planning_seconds},
+               [&] { return session.min_budget_bytes().value_or(report.budget_bytes); });
 }
 
 std::string head_text(const TileChoice& choice) {

@@ -135,7 +135,8 @@ class OptionAdder {
   void head(std::string& value) {
     choice("--head", value, {kHeadAuto, kHeadTiles, kHeadWhole},
            "How the loss of a language model is made, with the same bits. auto: in tiles where its logits are larger "
-           "than 16 MiB, so that they are never whole. tiles: wherever a trial shows the same bits. whole: as without "
+           "than 16 MiB, unless whole ones fit and training is faster so. tiles: wherever a trial shows the same bits. "
+           "whole: as without "
            "remat");
   }
   void disk(std::string& value) {

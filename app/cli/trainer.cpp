@@ -82,7 +82,7 @@ struct Trainer::Impl {
         data(task.data),
         ranks(group),
         held_out(task.held_out),
-        loss(task.budget ? task.settings.head : kHeadWhole),
+        loss(task.budget ? task.settings.head : kHeadWhole, group == nullptr && HeadLoss::may_compare(task.budget)),
         fingerprints(task.fingerprints) {}
 
   int rank() const { return ranks == nullptr ? 0 : ranks->rank(); }
@@ -199,6 +199,7 @@ struct Trainer::Impl {
     result.head = loss.choice();
     if (!step) return value;
     const StepReport& report = step->end();
+    loss.note(report, *session);
     if (!result.report || report.peak_bytes >= result.report->peak_bytes) result.report = report;
     if (holds) result.budget_bytes = result.report->budget_bytes;
     return value;

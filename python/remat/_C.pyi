@@ -80,6 +80,11 @@ class Run:
     def to_trace(self) -> str: ...
 
 class StepReport:
+    step: int
+    completed: bool
+    budget_bytes: int
+    step_seconds: float
+    planning_seconds: float
     def to_json(self) -> str: ...
 
 class Step:
@@ -238,6 +243,15 @@ def tiled_mlp(
     dropout: float,
     whole_trial: bool,
 ) -> torch.Tensor: ...
+class HeadTrial:
+    is_over: bool
+    seconds_in_tiles: float
+    seconds_whole: float
+    def wants_tiles(self, logits_bytes: int) -> bool: ...
+    def note(
+        self, tiles: bool, logits_bytes: int, budget_bytes: int, seconds: float, least_budget: Callable[[], int]
+    ) -> None: ...
+
 def last_tile_choice() -> tuple[int, int, str]: ...
 def product_circumstances() -> list[int]: ...
 

@@ -7,16 +7,20 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from remat.errors import Error
+from remat.head_trial import HeadTrial
 from remat.hooks import add_hooks, calls_around, is_in_call, never_compiled, remove_hooks_of
 from remat.promise import LateError, Product
 from remat.promised_loss import PromisingMode
 from remat.tiles import TileChoice
+
+if TYPE_CHECKING:
+    from remat.session import Session
 
 HOW = ("auto", "tiles", "whole")
 _LARGE = 16 << 20  # bytes of logits, from which on "auto" has tiles: a product more costs less than they
@@ -75,11 +79,15 @@ class HeadHooks:
         how: "auto" or "tiles".
         owner: what has put them there: wrap(), enable() and the Trainers' callbacks each take away their own.
         when: whether a call is to be promised; None: each. Copies and pickles of hooks that ask promise nothing.
+        trial: says with "auto" whether large logits are to be whole after all; None: they are not.
     """
 
-    def __init__(self, how: str, owner: str, when: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self, how: str, owner: str, when: Callable[[], bool] | None = None, trial: HeadTrial | None = None
+    ) -> None:
         self.__setstate__((how, owner))
         self._when = when
+        self._trial = trial if how == "auto" else None
 
     def __getstate__(self) -> tuple[str, str]:
         return self.how if self._when is None else "whole", self.owner
@@ -88,6 +96,7 @@ class HeadHooks:
         self.how, self.owner = state
         self.choice: TileChoice | None = None
         self._when: Callable[[], bool] | None = None
+        self._trial: HeadTrial | None = None
         self._here = threading.local()
         self._products: weakref.WeakSet[Product] = weakref.WeakSet()
 
@@ -106,6 +115,9 @@ class HeadHooks:
             entered.append(None)
         elif _in_compiled_code():
             self._choose(TileChoice(0, 0, "the head is in code of torch.compile"))
+            entered.append(None)
+        elif self._trial is not None and not self._trial.wants_tiles(_logits_bytes(module, args)):
+            self._choose(TileChoice(0, 0, self._trial.why_whole()))
             entered.append(None)
         else:
             smallest = _LARGE if self.how == "auto" else 0
@@ -138,6 +150,15 @@ class HeadHooks:
         self.choice = choice
 
 
+def _logits_bytes(head: nn.Module, args: Any) -> int:
+    """In float32, as a loss holds them; 0 where they are not large, or it is not known."""
+    hidden, weight = args[0] if args else None, getattr(head, "weight", None)
+    if not isinstance(hidden, torch.Tensor) or not isinstance(weight, torch.Tensor) or hidden.dim() == 0:
+        return 0
+    found = hidden.numel() // max(1, hidden.shape[-1]) * weight.shape[0] * 4
+    return found if found >= _LARGE else 0
+
+
 def find_heads(model: nn.Module) -> list[nn.Module]:
     """The modules that Hugging Face's models in `model` say to give their logits."""
     found: list[nn.Module] = []
@@ -157,13 +178,18 @@ def _hooks_of(module: nn.Module) -> list[HeadHooks]:
 
 
 def promise_heads(
-    model: nn.Module, how: str, owner: str, when: Callable[[], bool] | None = None
+    model: nn.Module,
+    how: str,
+    owner: str,
+    when: Callable[[], bool] | None = None,
+    session: Callable[[], Session | None] | None = None,
 ) -> list[HeadHooks]:
-    """Puts hooks on the heads of `model`, in place of those that `owner` has put there. Returns them."""
+    """Puts hooks on the heads of `model`, in place of those that `owner` has put there. Returns them. `session`: of
+    whose steps with "auto" is compared what tiles and whole logits take."""
     release_heads(model, owner)
     added: list[HeadHooks] = []
     for head in find_heads(model) if how != "whole" else ():
-        hooks = HeadHooks(how, owner, when)
+        hooks = HeadHooks(how, owner, when, None if session is None else HeadTrial(session))
         add_hooks(head, hooks.before, hooks.after)
         added.append(hooks)
     return added

@@ -185,6 +185,7 @@ class Session:
             plan = Plan.load(plan)
         self._budget, self._device, self._name = parse_budget(budget), device_of(device), name
         self.asked_budget = budget  # as it was given last
+        self._has_group = process_group is not None
         end_after_autograd(self._device)
         self._session = _C.Session(
             self._budget,
@@ -263,6 +264,20 @@ class Session:
         end_waiting()
         self._session.set_budget(parsed)
         self._budget, self.asked_budget = parsed, budget
+
+    @property
+    def has_budget_in_bytes(self) -> bool:
+        """A number, or the device's limit, which stays; in a process of its own. Not a share, a pool's, or "pressure"."""
+        kind = self._budget
+        return not (kind.share or kind.is_pressure or isinstance(self.asked_budget, Pool) or self._has_group)
+
+    @property
+    def last_report(self) -> _C.StepReport | None:
+        """As the engine has it; None before the first step has ended."""
+        try:
+            return self._session.report()
+        except Error:
+            return None
 
     def report(self, layers: bool = False) -> Report:
         """The report of the last step that ended. `layers`: its text has besides what became of each layer's saved

@@ -43,8 +43,9 @@ def wrap(model: nn.Module, budget: int | str | Pool | None = None, *, head: str 
 
     Args:
         head: how the loss of a Hugging Face language model is made of its logits, with the same bits: "whole", as without
-            remat; "tiles", wherever that can be; "auto", in tiles where they are larger than 16 MiB. In tiles, the logits
-            are computed when somebody reads them, which has to be before the optimizer's step (docs/tiles.md).
+            remat; "tiles", wherever that can be; "auto", in tiles where they are larger than 16 MiB, unless whole ones
+            fit and steps are shorter so. In tiles, the logits are computed when somebody reads them, which has to be
+            before the optimizer's step (docs/tiles.md).
         budget, options: those of :class:`remat.Session`, but the device is that of the model's first parameter if
             none is named.
 
@@ -63,7 +64,7 @@ def wrap(model: nn.Module, budget: int | str | Pool | None = None, *, head: str 
     steps = WrappedSteps(options)  # bad options are an error here, and the model stays as it was
     unwrap(model)
     add_hooks(model, steps.before, steps.after)
-    promise_heads(model, head, "wrap")
+    promise_heads(model, head, "wrap", session=steps.session.get)
     compile_anew()
     return model
 

@@ -126,6 +126,11 @@ void bind_session(py::module_& m) {
       .def("waiting", &Pool::waiting, WithoutLock());
 
   py::class_<StepReport>(m, "StepReport")
+      .def_readonly("step", &StepReport::step)
+      .def_readonly("completed", &StepReport::completed)
+      .def_readonly("budget_bytes", &StepReport::budget_bytes)
+      .def_readonly("step_seconds", &StepReport::step_seconds)
+      .def_readonly("planning_seconds", &StepReport::planning_seconds)
       .def("to_json", [](const StepReport& report) { return to_json(report); })
       .def("__str__", [](const StepReport& report) { return to_text(report); });
 

@@ -1,3 +1,4 @@
+#include <remat/head_trial.h>
 #include <remat/linear_cross_entropy.h>
 #include <remat/tiled_head.h>
 #include <remat/tiled_mlp.h>
@@ -45,6 +46,16 @@ void bind_tiles(py::module_& m) {
         return tiled_mlp(input, up, down, options);
       },
       py::call_guard<py::gil_scoped_release>());
+  py::class_<HeadTrial>(m, "HeadTrial")
+      .def(py::init<>())
+      .def("wants_tiles", &HeadTrial::wants_tiles)
+      .def_property_readonly("is_over", &HeadTrial::is_over)
+      .def_property_readonly("seconds_in_tiles", &HeadTrial::seconds_in_tiles)
+      .def_property_readonly("seconds_whole", &HeadTrial::seconds_whole)
+      .def("note", [](HeadTrial& trial, bool tiles, int64_t logits_bytes, int64_t budget_bytes, double seconds,
+                      const py::function& least_budget) {
+        trial.note({tiles, logits_bytes, budget_bytes, seconds}, [&] { return least_budget().cast<int64_t>(); });
+      });
   m.def("last_tile_choice", [] { return as_tuple(last_tile_choice()); });
   m.def("product_circumstances", &extension::product_circumstances);
   py::class_<extension::KnownMode>(m, "KnownMode").def(py::init()).def("end", &extension::KnownMode::end);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <remat/memory.h>
+
 #include "cli/training_data.h"
 #include "support/compare.h"
 #include "zoo/bert.h"
@@ -108,6 +110,41 @@ TEST(HeadLossTest, SaysWhyLogitsAreWhole) {
   EXPECT_EQ(why(kHeadTiles, 2), "whole: 200 tokens are fewer than two tiles, 208");
   EXPECT_EQ(why(kHeadAuto, 3), "whole: logits are smaller than 16 MiB");
   EXPECT_EQ(why(kHeadAuto, 80).substr(0, 8), "tiles of");
+}
+
+TEST(HeadLossTest, ComparesStepsInTilesAndWholeWhereTheBudgetHasRoom) {
+  const int64_t examples = 80;  // 19 MB of logits
+  const auto reasons_within = [&](const Budget& budget) {
+    torch::manual_seed(0);
+    const auto model = zoo::make_gpt({.layers = 1, .width = 16, .heads = 2, .seq = 100, .vocab = 600, .dropout = 0});
+    const at::Tensor tokens = torch::randint(0, 600, {examples, 100}, at::kLong);
+    Session session({.budget = budget});
+    HeadLoss loss(kHeadAuto, HeadLoss::may_compare(budget));
+    std::vector<std::string> reasons;
+    std::vector<float> losses;
+    for (int i = 0; i < 2 * HeadTrial::kSteps + 1; ++i) {
+      model->zero_grad();
+      auto step = session.step();
+      const at::Tensor value = loss(*model, tokens, tokens);
+      value.backward();
+      losses.push_back(value.item<float>());
+      loss.note(step.end(), session);
+      reasons.push_back(head_text(*loss.choice()));
+    }
+    EXPECT_EQ(std::ranges::count(losses, losses.front()), std::ssize(losses)) << "dropout is 0";
+    return reasons;
+  };
+  const auto roomy = reasons_within(Budget::bytes(int64_t{1} << 30));
+  for (size_t i = 0; i < HeadTrial::kSteps; ++i) EXPECT_EQ(roomy[i].substr(0, 8), "tiles of") << i;
+  for (size_t i = HeadTrial::kSteps; i < 2 * HeadTrial::kSteps; ++i) {
+    EXPECT_EQ(roomy[i], "whole: the budget has room, and steps are compared") << i;
+  }
+  EXPECT_TRUE(roomy.back().starts_with("tiles of") || roomy.back().starts_with("whole: the shortest step took "))
+      << roomy.back();
+  EXPECT_EQ(reasons_within(Budget::bytes(memory::current() + (60 << 20))).back().substr(0, 8), "tiles of");
+  EXPECT_FALSE(HeadLoss::may_compare(Budget::percent(50)));
+  EXPECT_FALSE(HeadLoss::may_compare(std::nullopt));
+  EXPECT_TRUE(HeadLoss::may_compare(Budget()));
 }
 
 TEST(HeadLossTest, OfATaskHasTheBitsOfItsCriterion) {

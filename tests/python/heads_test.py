@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat
+from remat import heads
 from remat.heads import find_heads
 
 transformers = pytest.importorskip("transformers")
@@ -138,6 +139,33 @@ def test_the_peak_is_smaller_by_the_logits():
     assert head.startswith("tiles of ") or not HAS_TILES
     if HAS_TILES:
         assert max(tiled) < min(plain) - 1.5 * logits
+
+
+def test_large_logits_may_be_whole_with_auto_where_the_budget_has_room(monkeypatch):
+    monkeypatch.setattr(heads, "_LARGE", 1 << 18)
+    model = make("Llama")
+    tokens = torch.randint(0, WORDS, (4, 64))
+
+    def told(budget, steps=13):
+        wrapped = remat.wrap(copy.deepcopy(model), budget=budget, head="auto")
+        reasons, losses = [], []
+        for _ in range(steps):
+            loss = wrapped(input_ids=tokens, labels=tokens).loss
+            loss.backward()
+            wrapped.zero_grad()
+            losses.append(loss.item())
+            reasons.append(remat.session_of(wrapped).report().head)
+        assert len(set(losses)) == 1
+        return reasons
+
+    roomy = told("1GiB")
+    if HAS_TILES:
+        assert all(reason.startswith("tiles of") for reason in roomy[:6])
+    assert roomy[6:12] == ["whole: the budget has room, and steps are compared"] * 6
+    assert roomy[12].startswith(("tiles of", "whole: the shortest step took "))
+    if HAS_TILES:
+        for other in ("60%", remat.Pool("1GiB")):
+            assert told(other)[-1].startswith("tiles of")
 
 
 def test_small_logits_are_whole_with_auto():

@@ -118,7 +118,7 @@ class _Training:
             training = reference()
             return training is not None and training._stepping == threading.get_ident()
 
-        self._heads = promise_heads(model, how, self.owner, in_step)
+        self._heads = promise_heads(model, how, self.owner, in_step, self.session.get)
 
 
 class RematCallback(TrainerCallback):
