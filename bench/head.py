@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures heads in tiles beside plain PyTorch; writes bench/results/<date>-head.json, of which bench/head_table.py
-makes tables. Ten minutes.
+"""Measures heads in tiles beside plain PyTorch; writes bench/results/<date>-head.json, of which bench/readme_table.py
+makes the tables of docs/tiles.md. Ten minutes.
 
   bench/head.py [--tokens 4096] [--width 1024] [--classes 32000] [--pairs 5] [--threads 2] [--build build/release]
                 [--out bench/results] [--only VARIANT] [--models gpt2 llama]
@@ -170,9 +170,12 @@ def main():
     import torch
 
     shape = {name: getattr(args, name) for name in ("tokens", "width", "classes", "threads")}
-    document = {"figure": "head", "torch": torch.__version__, "machine": machine.describe(), "shape": shape}
-    document |= {"rows": rows, "models": models}
-    path = args.out / f"{datetime.date.today().isoformat()}-head.json"
+    date = datetime.date.today().isoformat()
+    versions = {"torch": torch.__version__, **machine.describe()}
+    trial = args.only is not None or len(args.models) < len(head_models.MODELS)
+    document = {"figure": "head", "date": date, "trial": trial, "versions": versions, "protocol": {"pairs": args.pairs}}
+    document |= {"shape": shape, "rows": rows, "models": models}
+    path = args.out / f"{date}-head.json"
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(path)
 

@@ -1,13 +1,5 @@
-#!/usr/bin/env python3
-"""Prints the tables of docs/tiles.md, from the newest bench/results/*-head.json or the file that is named.
+"""The tables of docs/tiles.md, from what bench/head.py measured."""
 
-  bench/head_table.py [FILE]
-"""
-
-import json
-import sys
-
-from machine import ROOT
 from table import table
 
 NAMES = {
@@ -44,21 +36,13 @@ def models(rows):
         yield [NAMES[row["model"]], row["variant"], share, f"{row['ratio']:.2f}", tiles, bits(row)]
 
 
-def main():
-    path = sys.argv[1] if len(sys.argv) > 1 else max((ROOT / "bench/results").glob("*-head.json"), default=None)
-    if path is None:
-        raise SystemExit("[head_table] there are no results; run bench/head.py first")
-    with open(path, encoding="utf-8") as file:
-        result = json.load(file)
-    print(table(["head alone", "bytes", "time x plain", "CPU time x plain", "bits"], heads(result["rows"])))
-    head = ["model", "budget, of plain's activation peak", "taken", "time x plain", "tiles", "bits"]
-    print(table(head, models(result["models"])))
-    shape, machine = result["shape"], result["machine"]
-    print(
-        f"{shape['tokens']:,} x {shape['width']:,} x {shape['classes']:,}; torch {result['torch']}, {machine['cpu']}, "
-        f"{shape['threads']} threads, {machine['commit']}."
+def page(result):
+    head = ["head alone", "bytes", "time x plain", "CPU time x plain", "bits"]
+    whole = ["model", "budget, of plain's activation peak", "taken", "time x plain", "tiles", "bits"]
+    shape, versions = result["shape"], result["versions"]
+    return (
+        f"{table(head, heads(result['rows']))}\n{table(whole, models(result['models']))}\n"
+        f"The head alone: {shape['tokens']:,} tokens of {shape['width']:,} numbers, {shape['classes']:,} words, medians of "
+        f"{result['protocol']['pairs']} pairs. `bench/head.py`, {result['date']}, torch {versions['torch']}, {versions['cpu']}, "
+        f"{shape['threads']} threads, commit {versions['commit']}.\n"
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -85,14 +85,13 @@ def page(result):
             options(row),
             f"{row['peak_bytes'] / 2**30:.2f} GiB",
             f"{row['resident_peak_bytes'] / 2**30:.2f} GiB",
-            f"{row['seconds'] / plain['seconds']:.2f}",
             f"{row['cpu_seconds'] / plain['cpu_seconds']:.2f}",
             "" if row is plain else "the same bits" if row["same_bits"] else "other bits",
         ]
         for row in result["rows"]
     ]
     versions, shape = result["versions"], result["shape"]
-    return table(["`remat train`", "tensors", "process", "time x plain", "CPU time x plain", "losses"], rows) + (
+    return table(["`remat train`", "tensors", "process", "CPU time x plain", "losses"], rows) + (
         "\nRows without a budget have whole logits, but for the one of tiles; those with a budget have tiles.\n"
         f"GPT-2 small ({shape['batch']} x {shape['seq']} tokens a step, AdamW, float32, no dropout), `bench/out_of_memory.py`, "
         f"{result['date']}, {versions['cpu']}, {versions['cores']} cores, commit {versions['commit']}.\n"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import audits_table
+import head_table
 import compiled_table
 import gpu_table
 import out_of_memory
@@ -399,6 +400,8 @@ def main():
         (root / "docs" / "planning.svg").write_text(log_log("operators", "seconds", points))
     if "audits" in results:
         put(root / "docs" / "audits.md", audits_table.page(results.pop("audits")))
+    if "head" in results:
+        put(root / "docs" / "tiles.md", head_table.page(results.pop("head")))
     if "compiled" in results:
         results.pop("compiled")
         put(root / "docs" / "compiled.md", compiled_table.page(all_results["compiled"]))

@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include <torch/nn/utils/clip_grad.h>
+
 #include <remat/budget.h>
 #include <remat/error.h>
 #include <remat/step_in_parts.h>
@@ -12,14 +14,16 @@
 namespace remat::cli {
 namespace {
 
-/// While training runs a full disk is a warning, and the state stays in memory: it is better known before. Each of
-/// `ranks` processes has a file.
-void check_room(const Disk& place, const std::vector<at::Tensor>& parameters, int64_t ranks) {
+/// While training runs a full disk is a warning, and what it is for stays in memory: it is better known before. Each of
+/// `ranks` processes has a file, with `tensors` like each parameter.
+void check_room(const std::string& what, const Disk& place, const std::vector<at::Tensor>& parameters, int64_t tensors,
+                int64_t ranks) {
   int64_t bytes = 0;
   for (const auto& parameter : parameters) {
-    if (parameter.nbytes() >= PagedOptimizer::kSmallestBytes) bytes += 2 * static_cast<int64_t>(parameter.nbytes());
+    if (parameter.nbytes() >= PagedOptimizer::kSmallestBytes)
+      bytes += tensors * static_cast<int64_t>(parameter.nbytes());
   }
-  const std::string takes = "[page-optimizer] the state of AdamW takes " + format_exact_bytes(bytes);
+  const std::string takes = what + " " + format_exact_bytes(bytes);
   if (bytes > place.bytes) {
     throw Error(takes + ", and the file may have " + format_exact_bytes(place.bytes) +
                 "; give more, or a directory alone");
@@ -37,10 +41,16 @@ void check_room(const Disk& place, const std::vector<at::Tensor>& parameters, in
 ParameterUpdates::ParameterUpdates(std::vector<at::Tensor> parameters, const TrainSettings& settings)
     : optimizer_(parameters, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay)),
       is_plain_(settings.plain) {
-  if (settings.page_optimizer.empty()) return;
-  const Disk place = place_of_state(settings.page_optimizer);
-  check_room(place, parameters, settings.ranks);
-  paged_.emplace(optimizer_, place.directory, place.bytes);
+  if (!settings.page_optimizer.empty()) {
+    const Disk place = place_of_state(settings.page_optimizer);
+    check_room("[page-optimizer] the state of AdamW takes", place, parameters, 2, settings.ranks);
+    paged_.emplace(optimizer_, place.directory, place.bytes);
+  }
+  if (!settings.page_gradients.empty()) {
+    const Disk place = place_of_state(settings.page_gradients);
+    check_room("[page-gradients] gradients take", place, parameters, 1, settings.ranks);
+    gradients_.emplace(optimizer_, place.directory, place.bytes);
+  }
 }
 
 ParameterUpdates::~ParameterUpdates() {
@@ -56,9 +66,19 @@ void ParameterUpdates::set_learning_rate(double rate) {
   for (auto& group : optimizer_.param_groups()) group.options().set_lr(rate);
 }
 
+void ParameterUpdates::clip(double norm) {
+  if (gradients_) {
+    gradients_->clip_norm(norm);
+  } else {
+    torch::nn::utils::clip_grad_norm_(optimizer_.parameters(), norm);
+  }
+}
+
 void ParameterUpdates::step() {
   is_updating_ = true;
-  if (paged_) {
+  if (gradients_) {
+    gradients_->step();
+  } else if (paged_) {
     paged_->step();
   } else if (is_plain_) {
     optimizer_.step();
@@ -71,11 +91,16 @@ void ParameterUpdates::step() {
 
 void ParameterUpdates::give_up_step() {
   if (in_backward_ && !is_between_steps()) in_backward_->reset();
+  if (gradients_) gradients_->zero();
   optimizer_.zero_grad(/*set_to_none=*/true);
 }
 
 bool ParameterUpdates::is_between_steps() const {
   return is_updating_ || (in_backward_ && in_backward_->is_between_steps());
+}
+
+std::optional<PagingReport> ParameterUpdates::gradient_paging() const {
+  return gradients_ ? std::optional(gradients_->report()) : std::nullopt;
 }
 
 std::optional<PagingReport> ParameterUpdates::paging() const {

@@ -11,6 +11,7 @@
 #include <torch/optim/adamw.h>
 
 #include <remat/optimizer_in_backward.h>
+#include <remat/paged_gradients.h>
 #include <remat/paged_optimizer.h>
 
 #include "cli/settings.h"
@@ -20,7 +21,7 @@ namespace remat::cli {
 class ParameterUpdates {
  public:
   /// Of `parameters`, as `settings` say. Throws Error where the state cannot be in the directory of `page_optimizer`,
-  /// or has no room there.
+  /// or has no room there, and so for `page_gradients`.
   ParameterUpdates(std::vector<at::Tensor> parameters, const TrainSettings& settings);
   ~ParameterUpdates();
   ParameterUpdates(const ParameterUpdates&) = delete;
@@ -31,6 +32,8 @@ class ParameterUpdates {
   bool are_in_backward() const { return in_backward_.has_value(); }
 
   void set_learning_rate(double rate);
+  /// Scales gradients down to `norm`, of all together.
+  void clip(double norm);
   /// Updates those that have gradients, and frees these.
   void step();
   /// A backward pass has failed: frees gradients, so that the step can begin again unless is_between_steps().
@@ -41,10 +44,12 @@ class ParameterUpdates {
   torch::optim::AdamW& optimizer() { return optimizer_; }
   /// What went to the file and came back; nothing where there is none.
   std::optional<PagingReport> paging() const;
+  std::optional<PagingReport> gradient_paging() const;  ///< the same of gradients
 
  private:
   torch::optim::AdamW optimizer_;
   std::optional<PagedOptimizer> paged_;
+  std::optional<PagedGradients> gradients_;
   std::optional<OptimizerInBackward> in_backward_;
   const bool is_plain_;       ///< the optimizer's own step
   bool is_updating_ = false;  ///< stays where an update throws

@@ -75,6 +75,7 @@ struct TrainSettings {
   std::string planner = "auto";  ///< or "online", or another of list_planners()
   std::string disk;              ///< that values may move to, "100GiB:/scratch"; empty: none
   std::string page_optimizer;    ///< where the optimizer's state is, "/scratch" or "20GiB:/scratch"; empty: in memory
+  std::string page_gradients;    ///< where gradients wait for the update, in the same form; empty: in memory
   bool plain = false;            ///< without remat
   std::string plan;              ///< a file with a plan to follow; empty: none
   std::string save_plan;         ///< where to write the plan that the last step followed; empty: nowhere
@@ -211,7 +212,7 @@ int64_t items_per_step(const TrainSettings& settings);
 /// "tokens", "examples", "transitions".
 std::string item_name(const TrainSettings& settings);
 
-/// Of TrainSettings::page_optimizer. Throws Error for bytes that are none.
+/// Of TrainSettings::page_optimizer and page_gradients. Throws Error for bytes that are none.
 Disk place_of_state(const std::string& text);
 
 /// Of --disk: nothing where `text` is empty.

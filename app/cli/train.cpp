@@ -189,6 +189,7 @@ int run_train(const TrainSettings& asked) {
   auto json = results_json(settings, *training, results);
   const auto paging = training->paging();
   if (paging) json["paging"] = paging_json(*paging);
+  if (const auto gradients = training->gradient_paging()) json["gradient_paging"] = paging_json(*gradients);
   if (before && after) json["evaluation"] = evaluation_json(*before, *after);
   attempt([&] { write_json(settings.json, json); });
   if (stopped && saved) {

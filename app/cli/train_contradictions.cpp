@@ -51,13 +51,14 @@ void check_game(const TrainSettings& settings, const Contradictions& contradicti
     throw UsageError(contradictions.where({"--task", "--model"}) + "--task rl needs --model dqn, not " +
                      settings.model.kind + "; leave --model out");
   }
-  for (const auto* option : {"--data",         "--eval",           "--hf",           "--layers",
-                             "--width",        "--heads",          "--seq",          "--shard",
-                             "--image-size",   "--dropout",        "--lora",         "--lora-alpha",
-                             "--lora-targets", "--save-adapter",   "--accumulate",   "--text-column",
-                             "--ranks",        "--precision",      "--save-plan",    "--save-run",
-                             "--plan",         "--label-column",   "--save-hf",      "--optimizer-in-backward",
-                             "--disk",         "--page-optimizer", "--page-weights", "--head"}) {
+  for (const auto* option : {"--data",          "--eval",           "--hf",           "--layers",
+                             "--width",         "--heads",          "--seq",          "--shard",
+                             "--image-size",    "--dropout",        "--lora",         "--lora-alpha",
+                             "--lora-targets",  "--save-adapter",   "--accumulate",   "--text-column",
+                             "--ranks",         "--precision",      "--save-plan",    "--save-run",
+                             "--plan",          "--label-column",   "--save-hf",      "--optimizer-in-backward",
+                             "--disk",          "--page-optimizer", "--page-weights", "--head",
+                             "--page-gradients"}) {
     contradictions.refuse_ineffective(option, "--task", "--task rl");
   }
 }
@@ -170,11 +171,16 @@ void refuse_contradictions(const TrainOptions& options, const TrainSettings& set
                      "--budget pressure is for one process: each of several would take what is left; give bytes or a "
                      "share, or leave --ranks out");
   }
+  if (!settings.page_gradients.empty() && (settings.ranks > 1 || settings.shard)) {
+    throw UsageError(contradictions.where({"--page-gradients", "--ranks", "--shard"}) +
+                     "--page-gradients is for one process: those of several average gradients in memory; leave it out");
+  }
   if (settings.optimizer_in_backward) {
+    contradictions.refuse_ineffective("--page-gradients", "--optimizer-in-backward", "--optimizer-in-backward");
     if (settings.clip > 0) {
       throw UsageError(contradictions.where({"--clip", "--optimizer-in-backward"}) +
                        "--clip needs all gradients at once, and --optimizer-in-backward frees each as soon as it is "
-                       "complete; leave one of them out");
+                       "complete; leave one of them out, or take --page-gradients in the place of the second");
     }
   }
   if (settings.planner == "online" && settings.plan.empty()) {

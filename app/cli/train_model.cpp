@@ -239,7 +239,8 @@ void check_model_fits(const TrainSettings& settings, const Budget& budget, int64
       std::to_string(count) + " parameters, which need ";
   const std::string smaller = sized ? "lower --layers or --width" : "take a smaller model";
   const bool frozen = asked.lora.rank > 0;
-  const bool has_gradients = !frozen && !(settings.optimizer_in_backward && settings.accumulate == 1);
+  const bool has_gradients =
+      !frozen && !(settings.optimizer_in_backward && settings.accumulate == 1) && settings.page_gradients.empty();
   const bool has_state = !frozen && settings.page_optimizer.empty();
   const bool has_weights = asked.page_weights.empty();
   const int64_t step = count / shards * ((has_weights ? kWeightBytes : 0) + (has_gradients ? kGradientBytes : 0));

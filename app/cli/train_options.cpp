@@ -170,6 +170,12 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
         ->check(path_given())
         ->check(read_by([](const std::string& text) { place_of_state(text); }))
         ->type_name("[BYTES:]DIR");
+    add.add("--page-gradients", settings.page_gradients,
+            "Keep gradients in a file there, from backward to the update, also where micro-batches add up and --clip "
+            "needs all of them: the same bits. /scratch or 20GiB:/scratch")
+        ->check(path_given())
+        ->check(read_by([](const std::string& text) { place_of_state(text); }))
+        ->type_name("[BYTES:]DIR");
     add.file("--page-weights", settings.model.page_weights,
              "With --lora: keep the frozen weights in files without names in this directory, which are mapped: what "
              "memory runs short of is read again, and no budget counts them. The same bits")

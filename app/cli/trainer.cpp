@@ -210,8 +210,7 @@ struct Trainer::Impl {
 
   // Of all parameters, by the gradients that are there; frees those.
   void update() {
-    if (settings.clip > 0 && parallel) parallel->clip_gradients(settings.clip);
-    if (settings.clip > 0 && !parallel) torch::nn::utils::clip_grad_norm_(model->parameters(), settings.clip);
+    if (settings.clip > 0) parallel ? parallel->clip_gradients(settings.clip) : updates->clip(settings.clip);
     updates->step();
   }
 
@@ -330,6 +329,7 @@ bool Trainer::is_between_steps() const {
 }
 int Trainer::stop_signal() const { return impl_->stop_signal(); }
 std::optional<PagingReport> Trainer::paging() const { return impl_->updates->paging(); }
+std::optional<PagingReport> Trainer::gradient_paging() const { return impl_->updates->gradient_paging(); }
 
 std::optional<Evaluation> Trainer::evaluate() {
   return impl_->with_all([&] { return impl_->evaluate(); });

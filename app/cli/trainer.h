@@ -53,6 +53,7 @@ class Trainer final : public Training {
   int stop_signal() const override;
   /// What the optimizer's state has moved to its file and back, in this process; nothing where it is in memory.
   std::optional<PagingReport> paging() const;
+  std::optional<PagingReport> gradient_paging() const;  ///< see ParameterUpdates
 
   /// How well the model does on the held-out data, without dropout; nothing where a signal was noted before the end.
   /// Learns nothing; the budget, which is that of steps, does not hold. Of several ranks each evaluates its part of the

@@ -18,6 +18,7 @@
 #include <remat/module_policies.h>        // policies by the paths of modules
 #include <remat/operators.h>              // which of your own operators may run again
 #include <remat/optimizer_in_backward.h>  // update parameters while backward runs
+#include <remat/paged_gradients.h>        // gradients in a file
 #include <remat/paged_optimizer.h>        // state of optimizers in a file
 #include <remat/plan.h>                   // what becomes of each saved value
 #include <remat/planner.h>                // from a graph and a budget to a plan

@@ -9,9 +9,7 @@
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/optim/optimizer.h>
 
 #include <remat/error.h>
@@ -21,6 +19,7 @@
 #include "memory/ledger.h"
 #include "observe/recorder.h"
 #include "pytorch/autograd_engine.h"
+#include "session/gradient_hook.h"
 #include "tape/trace.h"
 #include "tiers/parameter_update.h"
 
@@ -56,14 +55,6 @@ Groups groups_of(torch::optim::Optimizer& optimizer) {
   return groups;
 }
 
-struct GradientHook final : torch::autograd::PostAccumulateGradHook {
-  explicit GradientHook(std::function<void(const at::Tensor&)> is_complete) : is_complete_(std::move(is_complete)) {}
-  void operator()(const at::Tensor& parameter) override { is_complete_(parameter); }
-
- private:
-  std::function<void(const at::Tensor&)> is_complete_;
-};
-
 }  // namespace
 
 struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
@@ -81,19 +72,14 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
   bool removed = false;  ///< a pass may be in progress still
 
   void watch(const at::Tensor& parameter) {
-    if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
-      throw Error("[optimizer in backward] a parameter of shape " + support::list_text(parameter.sizes()) +
-                  " has a hook that runs after its gradient is complete; one at a time can have such hooks");
-    }
-    auto hook = [weak = weak_from_this()](const at::Tensor& complete) {
+    watch_gradient(parameter, "[optimizer in backward]", [weak = weak_from_this()](const at::Tensor& complete) {
       if (const auto ours = weak.lock()) ours->gradient_is_complete(complete);
-    };
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<GradientHook>(std::move(hook)));
+    });
     watched.push_back(parameter);
   }
   void remove() {
     removed = true;
-    for (const auto& parameter : watched) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+    for (const auto& parameter : watched) unwatch_gradient(parameter);
   }
 
   void gradient_is_complete(const at::Tensor& parameter) {

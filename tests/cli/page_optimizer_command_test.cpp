@@ -65,6 +65,22 @@ TEST_F(PageOptimizerCommandTest, TheSameBitsAndTheStateIsNotInMemory) {
   }
 }
 
+TEST_F(PageOptimizerCommandTest, GradientsInAFileHaveTheSameBits) {
+  for (const Words& how :
+       {Words{"--clip", "0.1"}, Words{"--accumulate", "3"}, Words{"--accumulate", "3", "--clip", "0.1"},
+        Words{"--clip", "0.1", "--budget", "70%"}, Words{"--clip", "0.1", "--plain"}}) {
+    const Words words = joined({"--steps", "4"}, how);
+    const auto expected = losses_of(words);
+    EXPECT_EQ(losses_of(joined(words, {"--page-gradients", "."})), expected) << how[0];
+    EXPECT_GT(json("run.json").at("gradient_paging").at("written_bytes"), 4 * 4 * 160 * 160 * 4);
+    EXPECT_EQ(losses_of(joined(joined(words, {"--page-gradients", "."}), kPaged)), expected) << how[0];
+  }
+  expect_failure(train({"--page-gradients", "100kB:."}), 1, "[page-gradients] gradients take ");
+  expect_failure(train({"--page-gradients", ".", "--optimizer-in-backward"}), 2,
+                 "--page-gradients has no effect with --optimizer-in-backward");
+  expect_failure(train({"--page-gradients", ".", "--ranks", "2"}), 2, "--page-gradients is for one process");
+}
+
 TEST_F(PageOptimizerCommandTest, CheckpointsFitTrainingsWithAndWithout) {
   const auto whole = losses_of({"--steps", "5"});
   for (const auto& [first, second] :

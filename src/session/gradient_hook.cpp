@@ -1,0 +1,39 @@
+#include "session/gradient_hook.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <remat/error.h>
+#include <remat/support/number_text.h>
+
+namespace remat {
+namespace {
+
+struct GradientHook final : torch::autograd::PostAccumulateGradHook {
+  explicit GradientHook(std::function<void(const at::Tensor&)> is_complete) : is_complete_(std::move(is_complete)) {}
+  void operator()(const at::Tensor& parameter) override { is_complete_(parameter); }
+
+ private:
+  std::function<void(const at::Tensor&)> is_complete_;
+};
+
+}  // namespace
+
+void watch_gradient(const at::Tensor& parameter, const char* where,
+                    std::function<void(const at::Tensor&)> is_complete) {
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
+    throw Error(std::string(where) + " a parameter of shape " + support::list_text(parameter.sizes()) +
+                " has a hook that runs after its gradient is complete; one at a time can have such hooks");
+  }
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<GradientHook>(std::move(is_complete)));
+}
+
+void unwatch_gradient(const at::Tensor& parameter) {
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+}
+
+}  // namespace remat
