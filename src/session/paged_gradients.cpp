@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/stack.h>
@@ -25,16 +26,16 @@ namespace {
 
 constexpr const char* kWhere = "[paged gradients]";
 
-/// What of a parameter's gradient is in the file.
-struct Stored {
-  std::shared_ptr<PagedState> place;
-  at::Tensor norm;    ///< of what was written
-  at::Tensor factor;  ///< which it is to be multiplied by; undefined: none
-};
-
 }  // namespace
 
 struct PagedGradients::Impl {
+  /// What of a parameter's gradient is in the file.
+  struct Stored {
+    std::shared_ptr<PagedState> place;
+    at::Tensor norm;    ///< of what was written
+    at::Tensor factor;  ///< which it is to be multiplied by; undefined: none
+  };
+
   Impl(torch::optim::Optimizer& of, const std::string& directory, int64_t limit_bytes)
       : optimizer(of), pager(directory, limit_bytes) {}
 
@@ -135,7 +136,7 @@ double PagedGradients::clip_norm(double max_norm) {
   const c10::NoGradGuard no_gradients;
   std::vector<at::Tensor> norms;
   impl_->for_each_parameter([&](const at::Tensor& parameter, size_t) {
-    Stored* const stored = impl_->find(parameter);
+    auto* const stored = impl_->find(parameter);
     if (stored != nullptr && stored->factor.defined()) impl_->put(*stored, impl_->take(parameter, *stored));
     if (stored != nullptr) norms.push_back(stored->norm);
     if (stored == nullptr && parameter.grad().defined()) norms.push_back(parameter.grad().norm(2.0));
@@ -144,7 +145,7 @@ double PagedGradients::clip_norm(double max_norm) {
   const at::Tensor norm = norms.size() == 1 ? norms[0] : at::stack(norms).norm(2.0);
   const at::Tensor factor = at::clamp(max_norm / (norm + 1e-6), std::nullopt, 1.0);
   impl_->for_each_parameter([&](const at::Tensor& parameter, size_t) {
-    if (Stored* const stored = impl_->find(parameter)) {
+    if (auto* const stored = impl_->find(parameter)) {
       stored->factor = factor;
     } else if (parameter.grad().defined()) {
       parameter.mutable_grad().mul_(factor);
@@ -158,7 +159,7 @@ void PagedGradients::step() {
   PagedOptimizer* const paged = PagedOptimizer::of(optimizer);
   impl_->for_each_parameter([&](const at::Tensor& parameter, size_t group) {
     const c10::NoGradGuard no_gradients;
-    Stored* const stored = impl_->find(parameter);
+    auto* const stored = impl_->find(parameter);
     if (stored != nullptr) parameter.mutable_grad() = impl_->take(parameter, *stored);
     if (!parameter.grad().defined()) return;
     try {

@@ -21,7 +21,7 @@ struct How {
 
 struct Trained {
   std::vector<at::Tensor> parameters;
-  std::vector<double> norms;
+  std::vector<double> norms = {};
   int64_t most_defined = 0;  ///< gradients in memory after a backward pass
   PagingReport report = {};
 };
