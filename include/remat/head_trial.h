@@ -21,10 +21,10 @@ class HeadTrial {
 
   /// What a step took.
   struct Taken {
-    bool tiles = true;
-    int64_t logits_bytes = 0;
-    int64_t budget_bytes = 0;
-    double seconds = 0;
+    bool tiles = true;         ///< its loss was made in tiles
+    int64_t logits_bytes = 0;  ///< of its logits, as the loss holds them
+    int64_t budget_bytes = 0;  ///< that it ran within
+    double seconds = 0;        ///< without planning
   };
 
   /// Shall the next step, whose logits have so many bytes, make its loss in tiles?
@@ -34,8 +34,10 @@ class HeadTrial {
   }
   /// Both ways have been compared, for logits of this size.
   bool is_over() const { return whole_.steps >= kSteps; }
-  double seconds_in_tiles() const { return tiles_.least_seconds; }
-  double seconds_whole() const { return whole_.least_seconds; }
+  double seconds_in_tiles() const {
+    return tiles_.least_seconds;
+  }                                                              ///< of the shortest step; infinite where there is none
+  double seconds_whole() const { return whole_.least_seconds; }  ///< the same of steps with whole logits
 
   /// Learns of a step. `least_budget`: the smallest that one in tiles does with, in bytes; asked once.
   void note(const Taken& taken, const std::function<int64_t()>& least_budget) {
