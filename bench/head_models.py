@@ -85,7 +85,8 @@ def row_of(name, what, run, plain):
 
 
 def measure(name, build):
-    """The rows of one model: within shares of plain's activation peak, and within the smallest budget that works."""
+    """The rows of one model: within shares of plain's activation peak, and within the budget that a refusal names, the optimizer's
+    update included."""
     import torch
 
     model = MODELS[name]
@@ -111,4 +112,4 @@ def measure(name, build):
             yield {"model": name, "variant": f"{share} %", "error": run[1].strip()}
         if named is not None:
             run = train(build, model, directory, text, "--budget", named.group(1))
-            yield row_of(name, "the smallest that works", run, plain)
+            yield row_of(name, "as the refusal names", run, plain)

@@ -142,7 +142,7 @@ def does_not_fit_line(row):
     sizes = (row[key] / 2**30 for key in ("budget_bytes", "plain_peak_bytes", "machine_bytes"))
     budget, needed, machine = (f"{size:.1f} GiB" for size in sizes)
     over = max(0, row["peak_bytes"] - row["budget_bytes"])
-    without = f"whose plain step would take {needed} and fails on this machine of {machine}"
+    without = f"whose plain step would take {needed} and fails on a machine of {machine}"
     if row.get("way") == "lora":  # weights are in files, which nothing counts
         without = f"whose plain step would take {needed} and {4 * row['parameters'] / 2**30:.1f} GiB of weights"
     return (

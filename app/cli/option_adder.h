@@ -132,12 +132,14 @@ class OptionAdder {
               const std::string& text) {
     add(name, value, text)->check(one_of(names))->type_name("NAME");
   }
-  void head(std::string& value) {
-    choice("--head", value, {kHeadAuto, kHeadTiles, kHeadWhole},
-           "How the loss of a language model is made, with the same bits. auto: in tiles where its logits are larger "
-           "than 16 MiB, unless whole ones fit and training is faster so. tiles: wherever a trial shows the same bits. "
-           "whole: as without "
-           "remat");
+  /// `compares`: steps in tiles and with whole logits are.
+  void head(std::string& value, bool compares = false) {
+    choice(
+        "--head", value, {kHeadAuto, kHeadTiles, kHeadWhole},
+        "How the loss of a language model is made, with the same bits. auto: in tiles where its logits are larger "
+        "than 16 MiB" +
+            std::string(compares ? ", unless a budget in bytes has room for whole ones and steps are shorter so" : "") +
+            ". tiles: wherever a trial shows the same bits. whole: as without remat");
   }
   void disk(std::string& value) {
     add("--disk", value,

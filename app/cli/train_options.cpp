@@ -152,7 +152,7 @@ void add_train_options(CLI::App& app, TrainOptions& options, bool train) {
                  "or device, all there is",
              /*show_default=*/true, /*follows=*/train);
   add_planner_option(add, settings);
-  add.head(settings.head);
+  add.head(settings.head, /*compares=*/true);
   add.disk(settings.disk);
   if (train) {
     add.file("--plan", settings.plan,

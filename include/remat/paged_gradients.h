@@ -23,7 +23,7 @@ class Optimizer;
 namespace remat {
 
 /// What needs all gradients, such as clipping by the norm of all, or several passes that add up, rules out
-/// OptimizerInBackward, which frees each at once. Here each waits in a file: two or three are in memory, and those
+/// OptimizerInBackward, which frees each at once. Here each waits in a file: three at most are in memory, and those
 /// below 64 KiB. Gradients, parameters and state have the bits of gradients in memory.
 ///
 /// Meanwhile grad() is undefined for those in the file. Its name is nobody's, and it is gone when the process ends. A

@@ -12,7 +12,7 @@
 #include <remat/fit.h>                    // the largest batch that fits
 #include <remat/fit_steps.h>              // the same for a function that makes a step of a batch
 #include <remat/graph.h>                  // a recorded step as plain data
-#include <remat/head_trial.h>             // whether they are worth their time
+#include <remat/head_trial.h>             // whether tiles of a head are worth their time
 #include <remat/linear_cross_entropy.h>   // heads whose logits are never whole
 #include <remat/memory.h>                 // current, peak, limit
 #include <remat/module_policies.h>        // policies by the paths of modules

@@ -71,7 +71,8 @@ struct SessionOptions {
   /// faster than to recompute them. As the session is made, a file is made there, and some 140 MiB are written and read
   /// to measure it; the file has no name, and is gone when the session is, or the process. Each value has a checksum,
   /// compared when it comes back: what differs, or cannot be written or read, is recomputed, and the session warns of
-  /// it (TORCH_WARN). Steps without a plan move what would take longer to recompute, when memory runs short. CPU only: Error on other devices. Default: none.
+  /// it (TORCH_WARN). Steps without a plan move what would take longer to recompute, when memory runs short. CPU only:
+  /// Error on other devices. Default: none.
   std::optional<Disk> disk = {};
   /// Bytes of pinned host memory that values of a device with streams may be moved to, while the step computes: for
   /// devices what `disk` is for the CPU. Making the session measures the copies with some 40 MiB. Throws Error for the

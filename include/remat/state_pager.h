@@ -47,9 +47,11 @@ class PagedState {
   /// write that fails leaves them in memory: see StatePager::take_failure(). Waits for the write before this one.
   void store(std::vector<at::Tensor> tensors);
   /// Returns the tensors, with the bits that they had, and the same again until store() or give_back() is called: a
-  /// caller that was interrupted loses nothing. Throws Error where they can't be read, or have other bytes than were written.
+  /// caller that was interrupted loses nothing. Throws Error where they can't be read, or have other bytes than were
+  /// written.
   std::vector<at::Tensor> fetch();
-  /// The tensors that fetch() has returned are as they were, and to be forgotten by the caller: nothing is written anew.
+  /// The tensors that fetch() has returned are as they were, and to be forgotten by the caller: nothing is written
+  /// anew.
   void give_back();
   /// Returns copies.
   std::vector<at::Tensor> read();
