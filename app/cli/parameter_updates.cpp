@@ -70,7 +70,7 @@ void ParameterUpdates::clip(double norm) {
   if (gradients_) {
     gradients_->clip_norm(norm);
   } else {
-    torch::nn::utils::clip_grad_norm_(optimizer_.parameters(), norm);
+    torch::nn::utils::clip_grad_norm_(optimizer_.param_groups()[0].params(), norm);
   }
 }
 

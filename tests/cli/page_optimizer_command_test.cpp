@@ -111,7 +111,7 @@ TEST_F(PageOptimizerCommandTest, WithoutRoomForTheStateNothingBegins) {
   expect_failure(train({"--page-optimizer", "100kB:."}), 1,
                  ", and the file may have 97.7 KiB (100000 bytes); give more");
   expect_failure(train({"--page-optimizer", "nowhere"}), 1, "[spill file] no file can be made in \"nowhere\"");
-  expect_failure(train({"--page-optimizer", "1.5x:."}), 2, "--page-optimizer: \"1.5x\" is no ");
+  expect_failure(train({"--page-optimizer", "1.5x:."}), 2, "--page-optimizer: \"1.5x\" has an unknown unit");
   EXPECT_EQ(train({"--page-optimizer", "20MB:.", "--steps", "2"}).code, 0);
 }
 
