@@ -20,6 +20,8 @@ _ELEMENTWISE = {
     getattr(torch.optim, name)
     for name in ("SGD", "Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop")
 }
+# Kernels of bfloat16 and float16 round otherwise where a loop ends, which in parts is elsewhere.
+_SAME_IN_PARTS = (torch.float32, torch.float64)
 
 
 class Pages:
@@ -83,6 +85,8 @@ def parts_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, entry: d
     """What the parameter is updated in: the elements of each."""
     count = parameter.numel()
     if count <= PART_ELEMENTS or type(optimizer) not in _ELEMENTWISE or not parameter.is_contiguous():
+        return [None]
+    if parameter.dtype not in _SAME_IN_PARTS:
         return [None]
     in_memory = (value for value in entry.values() if pages_of(value) is None)
     if any(is_of_elements(value, count) and not _can_store(value) for value in in_memory):

@@ -1,8 +1,12 @@
 #include "device/file_blocks.h"
 
 #include <utility>
+#include <vector>
 
 #include <sys/mman.h>
+
+#include "memory/fork.h"
+#include "util/mutex.h"
 
 namespace remat::memory {
 namespace {
@@ -10,7 +14,27 @@ namespace {
 /// In front of the tensor's bytes, so that these begin where a page does.
 constexpr size_t kHeaderBytes = 4096;
 
-thread_local std::weak_ptr<FileBlockSource> t_source;
+/// The source of one thread. Never destroyed: threads allocate until their very end, and the process until after that.
+struct Link {
+  Mutex mutex;
+  std::shared_ptr<FileBlockSource> source REMAT_GUARDED_BY(mutex);
+};
+
+thread_local Link* t_link = nullptr;
+
+struct Links {
+  Mutex mutex;
+  std::vector<Link*> all REMAT_GUARDED_BY(mutex);
+};
+
+Links& links() {
+  static auto* const made = [] {
+    auto* const links = new Links;
+    free_in_children(links->mutex);
+    return links;
+  }();
+  return *made;
+}
 
 struct Header {
   size_t mapped;  ///< bytes, this page included
@@ -25,8 +49,29 @@ void release_file_block(void* data) {
 
 }  // namespace
 
-std::shared_ptr<FileBlockSource> file_block_source() noexcept { return t_source.lock(); }
-void set_file_block_source(std::weak_ptr<FileBlockSource> source) noexcept { t_source = std::move(source); }
+std::shared_ptr<FileBlockSource> file_block_source() {
+  if (t_link == nullptr) return nullptr;
+  const MutexLock lock(t_link->mutex);
+  return t_link->source;
+}
+
+void begin_file_block_source(std::shared_ptr<FileBlockSource> source) {
+  if (t_link == nullptr) {
+    t_link = new Link;
+    const MutexLock lock(links().mutex);
+    links().all.push_back(t_link);
+  }
+  const MutexLock lock(t_link->mutex);
+  t_link->source = std::move(source);
+}
+
+void end_file_block_source(const FileBlockSource& source) noexcept {
+  const MutexLock lock(links().mutex);
+  for (Link* const link : links().all) {
+    const MutexLock of_link(link->mutex);
+    if (link->source.get() == &source) link->source.reset();
+  }
+}
 
 size_t file_block_size(size_t bytes) noexcept { return kHeaderBytes + bytes; }
 

@@ -19,9 +19,11 @@ class FileBlockSource {
 /// Those of a tensor below are made as always.
 constexpr size_t kSmallestFileBlock = 64 << 10;
 
-/// Of this thread; null: none, or it is gone.
-std::shared_ptr<FileBlockSource> file_block_source() noexcept;
-void set_file_block_source(std::weak_ptr<FileBlockSource> source) noexcept;
+/// Of this thread; null: none, or it has ended.
+std::shared_ptr<FileBlockSource> file_block_source();
+void begin_file_block_source(std::shared_ptr<FileBlockSource> source);
+/// Of whatever thread it is.
+void end_file_block_source(const FileBlockSource& source) noexcept;
 
 /// Bytes of a file that hold a block for `bytes`.
 size_t file_block_size(size_t bytes) noexcept;

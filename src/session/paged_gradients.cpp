@@ -66,9 +66,13 @@ struct PagedGradients::Impl {
     if (stored.factor.defined()) fetched[0].mul_(stored.factor);
     return fetched[0];
   }
-  void put(Stored& stored, at::Tensor gradient) {
-    stored.norm = gradient.norm(2.0);
+  /// Begins to write `gradient`, which takes the place of what was there.
+  void put(const at::Tensor& parameter, Stored& stored, at::Tensor gradient) {
+    stored.place->store({});
     stored.factor.reset();
+    parameter.mutable_grad() = gradient;  // where it is, should there be no memory for its norm
+    stored.norm = gradient.norm(2.0);
+    parameter.mutable_grad().reset();
     std::vector<at::Tensor> tensors;
     tensors.push_back(std::move(gradient));
     stored.place->store(std::move(tensors));
@@ -80,7 +84,7 @@ struct PagedGradients::Impl {
       throw Error(std::string(kWhere) + " backward with create_graph needs gradients as they are; leave it out");
     }
     at::Tensor gradient = parameter.grad();
-    const bool is_worth_it = gradient.nbytes() >= PagedOptimizer::kSmallestBytes && PagedState::can_store(gradient);
+    const bool is_worth_it = PagedState::can_store(gradient) && gradient.nbytes() >= PagedOptimizer::kSmallestBytes;
     Stored* const before = find(parameter);
     if (!is_worth_it && before == nullptr) return;
     if (before != nullptr) {  // as autograd adds: to what is there
@@ -91,7 +95,7 @@ struct PagedGradients::Impl {
     parameter.mutable_grad().reset();
     Stored& stored = all[parameter.unsafeGetTensorImpl()];
     if (!stored.place) stored.place = pager.add();
-    put(stored, std::move(gradient));
+    put(parameter, stored, std::move(gradient));
   }
 
   void warn() {
@@ -137,7 +141,7 @@ double PagedGradients::clip_norm(double max_norm) {
   std::vector<at::Tensor> norms;
   impl_->for_each_parameter([&](const at::Tensor& parameter, size_t) {
     auto* const stored = impl_->find(parameter);
-    if (stored != nullptr && stored->factor.defined()) impl_->put(*stored, impl_->take(parameter, *stored));
+    if (stored != nullptr && stored->factor.defined()) impl_->put(parameter, *stored, impl_->take(parameter, *stored));
     if (stored != nullptr) norms.push_back(stored->norm);
     if (stored == nullptr && parameter.grad().defined()) norms.push_back(parameter.grad().norm(2.0));
   });
@@ -160,19 +164,14 @@ void PagedGradients::step() {
   impl_->for_each_parameter([&](const at::Tensor& parameter, size_t group) {
     const c10::NoGradGuard no_gradients;
     auto* const stored = impl_->find(parameter);
-    if (stored != nullptr) parameter.mutable_grad() = impl_->take(parameter, *stored);
-    if (!parameter.grad().defined()) return;
-    try {
-      paged != nullptr ? paged->update(parameter, group) : update_in_parts(optimizer, group, parameter);
-    } catch (...) {
-      if (stored != nullptr) parameter.mutable_grad().reset();  // it is in the file still
-      throw;
-    }
-    parameter.mutable_grad().reset();
-    if (stored != nullptr) {
+    if (stored != nullptr) {  // from here on it is where a plain one is, also if the update throws
+      parameter.mutable_grad() = impl_->take(parameter, *stored);
       stored->place->store({});
       stored->factor.reset();
     }
+    if (!parameter.grad().defined()) return;
+    paged != nullptr ? paged->update(parameter, group) : update_in_parts(optimizer, group, parameter);
+    parameter.mutable_grad().reset();
   });
   if (paged != nullptr) paged->end_step();
   impl_->pager.end_round();

@@ -46,10 +46,10 @@ FileMemory::FileMemory(const std::string& directory) : source_(std::make_shared<
   }
   const tiers::UnnamedFile can_be_made(directory);
   memory::start_accounting();
-  memory::set_file_block_source(source_);
+  memory::begin_file_block_source(source_);
 }
 
-FileMemory::~FileMemory() = default;
+FileMemory::~FileMemory() { memory::end_file_block_source(*source_); }
 
 bool FileMemory::holds(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() && memory::is_file_block(tensor.storage().data_ptr());

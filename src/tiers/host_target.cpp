@@ -41,11 +41,11 @@ class HostTarget::InHostMemory final : public MovedContents {
         return;
       }
       at::HostAllocator& pinned = *at::getHostAllocator(target_->device_.type());
-      // It keeps blocks of other sizes that nobody uses.
+      memory_ = device::new_storage(static_cast<size_t>(bytes), pinned);
+      // It keeps blocks of other sizes that nobody uses; one of this size would have been used.
       const at::HostStats stats = pinned.get_stats();
       const int64_t cached = stats.allocated_bytes.current - stats.active_bytes.current;
       if (before + takes + cached > target_->limit_bytes_) target_->give_back_unused();
-      memory_ = device::new_storage(static_cast<size_t>(bytes), pinned);
       written_ = copy(memory_, from);
     } catch (const std::exception& failure) {
       error_ = std::to_string(bytes) + " bytes could not be moved to the host: " + failure.what();

@@ -15,7 +15,8 @@ namespace remat {
 
 using Part = std::pair<int64_t, int64_t>;  ///< of a flat parameter: the first element, and the one after the last
 
-/// One part that is all of it where the parameter is updated at once: 2,097,152 elements or fewer, or not contiguous.
+/// One part that is all of it where the parameter is updated at once: 2,097,152 elements or fewer, not contiguous, or
+/// neither float32 nor float64.
 std::vector<Part> parts_of(const at::Tensor& parameter);
 at::Tensor slice(const at::Tensor& flat, const Part& part);
 /// Of the parameter, with that part of its gradient.

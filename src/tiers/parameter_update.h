@@ -14,7 +14,8 @@ namespace remat {
 bool updates_one_by_one(const torch::optim::Optimizer& optimizer);
 /// Calls step() as if `parameter`, in the group at `group`, was all that the optimizer has.
 void update_alone(torch::optim::Optimizer& optimizer, size_t group, const at::Tensor& parameter);
-/// The same by parts_of() the parameter, so that temporary tensors are small; of an optimizer that updates_one_by_one().
+/// The same by parts_of() the parameter, so that temporary tensors are small; of an optimizer that
+/// updates_one_by_one().
 void update_in_parts(torch::optim::Optimizer& optimizer, size_t group, const at::Tensor& parameter);
 
 }  // namespace remat

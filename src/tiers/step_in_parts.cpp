@@ -38,6 +38,7 @@ class PartedUpdate {
     for (const Part& part : parts) {
       const at::Tensor target = part_of(parameter_, part);
       void* const key = target.unsafeGetTensorImpl();
+      states_.erase(key);  // of a parameter that is gone, whose address this is now
       if (before_) states_[key] = state_of(part);
       try {
         update_alone(optimizer_, group, target);
@@ -93,7 +94,8 @@ void update_in_parts(torch::optim::Optimizer& optimizer, size_t group, const at:
   const auto parts = parts_of(parameter);
   const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
   const bool in_parts = parts.size() > 1 && parameter.grad().layout() == at::kStrided &&
-                        parameter.grad().is_contiguous() && (state == optimizer.state().end() || is_laid_out_as(*state->second, parameter));
+                        parameter.grad().is_contiguous() &&
+                        (state == optimizer.state().end() || is_laid_out_as(*state->second, parameter));
   if (!in_parts) return update_alone(optimizer, group, parameter);
   PartedUpdate(optimizer, parameter).run(group, parts);
 }

@@ -106,6 +106,25 @@ def test_optimizers(name):
         assert_same(plain, train(model, OPTIMIZERS[name], scope, in_backward=True))
 
 
+@pytest.mark.usefixtures("part")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_optimizers_of_other_types(name, dtype):
+    def trained(in_backward):
+        torch.manual_seed(5)
+        weight = nn.Parameter(torch.randn(40_007).to(dtype))
+        optimizer = OPTIMIZERS[name]([weight])
+        if in_backward:
+            remat.optimizer_in_backward(optimizer)
+        for _ in range(3):
+            (weight * torch.randn(40_007).to(dtype)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [weight, *(value for _, value in sorted(optimizer.state[weight].items()))]
+
+    assert_same(trained(False), trained(True))
+
+
 def test_an_update_takes_little_for_a_moment():
     weight = nn.Parameter(torch.zeros(4096, 4096))  # 64 MiB
     remat.memory.start_accounting()

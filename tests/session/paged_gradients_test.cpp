@@ -1,4 +1,5 @@
 // Gradients that wait in a file, against those in memory.
+#include <remat/error.h>
 #include <remat/memory.h>
 #include <remat/paged_gradients.h>
 #include <remat/paged_optimizer.h>
@@ -90,6 +91,58 @@ TEST(PagedGradients, AreForgottenWhenTheyAreToBeZero) {
   expected.step();
   gradients.step();
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(ours[i].equal(plain[i])) << i;
+}
+
+TEST(PagedGradients, AreThereStillWhereAnUpdateHasFailed) {
+  const TemporaryDirectory directory;
+  torch::manual_seed(4);
+  const auto make = [] {
+    torch::manual_seed(4);
+    std::vector<at::Tensor> parameters;
+    for (int i = 0; i < 3; ++i) parameters.push_back(torch::randn({512, 1024}).requires_grad_());  // 2 MiB
+    return parameters;
+  };
+  const auto options = torch::optim::SGDOptions(0.1).weight_decay(0.1);
+  const auto plain = make(), ours = make();
+  torch::optim::SGD expected(plain, options), optimizer(ours, options);
+  PagedGradients gradients(optimizer, directory.path(""));
+  loss_of(plain, 1).backward();
+  torch::nn::utils::clip_grad_norm_(plain, 0.01);
+  expected.step();
+  loss_of(ours, 1).backward();
+  gradients.clip_norm(0.01);
+  int failed = 0;
+  for (int64_t room = 64 << 10; room < (8 << 20); room += 512 << 10) {  // where it is read, and where it is decayed
+    Session session({.budget = Budget::bytes(memory::current() + room)});
+    auto step = session.step();
+    try {
+      gradients.step();
+    } catch (const BudgetError&) {
+      ++failed;
+    }
+    step.end(/*completed=*/false);
+  }
+  EXPECT_GT(failed, 1);
+  gradients.step();
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(ours[i].equal(plain[i])) << i;
+}
+
+TEST(PagedGradients, ThatAreSparseStayInMemory) {
+  const TemporaryDirectory directory;
+  torch::manual_seed(4);
+  const auto plain = torch::randn({1000, 50}).requires_grad_(), ours = plain.detach().clone().requires_grad_();
+  torch::optim::SGD expected({plain}, 0.1), optimizer({ours}, 0.1);
+  PagedGradients gradients(optimizer, directory.path(""));
+  const auto rows = torch::arange(10);
+  for (const bool first_is_sparse : {true, false}) {
+    for (const bool sparse : {first_is_sparse, !first_is_sparse}) {
+      for (const auto& weight : {plain, ours}) torch::embedding(weight, rows, -1, false, sparse).sum().backward();
+    }
+    expected.step();
+    expected.zero_grad();
+    gradients.step();
+    EXPECT_TRUE(ours.equal(plain)) << first_is_sparse;
+  }
 }
 
 TEST(PagedGradients, AreNotAllInMemory) {

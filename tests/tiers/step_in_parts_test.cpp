@@ -35,6 +35,23 @@ TEST(StepInParts, HasTheBitsOfTheWhole) {
   }
 }
 
+TEST(StepInParts, HasTheBitsOfTheWholeInOtherTypes) {
+  for (const auto type : {at::kDouble, at::kBFloat16, at::kHalf}) {
+    torch::manual_seed(2);
+    const auto plain = torch::randn(3000017).to(type).requires_grad_(), ours = plain.detach().clone().requires_grad_();
+    torch::optim::SGD expected({plain}, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1));
+    torch::optim::SGD optimizer({ours}, torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1));
+    for (int i = 0; i < 3; ++i) {
+      const auto gradient = torch::randn(3000017).to(type);
+      plain.mutable_grad() = gradient.clone();
+      ours.mutable_grad() = gradient;
+      expected.step();
+      step_in_parts(optimizer);
+      ASSERT_TRUE(ours.equal(plain)) << type << ", step " << i;
+    }
+  }
+}
+
 TEST(StepInParts, TakesLittleForAMoment) {
   memory::start_accounting();
   const auto weight = torch::zeros({4096, 4096}).requires_grad_();  // 64 MiB
