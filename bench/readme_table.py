@@ -143,6 +143,8 @@ def does_not_fit_line(row):
     budget, needed, machine = (f"{size:.1f} GiB" for size in sizes)
     over = max(0, row["peak_bytes"] - row["budget_bytes"])
     without = f"whose plain step would take {needed} and fails on a machine of {machine}"
+    if row.get("way") == "paged":  # nor is state
+        without = f"whose plain step would take {needed} and {8 * row['parameters'] / 2**30:.1f} GiB of AdamW's state"
     if row.get("way") == "lora":  # weights are in files, which nothing counts
         without = f"whose plain step would take {needed} and {4 * row['parameters'] / 2**30:.1f} GiB of weights"
     return (
