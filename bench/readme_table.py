@@ -142,11 +142,10 @@ def does_not_fit_line(row):
     sizes = (row[key] / 2**30 for key in ("budget_bytes", "plain_peak_bytes", "machine_bytes"))
     budget, needed, machine = (f"{size:.1f} GiB" for size in sizes)
     over = max(0, row["peak_bytes"] - row["budget_bytes"])
+    in_files = {"paged": (8, "AdamW's state"), "lora": (4, "weights")}.get(row.get("way"))  # which remat does not count
     without = f"whose plain step would take {needed} and fails on a machine of {machine}"
-    if row.get("way") == "paged":  # nor is state
-        without = f"whose plain step would take {needed} and {8 * row['parameters'] / 2**30:.1f} GiB of AdamW's state"
-    if row.get("way") == "lora":  # weights are in files, which nothing counts
-        without = f"whose plain step would take {needed} and {4 * row['parameters'] / 2**30:.1f} GiB of weights"
+    if in_files:
+        without = f"whose plain step would take {needed} and {in_files[0] * row['parameters'] / 2**30:.1f} GiB of {in_files[1]}"
     return (
         f"- a Llama of {row['parameters'] / 1e9:.1f} billion parameters in float32 ({row['batch']} x {row['seq']} tokens a "
         f"step, {how}), {without}: trains within "
