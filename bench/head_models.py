@@ -85,8 +85,8 @@ def row_of(name, what, run, plain):
 
 
 def measure(name, build):
-    """The rows of one model: within shares of plain's activation peak, and within the budget that a refusal names, the optimizer's
-    update included."""
+    """The rows of one model: within shares of plain's activation peak, and within the budget that a refusal names, which
+    includes the optimizer's update."""
     import torch
 
     model = MODELS[name]

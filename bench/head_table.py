@@ -37,11 +37,11 @@ def models(rows):
 
 
 def page(result):
-    head = ["head alone", "bytes", "time x plain", "CPU time x plain", "bits"]
-    whole = ["model", "budget, of plain's activation peak", "taken", "time x plain", "tiles", "bits"]
+    of_heads = ["head alone", "bytes", "time x plain", "CPU time x plain", "bits"]
+    of_models = ["model", "budget, of plain's activation peak", "taken", "time x plain", "tiles", "bits"]
     shape, versions = result["shape"], result["versions"]
     return (
-        f"{table(head, heads(result['rows']))}\n{table(whole, models(result['models']))}\n"
+        f"{table(of_heads, heads(result['rows']))}\n{table(of_models, models(result['models']))}\n"
         f"The head alone: {shape['tokens']:,} tokens of {shape['width']:,} numbers, {shape['classes']:,} words, medians of "
         f"{result['protocol']['pairs']} pairs. `bench/head.py`, {result['date']}, torch {versions['torch']}, {versions['cpu']}, "
         f"{shape['threads']} threads, commit {versions['commit']}.\n"

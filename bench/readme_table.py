@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import audits_table
-import head_table
 import compiled_table
 import gpu_table
+import head_table
 import out_of_memory
 import peers_table
 import report_example

@@ -14,10 +14,11 @@
 namespace remat::cli {
 namespace {
 
-/// While training runs a full disk is a warning, and what it is for stays in memory: it is better known before. Each of
-/// `ranks` processes has a file, with `tensors` like each parameter.
-void check_room(const std::string& what, const Disk& place, const std::vector<at::Tensor>& parameters, int64_t tensors,
-                int64_t ranks) {
+/// Where `text` says, if there is room: while training runs a full disk is a warning, and what it is for stays in
+/// memory, which is better known before. Each of `ranks` processes has a file, with `tensors` like each parameter.
+Disk place_with_room(const std::string& what, const std::string& text, const std::vector<at::Tensor>& parameters,
+                     int64_t tensors, int64_t ranks) {
+  Disk place = place_of_state(text);
   int64_t bytes = 0;
   for (const auto& parameter : parameters) {
     if (parameter.nbytes() >= PagedOptimizer::kSmallestBytes)
@@ -30,7 +31,7 @@ void check_room(const std::string& what, const Disk& place, const std::vector<at
   }
   std::error_code unknown;  // the directory may not be there, which is said when the file is made
   const auto left = std::filesystem::space(place.directory, unknown).available;
-  if (unknown || left >= static_cast<uintmax_t>(ranks * bytes)) return;
+  if (unknown || left >= static_cast<uintmax_t>(ranks * bytes)) return place;
   throw Error(takes + (ranks > 1 ? " on each rank" : "") + ", and the disk of '" + place.directory + "' has " +
               format_exact_bytes(static_cast<int64_t>(left)) +
               " left; make room there, or name a directory of another disk");
@@ -42,13 +43,13 @@ ParameterUpdates::ParameterUpdates(std::vector<at::Tensor> parameters, const Tra
     : optimizer_(parameters, torch::optim::AdamWOptions(settings.lr).weight_decay(settings.weight_decay)),
       is_plain_(settings.plain) {
   if (!settings.page_optimizer.empty()) {
-    const Disk place = place_of_state(settings.page_optimizer);
-    check_room("[page-optimizer] the state of AdamW takes", place, parameters, 2, settings.ranks);
+    const Disk place = place_with_room("[page-optimizer] the state of AdamW takes", settings.page_optimizer, parameters,
+                                       2, settings.ranks);
     paged_.emplace(optimizer_, place.directory, place.bytes);
   }
   if (!settings.page_gradients.empty()) {
-    const Disk place = place_of_state(settings.page_gradients);
-    check_room("[page-gradients] gradients take", place, parameters, 1, settings.ranks);
+    const Disk place =
+        place_with_room("[page-gradients] gradients take", settings.page_gradients, parameters, 1, settings.ranks);
     gradients_.emplace(optimizer_, place.directory, place.bytes);
   }
 }

@@ -243,6 +243,7 @@ def tiled_mlp(
     dropout: float,
     whole_trial: bool,
 ) -> torch.Tensor: ...
+
 class HeadTrial:
     is_over: bool
     seconds_in_tiles: float

@@ -12,21 +12,14 @@ if TYPE_CHECKING:
 
 
 class HeadTrial:
-    """For one head, called once in a step of a session. Copies and pickles begin anew, without a session.
+    """For one head, called once in a step of a session.
 
     Args:
         session: what the steps are of; None as long as there is none.
     """
 
     def __init__(self, session: Callable[[], Session | None]) -> None:
-        self.__setstate__({})
         self._session = session
-
-    def __getstate__(self) -> dict[str, object]:
-        return {}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self._session: Callable[[], Session | None] = lambda: None
         self._trial = _C.HeadTrial()
         self._step: tuple[int, bool, int] | None = None  # in progress: its number, whether it has tiles, bytes of logits
 

@@ -79,7 +79,7 @@ class HeadHooks:
         how: "auto" or "tiles".
         owner: what has put them there: wrap(), enable() and the Trainers' callbacks each take away their own.
         when: whether a call is to be promised; None: each. Copies and pickles of hooks that ask promise nothing.
-        trial: says with "auto" whether large logits are to be whole after all; None: they are not.
+        trial: says with "auto" whether large logits are to be whole after all; None, as in copies: they are not.
     """
 
     def __init__(

@@ -84,9 +84,8 @@ def whole(entry: Any) -> Any:
 def parts_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, entry: dict[str, Any]) -> list[slice | None]:
     """What the parameter is updated in: the elements of each."""
     count = parameter.numel()
-    if count <= PART_ELEMENTS or type(optimizer) not in _ELEMENTWISE or not parameter.is_contiguous():
-        return [None]
-    if parameter.dtype not in _SAME_IN_PARTS:
+    is_same = type(optimizer) in _ELEMENTWISE and parameter.dtype in _SAME_IN_PARTS
+    if count <= PART_ELEMENTS or not is_same or not parameter.is_contiguous():
         return [None]
     in_memory = (value for value in entry.values() if pages_of(value) is None)
     if any(is_of_elements(value, count) and not _can_store(value) for value in in_memory):

@@ -14,13 +14,10 @@ namespace {
 /// In front of the tensor's bytes, so that these begin where a page does.
 constexpr size_t kHeaderBytes = 4096;
 
-/// The source of one thread. Never destroyed: threads allocate until their very end, and the process until after that.
+/// Of one thread, whose end it outlives: whoever ends the source looks for it here.
 struct Link {
-  Mutex mutex;
-  std::shared_ptr<FileBlockSource> source REMAT_GUARDED_BY(mutex);
+  std::shared_ptr<FileBlockSource> source;  ///< under the mutex of links()
 };
-
-thread_local Link* t_link = nullptr;
 
 struct Links {
   Mutex mutex;
@@ -28,13 +25,11 @@ struct Links {
 };
 
 Links& links() {
-  static auto* const made = [] {
-    auto* const links = new Links;
-    free_in_children(links->mutex);
-    return links;
-  }();
-  return *made;
+  static auto& all = never_destroyed<Links>();
+  return all;
 }
+
+thread_local Link* t_link = nullptr;
 
 struct Header {
   size_t mapped;  ///< bytes, this page included
@@ -51,24 +46,22 @@ void release_file_block(void* data) {
 
 std::shared_ptr<FileBlockSource> file_block_source() {
   if (t_link == nullptr) return nullptr;
-  const MutexLock lock(t_link->mutex);
+  const MutexLock lock(links().mutex);
   return t_link->source;
 }
 
 void begin_file_block_source(std::shared_ptr<FileBlockSource> source) {
+  const MutexLock lock(links().mutex);
   if (t_link == nullptr) {
     t_link = new Link;
-    const MutexLock lock(links().mutex);
     links().all.push_back(t_link);
   }
-  const MutexLock lock(t_link->mutex);
   t_link->source = std::move(source);
 }
 
 void end_file_block_source(const FileBlockSource& source) noexcept {
   const MutexLock lock(links().mutex);
   for (Link* const link : links().all) {
-    const MutexLock of_link(link->mutex);
     if (link->source.get() == &source) link->source.reset();
   }
 }

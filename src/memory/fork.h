@@ -21,4 +21,13 @@ int forks() noexcept;
 /// child in any case: where another thread holds it for too long, the fork does not wait.
 void free_in_children(Mutex& mutex);
 
+/// Makes what a process has one of, whose `mutex` is free_in_children(). It is never destroyed: tensors, and threads
+/// that run operators, may outlive static destruction.
+template <class T>
+T& never_destroyed() {
+  auto* const made = new T;
+  free_in_children(made->mutex);
+  return *made;
+}
+
 }  // namespace remat

@@ -18,12 +18,8 @@ struct Watched {
 };
 
 Watched& watched() {
-  static auto* watched = [] {
-    auto* const made = new Watched;  // tensors may outlive static destruction
-    free_in_children(made->mutex);
-    return made;
-  }();
-  return *watched;
+  static auto& watched = never_destroyed<Watched>();
+  return watched;
 }
 
 /// Those of devices.
@@ -34,12 +30,8 @@ struct WatchedOnDevices {
 };
 
 WatchedOnDevices& watched_on_devices() {
-  static auto* watched = [] {
-    auto* const made = new WatchedOnDevices;
-    free_in_children(made->mutex);
-    return made;
-  }();
-  return *watched;
+  static auto& watched = never_destroyed<WatchedOnDevices>();
+  return watched;
 }
 
 std::atomic<uint64_t> g_ends{0};

@@ -14,26 +14,27 @@ namespace remat {
 namespace {
 
 struct GradientHook final : torch::autograd::PostAccumulateGradHook {
-  explicit GradientHook(std::function<void(const at::Tensor&)> is_complete) : is_complete_(std::move(is_complete)) {}
+  explicit GradientHook(GradientHooks::IsComplete is_complete) : is_complete_(std::move(is_complete)) {}
   void operator()(const at::Tensor& parameter) override { is_complete_(parameter); }
 
  private:
-  std::function<void(const at::Tensor&)> is_complete_;
+  GradientHooks::IsComplete is_complete_;
 };
 
 }  // namespace
 
-void watch_gradient(const at::Tensor& parameter, const char* where,
-                    std::function<void(const at::Tensor&)> is_complete) {
+void GradientHooks::add(const at::Tensor& parameter, const char* where, IsComplete is_complete) {
   if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
     throw Error(std::string(where) + " a parameter of shape " + support::list_text(parameter.sizes()) +
                 " has a hook that runs after its gradient is complete; one at a time can have such hooks");
   }
   torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<GradientHook>(std::move(is_complete)));
+  watched_.push_back(parameter);
 }
 
-void unwatch_gradient(const at::Tensor& parameter) {
-  torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+void GradientHooks::remove() {
+  for (const auto& parameter : watched_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  watched_.clear();
 }
 
 }  // namespace remat

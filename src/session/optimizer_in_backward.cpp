@@ -45,13 +45,11 @@ using Groups = std::unordered_map<const at::TensorImpl*, size_t>;
 
 Groups groups_of(torch::optim::Optimizer& optimizer) {
   Groups groups;
-  for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    for (const auto& parameter : optimizer.param_groups()[g].params()) {
-      if (groups.emplace(parameter.unsafeGetTensorImpl(), g).second) continue;
-      throw Error("[optimizer in backward] a parameter of shape " + support::list_text(parameter.sizes()) +
-                  " is in the optimizer's groups twice; give each once");
-    }
-  }
+  for_each_parameter(optimizer, [&](const at::Tensor& parameter, size_t group) {
+    if (groups.emplace(parameter.unsafeGetTensorImpl(), group).second) return;
+    throw Error("[optimizer in backward] a parameter of shape " + support::list_text(parameter.sizes()) +
+                " is in the optimizer's groups twice; give each once");
+  });
   return groups;
 }
 
@@ -68,18 +66,17 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
   int pass = kNoPass;                ///< in progress, or failed
   int64_t updated = 0;               ///< parameters, in that pass
   Groups groups;                     ///< when that pass began
-  std::vector<at::Tensor> watched;
+  GradientHooks hooks;
   bool removed = false;  ///< a pass may be in progress still
 
   void watch(const at::Tensor& parameter) {
-    watch_gradient(parameter, "[optimizer in backward]", [weak = weak_from_this()](const at::Tensor& complete) {
+    hooks.add(parameter, "[optimizer in backward]", [weak = weak_from_this()](const at::Tensor& complete) {
       if (const auto ours = weak.lock()) ours->gradient_is_complete(complete);
     });
-    watched.push_back(parameter);
   }
   void remove() {
     removed = true;
-    for (const auto& parameter : watched) unwatch_gradient(parameter);
+    hooks.remove();
   }
 
   void gradient_is_complete(const at::Tensor& parameter) {
@@ -132,12 +129,9 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
     if (!removed && ++passes == accumulate) {
       passes = 0;  // also where an update throws
       // What got its gradient in an earlier pass alone, or came to the optimizer later.
-      for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-        const auto parameters = optimizer.param_groups()[g].params();
-        for (const auto& parameter : parameters) {
-          if (parameter.grad().defined()) update(parameter, g);
-        }
-      }
+      for_each_parameter(optimizer, [this](const at::Tensor& parameter, size_t group) {
+        if (parameter.grad().defined()) update(parameter, group);
+      });
       if (auto* const paged = PagedOptimizer::of(optimizer)) paged->end_step();
     }
     pass = kNoPass;
@@ -162,26 +156,15 @@ struct OptimizerInBackward::Impl : std::enable_shared_from_this<Impl> {
 OptimizerInBackward::OptimizerInBackward(torch::optim::Optimizer& optimizer, int64_t accumulate,
                                          BeforeUpdate before_update)
     : impl_(std::make_shared<Impl>(optimizer, accumulate, std::move(before_update))) {
-  if (!updates_one_by_one(optimizer)) {
-    throw Error(
-        "[optimizer in backward] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, "
-        "RMSprop or Adagrad");
-  }
+  check_updates_one_by_one(optimizer, "[optimizer in backward]");
   if (accumulate < 1) {
     throw Error("[optimizer in backward] accumulate is " + std::to_string(accumulate) +
                 "; use the backward passes per step, 1 or more");
   }
   groups_of(optimizer);
-  try {
-    for (const auto& group : optimizer.param_groups()) {
-      for (const auto& parameter : group.params()) {
-        if (parameter.requires_grad()) impl_->watch(parameter);
-      }
-    }
-  } catch (...) {
-    impl_->remove();
-    throw;
-  }
+  for_each_parameter(optimizer, [this](const at::Tensor& parameter, size_t) {
+    if (parameter.requires_grad()) impl_->watch(parameter);
+  });
 }
 
 OptimizerInBackward::OptimizerInBackward(OptimizerInBackward&&) noexcept = default;

@@ -17,7 +17,6 @@
 #include <remat/paged_optimizer.h>
 #include <remat/support/number_text.h>
 
-#include "device/device.h"
 #include "session/gradient_hook.h"
 #include "tiers/parameter_update.h"
 
@@ -42,19 +41,12 @@ struct PagedGradients::Impl {
   torch::optim::Optimizer& optimizer;
   StatePager pager;
   std::unordered_map<const at::TensorImpl*, Stored> all;
-  std::vector<at::Tensor> watched;
+  GradientHooks hooks;
 
   /// The parameter's, if it is in the file.
   Stored* find(const at::Tensor& parameter) {
     const auto found = all.find(parameter.unsafeGetTensorImpl());
     return found == all.end() || found->second.place->empty() ? nullptr : &found->second;
-  }
-  template <class Function>
-  void for_each_parameter(const Function& function) {
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      const auto parameters = optimizer.param_groups()[g].params();
-      for (const auto& parameter : parameters) function(parameter, g);
-    }
   }
 
   at::Tensor take(const at::Tensor& parameter, Stored& stored) const {
@@ -92,7 +84,6 @@ struct PagedGradients::Impl {
       sum.add_(gradient);
       gradient = std::move(sum);
     }
-    parameter.mutable_grad().reset();
     Stored& stored = all[parameter.unsafeGetTensorImpl()];
     if (!stored.place) stored.place = pager.add();
     put(parameter, stored, std::move(gradient));
@@ -109,37 +100,24 @@ struct PagedGradients::Impl {
 
 PagedGradients::PagedGradients(torch::optim::Optimizer& optimizer, const std::string& directory, int64_t limit_bytes)
     : impl_(std::make_shared<Impl>(optimizer, directory, limit_bytes)) {
-  if (!updates_one_by_one(optimizer)) {
-    throw Error(std::string(kWhere) +
-                " this optimizer may look at several parameters at once; use SGD, Adam, AdamW, RMSprop or Adagrad");
-  }
-  impl_->for_each_parameter([](const at::Tensor& parameter, size_t) {
-    if (device::is_host(parameter.device())) return;
-    throw Error(std::string(kWhere) + " a parameter of shape " + support::list_text(parameter.sizes()) + " is on " +
-                parameter.device().str() + "; gradients in a file are for parameters on the CPU");
+  check_updates_one_by_one(optimizer, kWhere);
+  for_each_parameter(optimizer, [](const at::Tensor& parameter, size_t) {
+    check_on_host(parameter, kWhere, "gradients in a file are");
   });
-  try {
-    impl_->for_each_parameter([this](const at::Tensor& parameter, size_t) {
-      if (!parameter.requires_grad()) return;
-      watch_gradient(parameter, kWhere, [weak = std::weak_ptr(impl_)](const at::Tensor& complete) {
-        if (const auto ours = weak.lock()) ours->gradient_is_complete(complete);
-      });
-      impl_->watched.push_back(parameter);
+  for_each_parameter(optimizer, [this](const at::Tensor& parameter, size_t) {
+    if (!parameter.requires_grad()) return;
+    impl_->hooks.add(parameter, kWhere, [weak = std::weak_ptr(impl_)](const at::Tensor& complete) {
+      if (const auto ours = weak.lock()) ours->gradient_is_complete(complete);
     });
-  } catch (...) {
-    for (const auto& parameter : impl_->watched) unwatch_gradient(parameter);
-    throw;
-  }
+  });
 }
 
-PagedGradients::~PagedGradients() {
-  for (const auto& parameter : impl_->watched) unwatch_gradient(parameter);
-}
+PagedGradients::~PagedGradients() { impl_->hooks.remove(); }
 
 double PagedGradients::clip_norm(double max_norm) {
   const c10::NoGradGuard no_gradients;
   std::vector<at::Tensor> norms;
-  impl_->for_each_parameter([&](const at::Tensor& parameter, size_t) {
+  for_each_parameter(impl_->optimizer, [&](const at::Tensor& parameter, size_t) {
     auto* const stored = impl_->find(parameter);
     if (stored != nullptr && stored->factor.defined()) impl_->put(parameter, *stored, impl_->take(parameter, *stored));
     if (stored != nullptr) norms.push_back(stored->norm);
@@ -148,7 +126,7 @@ double PagedGradients::clip_norm(double max_norm) {
   if (norms.empty()) return 0;
   const at::Tensor norm = norms.size() == 1 ? norms[0] : at::stack(norms).norm(2.0);
   const at::Tensor factor = at::clamp(max_norm / (norm + 1e-6), std::nullopt, 1.0);
-  impl_->for_each_parameter([&](const at::Tensor& parameter, size_t) {
+  for_each_parameter(impl_->optimizer, [&](const at::Tensor& parameter, size_t) {
     if (auto* const stored = impl_->find(parameter)) {
       stored->factor = factor;
     } else if (parameter.grad().defined()) {
@@ -161,8 +139,8 @@ double PagedGradients::clip_norm(double max_norm) {
 void PagedGradients::step() {
   auto& optimizer = impl_->optimizer;
   PagedOptimizer* const paged = PagedOptimizer::of(optimizer);
-  impl_->for_each_parameter([&](const at::Tensor& parameter, size_t group) {
-    const c10::NoGradGuard no_gradients;
+  const c10::NoGradGuard no_gradients;
+  for_each_parameter(optimizer, [&](const at::Tensor& parameter, size_t group) {
     auto* const stored = impl_->find(parameter);
     if (stored != nullptr) {  // from here on it is where a plain one is, also if the update throws
       parameter.mutable_grad() = impl_->take(parameter, *stored);
@@ -178,7 +156,7 @@ void PagedGradients::step() {
 }
 
 void PagedGradients::zero() {
-  impl_->for_each_parameter([this](const at::Tensor& parameter, size_t) {
+  for_each_parameter(impl_->optimizer, [this](const at::Tensor& parameter, size_t) {
     parameter.mutable_grad().reset();
     impl_->all.erase(parameter.unsafeGetTensorImpl());
   });

@@ -34,12 +34,8 @@ struct Constants {
 };
 
 Constants& constants() {
-  static auto* constants = [] {
-    auto* const made = new Constants;  // operators may run in static destruction
-    free_in_children(made->mutex);
-    return made;
-  }();
-  return *constants;
+  static auto& constants = never_destroyed<Constants>();
+  return constants;
 }
 
 /// Of a line every kSampleStep bytes, and of the last.

@@ -29,12 +29,8 @@ struct PagedOptimizers {
 };
 
 PagedOptimizers& paged_optimizers() {
-  static auto* const made = [] {
-    auto* const optimizers = new PagedOptimizers;
-    free_in_children(optimizers->mutex);
-    return optimizers;
-  }();
-  return *made;
+  static auto& all = never_destroyed<PagedOptimizers>();
+  return all;
 }
 
 /// What of a parameter's state is in the file.
@@ -44,11 +40,7 @@ struct Pages {
   std::vector<std::shared_ptr<PagedState>> states;  ///< of each part
 };
 
-void check_device(const at::Tensor& parameter) {
-  if (device::is_host(parameter.device())) return;
-  throw Error("[paged] a parameter of shape " + support::list_text(parameter.sizes()) + " is on " +
-              parameter.device().str() + "; state in a file is for parameters on the CPU");
-}
+void check_device(const at::Tensor& parameter) { check_on_host(parameter, "[paged]", "state in a file is"); }
 
 }  // namespace
 
@@ -155,22 +147,16 @@ struct PagedOptimizer::Impl {
     }
     held = {};
   }
-  template <class Function>
-  void for_each_parameter(const Function& function) {
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      const auto parameters = optimizer.param_groups()[g].params();
-      for (const auto& parameter : parameters) function(parameter, g);
-    }
-  }
   void read_all_back() {
-    for_each_parameter([this](const at::Tensor& parameter, size_t) {
+    for_each_parameter(optimizer, [this](const at::Tensor& parameter, size_t) {
       const auto held = pages.find(parameter.unsafeGetTensorImpl());
       if (held != pages.end()) read_back(parameter, held->second);
     });
     pages.clear();
   }
   void page_all_out() {
-    for_each_parameter([this](const at::Tensor& parameter, size_t) { in_parts(parameter, [](const at::Tensor&) {}); });
+    for_each_parameter(optimizer,
+                       [this](const at::Tensor& parameter, size_t) { in_parts(parameter, [](const at::Tensor&) {}); });
     end_step();
   }
   void end_step() {
@@ -188,11 +174,8 @@ struct PagedOptimizer::Impl {
 
 PagedOptimizer::PagedOptimizer(torch::optim::Optimizer& optimizer, const std::string& directory, int64_t limit_bytes)
     : impl_(std::make_unique<Impl>(optimizer, directory, limit_bytes)) {
-  if (!updates_one_by_one(optimizer)) {
-    throw Error(
-        "[paged] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, RMSprop or Adagrad");
-  }
-  impl_->for_each_parameter([](const at::Tensor& parameter, size_t) { check_device(parameter); });
+  check_updates_one_by_one(optimizer, "[paged]");
+  for_each_parameter(impl_->optimizer, [](const at::Tensor& parameter, size_t) { check_device(parameter); });
   {
     const MutexLock lock(paged_optimizers().mutex);
     if (!paged_optimizers().all.emplace(&optimizer, this).second) {
@@ -214,7 +197,7 @@ void PagedOptimizer::leave() noexcept {
     const MutexLock lock(paged_optimizers().mutex);
     paged_optimizers().all.erase(&impl_->optimizer);
   }
-  impl_->for_each_parameter([this](const at::Tensor& parameter, size_t) {
+  for_each_parameter(impl_->optimizer, [this](const at::Tensor& parameter, size_t) {
     const auto held = impl_->pages.find(parameter.unsafeGetTensorImpl());
     if (held == impl_->pages.end()) return;
     try {
@@ -232,7 +215,7 @@ at::Tensor PagedOptimizer::step(const std::function<at::Tensor()>& closure) {
     const at::AutoGradMode with_gradients(true);
     loss = closure();
   }
-  impl_->for_each_parameter([this](const at::Tensor& parameter, size_t group) {
+  for_each_parameter(impl_->optimizer, [this](const at::Tensor& parameter, size_t group) {
     if (parameter.grad().defined()) update(parameter, group);
   });
   end_step();

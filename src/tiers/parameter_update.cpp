@@ -10,6 +10,11 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <remat/error.h>
+#include <remat/support/number_text.h>
+
+#include "device/device.h"
+
 namespace remat {
 namespace {
 
@@ -39,6 +44,20 @@ bool updates_one_by_one(const torch::optim::Optimizer& optimizer) {
   return type == typeid(torch::optim::SGD) || type == typeid(torch::optim::Adam) ||
          type == typeid(torch::optim::AdamW) || type == typeid(torch::optim::RMSprop) ||
          type == typeid(torch::optim::Adagrad);
+}
+
+void check_updates_one_by_one(const torch::optim::Optimizer& optimizer, const std::string& where,
+                              const std::string& otherwise) {
+  if (updates_one_by_one(optimizer)) return;
+  throw Error(where +
+              " this optimizer may look at several parameters at once; use SGD, Adam, AdamW, RMSprop or Adagrad" +
+              otherwise);
+}
+
+void check_on_host(const at::Tensor& parameter, const std::string& where, const std::string& what) {
+  if (device::is_host(parameter.device())) return;
+  throw Error(where + " a parameter of shape " + support::list_text(parameter.sizes()) + " is on " +
+              parameter.device().str() + "; " + what + " for parameters on the CPU");
 }
 
 void update_alone(torch::optim::Optimizer& optimizer, size_t group, const at::Tensor& parameter) {

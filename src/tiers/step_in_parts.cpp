@@ -8,8 +8,6 @@
 #include <ATen/ops/empty.h>
 #include <torch/optim/optimizer.h>
 
-#include <remat/error.h>
-
 #include "tiers/parameter_parts.h"
 #include "tiers/parameter_update.h"
 
@@ -101,17 +99,10 @@ void update_in_parts(torch::optim::Optimizer& optimizer, size_t group, const at:
 }
 
 void step_in_parts(torch::optim::Optimizer& optimizer) {
-  if (!updates_one_by_one(optimizer)) {
-    throw Error(
-        "[step in parts] this optimizer may look at several parameters at once; use SGD, Adam, AdamW, RMSprop or "
-        "Adagrad, or its own step()");
-  }
-  for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-    const auto parameters = optimizer.param_groups()[g].params();
-    for (const auto& parameter : parameters) {
-      if (parameter.grad().defined()) update_in_parts(optimizer, g, parameter);
-    }
-  }
+  check_updates_one_by_one(optimizer, "[step in parts]", ", or its own step()");
+  for_each_parameter(optimizer, [&](const at::Tensor& parameter, size_t group) {
+    if (parameter.grad().defined()) update_in_parts(optimizer, group, parameter);
+  });
 }
 
 }  // namespace remat
