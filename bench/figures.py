@@ -8,13 +8,13 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
 
 import gap as plans
 import integer_program
 import peers
-from worker import StepError, Worker, compare, interleave
+from moving import moving
+from worker import StepError, Worker, compare, interleave, peaks
 
 SHARES = {
     "gpt": (50, 40, 25),
@@ -51,22 +51,6 @@ class Bench:
         except StepError as error:
             return row | {"error": str(error)}
         return row | compare(pairs) | peaks(pairs)
-
-
-def peaks(pairs):
-    """Bytes of pairs of steps, plain ones and others."""
-    plain, other = pairs[-1]
-    row = {
-        "plain_activation_peak_bytes": plain["activation_peak_bytes"],
-        "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
-    }
-    if "report" not in other:
-        return row
-    reports = [b["report"] for _, b in pairs]
-    return row | {
-        "over_budget_bytes": max(0, *(r["peak_bytes"] - r["budget_bytes"] for r in reports)),
-        "report": other["report"],
-    }
 
 
 def recording(bench):
@@ -136,45 +120,6 @@ def budgets(bench):
     for model, shares in SHARES.items():
         for share in shares:
             rows.append(bench.against_plain(model, f"percent {share}") | {"share": share})
-    return rows
-
-
-MOVING = {"unet": (38, 35), "lstm": (30, 25), "gpt": (24, 14), "bert": (25,), "resnet": (25,), "deep": (25,)}
-#: Steps in which a session tries both plans, with moves and without (src/session/move_trial.h).
-STEPS_OF_TRIAL = 8
-
-
-def moving(bench):
-    """The same with a disk that values may move to, against plain, and against recomputing alone in the same turns."""
-    rows = []
-    with tempfile.TemporaryDirectory(dir=os.environ.get("REMAT_BENCH_DISK")) as directory:
-        disk = {"environment": {"REMAT_BENCH_DISK": directory}}
-        for model, shares in MOVING.items():
-            for share in shares:
-                command = f"percent {share}"
-                row = {"model": bench.models.get(model, model), "command": command + " moved", "share": share}
-                with bench.worker(model) as plain, bench.worker(model) as alone, bench.worker(model, **disk) as moved:
-                    try:
-                        moved.run("plain")
-                        alone.run("plain")
-                        with contextlib.suppress(StepError):
-                            row["recomputing"] = {"refused": True}
-                            alone.run(command)
-                            row["recomputing"] = {}
-                        for _ in range(STEPS_OF_TRIAL):
-                            moved.run(command + " moved")
-                        runs = [functools.partial(plain.run, "plain"), functools.partial(moved.run, command + " moved")]
-                        if not row["recomputing"]:
-                            runs.append(functools.partial(alone.run, command))
-                        turns = interleave(bench.protocol, *runs)
-                    except StepError as error:
-                        rows.append(row | {"error": str(error)})
-                        continue
-                pairs = [turn[:2] for turn in turns]
-                if not row["recomputing"]:
-                    row["recomputing"] = compare([(turn[0], turn[2]) for turn in turns])
-                    row["against_recomputing"] = compare([(turn[2], turn[1]) for turn in turns])
-                rows.append(row | compare(pairs) | peaks(pairs))
     return rows
 
 

@@ -38,10 +38,11 @@ def save_llama(path):
     transformers.LlamaForCausalLM(config).save_pretrained(path)
 
 
-# Each with the shares of plain's activation peak that it is trained in, in percent.
+# Each with the shares of plain's activation peak that it is trained in, in percent, and the options beside --budget.
+IN_FILE = "--page-gradients"
 MODELS = {
-    "gpt2": {"save": save_gpt2, "batch": 4, "seq": 256, "shares": (40, 25)},
-    "llama": {"save": save_llama, "batch": 1, "seq": 8192, "shares": (10,)},
+    "gpt2": {"save": save_gpt2, "batch": 4, "seq": 256, "budgets": ((40, None), (25, None), (25, IN_FILE))},
+    "llama": {"save": save_llama, "batch": 1, "seq": 8192, "budgets": ((10, None),)},
 }
 
 
@@ -101,15 +102,17 @@ def measure(name, build):
             raise RuntimeError(f"[head] plain {name} ended with code {plain[0]}: {plain[1]}")
         baseline, peak = activations(plain[2])
         named = None
-        for share in model["shares"]:
-            run = train(build, model, directory, text, "--budget", baseline + peak * share // 100)
+        for share, option in model["budgets"]:
+            more = [option, folder] if option else []
+            variant = f"{share} %" + (", gradients in a file" if option else "")
+            run = train(build, model, directory, text, "--budget", baseline + peak * share // 100, *more)
             if run[0] == 0:
-                yield row_of(name, f"{share} %", run, plain)
+                yield row_of(name, variant, run, plain)
                 continue
             if run[0] != 3:
-                raise RuntimeError(f"[head] {name} within {share} % ended with code {run[0]}: {run[1]}")
-            named = re.search(r"--budget (\d+)", run[1])
-            yield {"model": name, "variant": f"{share} %", "error": run[1].strip()}
+                raise RuntimeError(f"[head] {name} within {variant} ended with code {run[0]}: {run[1]}")
+            named = named or re.search(r"--budget (\d+)", run[1])
+            yield {"model": name, "variant": variant, "error": run[1].strip()}
         if named is not None:
             run = train(build, model, directory, text, "--budget", named.group(1))
             yield row_of(name, "as the refusal names", run, plain)

@@ -36,7 +36,12 @@ def models(rows):
         yield [NAMES[row["model"]], row["variant"], share, f"{row['ratio']:.2f}", tiles, bits(row)]
 
 
-def page(result):
+def page(results):
+    """The last results of each processor, as parts of the page."""
+    return "\n".join(part(result) for result in {result["versions"]["cpu"]: result for result in results}.values())
+
+
+def part(result):
     of_heads = ["head alone", "bytes", "time x plain", "CPU time x plain", "bits"]
     of_models = ["model", "budget, of plain's activation peak", "taken", "time x plain", "tiles", "bits"]
     shape, versions = result["shape"], result["versions"]

@@ -11,11 +11,12 @@ import audits_table
 import compiled_table
 import gpu_table
 import head_table
+import moving_table
 import out_of_memory
 import peers_table
 import report_example
 from plot import log_log
-from table import MODELS, confident_ratio, exact, peak, ratio, table
+from table import MODELS, confident_ratio, exact, peak, put, ratio, table
 
 ROOT = Path(__file__).resolve().parent.parent
 ELSEWHERE = ("audit", "executorch")  # figures that these pages do not show
@@ -375,16 +376,6 @@ def text(results):
     return "\n".join(parts)
 
 
-def put(path, tables, marker="bench"):
-    """Between the markers of a page."""
-    begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->"
-    page = path.read_text()
-    if page.count(begin) != 1 or page.count(end) != 1:
-        sys.exit(f"readme_table: {path} needs the lines {begin.strip()} and {end}, once each")
-    before, rest = page.split(begin)
-    path.write_text(before + begin + tables + end + rest.split(end)[1])
-
-
 def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "results"
     root = Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT
@@ -402,7 +393,10 @@ def main():
     if "audits" in results:
         put(root / "docs" / "audits.md", audits_table.page(results.pop("audits")))
     if "head" in results:
-        put(root / "docs" / "tiles.md", head_table.page(results.pop("head")))
+        results.pop("head")
+        put(root / "docs" / "tiles.md", head_table.page(all_results["head"]))
+    if "moving" in results:
+        put(root / "docs" / "disk.md", moving_table.page(results.pop("moving")))
     if "compiled" in results:
         results.pop("compiled")
         put(root / "docs" / "compiled.md", compiled_table.page(all_results["compiled"]))

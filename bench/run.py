@@ -48,6 +48,8 @@ def summary(row):
     """A line for whoever waits."""
     if "error" in row:
         return f"{row['model']} {row['command']}: {row['error']}"
+    if "nothing_moved" in row:
+        return f"{row['model']} {row['command']}: nothing moves"
     if "record_cost_seconds" in row:
         return f"{1e6 * row['record_cost_seconds']:.2f} us per recorded operator"
     if "worse" in row:
@@ -92,8 +94,9 @@ def main():
     exact = True
     for name in args.figures or FIGURES:
         print(f"{name}: {FIGURES[name].__doc__}", flush=True)
-        rows = FIGURES[name](bench)
-        for row in rows:
+        rows = []
+        for row in FIGURES[name](bench):
+            rows.append(row)
             print("  " + summary(row), flush=True)
             exact = exact and row.get("gradients_equal", True)
         result = {

@@ -1,4 +1,6 @@
-"""How rows of results are written in tables."""
+"""How rows of results are written in tables, and tables in pages."""
+
+import sys
 
 MODELS = {
     "gpt": "GPT, 12 x 512, batch 8 x 256",
@@ -8,6 +10,7 @@ MODELS = {
     "lstm": "LSTM, 2 x 512, batch 64 x 96",
     "mlp": "MLP, 40 x 1024, batch 2048",
     "deep": "100 residual blocks of 256, batch 1024",
+    "vit": "ViT-B/16, 224 x 224, batch 8",
     "bert-lengths": "BERT-base, batch 8, 24 to 160 tokens",
     "mixture": "Mixture of 8 experts, 6 x 512, batch 8 x 128",
     "mlp/": "MLP, batch 2048 x 1024,",
@@ -37,3 +40,13 @@ def peak(row):
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines) + "\n"
+
+
+def put(path, tables, marker="bench"):
+    """Between the markers of a page."""
+    begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->"
+    page = path.read_text()
+    if page.count(begin) != 1 or page.count(end) != 1:
+        sys.exit(f"readme_table: {path} needs the lines {begin.strip()} and {end}, once each")
+    before, rest = page.split(begin)
+    path.write_text(before + begin + tables + end + rest.split(end)[1])

@@ -99,3 +99,19 @@ def compare(pairs):
     row["page_faults"] = [statistics.median(step["page_faults"] for step in side) for side in zip(*pairs)]
     row["gradients_equal"] = len({step["gradients"] for pair in pairs for step in pair}) == 1
     return row
+
+
+def peaks(pairs):
+    """Bytes of pairs of steps, plain ones and others."""
+    plain, other = pairs[-1]
+    row = {
+        "plain_activation_peak_bytes": plain["activation_peak_bytes"],
+        "activation_peak_bytes": max(b["activation_peak_bytes"] for _, b in pairs),
+    }
+    if "report" not in other:
+        return row
+    reports = [b["report"] for _, b in pairs]
+    return row | {
+        "over_budget_bytes": max(0, *(r["peak_bytes"] - r["budget_bytes"] for r in reports)),
+        "report": other["report"],
+    }

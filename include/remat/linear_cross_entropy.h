@@ -27,8 +27,8 @@ struct LinearCrossEntropyOptions {
   int64_t ignore_index = -100;
   /// In [0, 1]: how much of the target is spread over all classes.
   double label_smoothing = 0;
-  /// The trial of new shapes compares the tensors as a whole. Otherwise it takes all tokens with some of the classes,
-  /// and some tokens with all classes, and mostly takes no more memory than the backward pass will. See docs/tiles.md.
+  /// The trial of new shapes compares the tensors as a whole. Otherwise it compares large products one by one, in little
+  /// memory: gradients whole, and some rows of the logits. See docs/tiles.md.
   bool whole_trial = false;
 };
 

@@ -33,8 +33,9 @@ namespace remat {
 class PagedGradients {
  public:
   /// `optimizer`, which must outlive this: SGD, Adam, AdamW, RMSprop or Adagrad, whose parameters are on the CPU.
-  /// Parameters that require no gradient yet are left alone. Throws Error for another optimizer, for a parameter with a
-  /// hook that runs after its gradient is complete, for a limit below 4096 bytes, and where no file can be made.
+  /// Parameters that require no gradient yet are left alone. Throws Error for another optimizer, for a parameter that is
+  /// in its groups twice or has a hook that runs after its gradient is complete, for a limit below 4096 bytes, and where
+  /// no file can be made.
   PagedGradients(torch::optim::Optimizer& optimizer, const std::string& directory,
                  int64_t limit_bytes = StatePager::kNoLimit);
   /// Gradients that are in the file are lost.
@@ -49,7 +50,8 @@ class PagedGradients {
   /// As `optimizer.step()`, by step_in_parts() or its PagedOptimizer; frees each gradient when it is used. Throws Error
   /// where one can't be read: parameters before have been updated, so that training goes on from a checkpoint.
   void step();
-  /// Frees all gradients.
+  /// Frees all gradients. The optimizer's own zero_grad() does not reach those in the file: whoever leaves a step out
+  /// calls this.
   void zero();
 
   /// Bytes and seconds so far.

@@ -61,8 +61,8 @@ def linear_cross_entropy(
     and hold two to three tiles of logits at most. Within autocast logits are as autocast makes them.
 
     `weight` is a factor for each class, as in F.cross_entropy. With `whole_trial` the trial of new shapes compares the
-    tensors as a whole; otherwise large ones are compared for all tokens with some of the classes and for some tokens with
-    all classes, which mostly takes no more memory than the backward pass: 256 classes at least (docs/tiles.md).
+    tensors as a whole; otherwise large products are compared one by one, in little memory: gradients whole, and some rows
+    of the logits (docs/tiles.md).
 
     Raises IndexError for a target that is no class, and in backward Error with ``create_graph=True``, since nothing
     differentiates the gradients of tiles.

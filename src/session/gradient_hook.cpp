@@ -1,5 +1,6 @@
 #include "session/gradient_hook.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,8 +26,10 @@ struct GradientHook final : torch::autograd::PostAccumulateGradHook {
 
 void GradientHooks::add(const at::Tensor& parameter, const char* where, IsComplete is_complete) {
   if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
+    const bool is_ours = std::ranges::any_of(watched_, [&](const at::Tensor& own) { return own.is_same(parameter); });
     throw Error(std::string(where) + " a parameter of shape " + support::list_text(parameter.sizes()) +
-                " has a hook that runs after its gradient is complete; one at a time can have such hooks");
+                (is_ours ? " is in the optimizer's groups twice; give each once"
+                         : " has a hook that runs after its gradient is complete; one at a time can have such hooks"));
   }
   torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<GradientHook>(std::move(is_complete)));
   watched_.push_back(parameter);

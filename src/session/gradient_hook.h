@@ -18,7 +18,7 @@ class GradientHooks {
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
 
-  /// A parameter can have one such hook. Throws Error, which begins with `where`, if it has one.
+  /// A parameter can have one such hook. Throws Error, which begins with `where`, if it has one, of this or of others.
   void add(const at::Tensor& parameter, const char* where, IsComplete is_complete);
   void remove();
 

@@ -15,7 +15,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "tiles/row_sum.h"
-#include "tiles/rows.h"
 
 namespace remat::tiles {
 namespace {
@@ -86,7 +85,7 @@ HeadValues forward(const Head& head, const HeadTiles& tiles) {
     result.normalisers = {at::empty({head.tokens(), 1}, options), at::empty({head.tokens(), 1}, options)};
   }
   for (int64_t begin = 0, count = 0; begin < head.tokens(); begin += count) {
-    count = rows_of_tile(begin, tiles.rows, head.tokens());
+    count = tiles.rows.count(begin, head.tokens());
     at::Tensor logits = logits_of(head, begin, count);
     if (tiles.has_columns()) {
       result.normalisers.largest.narrow(0, begin, count).copy_(logits.amax(1, /*keepdim=*/true));
@@ -121,7 +120,7 @@ HeadGradients backward(const Head& head, const TokenValues& gradients, const Nor
   if (needs.input) result.input = at::empty({head.tokens(), head.width()}, head.input.options());
   RowSum bias(head.tokens(), tiles.in_fours);
   for (int64_t begin = 0, count = 0; begin < head.tokens(); begin += count) {
-    count = rows_of_tile(begin, tiles.rows, head.tokens());
+    count = tiles.rows.count(begin, head.tokens());
     at::Tensor log_probabilities = log_probabilities_of(head, begin, count);
     const at::Tensor gradient = gradient_of_logits(head, gradients, begin, log_probabilities);
     log_probabilities.reset();
@@ -130,7 +129,7 @@ HeadGradients backward(const Head& head, const TokenValues& gradients, const Nor
       at::mm_out(of_input, gradient, head.weight);
     }
     if (tiles.has_columns()) continue;
-    if (needs.weight) add_products(result.weight, gradient, head.input.narrow(0, begin, count), tiles.part);
+    if (needs.weight) add_products(result.weight, gradient, head.input.narrow(0, begin, count), tiles.rows.part);
     if (needs.bias) bias.add(gradient);
   }
   if (needs.bias && !tiles.has_columns()) result.bias = bias.total();

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tiles/row_sum.h"
+#include "tiles/rows.h"
 
 namespace remat::tiles {
 
@@ -47,8 +48,8 @@ struct HeadGradients {
 
 /// The tiles of a head.
 struct HeadTiles {
-  int64_t rows = 0, columns = 0;       ///< as in TileChoice
-  int64_t part = 0;                    ///< tokens that are added at a time to the gradient of the weight
+  RowTiles rows;
+  int64_t columns = 0;                 ///< as in TileChoice
   std::vector<Columns> in_fours = {};  ///< of the gradient of logits, see RowSum
   /// With columns: classes that are added at a time to the gradient of the input. 0: it is made by tiles of rows, of
   /// logits that are computed once more.

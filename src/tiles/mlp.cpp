@@ -1,5 +1,7 @@
 #include "tiles/mlp.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -11,8 +13,6 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/threshold_backward.h>
-
-#include "tiles/rows.h"
 
 namespace remat::tiles {
 namespace {
@@ -46,11 +46,23 @@ at::Tensor activation_backward(const at::Tensor& gradient, const at::Tensor& uni
   return at::threshold_backward(gradient, activated, 0);
 }
 
+/// Of what the layers `up` and `gate` give.
+struct OfUnits {
+  at::Tensor up, gate;
+};
+
+OfUnits gradients_of(const Mlp& mlp, const Hidden& hidden, const at::Tensor& of_results) {
+  const at::Tensor of_units = at::mm(of_results, mlp[kDown]);
+  if (!mlp.is_gated()) return {activation_backward(of_units, hidden.up, hidden.activated, mlp.activation), {}};
+  at::Tensor of_gate = activation_backward(of_units * hidden.up, hidden.gate, hidden.activated, mlp.activation);
+  return {of_units * hidden.activated, std::move(of_gate)};
+}
+
 /// The gradients of a layer that gives hidden units, over tiles.
-class HiddenLayer {
+class LayerGradients {
  public:
-  HiddenLayer(bool needs_weight, bool needs_bias, int64_t tokens, const MlpTiles& tiles)
-      : needs_weight_(needs_weight), needs_bias_(needs_bias), part_(tiles.part), bias_(tokens, tiles.in_fours) {}
+  LayerGradients(bool needs_weight, bool needs_bias, int64_t tokens, const MlpTiles& tiles)
+      : needs_weight_(needs_weight), needs_bias_(needs_bias), part_(tiles.rows.part), bias_(tokens, tiles.in_fours) {}
 
   void add(const at::Tensor& gradient, const at::Tensor& input) {
     if (needs_weight_) add_products(weight_, gradient, input, part_);
@@ -82,10 +94,16 @@ at::Tensor activate(const at::Tensor& units, Activation activation) {
   return at::relu(units);
 }
 
-at::Tensor forward(const Mlp& mlp, int64_t rows) {
+HiddenLayer hidden_layer(const Mlp& mlp, const at::Tensor& input, const at::Tensor& gradient) {
+  const Hidden hidden(mlp, input);
+  const auto [of_up, of_gate] = gradients_of(mlp, hidden, gradient);
+  return {hidden.units(), of_up, of_gate};
+}
+
+at::Tensor forward(const Mlp& mlp, const RowTiles& tiles) {
   at::Tensor result = at::empty({mlp.tokens(), mlp.results()}, mlp[kInput].options());
   for (int64_t begin = 0, count = 0; begin < mlp.tokens(); begin += count) {
-    count = rows_of_tile(begin, rows, mlp.tokens());
+    count = tiles.count(begin, mlp.tokens());
     const at::Tensor units = Hidden(mlp, mlp[kInput].narrow(0, begin, count)).units();
     result.narrow(0, begin, count).copy_(at::linear(units, mlp[kDown], mlp[kDownBias]));
   }
@@ -100,21 +118,15 @@ MlpGradients backward(const Mlp& mlp, const at::Tensor& gradient, const MlpParts
   if (!needs_units && !needs[kDown]) return gradients;
   if (needs[kInput]) result[kInput] = at::empty({mlp.tokens(), mlp.width()}, mlp[kInput].options());
   if (needs[kInput] && mlp.is_gated()) gradients.input_of_gate = at::empty_like(result[kInput]);
-  HiddenLayer up(needs[kUp], needs[kUpBias], mlp.tokens(), tiles);
-  HiddenLayer gate(needs[kGate], needs[kGateBias], mlp.tokens(), tiles);
+  LayerGradients up(needs[kUp], needs[kUpBias], mlp.tokens(), tiles);
+  LayerGradients gate(needs[kGate], needs[kGateBias], mlp.tokens(), tiles);
   for (int64_t begin = 0, count = 0; begin < mlp.tokens(); begin += count) {
-    count = rows_of_tile(begin, tiles.rows, mlp.tokens());
+    count = tiles.rows.count(begin, mlp.tokens());
     const at::Tensor input = mlp[kInput].narrow(0, begin, count), of_results = gradient.narrow(0, begin, count);
     const Hidden hidden(mlp, input);
-    if (needs[kDown]) add_products(result[kDown], of_results, hidden.units(), tiles.part);
+    if (needs[kDown]) add_products(result[kDown], of_results, hidden.units(), tiles.rows.part);
     if (!needs_units) continue;
-    const at::Tensor of_units = at::mm(of_results, mlp[kDown]);
-    const at::Tensor of_gate =
-        !mlp.is_gated() ? at::Tensor()
-                        : activation_backward(of_units * hidden.up, hidden.gate, hidden.activated, mlp.activation);
-    const at::Tensor of_up = mlp.is_gated()
-                                 ? of_units * hidden.activated
-                                 : activation_backward(of_units, hidden.up, hidden.activated, mlp.activation);
+    const auto [of_up, of_gate] = gradients_of(mlp, hidden, of_results);
     if (needs[kInput]) {
       at::Tensor of_input = result[kInput].narrow(0, begin, count);
       at::mm_out(of_input, of_up, mlp[kUp]);

@@ -9,6 +9,7 @@
 #include <remat/tiled_mlp.h>
 
 #include "tiles/row_sum.h"
+#include "tiles/rows.h"
 
 namespace remat::tiles {
 
@@ -33,14 +34,23 @@ struct Mlp {
 };
 
 struct MlpTiles {
-  int64_t rows = 0;               ///< as in TileChoice
-  int64_t part = 0;               ///< tokens that are added at a time to gradients of weights
-  std::vector<Columns> in_fours;  ///< of the gradient of hidden units, see RowSum
+  RowTiles rows;
+  std::vector<Columns> in_fours = {};  ///< of the gradient of hidden units, see RowSum
 };
 
 at::Tensor activate(const at::Tensor& units, Activation activation);
 
-at::Tensor forward(const Mlp& mlp, int64_t rows);
+at::Tensor forward(const Mlp& mlp, const RowTiles& tiles);
+
+/// Of some tokens, (tokens, hidden).
+struct HiddenLayer {
+  at::Tensor units;         ///< what the layer `down` reads
+  at::Tensor of_up;         ///< the gradient of what the layer `up` gives
+  at::Tensor of_gate = {};  ///< undefined without a gate
+};
+
+/// Of tokens with these rows of the input, and of the gradient of the results.
+HiddenLayer hidden_layer(const Mlp& mlp, const at::Tensor& input, const at::Tensor& gradient);
 
 struct MlpGradients {
   MlpParts<at::Tensor> parts;

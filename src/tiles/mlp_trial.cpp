@@ -1,23 +1,26 @@
 #include "tiles/mlp_trial.h"
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 
 #include "device/unobserved.h"
-#include "tiles/rows.h"
+#include "tiles/full_size.h"
 #include "tiles/samples.h"
 
 namespace remat::tiles {
 namespace {
 
-/// Tokens in a tile, in the order in which they are tried: see head_trial.cpp.
-constexpr std::array<int64_t, 7> kRows = {192, 384, 256, 128, 320, 448, 512};
+/// Tokens of the smallest tile that is tried first.
+constexpr int64_t kRows = 192;
 /// Numbers that kernels of activations take at a time, or fewer; the rest is computed one by one, and may have other
 /// bits.
 constexpr int64_t kVector = 64;
@@ -35,9 +38,11 @@ bool has_whole_vectors(int64_t numbers) {
   return numbers % kVector == 0;
 }
 
-bool has_whole_vectors(const Mlp& mlp, int64_t rows) {
-  const int64_t rest = mlp.tokens() % rows, last = rest < kShortRest ? rows + rest : rest;
-  return has_whole_vectors(mlp.tokens() * mlp.hidden()) && has_whole_vectors(rows * mlp.hidden()) &&
+bool has_whole_vectors(const Mlp& mlp, const RowTiles& tiles) {
+  const int64_t tokens = mlp.tokens();
+  int64_t last = tokens % tiles.rows;
+  if (last < tiles.least) last += tiles.rows;
+  return has_whole_vectors(tokens * mlp.hidden()) && has_whole_vectors(tiles.rows * mlp.hidden()) &&
          has_whole_vectors(last * mlp.hidden());
 }
 
@@ -46,14 +51,13 @@ struct Outcome {
   MlpGradients gradients;
 };
 
+bool agree(const at::Tensor& a, const at::Tensor& b) { return !a.defined() || have_same_bits(a, b); }
+
 bool agree(const Outcome& a, const Outcome& b) {
   for (size_t part = 0; part < kMlpParts; ++part) {
-    const at::Tensor &mine = a.gradients.parts[part], &other = b.gradients.parts[part];
-    if (mine.defined() && !have_same_bits(mine, other)) return false;
+    if (!agree(a.gradients.parts[part], b.gradients.parts[part])) return false;
   }
-  const at::Tensor& of_gate = a.gradients.input_of_gate;
-  if (of_gate.defined() && !have_same_bits(of_gate, b.gradients.input_of_gate)) return false;
-  return have_same_bits(a.result, b.result);
+  return agree(a.gradients.input_of_gate, b.gradients.input_of_gate) && agree(a.result, b.result);
 }
 
 /// Some tokens and some hidden units, with numbers of its own.
@@ -79,6 +83,67 @@ struct Sample {
   Outcome run(const MlpParts<bool>& needs, const MlpTiles& tiles) const {
     return {forward(mlp, tiles.rows), backward(mlp, gradient, needs, tiles)};
   }
+
+  /// Have the hidden units and their gradients the same bits in tiles?
+  bool has_units_in(const RowTiles& tiles) const {
+    const HiddenLayer whole = hidden_layer(mlp, mlp[kInput], gradient);
+    for (int64_t begin = 0, count = 0; begin < mlp.tokens(); begin += count) {
+      count = tiles.count(begin, mlp.tokens());
+      const auto rows = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, begin, count) : all; };
+      const HiddenLayer tile = hidden_layer(mlp, rows(mlp[kInput]), rows(gradient));
+      if (!agree(tile.units, rows(whole.units)) || !agree(tile.of_up, rows(whole.of_up)) ||
+          !agree(tile.of_gate, rows(whole.of_gate))) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+/// What is made of all hidden units, and of the gradients of all.
+class FullSize {
+ public:
+  FullSize(const Mlp& mlp, const MlpParts<bool>& needs)
+      : hidden_(repeating(mlp.tokens(), mlp.hidden(), 1, kDeviation, mlp[kInput].options())) {
+    if (!hidden_.defined()) return;
+    for (const auto& [weight, bias] : {std::pair(kUp, kUpBias), std::pair(kGate, kGateBias)}) {
+      if (!mlp[weight].defined()) continue;
+      add_units(mlp, [&mlp, weight, bias](at::Tensor& out, int64_t begin, int64_t count) {
+        at::linear_out(out, mlp[kInput].narrow(0, begin, count), mlp[weight], mlp[bias]);
+      });
+    }
+    at::Tensor results = at::empty({mlp.tokens(), mlp.results()}, mlp[kInput].options());
+    fill(results, 3, kDeviation);
+    add_units(mlp, [&mlp, results](at::Tensor& out, int64_t begin, int64_t count) {
+      at::mm_out(out, results.narrow(0, begin, count), mlp[kDown]);
+    });
+    products_.emplace_back(hidden_,
+                           [&](const at::Tensor& rows) { return at::linear(rows, mlp[kDown], mlp[kDownBias]); });
+    for (const MlpPart part : {kUp, kGate}) {
+      if (!needs[kInput] || !mlp[part].defined()) continue;
+      products_.emplace_back(hidden_, [&weight = mlp[part]](const at::Tensor& rows) { return at::mm(rows, weight); });
+    }
+    if (needs[kUp] || needs[kGate]) sums_.emplace_back(hidden_, mlp[kInput]);
+    if (needs[kDown]) sums_.emplace_back(hidden_, results, /*large_is_left=*/false);
+  }
+
+  /// Have they the same bits in these tiles?
+  bool agrees(const RowTiles& tiles) const {
+    const auto is_same = [&](const auto& product) { return product.is_same_in(tiles); };
+    const bool is_known = hidden_.defined() && std::ranges::all_of(units_, &LargeProduct::is_known);
+    return is_known && std::ranges::all_of(units_, is_same) && std::ranges::all_of(products_, is_same) &&
+           std::ranges::all_of(sums_, is_same);
+  }
+
+ private:
+  void add_units(const Mlp& mlp, LargeProduct::Write write) {
+    units_.emplace_back(mlp.tokens(), mlp.hidden(), mlp[kInput].options(), std::move(write));
+  }
+
+  const at::Tensor hidden_;  ///< undefined where its memory cannot be mapped
+  std::vector<LargeProduct> units_;
+  std::vector<RowProduct> products_;
+  std::vector<TokenSum> sums_;
 };
 
 class Trial {
@@ -88,20 +153,17 @@ class Trial {
   MlpChoice choose() {
     const int64_t hidden = hidden_of_sample();
     if (hidden == 0) return {{0, 0, "a trial would take more memory than the backward pass"}, {}};
-    const Sample sample(mlp_, mlp_.tokens(), hidden);
-    const Outcome whole = sample.run(needs_, {mlp_.tokens(), mlp_.tokens(), {}});
-    for (const int64_t rows : kRows) {
-      if (rows + kShortRest > mlp_.tokens() || !has_whole_vectors(mlp_, rows)) continue;
-      const bool has_short_rest = mlp_.tokens() % rows < kShortRest;
-      for (const int64_t part : {rows, rows + kShortRest}) {
-        if (part != rows && !has_short_rest) continue;
-        const auto tiles = tiles_of(rows, part, mlp_.hidden()), of_sample = tiles_of(rows, part, hidden);
-        if (!tiles || !of_sample || !agree(sample.run(needs_, *of_sample), whole)) continue;
-        if (hidden < mlp_.hidden() && !(holds_for_all_hidden(*tiles) && has_its_weights(rows, hidden))) continue;
-        std::string reason = "a trial with ";
-        reason += hidden == mlp_.hidden() ? "all" : std::to_string(hidden) + " of the";
-        return {{rows, 0, reason + " hidden units gave the bits of the whole"}, *tiles};
-      }
+    const bool has_sums = needs_[kUp] || needs_[kGate] || needs_[kDown];
+    const auto candidates =
+        has_sums ? row_candidates_of_sums(mlp_.tokens(), mlp_[kInput].options()) : row_candidates(mlp_.tokens());
+    for (const RowTiles& rows : candidates) {
+      if (!has_whole_vectors(mlp_, rows)) continue;
+      const auto tiles = tiles_of(rows, mlp_.hidden()), of_sample = tiles_of(rows, hidden);
+      if (!tiles || !of_sample || !suits_sample(*of_sample, hidden)) continue;
+      if (hidden < mlp_.hidden() && !products_agree(rows)) continue;
+      std::string reason = "a trial with ";
+      reason += hidden == mlp_.hidden() ? "all" : std::to_string(hidden) + " of the";
+      return {{rows.rows, 0, reason + " hidden units gave the bits of the whole"}, *tiles};
     }
     return {{0, 0, "no tiles that were tried have the bits of the whole"}, {}};
   }
@@ -119,7 +181,7 @@ class Trial {
     return bytes;
   }
   int64_t bytes_of_backward() const {
-    return bytes_of_gradients() + kRows.front() * mlp_.hidden() * tensors_of_tile() * number_size();
+    return bytes_of_gradients() + kRows * mlp_.hidden() * tensors_of_tile() * number_size();
   }
 
   /// How many hidden units the sample with all tokens has; 0: it would be too large.
@@ -134,43 +196,36 @@ class Trial {
     return mlp_.hidden() % kVector != 0 ? 0 : most / step * step;
   }
 
-  std::optional<MlpTiles> tiles_of(int64_t rows, int64_t part, int64_t hidden) const {
-    if (!needs_[kUpBias] && !needs_[kGateBias]) return MlpTiles{rows, part, {}};
-    auto in_fours = columns_in_fours(mlp_.tokens(), hidden, rows, mlp_[kInput].options());
+  std::optional<MlpTiles> tiles_of(const RowTiles& rows, int64_t hidden) const {
+    if (!needs_[kUpBias] && !needs_[kGateBias]) return MlpTiles{rows};
+    auto in_fours = columns_in_fours(mlp_.tokens(), hidden, rows.rows, mlp_[kInput].options());
     if (!in_fours) return std::nullopt;
-    return MlpTiles{rows, part, *std::move(in_fours)};
+    return MlpTiles{rows, *std::move(in_fours)};
   }
 
-  /// Some tokens with all hidden units: are sums over hidden units the same in tiles?
-  bool holds_for_all_hidden(const MlpTiles& tiles) const {
-    const int64_t fit = bytes_of_backward() / (mlp_.hidden() * tensors_of_tile() * number_size());
-    const int64_t tokens = std::min(mlp_.tokens(), std::clamp(fit, tiles.rows + kVector, 4 * tiles.rows));
-    MlpParts<bool> needs = {};
-    needs[kInput] = needs_[kInput];
-    const Sample sample(mlp_, tokens, mlp_.hidden());
-    return agree(sample.run(needs, {tokens, tokens, {}}), sample.run(needs, {tiles.rows, tiles.part, {}}));
-  }
-
-  /// Some tokens with all hidden units: have the gradients of weights the bits that they have with `hidden` of them?
-  bool has_its_weights(int64_t rows, int64_t hidden) const {
-    const auto sample = [&](int64_t columns, uint64_t seed) {
-      at::Tensor numbers = at::empty({rows, columns}, mlp_[kInput].options());
-      fill(numbers, seed, kDeviation);
-      return numbers;
-    };
-    const at::Tensor units = sample(mlp_.hidden(), 1), some = units.narrow(1, 0, hidden).contiguous();
-    if (needs_[kUp] || needs_[kGate]) {
-      const at::Tensor input = sample(mlp_.width(), 2);
-      if (!have_same_bits(at::mm(units.t(), input).narrow(0, 0, hidden), at::mm(some.t(), input))) return false;
+  /// Of a sample with some of the hidden units these alone tell: products with them are of another size.
+  bool suits_sample(const MlpTiles& tiles, int64_t hidden) {
+    if (!sample_) {
+      sample_.emplace(mlp_, mlp_.tokens(), hidden);
+      if (hidden == mlp_.hidden()) reference_ = sample_->run(needs_, {one_tile(mlp_.tokens())});
     }
-    if (!needs_[kDown]) return true;
-    const at::Tensor results = sample(mlp_.results(), 3);
-    return have_same_bits(at::mm(results.t(), units).narrow(1, 0, hidden).contiguous(), at::mm(results.t(), some));
+    return hidden == mlp_.hidden() ? agree(sample_->run(needs_, tiles), reference_) : sample_->has_units_in(tiles.rows);
+  }
+
+  /// The sample has the same bits in these tiles; have products of the hidden layer, of their full size?
+  bool products_agree(const RowTiles& rows) {
+    sample_.reset();  // these take its place
+    reference_ = {};
+    if (!full_size_) full_size_.emplace(mlp_, needs_);
+    return full_size_->agrees(rows);
   }
 
   const Mlp& mlp_;
   const MlpParts<bool> needs_;
   const bool is_whole_;
+  std::optional<Sample> sample_;
+  Outcome reference_;
+  std::optional<FullSize> full_size_;
 };
 
 Circumstances circumstances_of(const Mlp& mlp, const MlpParts<bool>& needs, bool whole_trial) {
@@ -190,8 +245,8 @@ Choices<MlpChoice>& choices() {
 }  // namespace
 
 MlpChoice choose_tiles(const Mlp& mlp, const MlpParts<bool>& needs, bool whole_trial) {
-  if (mlp.tokens() < kRows.front() + kShortRest) {
-    return {{mlp.tokens(), 0, "the tokens are one tile"}, {mlp.tokens(), mlp.tokens(), {}}};
+  if (mlp.tokens() < kRows + kShortRest) {
+    return {{mlp.tokens(), 0, "the tokens are one tile"}, {one_tile(mlp.tokens())}};
   }
   const Circumstances now = circumstances_of(mlp, needs, whole_trial);
   if (auto known = choices().find(now)) return *std::move(known);

@@ -74,7 +74,7 @@ SHAPES = [(1, 8, 5), (2, 1, 1), (37, 16, 50), (192, 32, 300), (193, 33, 301), (3
 def test_every_shape_has_the_bits_of_plain(shape):
     choice = assert_same(*shape)
     if torch.backends.mkl.is_available():
-        assert 0 < choice.rows <= 193
+        assert choice.rows == shape[0] if shape[0] < 208 else 0 < choice.rows < shape[0]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,8 @@ def test_every_shape_has_the_bits_of_plain(shape):
     ids=str,
 )
 def test_every_option_has_the_bits_of_plain_in_tiles(options):
-    choice = assert_same(453, 29, 611, **options)
+    # Sums over tiles of tokens alone serve label smoothing, and MKL has these for matrices that are not small.
+    choice = assert_same(*((1000, 256, 611) if "label_smoothing" in options else (453, 29, 611)), **options)
     if torch.backends.mkl.is_available():
         assert choice.rows > 0, choice
 
@@ -126,11 +127,17 @@ def test_without_onednn(threads):
 
 def test_slices_decide_where_the_whole_is_too_large():
     """The logits of a large head are tried in two slices, which may suit fewer kinds of tiles than the whole."""
-    sliced = assert_same(1000, 40, 4000)
+    sliced = assert_same(1000, 256, 4000)
     assert sliced.reason.startswith("a trial with ") and "of the classes" in sliced.reason
-    whole = assert_same(1000, 40, 4000, whole_trial=True)
+    whole = assert_same(1000, 256, 4000, whole_trial=True)
     assert "all classes" in whole.reason
-    assert sliced.rows == whole.rows
+
+
+@pytest.mark.parametrize("shape", [(800, 64, 20011), (1955, 384, 1847), (2757, 256, 2872), (1737, 768, 1913)], ids=str)
+def test_products_are_tried_at_their_full_size(shape):
+    """With MKL's kernels for AVX-512 slices of these have the bits of tiles, and the whole has others."""
+    assert_same(*shape)
+    assert_same(*shape, frozen=("weight",))
 
 
 @pytest.mark.parametrize("capability", ["default", "avx2"])
@@ -351,8 +358,8 @@ LOGITS = TOKENS * CLASSES * 4
 
 @pytest.mark.parametrize("budgeted", [False, True])
 def test_a_large_vocabulary_never_has_all_of_its_logits(budgeted, threads):
-    """The first step, with the trial, and the next: above parameters, inputs and gradients less than an eighth of the
-    logits is alive, where plain has twice them."""
+    """Above parameters, inputs and gradients less than an eighth of the logits is alive, and in the first step, with the
+    trial, less than three sixteenths, where plain has twice them."""
     if threads == 1:
         pytest.skip("the same with two")
 
@@ -376,8 +383,9 @@ def test_a_large_vocabulary_never_has_all_of_its_logits(budgeted, threads):
     assert min(peaks) > 2 * LOGITS
     # The embedding, its tanh and their gradients; two gradients of the table, one of each use.
     others = 4 * TOKENS * WIDTH * 4 + 2 * CLASSES * WIDTH * 4
-    session = remat.Session(remat.memory.current() + others + LOGITS // 8) if budgeted else None
+    session = remat.Session(remat.memory.current() + others + LOGITS * 3 // 16) if budgeted else None
     peaks, found = run(remat.linear_cross_entropy, session)
     assert all(map(same_bits, expected, found))
-    assert max(peaks) < others + LOGITS // 8
+    assert peaks[0] < others + LOGITS * 3 // 16
+    assert max(peaks[1:]) < others + LOGITS // 8
     assert remat.last_tile_choice().rows > 0

@@ -172,6 +172,12 @@ TEST(PagedGradients, AreRefusedWhereTheyCannotBe) {
   const PagedGradients gradients(optimizer, directory.path(""));
   EXPECT_ERROR(PagedGradients(optimizer, directory.path("")), "[paged gradients] a parameter of shape ");
   EXPECT_ERROR(loss_of(parameters, 0).backward({}, true, true), "[paged gradients] backward with create_graph");
+
+  const auto others = make_parameters();
+  torch::optim::SGD twice({others[0], others[1], others[0]}, 0.1);
+  EXPECT_ERROR(PagedGradients(twice, directory.path("")), "is in the optimizer's groups twice; give each once");
+  torch::optim::SGD once({others[0], others[1]}, 0.1);
+  EXPECT_NO_THROW(PagedGradients(once, directory.path(""))) << "the refused one has left no hooks";
 }
 
 }  // namespace
