@@ -96,6 +96,7 @@ at::Tensor repeating(int64_t rows, int64_t columns, uint64_t seed, double deviat
 LargeProduct::LargeProduct(int64_t tokens, int64_t columns, const at::TensorOptions& options, Write write)
     : tokens_(tokens), write_(std::move(write)) {
   const std::vector<int64_t> rows = rows_to_keep(tokens);
+  const at::Tensor counted = at::empty({int64_t(rows.size()), columns}, options);  // budgets see no mapped memory
   at::Tensor whole = with_rows(tokens, columns, rows, options);
   if (!whole.defined()) return;
   write_(whole, 0, tokens);

@@ -139,9 +139,10 @@ class FullSize {
     if (needs.weight) of_weight_.emplace(gradient_, head.input);
   }
 
+  bool is_known() const { return gradient_.defined() && logits_.is_known(); }  ///< memory could be mapped
   /// Have they the same bits in these tiles?
   bool agrees(const HeadTiles& tiles) const {
-    if (!gradient_.defined() || !logits_.is_known()) return false;
+    if (!is_known()) return false;
     if (!logits_.is_same_in(tiles.rows) || (tiles.has_columns() && !logits_agree(tiles))) return false;
     if (of_input_ && !(tiles.class_part != 0 ? input_agrees(tiles) : of_input_->is_same_in(tiles.rows))) return false;
     return !of_weight_ || (tiles.has_columns() ? weight_agrees(tiles) : of_weight_->is_same_in(tiles.rows));
@@ -204,7 +205,8 @@ class Trial {
 
   HeadChoice choose() {
     if (is_frozen(needs_) ? suits_frozen() : suits_trained()) return chosen();
-    return {{0, 0, "no tiles that were tried have the bits of the whole"}, {}};
+    const bool is_known = !full_size_ || full_size_->is_known();
+    return {{0, 0, is_known ? "no tiles that were tried have the bits of the whole" : kNoAddresses}, {}};
   }
 
  private:

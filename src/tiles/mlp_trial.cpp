@@ -127,11 +127,13 @@ class FullSize {
     if (needs[kDown]) sums_.emplace_back(hidden_, results, /*large_is_left=*/false);
   }
 
+  bool is_known() const {  ///< memory could be mapped
+    return hidden_.defined() && std::ranges::all_of(units_, &LargeProduct::is_known);
+  }
   /// Have they the same bits in these tiles?
   bool agrees(const RowTiles& tiles) const {
     const auto is_same = [&](const auto& product) { return product.is_same_in(tiles); };
-    const bool is_known = hidden_.defined() && std::ranges::all_of(units_, &LargeProduct::is_known);
-    return is_known && std::ranges::all_of(units_, is_same) && std::ranges::all_of(products_, is_same) &&
+    return is_known() && std::ranges::all_of(units_, is_same) && std::ranges::all_of(products_, is_same) &&
            std::ranges::all_of(sums_, is_same);
   }
 
@@ -165,7 +167,8 @@ class Trial {
       reason += hidden == mlp_.hidden() ? "all" : std::to_string(hidden) + " of the";
       return {{rows.rows, 0, reason + " hidden units gave the bits of the whole"}, *tiles};
     }
-    return {{0, 0, "no tiles that were tried have the bits of the whole"}, {}};
+    const bool is_known = !full_size_ || full_size_->is_known();
+    return {{0, 0, is_known ? "no tiles that were tried have the bits of the whole" : kNoAddresses}, {}};
   }
 
  private:
