@@ -33,9 +33,9 @@ namespace remat {
 class PagedGradients {
  public:
   /// `optimizer`, which must outlive this: SGD, Adam, AdamW, RMSprop or Adagrad, whose parameters are on the CPU.
-  /// Parameters that require no gradient yet are left alone. Throws Error for another optimizer, for a parameter that is
-  /// in its groups twice or has a hook that runs after its gradient is complete, for a limit below 4096 bytes, and where
-  /// no file can be made.
+  /// Parameters that require no gradient yet are left alone. Throws Error for another optimizer, for a parameter that
+  /// is in its groups twice or has a hook that runs after its gradient is complete, for a limit below 4096 bytes, and
+  /// where no file can be made.
   PagedGradients(torch::optim::Optimizer& optimizer, const std::string& directory,
                  int64_t limit_bytes = StatePager::kNoLimit);
   /// Gradients that are in the file are lost.

@@ -20,7 +20,7 @@ namespace remat::tiles {
 namespace {
 
 /// Pages that are repeated: an odd number, so that rows of a power of two differ.
-constexpr int64_t kPages = 2047;
+constexpr int64_t kPages = 511;
 
 int64_t round_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
@@ -42,7 +42,7 @@ void* map_repeatedly(int64_t bytes, int64_t unit) {
   return nullptr;
 }
 
-/// A matrix (rows, columns) of which the rows in `kept` have memory of their own, and the others share 8 MiB, so that
+/// A matrix (rows, columns) of which the rows in `kept` have memory of their own, and the others share 2 MiB, so that
 /// what is written to them is lost. Undefined where it cannot be mapped.
 at::Tensor with_rows(int64_t rows, int64_t columns, const std::vector<int64_t>& kept,
                      const at::TensorOptions& options) {
@@ -84,19 +84,28 @@ at::Tensor repeating(int64_t rows, int64_t columns, uint64_t seed, double deviat
   const auto size = int64_t(options.dtype().itemsize());
   const int64_t page = sysconf(_SC_PAGESIZE), needed = std::max<int64_t>(rows * columns * size, 1);
   const int64_t unit = std::min(round_up(needed, page), kPages * page), bytes = round_up(needed, unit);
+  const at::Tensor counted = at::empty({unit / size}, options);  // budgets see no mapped memory
   void* const memory = map_repeatedly(bytes, unit);
   if (memory == nullptr) return {};
   const at::Tensor all = at::from_blob(
-      memory, {bytes / size}, [bytes](void* mapped) { munmap(mapped, size_t(bytes)); }, options);
+      memory, {bytes / size}, [bytes, counted](void* mapped) { munmap(mapped, size_t(bytes)); }, options);
   at::Tensor first = all.narrow(0, 0, unit / size);
   fill(first, seed, deviation);
   return all.narrow(0, 0, rows * columns).view({rows, columns});
 }
 
+at::Tensor numbers_like(const at::Tensor& like, uint64_t seed, double deviation) {
+  if (!like.defined()) return like;
+  const bool is_plain = like.dim() == 2 && like.is_contiguous() && misalignment(like) == 0;
+  const at::Tensor repeated =
+      is_plain ? repeating(like.size(0), like.size(1), seed, deviation, like.options()) : at::Tensor();
+  return repeated.defined() ? repeated : sample_like(like, seed, deviation);
+}
+
 LargeProduct::LargeProduct(int64_t tokens, int64_t columns, const at::TensorOptions& options, Write write)
     : tokens_(tokens), write_(std::move(write)) {
   const std::vector<int64_t> rows = rows_to_keep(tokens);
-  const at::Tensor counted = at::empty({int64_t(rows.size()), columns}, options);  // budgets see no mapped memory
+  const at::Tensor counted = at::empty({int64_t(rows.size()), columns}, options);
   at::Tensor whole = with_rows(tokens, columns, rows, options);
   if (!whole.defined()) return;
   write_(whole, 0, tokens);

@@ -16,10 +16,11 @@ namespace remat::tiles {
 /// Why there are no tiles where memory cannot be mapped, as under `ulimit -v`.
 inline constexpr const char* kNoAddresses = "no trial: the addresses that the whole would take cannot be mapped";
 
-/// A matrix (rows, columns) of normally distributed numbers, whose memory is the same 8 MiB mapped again and again: a
-/// product reads it as any other, and whoever writes to it writes in many places. No budget counts it. Undefined where
-/// it cannot be mapped.
+/// A matrix (rows, columns) of normally distributed numbers, whose memory is the same 2 MiB mapped again and again: a
+/// product reads it as any other, and whoever writes to it writes in many places. Undefined where it cannot be mapped.
 at::Tensor repeating(int64_t rows, int64_t columns, uint64_t seed, double deviation, const at::TensorOptions& options);
+/// As sample_like(): where the layout of `like` allows, in that memory. Undefined for one that is.
+at::Tensor numbers_like(const at::Tensor& like, uint64_t seed, double deviation);
 
 /// A product that is too large, with a row for each token, as functions of a range of tokens write it to `out`. Holds
 /// some of its rows, 3 of 64: where tiles may begin and end, and between.

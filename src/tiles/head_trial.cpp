@@ -86,7 +86,7 @@ bool is_frozen(const HeadNeeds& needs) { return !needs.weight && !needs.bias; }
 /// How many classes a sample has.
 int64_t classes_of_sample(const Head& head, const HeadNeeds& needs) {
   const auto number = int64_t(c10::elementSize(head.loss_type));
-  // Where nothing is added over tokens one thing after the other is compared: see rows_agree().
+  // Where nothing is added over tokens one thing after the other is compared: see logits_agree_by_rows().
   const int64_t inputs = needs.input && !is_frozen(needs) ? 3 : 1;
   const int64_t fixed = head.tokens() * head.width() * number * inputs;
   const int64_t of_class =
@@ -126,17 +126,17 @@ bool logits_agree_by_rows(const Sample& sample, const HeadNeeds& needs, const Ro
 class FullSize {
  public:
   FullSize(const Head& head, const HeadNeeds& needs)
-      : head_(head),
+      : head_(with_other_numbers(head)),
         logits_(head.tokens(), head.size(), head.input.options(),
-                [&head](at::Tensor& out, int64_t begin, int64_t count) {
-                  at::linear_out(out, head.input.narrow(0, begin, count), head.weight, head.bias);
+                [of = head_](at::Tensor& out, int64_t begin, int64_t count) {
+                  at::linear_out(out, of.input.narrow(0, begin, count), of.weight, of.bias);
                 }),
         gradient_(repeating(head.tokens(), head.size(), 7, kDeviation, head.input.options())) {
     if (!gradient_.defined()) return;
     if (needs.input) {
-      of_input_.emplace(gradient_, [&weight = head.weight](const at::Tensor& rows) { return at::mm(rows, weight); });
+      of_input_.emplace(gradient_, [weight = head_.weight](const at::Tensor& rows) { return at::mm(rows, weight); });
     }
-    if (needs.weight) of_weight_.emplace(gradient_, head.input);
+    if (needs.weight) of_weight_.emplace(gradient_, head_.input);
   }
 
   bool is_known() const { return gradient_.defined() && logits_.is_known(); }  ///< memory could be mapped
@@ -179,7 +179,15 @@ class FullSize {
     return of_weight_->is_same(made);
   }
 
-  const Head& head_;
+  /// Its own may be zeros, of which every sum has the same bits.
+  static Head with_other_numbers(Head head) {
+    head.input = numbers_like(head.input, 8, 1);
+    head.weight = numbers_like(head.weight, 9, 0.1);
+    head.bias = numbers_like(head.bias, 10, 1);
+    return head;
+  }
+
+  const Head head_;
   const LargeProduct logits_;
   const at::Tensor gradient_;  ///< of the logits; undefined where its memory cannot be mapped
   std::optional<RowProduct> of_input_;

@@ -103,25 +103,29 @@ struct Sample {
 /// What is made of all hidden units, and of the gradients of all.
 class FullSize {
  public:
-  FullSize(const Mlp& mlp, const MlpParts<bool>& needs)
-      : hidden_(repeating(mlp.tokens(), mlp.hidden(), 1, kDeviation, mlp[kInput].options())) {
+  FullSize(const Mlp& of, const MlpParts<bool>& needs)
+      : hidden_(repeating(of.tokens(), of.hidden(), 1, kDeviation, of[kInput].options())) {
     if (!hidden_.defined()) return;
+    Mlp mlp = of;  // with other numbers: its own may be zeros, of which every sum has the same bits
+    for (size_t part = 0; part < kMlpParts; ++part) mlp.parts[part] = numbers_like(of.parts[part], 10 + part, 0.1);
     for (const auto& [weight, bias] : {std::pair(kUp, kUpBias), std::pair(kGate, kGateBias)}) {
       if (!mlp[weight].defined()) continue;
-      add_units(mlp, [&mlp, weight, bias](at::Tensor& out, int64_t begin, int64_t count) {
-        at::linear_out(out, mlp[kInput].narrow(0, begin, count), mlp[weight], mlp[bias]);
+      add_units(mlp, [input = mlp[kInput], up = mlp[weight], added = mlp[bias]](at::Tensor& out, int64_t begin,
+                                                                                int64_t count) {
+        at::linear_out(out, input.narrow(0, begin, count), up, added);
       });
     }
     at::Tensor results = at::empty({mlp.tokens(), mlp.results()}, mlp[kInput].options());
     fill(results, 3, kDeviation);
-    add_units(mlp, [&mlp, results](at::Tensor& out, int64_t begin, int64_t count) {
-      at::mm_out(out, results.narrow(0, begin, count), mlp[kDown]);
+    add_units(mlp, [down = mlp[kDown], results](at::Tensor& out, int64_t begin, int64_t count) {
+      at::mm_out(out, results.narrow(0, begin, count), down);
     });
-    products_.emplace_back(hidden_,
-                           [&](const at::Tensor& rows) { return at::linear(rows, mlp[kDown], mlp[kDownBias]); });
+    products_.emplace_back(hidden_, [down = mlp[kDown], bias = mlp[kDownBias]](const at::Tensor& rows) {
+      return at::linear(rows, down, bias);
+    });
     for (const MlpPart part : {kUp, kGate}) {
       if (!needs[kInput] || !mlp[part].defined()) continue;
-      products_.emplace_back(hidden_, [&weight = mlp[part]](const at::Tensor& rows) { return at::mm(rows, weight); });
+      products_.emplace_back(hidden_, [weight = mlp[part]](const at::Tensor& rows) { return at::mm(rows, weight); });
     }
     if (needs[kUp] || needs[kGate]) sums_.emplace_back(hidden_, mlp[kInput]);
     if (needs[kDown]) sums_.emplace_back(hidden_, results, /*large_is_left=*/false);

