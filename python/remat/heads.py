@@ -38,7 +38,8 @@ def _in_compiled_code() -> bool:
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     frame = sys._getframe(1) if compiler is not None else None
     while frame is not None:
-        if frame.f_code.co_filename == compiler.__file__:
+        code = frame.f_code
+        if code.co_filename == compiler.__file__ and code.co_name != "_fn":  # of torch.compiler.disable()
             return True
         frame = frame.f_back
     return False

@@ -43,10 +43,10 @@ def optimizer_in_backward(
             but LBFGS. Of accelerate's, the one inside.
         accumulate: backward passes per step. Gradients add up, and the last of them updates. After fewer, as at the end
             of an epoch, ``optimizer.step()`` updates from what is there, and the next pass is the first of a step.
-        per_parameter: True says of an optimizer that is not torch.optim's that it is of that kind too, and writes
-            nothing to its parameter groups.
+        per_parameter: True says of an optimizer that is not torch.optim's that it is of that kind too, leaves parameters
+            without gradients alone, and writes nothing to its parameter groups.
 
-    Raises Error for another optimizer, for ``differentiable=True``, for a lazy parameter without a shape, for one that
+    Raises Error for another optimizer, for one whose ``step`` was replaced, for ``differentiable=True``, for a lazy parameter without a shape, for one that
     is in the groups twice or that another such optimizer updates, and where torch.distributed is in use: gradients are
     averaged or sharded after they are complete.
 

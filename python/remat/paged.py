@@ -69,11 +69,12 @@ def paged(
         limit_bytes: of the file, an int or "8GiB". State beyond it stays in memory, with a warning. With `gradients`, of
             each of the two.
         per_parameter: True says of an optimizer that is not torch.optim's that its update of a parameter depends on
-            that parameter's gradient and state alone, and writes nothing to its parameter groups.
+            that parameter's gradient and state alone, is none where there is no gradient, and writes nothing to its
+            parameter groups.
         gradients: gradients wait in a file, too. Not with :func:`remat.optimizer_in_backward`, which frees them, nor
             where torch.distributed is in use.
 
-    Raises Error for another optimizer, for ``differentiable=True``, for parameters that are not plain tensors on the
+    Raises Error for another optimizer, for one whose ``step`` was replaced, for ``differentiable=True``, for parameters that are not plain tensors on the
     CPU, and where no file can be made in `dir`. A write that fails, as on a full disk, is a warning: that state stays
     in memory, and the step goes on. A read that fails, or bytes that are not those written, is an Error before the
     parameter (or its part) is updated. ``step()`` raises Error for a sparse gradient. Copies and pickles of the

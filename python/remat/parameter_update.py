@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import contextlib
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.optim import lr_scheduler
 
 from remat.errors import Error
 
@@ -30,10 +32,12 @@ def check_updates_alone(optimizer: Any, per_parameter: bool, where: str) -> None
         raise Error(
             f"{where} {name} wraps a {type(inner).__name__}, whose updates it may change; if it does not, give that"
         )
-    if not is_of_torch(optimizer) and not per_parameter:
+    is_known = is_of_torch(optimizer) or _full_name(optimizer) in _KNOWN
+    if not is_known and not per_parameter:
         raise Error(
             f"{where} {name} is not torch.optim's, and may look at several parameters at once (a norm, a counter in a "
-            "group); if each update depends on the parameter's own gradient and state alone, say per_parameter=True"
+            "group); if each update depends on the parameter's own gradient and state alone, say per_parameter=True in a "
+            "call of remat.paged() or remat.optimizer_in_backward() of your own"
         )
     if any(group.get("differentiable") for group in optimizer.param_groups):
         raise Error(f"{where} {name} has differentiable=True: such updates need their gradients later; leave it out")
@@ -43,6 +47,50 @@ def check_updates_alone(optimizer: Any, per_parameter: bool, where: str) -> None
             f"{where} a parameter of this {name} is lazy and has no shape yet; run the model once before, on an input "
             "of the usual shape"
         )
+    _check_step(optimizer, where)
+    if not is_known:
+        _check_idle(optimizer, where)
+
+
+def _check_step(optimizer: torch.optim.Optimizer, where: str) -> None:
+    """Raises Error where the optimizer has a step() of its own that is not its class's: updates would pass it over."""
+    replaced = vars(optimizer).get("step")
+    pager = vars(optimizer).get("_remat_paged")
+    if replaced is None or (pager is not None and replaced == pager._step):
+        return
+    step = getattr(replaced, "__func__", replaced)
+    while getattr(step, "__code__", None) is not None and step.__code__.co_filename == lr_scheduler.__file__:
+        step = step.__wrapped__  # schedulers count its calls
+    if getattr(step, "__wrapped__", step) is not _plain_step(type(optimizer)):
+        name = getattr(step, "__qualname__", type(step).__name__)
+        raise Error(
+            f"{where} step() of this {type(optimizer).__name__} was replaced by {name}, which updates one by one would "
+            "pass over; take it away (del optimizer.step), and do what it does in the training loop"
+        )
+
+
+def _check_idle(optimizer: torch.optim.Optimizer, where: str) -> None:
+    """Raises Error where the optimizer's step() changes parameters that have no gradient: step() would do so again to
+    those that were updated one by one. Tried on parameters made for it."""
+    for group in optimizer.param_groups:
+        for like in group["params"][:1]:
+            trial = torch.linspace(-3, 3, 4).to(like.dtype).requires_grad_(like.requires_grad)
+            before = trial.detach().clone()
+            with contextlib.suppress(Exception):  # whatever it needs, it has not
+                update_alone(optimizer, group, trial, defaultdict(dict))
+            if not torch.equal(trial.detach(), before):
+                raise Error(
+                    f"{where} step() of this {type(optimizer).__name__} changes parameters that have no gradient, which "
+                    "updates one by one do not; have it leave them (if parameter.grad is None: continue), or call step() "
+                    "as it is"
+                )
+
+
+_KNOWN = ("transformers.optimization.Adafactor",)  # to look at each parameter alone, beside torch.optim's
+
+
+def _full_name(optimizer: torch.optim.Optimizer) -> str:
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
 
 
 def is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
@@ -87,6 +135,8 @@ def part_of(flat: tuple[torch.Tensor, torch.Tensor | None], part: slice | None) 
     elements, gradients = flat
     target = elements[part]
     if gradients is not None:
+        if gradients.dtype != target.dtype:
+            target.grad_dtype = gradients.dtype
         target.grad = gradients[part]
     return target
 

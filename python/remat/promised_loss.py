@@ -39,7 +39,13 @@ class TiledLoss:
         self._reduction = reduction
         ignored = target.long() == ignore_index  # of bytes, no index is less than 0
         self._targets = target.new_zeros(target.shape, dtype=torch.long).masked_fill_(ignored, _IGNORED)
-        self.result = aten.nll_loss_forward(self._picked(), self._targets, None, reduction, _IGNORED)
+        self._total_weight: torch.Tensor | None = None
+
+    def make(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss and its total weight. The loss is not kept: its graph holds the promise that holds this, a cycle through
+        autograd's nodes, which no garbage collector sees."""
+        loss, self._total_weight = aten.nll_loss_forward(self._picked(), self._targets, None, self._reduction, _IGNORED)
+        return loss, self._total_weight
 
     @property
     def dtype(self) -> torch.dtype:
@@ -55,7 +61,7 @@ class TiledLoss:
     def gradients(self, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Of the head's input, weight and bias, of that of the loss."""
         of_picked = aten.nll_loss_backward(
-            gradient, self._picked(), self._targets, None, self._reduction, _IGNORED, self.result[1]
+            gradient, self._picked(), self._targets, None, self._reduction, _IGNORED, self._total_weight
         )
         return self.head.gradients(of_picked.squeeze(1))
 
@@ -124,7 +130,7 @@ def _loss(probabilities: Any, target: Any, weight: Any, reduction: int, ignore_i
         return None
     loss = TiledLoss(head, operands, target, reduction, ignore_index)
     promise.losses.append(loss)
-    return loss.result
+    return loss.make()
 
 
 def _gradient_of_loss(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import weakref
@@ -12,6 +13,7 @@ import torch
 from compare import same_bits
 from known_processor import HAS_TILES, needs_tiles
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat
@@ -290,6 +292,24 @@ def test_torch_compile_has_whole_logits():
     found = train(model, call=torch.compile(model, backend="eager"))
     assert all(map(same_bits, expected, found))
     assert remat.session_of(model).report().head == "whole: the head is in code of torch.compile"
+
+
+@needs_tiles
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda call: torch.compiler.disable(lambda **inputs: call(**inputs)),
+        lambda call: functools.partial(checkpoint, call, use_reentrant=False),
+    ],
+    ids=["torch.compiler.disable()", "torch.utils.checkpoint"],
+)
+def test_calls_around_which_nothing_is_compiled_have_tiles(around):
+    plain = make("GPT2")
+    expected = train(plain, call=around(plain))
+    model = remat.wrap(make("GPT2"), head="tiles")
+    found = train(model, call=around(model))
+    assert all(map(same_bits, expected, found))
+    assert remat.session_of(model).report().head.startswith("tiles of ")
 
 
 @needs_tiles

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import tempfile
+import types
 import weakref
 
 import pytest
@@ -116,7 +118,62 @@ class Wrapper(torch.optim.SGD):
         self.inner = torch.optim.SGD(self.param_groups, lr=0.1)
 
 
-Own.__module__ = Wrapper.__module__ = "mine"
+class Decaying(torch.optim.SGD):
+    """Also what has no gradient."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(0.99)
+
+
+Own.__module__ = Wrapper.__module__ = Decaying.__module__ = "mine"
+
+
+INSTALLS = {
+    "in backward": remat.optimizer_in_backward,
+    "paged": functools.partial(remat.paged, dir=tempfile.gettempdir()),
+}
+
+
+@pytest.mark.parametrize("install", INSTALLS.values(), ids=list(INSTALLS))
+def test_a_step_that_changes_parameters_without_gradients_is_refused(install):
+    model = blocks(1)
+    before = copy.deepcopy(list(model.parameters()))
+    optimizer = Decaying(model.parameters(), lr=0.1)
+    with pytest.raises(remat.Error, match="of this Decaying changes parameters that have no gradient"):
+        install(optimizer, per_parameter=True)
+    assert_same(before, list(model.parameters()))
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("install", INSTALLS.values(), ids=list(INSTALLS))
+def test_a_step_that_was_replaced_is_refused(install):
+    model = blocks(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = optimizer.step
+
+    def clipped(self, closure=None):
+        nn.utils.clip_grad_value_(model.parameters(), 0.001)
+        return step(closure)
+
+    optimizer.step = types.MethodType(clipped, optimizer)
+    for _ in range(2):
+        with pytest.raises(remat.Error, match=r"step\(\) of this SGD was replaced by .*clipped, .*del optimizer.step"):
+            install(optimizer)
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)  # puts its own around it
+    del optimizer.step
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    install(optimizer).remove()
+
+
+def test_steps_of_paged_optimizers_are_not_refused(tmp_path):
+    optimizer = torch.optim.SGD(blocks(1).parameters(), lr=0.1)
+    remat.paged(optimizer, dir=tmp_path)
+    torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    remat.optimizer_in_backward(optimizer)
 
 
 @pytest.mark.parametrize(

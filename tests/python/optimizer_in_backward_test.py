@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import warnings
 
 import pytest
@@ -123,6 +124,29 @@ def test_optimizers_of_other_types(name, dtype):
         return [weight, *(value for _, value in sorted(optimizer.state[weight].items()))]
 
     assert_same(trained(False), trained(True))
+
+
+@pytest.mark.usefixtures("part")
+@pytest.mark.parametrize(
+    ("dtype", "of_gradients"), [(torch.float32, torch.bfloat16), (torch.float64, torch.float32)], ids=str
+)
+def test_gradients_of_other_types(dtype, of_gradients, tmp_path):
+    def trained(install):
+        torch.manual_seed(5)
+        weight = nn.Parameter(torch.randn(40_007).to(dtype))
+        weight.grad_dtype = of_gradients
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        install(optimizer)
+        for _ in range(3):
+            (weight * torch.randn(40_007).to(dtype)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return [weight]
+
+    plain = trained(lambda optimizer: None)
+    assert_same(plain, trained(remat.optimizer_in_backward))
+    for gradients in (False, True):
+        assert_same(plain, trained(functools.partial(remat.paged, dir=tmp_path, gradients=gradients)))
 
 
 def test_an_update_takes_little_for_a_moment():

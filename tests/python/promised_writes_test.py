@@ -218,6 +218,23 @@ def test_numbers_that_were_made_keep_nothing_else_alive():
     assert remat.memory.current() - before < 300 * CLASSES * 2 + 1000
 
 
+def test_losses_that_are_dropped_keep_nothing_alive():
+    """Python's collector sees no cycles that lead through autograd's graph."""
+    remat.memory.start_accounting()
+
+    def drop():
+        _, _, head = parameters()
+        hidden = torch.randn(300, WIDTH, requires_grad=True)
+        return loss_of(logits_of(head, hidden, []), torch.arange(300)).detach()
+
+    drop()
+    gc.collect()
+    before = remat.memory.current()
+    for _ in range(3):
+        drop()
+    assert remat.memory.current() == before
+
+
 class Doubling(TorchDispatchMode):
     """Of products."""
 

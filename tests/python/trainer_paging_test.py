@@ -66,6 +66,20 @@ def test_bits_are_the_same_and_a_checkpoint_resumes_them(page_gradients, tmp_pat
     assert first.optimizer.state[weight]["exp_avg"].device.type == "meta"
 
 
+def test_adafactor_of_transformers(tmp_path, monkeypatch):
+    monkeypatch.setattr(paged_state, "SMALLEST_BYTES", 256)
+
+    def trained(callbacks):
+        owner = trainer(tmp_path, callbacks, max_steps=3, save_strategy="no", optim="adafactor")
+        owner.train()
+        return owner
+
+    plain, ours = trained([]), trained([integration.RematCallback(page_optimizer=tmp_path)])
+    assert_same(figures(ours), figures(plain))
+    states = ours.optimizer.state.values()
+    assert any(torch.is_tensor(each) and each.is_meta for state in states for each in state.values())
+
+
 class Gradients(transformers.TrainerCallback):
     def __init__(self, seen):
         self.seen = seen
