@@ -36,7 +36,8 @@ int64_t peak(c10::Device device = c10::kCPU);
 void reset_peak(c10::Device device = c10::kCPU);
 
 /// The most tensor bytes that `device` may hold now: the budget of the step in progress, else the smallest of physical
-/// memory, the container's limit (cgroup v1 and v2) and what set_limit() asked for.
+/// memory, the container's limit (cgroup v1 and v2), what the process may map (ulimit -v, -d) and what set_limit()
+/// asked for.
 int64_t limit(c10::Device device = c10::kCPU);
 
 /// A standing limit in bytes for every session on `device`; nullopt takes it away. Throws Error unless positive.

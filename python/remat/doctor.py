@@ -90,7 +90,7 @@ def examine(out: TextIO) -> bool:
         ("torch", f"{torch.__version__}, {torch.get_num_threads()} threads"),
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("CPU allocator", allocator),
-        ("CPU memory", f"{_C.format_bytes(remat.memory.limit(HOST))} (the machine's, or its container's limit)"),
+        ("CPU memory", f"{_C.format_bytes(remat.memory.limit(HOST))} (the machine's, or a limit of its container or of ulimit)"),
         ("accelerators", ", ".join(map(str, devices)) or "none"),
     ]
     for name, what in _INTEGRATIONS.items():

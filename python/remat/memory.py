@@ -53,7 +53,8 @@ def reset_peak(device: str | torch.device | None = None) -> None:
 
 def limit(device: str | torch.device | None = None) -> int:
     """The most bytes that the device may hold now: the budget of the step in progress, else the smallest of physical
-    memory, the container's limit and what :func:`set_limit` asked for."""
+    memory, the container's limit, what the process may map (``ulimit -v``, ``-d``) and what :func:`set_limit` asked
+    for."""
     return _C.memory_limit(device_of(device))
 
 

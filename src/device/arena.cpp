@@ -5,6 +5,8 @@
 
 #include <sys/mman.h>
 
+#include "memory/limits.h"
+
 namespace remat::memory {
 
 /// A mapping of address space; its blocks follow this header without gaps.
@@ -27,6 +29,10 @@ constexpr size_t kSmallestRest = 4096;
 std::byte* address(Block* block) noexcept { return reinterpret_cast<std::byte*>(block); }
 
 constexpr size_t round_up(size_t value, size_t step) noexcept { return (value + step - 1) / step * step; }
+
+/// Where the process may map so much and no more (ulimit -v), each block is a region and goes when it is free: holes in
+/// larger ones would be missing elsewhere.
+bool keeps_regions() noexcept { return address_space_limit() == INT64_MAX; }
 
 Block::Region* map(size_t length) noexcept {
   // Not MAP_NORESERVE: the system shall refuse what it can never provide, as it does for malloc.
@@ -75,15 +81,13 @@ void Arena::insert(Block* block, State state) noexcept {
   block->next = head;
   if (head != nullptr) head->previous = block;
   head = block;
-  if (state == State::kDirty) cached_.fetch_add(static_cast<int64_t>(block->span), std::memory_order_relaxed);
+  bytes_of(state).fetch_add(static_cast<int64_t>(block->span), std::memory_order_relaxed);
 }
 
 void Arena::remove(Block* block) noexcept {
   if (block->next != nullptr) block->next->previous = block->previous;
   (block->previous != nullptr ? block->previous->next : lists(block->state)[list_of(block->span)]) = block->next;
-  if (block->state == State::kDirty) {
-    cached_.fetch_sub(static_cast<int64_t>(block->span), std::memory_order_relaxed);
-  }
+  bytes_of(block->state).fetch_sub(static_cast<int64_t>(block->span), std::memory_order_relaxed);
   block->state = State::kLive;
 }
 
@@ -126,9 +130,14 @@ Block* Arena::take(size_t span) noexcept {
   return nullptr;
 }
 
-bool Arena::grow(size_t span) noexcept {
+bool Arena::grow(size_t span, int64_t spare) noexcept {
   const size_t least = round_up(sizeof(Block::Region) + span, kPage);
-  size_t length = std::max(least, kRegion);
+  size_t length = least;
+  if (keeps_regions()) {
+    length = std::max(least, kRegion);
+  } else if (spare > 0 && address_space().left() < static_cast<int64_t>(least) + spare) {
+    return false;
+  }
   Block::Region* region = map(length);
   if (region == nullptr && length > least) region = map(length = least);  // little address space, or no overcommit
   if (region == nullptr) return false;
@@ -143,16 +152,16 @@ bool Arena::grow(size_t span) noexcept {
   return true;
 }
 
-Block* Arena::allocate(size_t bytes) noexcept {
+Block* Arena::allocate(size_t bytes, int64_t spare) noexcept {
   if (bytes > PTRDIFF_MAX - kRegion) return nullptr;
   const size_t span = std::max(round_up(sizeof(Block) + bytes, alignof(Block)), kSmallestRest);
   const MutexLock lock(mutex_);
   Block* block = take(span);
-  if (block == nullptr && grow(span)) block = take(span);
+  if (block == nullptr && grow(span, spare)) block = take(span);
   if (block == nullptr) {
     purge_locked(SIZE_MAX);
     unmap_free_regions();
-    if (grow(span)) block = take(span);
+    if (grow(span, spare)) block = take(span);
   }
   if (block != nullptr) block->bytes = bytes;
   return block;
@@ -160,7 +169,13 @@ Block* Arena::allocate(size_t bytes) noexcept {
 
 void Arena::free(Block* block) noexcept {
   const MutexLock lock(mutex_);
-  insert(merge(block, State::kDirty), State::kDirty);
+  block = merge(block, State::kDirty);
+  if (block->before == nullptr && after(block) == nullptr && !keeps_regions()) {
+    insert(block, State::kClean);  // about to have no pages
+    unmap_free_regions();
+  } else {
+    insert(block, State::kDirty);
+  }
 }
 
 void Arena::purge(size_t bytes) noexcept {

@@ -40,9 +40,9 @@ static_assert(sizeof(Block) == 64);
 
 /// Best fit with coalescing, in regions of address space. A free block is dirty or clean, and joins neighbours of its
 /// own kind only. Dirty blocks are used first; purge() makes them clean. So fragmentation never holds memory for good:
-/// it costs page faults instead. Regions ask for huge pages, so memory in use and cached() can be resident with up to
-/// one huge page more at each of their edges. Thread-safe, one lock; meant for blocks of many pages, so that lists stay
-/// short.
+/// it costs page faults instead. Where address space is limited, nothing is kept. Regions ask for huge pages, so memory
+/// in use and cached() can be resident with up to one huge page more at each of their edges. Thread-safe, one lock;
+/// meant for blocks of many pages, so that lists stay short.
 class Arena {
  public:
   Arena() = default;
@@ -52,11 +52,14 @@ class Arena {
   ~Arena();
 
   /// A block of at least `bytes`, not zeroed; null if the system has no more, even after all dirty blocks were purged.
-  Block* allocate(size_t bytes) noexcept;
+  /// `spare`: where the process's address space is limited, the bytes of it that shall be left to others.
+  Block* allocate(size_t bytes, int64_t spare = 0) noexcept;
   void free(Block* block) noexcept;
 
   /// Bytes of dirty blocks.
   int64_t cached() const noexcept { return cached_.load(std::memory_order_relaxed); }
+  /// Bytes of clean blocks: address space, without pages.
+  int64_t clean() const noexcept { return clean_bytes_.load(std::memory_order_relaxed); }
   /// Gives at least `bytes` of dirty blocks back to the system, or all of them if there are fewer.
   void purge(size_t bytes) noexcept;
   /// Whether `address` lies in one of the regions.
@@ -74,6 +77,7 @@ class Arena {
   static size_t list_of(size_t span) noexcept;
   static Block* after(const Block* block) noexcept;
   Lists& lists(State state) noexcept REMAT_REQUIRES(mutex_) { return state == State::kDirty ? dirty_ : clean_; }
+  std::atomic<int64_t>& bytes_of(State state) noexcept { return state == State::kDirty ? cached_ : clean_bytes_; }
 
   Block* best_fit(Lists& lists, size_t span) noexcept REMAT_REQUIRES(mutex_);
   void insert(Block* block, State state) noexcept REMAT_REQUIRES(mutex_);
@@ -82,12 +86,12 @@ class Arena {
   void split(Block* block, size_t span, State rest_state) noexcept REMAT_REQUIRES(mutex_);
   Block* merge(Block* block, State state) noexcept REMAT_REQUIRES(mutex_);
   Block* take(size_t span) noexcept REMAT_REQUIRES(mutex_);
-  bool grow(size_t span) noexcept REMAT_REQUIRES(mutex_);
+  bool grow(size_t span, int64_t spare) noexcept REMAT_REQUIRES(mutex_);
   void purge_locked(size_t bytes) noexcept REMAT_REQUIRES(mutex_);
   void unmap_free_regions() noexcept REMAT_REQUIRES(mutex_);
 
   Mutex mutex_;
-  std::atomic<int64_t> cached_{0};
+  std::atomic<int64_t> cached_{0}, clean_bytes_{0};
   Lists dirty_ REMAT_GUARDED_BY(mutex_){};
   Lists clean_ REMAT_GUARDED_BY(mutex_){};
   Block::Region* regions_ REMAT_GUARDED_BY(mutex_) = nullptr;

@@ -1,5 +1,6 @@
 #include "device/cpu_allocator.h"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -8,12 +9,14 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <remat/budget.h>
 #include <remat/error.h>
 
 #include "device/cpu_blocks.h"
 #include "device/cpu_ledger.h"
 #include "device/file_blocks.h"
 #include "memory/allocation_observer.h"
+#include "memory/limits.h"
 #include "memory/serial_number.h"
 #include "memory/thread_bytes.h"
 
@@ -23,37 +26,77 @@ namespace {
 /// Above PyTorch's own (0) and what extensions commonly choose.
 constexpr uint8_t kPriority = 128;
 
-[[noreturn]] void fail(size_t bytes) {
-  const int64_t alive = CpuLedger::instance().counted();
+/// Of what tensors could have, the part that a message leaves to others: holes between tensors, and libraries.
+constexpr int64_t kPartForOthers = 6;
+
+/// Where address space is limited, so much is left to what allocates by other ways and fails where there is none.
+constexpr int64_t kSpareAddresses = int64_t{128} << 20;
+
+/// `alive`: without the `bytes`.
+[[noreturn]] void fail(size_t bytes, int64_t alive) {
   if (c10::memoryProfilingEnabled()) {
     c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(alive),
                                      static_cast<size_t>(alive + cached_bytes()), c10::kCPU);
   }
+  const AddressSpace space = address_space();
+  std::string message = "[memory] DefaultCPUAllocator: can't allocate memory: you tried to allocate " +
+                        std::to_string(bytes) + " bytes, the system refused, and " + std::to_string(alive) +
+                        " bytes of tensors are alive";
+  if (space.limit != INT64_MAX) {
+    message += "; the process may map " + format_bytes(space.limit) + " (" + space.name +
+               "), code and libraries included, and has " + format_bytes(space.left()) + " left";
+  }
+  const int64_t budget = CpuLedger::instance().enforced_limit();
+  const int64_t own = alive + cached_bytes(), all = own + std::min(left_for_tensors().bytes, INT64_MAX - own);
+  const int64_t room = all - all / kPartForOthers;
+  if (budget != INT64_MAX && room < budget) {
+    message += "; the budget of " + format_exact_bytes(budget) + " is more than there is: give " + format_bytes(room) +
+               ", or use a smaller batch";
+  } else if (budget == INT64_MAX && room > own) {
+    message += "; give a session (remat::Session, remat.wrap()) a budget of " + format_bytes(room) +
+               ", or use a smaller batch";
+  } else {
+    message +=
+        "; use a smaller batch or model, or keep the optimizer's state in a file (remat::PagedOptimizer, "
+        "remat.paged())";
+  }
   // c10's own type and words: programs look for them and retry with a smaller batch.
-  TORCH_CHECK(false, "[memory] DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
-              std::to_string(bytes), " bytes, the system refused, and ", std::to_string(alive),
-              " bytes of tensors are alive; use a smaller batch, or a session with a budget");
+  TORCH_CHECK(false, message);
+}
+
+/// Where the system has refused `bytes`, which are counted.
+Block* allocate_after_evictions(size_t bytes) {
+  CpuLedger& ledger = CpuLedger::instance();
+  const auto size = static_cast<int64_t>(bytes);
+  try {
+    int64_t spare = kSpareAddresses;
+    for (;;) {
+      release_cache();
+      if (Block* const block = allocate_block(bytes, spare)) return block;
+      if (spare == 0) fail(bytes, ledger.counted() - size);
+      if (!ledger.evict_for(size)) spare = 0;
+    }
+  } catch (...) {
+    ledger.cancel(size);
+    throw;
+  }
 }
 
 class CpuAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_block, c10::kCPU};
-    if (bytes > PTRDIFF_MAX) fail(bytes);
+    if (bytes > PTRDIFF_MAX) fail(bytes, CpuLedger::instance().counted());
     if (bytes >= kSmallestFileBlock) {
       if (const auto source = file_block_source()) return source->allocate(bytes);
     }
     CpuLedger& ledger = CpuLedger::instance();
     const auto size = static_cast<int64_t>(bytes);
-    const int64_t alive = ledger.charge(size);
-    Block* block = allocate_block(bytes);
+    int64_t alive = ledger.charge(size);
+    Block* block = allocate_block(bytes, kSpareAddresses);
     if (block == nullptr) {
-      release_cache();
-      block = allocate_block(bytes);
-    }
-    if (block == nullptr) {
-      ledger.cancel(size);
-      fail(bytes);
+      block = allocate_after_evictions(bytes);
+      alive = ledger.counted();
     }
     block->serial = next_serial();
     std::atomic_ref(block->watched).store(false, std::memory_order_relaxed);

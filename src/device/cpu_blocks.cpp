@@ -21,8 +21,8 @@ Arena& arena() noexcept {
 
 }  // namespace
 
-Block* allocate_block(size_t bytes) noexcept {
-  if (bytes >= kSmallestLarge) return arena().allocate(bytes);
+Block* allocate_block(size_t bytes, int64_t spare) noexcept {
+  if (bytes >= kSmallestLarge) return arena().allocate(bytes, spare);
   void* memory = nullptr;
   if (bytes > PTRDIFF_MAX || posix_memalign(&memory, alignof(Block), sizeof(Block) + bytes) != 0) return nullptr;
   auto* block = static_cast<Block*>(memory);
@@ -40,6 +40,8 @@ void free_block(Block* block) noexcept {
 }
 
 int64_t cached_bytes() noexcept { return arena().cached(); }
+
+int64_t clean_bytes() noexcept { return arena().clean(); }
 
 void release_cache() noexcept { arena().purge(SIZE_MAX); }
 

@@ -10,11 +10,14 @@
 namespace remat::memory {
 
 /// A block of at least `bytes`; null where the system has no more. Its `serial` and `watched` are the caller's to set.
-Block* allocate_block(size_t bytes) noexcept;
+/// `spare`: see Arena::allocate().
+Block* allocate_block(size_t bytes, int64_t spare = 0) noexcept;
 void free_block(Block* block) noexcept;
 
 /// Bytes of freed blocks kept for reuse.
 int64_t cached_bytes() noexcept;
+/// Address space of others that have no pages.
+int64_t clean_bytes() noexcept;
 /// Gives all of them back to the system.
 void release_cache() noexcept;
 /// Gives back those above `most` bytes; all of them where that is negative.

@@ -1,6 +1,7 @@
 #include "device/cpu_ledger.h"
 
 #include <algorithm>
+#include <string>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -21,6 +22,20 @@ constexpr int64_t kShareOfHoles = 8;
 /// To read a control group's files takes 0.1 ms, as much as a hundred small operators. Limits change seldom.
 constexpr std::chrono::seconds kLimitsLast{1};
 
+/// Of the address space that tensors could have, what is left to threads that start later, and to libraries.
+constexpr int64_t kAddressesOfOthers = int64_t{256} << 20, kShareOfOthers = 8;
+
+/// Of `tensors` bytes that are alive, and those that could be mapped beside them. `before`: the last such limit, which
+/// stays where others have mapped some of what was left to them. INT64_MAX: the process has no limit.
+int64_t limit_by_address_space(int64_t tensors, int64_t before) {
+  const AddressSpace space = address_space();
+  if (space.limit == INT64_MAX) return INT64_MAX;
+  const int64_t all = tensors + cached_bytes() + clean_bytes() + space.left();
+  const int64_t of_others = std::min(kAddressesOfOthers, all / kShareOfOthers);
+  const bool holds = before <= all - of_others / 2 && before >= all - 2 * of_others;
+  return holds ? before : std::max<int64_t>(all - of_others, 1);
+}
+
 }  // namespace
 
 CpuLedger& CpuLedger::instance() {
@@ -28,8 +43,14 @@ CpuLedger& CpuLedger::instance() {
   return *ledger;
 }
 
-CpuLedger::CpuLedger()
-    : device_limit_(std::min(physical_memory(), cgroup_limit())), adopted_(&release_block, &release_older) {}
+CpuLedger::CpuLedger() : adopted_(&release_block, &release_older) { ask_limits(); }
+
+void CpuLedger::ask_limits() const {
+  const int64_t by_addresses = limit_by_address_space(counted(), address_limit_.load(std::memory_order_relaxed));
+  address_limit_.store(by_addresses, std::memory_order_relaxed);
+  device_limit_.store(std::min({physical_memory(), cgroup_limit(), by_addresses}), std::memory_order_relaxed);
+  asked_at_.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
+}
 
 void CpuLedger::before_fork() {
   enforcements().before_fork();
@@ -86,6 +107,15 @@ void CpuLedger::report_to_profiler(void* data, int64_t bytes) const {
   c10::reportMemoryUsageToProfiler(data, bytes, alive, alive + static_cast<size_t>(cached_bytes()), c10::kCPU);
 }
 
+MemoryLeft left_for_tensors() {
+  MemoryLeft left = memory_left();
+  const AddressSpace space = address_space();
+  if (space.limit == INT64_MAX || space.left() + clean_bytes() >= left.bytes) return left;
+  left.bytes = space.left() + clean_bytes();
+  left.where = std::string("the process's address space (") + space.name + ")";
+  return left;
+}
+
 void release_block(void* data) noexcept {
   if (data == nullptr) return;
   CpuLedger& ledger = CpuLedger::instance();
@@ -126,11 +156,7 @@ std::unique_ptr<Ledger::Enforcement> CpuLedger::enforce(int64_t limit, Reclaimer
 }
 
 int64_t CpuLedger::device_limit() const {
-  const auto now = std::chrono::steady_clock::now();
-  if (now - asked_at_.load(std::memory_order_relaxed) >= kLimitsLast) {
-    device_limit_.store(std::min(physical_memory(), cgroup_limit()), std::memory_order_relaxed);
-    asked_at_.store(now, std::memory_order_relaxed);
-  }
+  if (std::chrono::steady_clock::now() - asked_at_.load(std::memory_order_relaxed) >= kLimitsLast) ask_limits();
   return device_limit_.load(std::memory_order_relaxed);
 }
 

@@ -8,6 +8,7 @@
 
 #include "device/adopted_storages.h"
 #include "device/counted_ledger.h"
+#include "memory/memory_left.h"
 
 namespace remat::memory {
 
@@ -24,6 +25,8 @@ class CpuLedger final : public CountedLedger {
   int64_t footprint_limit() const noexcept;
   /// Gives back cached blocks that do not fit below footprint_limit().
   void trim_cache() const noexcept;
+  /// The system has no memory for `bytes`: evicts something. False if nothing is left.
+  bool evict_for(int64_t bytes) { return yield(bytes); }
   /// Tells PyTorch's profiler that `bytes` at `data` were allocated, or freed where negative.
   void report_to_profiler(void* data, int64_t bytes) const;
 
@@ -49,12 +52,19 @@ class CpuLedger final : public CountedLedger {
   /// Takes foreign storages that are gone out of the account.
   bool sweep() noexcept override;
 
-  mutable std::atomic<int64_t> device_limit_;  ///< as it was at `asked_at_`: asking reads files
-  mutable std::atomic<std::chrono::steady_clock::time_point> asked_at_ = std::chrono::steady_clock::now();
+  void ask_limits() const;
+
+  // As they were at `asked_at_`: asking reads files.
+  mutable std::atomic<int64_t> device_limit_ = INT64_MAX;
+  mutable std::atomic<int64_t> address_limit_ = INT64_MAX;  ///< of tensors, by what the process may map
+  mutable std::atomic<std::chrono::steady_clock::time_point> asked_at_;
   AdoptedStorages adopted_;
 
   friend void release_older(void* context) noexcept;
 };
+
+/// memory_left(), or what the process's own limits leave (ulimit -v), where that is less.
+MemoryLeft left_for_tensors();
 
 /// The deleter of a block from remat's allocator. Null is allowed.
 void release_block(void* data) noexcept;

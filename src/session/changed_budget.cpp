@@ -8,7 +8,7 @@
 #include <remat/memory.h>
 #include <remat/planner.h>
 
-#include "memory/memory_left.h"
+#include "device/cpu_ledger.h"
 #include "plan/simulate.h"
 #include "pytorch/raise.h"
 #include "session/session_impl.h"
@@ -115,7 +115,7 @@ std::optional<Session::Impl::TooSmall> Session::Impl::budget_problem() {
 void Session::Impl::follow_memory(StepReport& to) {
   to.budget_reason = std::exchange(budget_note, "");
   if (!memory_followed) return;
-  const memory::MemoryLeft left = memory::memory_left();
+  const memory::MemoryLeft left = memory::left_for_tensors();
   const int64_t own = memory::current(options.device) + memory::cached(options.device);
   const std::string change = memory_followed->follow(own, left, PressureBudget::Clock::now());
   if (!change.empty()) planner.expect_room(memory_followed->limit() - next_baseline());
@@ -150,7 +150,7 @@ void Session::Impl::ask_pool(Step::Impl& step) {
 int64_t Session::Impl::limit_by_memory() const {
   PressureBudget next = *memory_followed;
   const int64_t own = memory::current(options.device) + memory::cached(options.device);
-  next.follow(own, memory::memory_left(), PressureBudget::Clock::now());
+  next.follow(own, memory::left_for_tensors(), PressureBudget::Clock::now());
   return next.limit();
 }
 

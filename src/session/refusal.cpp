@@ -30,7 +30,7 @@ const char* limit_name(bool is_device, bool beside_others, const PoolStep* pool)
     return pool->runs_alone() ? "the pool has " : "the pool, for all its steps, has ";
   if (!is_device) return "the budget is ";
   return beside_others ? "the smallest limit of the steps in progress, other sessions' too, is "
-                       : "the device's limit, which set_limit() may have lowered, is ";
+                       : "the device's limit, which set_limit() or ulimit may have lowered, is ";
 }
 
 const char* way_out(bool is_device, bool beside_others, const PoolStep* pool) {

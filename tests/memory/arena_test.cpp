@@ -12,6 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include "memory/limits.h"
+
 namespace remat::memory {
 namespace {
 
@@ -151,6 +153,32 @@ TEST(Arena, GivesFreeRegionsBackBeforeItRefuses) {
   setrlimit(RLIMIT_AS, &old);
   EXPECT_EQ(refused, nullptr);
   EXPECT_NE(larger, nullptr);
+}
+
+/// Holes in regions would be missing to what allocates by other ways.
+TEST(Arena, KeepsNothingWhereAddressSpaceIsLimited) {
+  Arena arena;
+  rlimit before{};
+  getrlimit(RLIMIT_DATA, &before);
+  rlimit limited{rlim_t{1} << 40, before.rlim_max};
+  setrlimit(RLIMIT_DATA, &limited);
+  const int64_t used = address_space().used;
+  Block* const first = arena.allocate(8 * kMiB);
+  Block* const second = arena.allocate(8 * kMiB);
+  const int64_t with_both = address_space().used;
+  arena.free(first);
+  const int64_t with_one = address_space().used;
+  const auto left = address_space().left();
+  Block* const refused = arena.allocate(8 * kMiB, left - static_cast<int64_t>(kMiB));
+  Block* const third = arena.allocate(8 * kMiB, left - static_cast<int64_t>(9 * kMiB));
+  setrlimit(RLIMIT_DATA, &before);
+  EXPECT_LT(with_both - used, static_cast<int64_t>(17 * kMiB));
+  EXPECT_LT(with_one - used, static_cast<int64_t>(9 * kMiB));
+  EXPECT_EQ(arena.cached() + arena.clean(), 0);
+  EXPECT_EQ(refused, nullptr);
+  ASSERT_NE(third, nullptr);
+  arena.free(second);
+  arena.free(third);
 }
 
 TEST(Arena, OwnsItsBlocksOnly) {

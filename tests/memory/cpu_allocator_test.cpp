@@ -155,6 +155,38 @@ TEST_F(CpuAllocator, FailureIsPyTorchsOwnAndLeavesTheAccountRight) {
   EXPECT_NO_THROW(bytes(kBytesPerMiB));
 }
 
+/// Frees tensors where the system has no memory, too.
+struct GivesBlocks : FakeReclaimer {
+  bool reclaim_block(int64_t bytes) override { return reclaim(bytes); }
+};
+
+TEST_F(CpuAllocator, EvictsWhereAddressSpaceIsShort) {
+  if (!kCaches) GTEST_SKIP() << "sanitizers map terabytes";
+  GivesBlocks reclaimer;
+  for (int i = 0; i < 2; ++i) reclaimer.tensors.push_back(bytes(200 * kBytesPerMiB));
+  const auto enforcement = Ledger::of(c10::kCPU).enforce(int64_t{1} << 40, reclaimer);
+  rlimit old{};
+  getrlimit(RLIMIT_AS, &old);
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlimit tight{static_cast<rlim_t>(pages * 4096 + 64 * kBytesPerMiB), old.rlim_max};
+  setrlimit(RLIMIT_AS, &tight);
+  at::Tensor fits;
+  std::string message;
+  try {
+    fits = bytes(150 * kBytesPerMiB);  // and 128 MiB are left to others
+    bytes(int64_t{2} << 30);
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_AS, &old);
+  ASSERT_TRUE(fits.defined()) << message;
+  EXPECT_TRUE(reclaimer.tensors.empty());
+  EXPECT_EQ(current(), base_ + 150 * kBytesPerMiB);
+  EXPECT_NE(message.find("the process may map "), std::string::npos) << message;
+  EXPECT_NE(message.find("(1099511627776 bytes) is more than there is: give "), std::string::npos) << message;
+}
+
 /// Small blocks come from malloc; the address space that the arena does not need must not be missing there.
 TEST_F(CpuAllocator, TheCacheIsGivenBackForSmallBlocksToo) {
   if (!kCaches) GTEST_SKIP() << "sanitizers get every block through malloc";

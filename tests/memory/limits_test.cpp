@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <remat/memory.h>
 
@@ -94,6 +95,26 @@ TEST(Limits, ResidentPeakGrowsWithTouchedMemoryAndStays) {
   // The process may have had room in memory it had touched and freed before, hence half.
   EXPECT_GE(resident_peak(), before + static_cast<int64_t>(kBytes / 2));
   EXPECT_GE(resident_peak(), static_cast<int64_t>(kBytes));
+}
+
+TEST(AddressSpace, IsWhatTheProcessMayMap) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+  EXPECT_EQ(address_space().left(), INT64_MAX) << "the tests run without ulimit -v and -d";
+  constexpr int64_t kLimit = int64_t{1} << 40;
+  const rlimit limited{static_cast<rlim_t>(kLimit), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &limited), 0);
+  const AddressSpace small = address_space();
+  const std::vector<char> more(64 << 20);
+  const AddressSpace large = address_space();
+  EXPECT_EQ(address_space_limit(), kLimit);
+  setrlimit(RLIMIT_DATA, &before);
+  EXPECT_EQ(small.limit, kLimit);
+  EXPECT_EQ(std::string(small.name), "ulimit -d");
+  EXPECT_EQ(small.left(), kLimit - small.used);
+  EXPECT_GE(large.used - small.used, 64 << 20);
+  EXPECT_LT(large.used - small.used, 65 << 20);
+  EXPECT_EQ(address_space_limit(), INT64_MAX);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST(Session, RefusalsByTheDevicesLimitNameIt) {
       ADD_FAILURE() << "that cannot fit";
     } catch (const BudgetError& error) {
       const std::string what = error.what();
-      EXPECT_NE(what.find("the device's limit, which set_limit() may have lowered, is "), std::string::npos) << what;
+      EXPECT_NE(what.find("the device's limit, which set_limit() or ulimit may have lowered, is "), std::string::npos) << what;
     }
   }
   memory::set_limit(std::nullopt);
