@@ -287,11 +287,12 @@ bool StepPlanner::covers(const Tape& tape, int64_t request) const {
   });
 }
 
-bool StepPlanner::fits_in_plain(const Tape& tape, int64_t room) const {
+bool StepPlanner::fits_in_plain(const Tape& tape, int64_t room, int64_t gradients) const {
   bool any = false;
   for (const KnownStep& step : known_) {
     if (compare_sizes(tape, step.graph, tape.forgotten_from) != Sizes::kNotLarger) continue;
-    if (step.kept_peak > room) return false;
+    const int64_t new_gradients = std::max<int64_t>(0, step.graph.gradient_bytes - gradients);
+    if (step.kept_peak + new_gradients > room) return false;
     any = true;
   }
   return any;

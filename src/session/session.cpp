@@ -107,6 +107,7 @@ Step Session::step() {
   const int64_t baseline = ledger.current();
   const int64_t expected = baseline + impl_->adopted_by(baseline);
   const int64_t limit = impl_->limit_for(expected);
+  impl_->gradients_before = impl_->gradients_now();
   step->report.step = ++impl_->steps;
   step->report.baseline_bytes = baseline;
   step->report.budget_bytes = limit;

@@ -97,6 +97,12 @@ struct Session::Impl {
   /// torch.utils.swap_tensors from it.)
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
   int64_t gradients_at_begin = 0;
+  int64_t gradients_before = 0;  ///< bytes: gradients_now() when the step in progress began
+  /// Bytes of gradients that were alive when the step of `tape` began. Those that it freed before it read their
+  /// parameters are none that the record has seen.
+  int64_t gradients_at_begin_of(const Tape& tape) const {
+    return std::max(tape.counts.gradient_bytes, gradients_before);
+  }
   std::vector<LeafRead> leaf_reads;  ///< by the operators of the planner's graph
   bool empties_leaves = true;        ///< the last step that completed did: Residency::expect_emptied
   int64_t gradients_now() const;

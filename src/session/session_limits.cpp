@@ -39,7 +39,7 @@ int64_t Session::Impl::gradients_now() const {
 }
 
 void Session::Impl::note_gradients_of(Tape& tape) {
-  gradients_at_begin = tape.counts.gradient_bytes;
+  gradients_at_begin = gradients_at_begin_of(tape);
   gradients = std::exchange(tape.gradients_of_others, {});
   for (const auto& [impl, weak] : std::exchange(tape.parameters, {})) {
     const auto parameter = weak.lock();
@@ -60,7 +60,7 @@ OnlineEviction::Known Session::Impl::known_of(const Tape* tape, int64_t request,
   const auto gradients_to_make = [&](int64_t gradients_then) -> int64_t {
     if (tape == nullptr) return new_gradients(gradients_then);
     if (tape->counts.parameter_bytes == tape->counts.gradient_bytes) return 0;
-    return std::max<int64_t>(0, gradients_then - tape->counts.gradient_bytes);
+    return std::max<int64_t>(0, gradients_then - gradients_at_begin_of(*tape));
   };
   if (smallest_step) {
     known.smallest = baseline + adopted + smallest_step->activation_peak + gradients_to_make(smallest_step->gradients);
@@ -111,7 +111,9 @@ void Session::Impl::begin_eviction(Step::Impl& step, int64_t limit, int64_t expe
   const auto is_covered = [this, baseline, measured, follower = step.follower](const Tape& tape, int64_t request) {
     return covers(tape, request, follower->result_bytes, measured->plain_peak() - baseline);
   };
-  const auto fits_in_plain = [this](const Tape& tape, int64_t bytes) { return planner.fits_in_plain(tape, bytes); };
+  const auto fits_in_plain = [this](const Tape& tape, int64_t bytes) {
+    return planner.fits_in_plain(tape, bytes, gradients_before);
+  };
   eviction.begin({.name = "step " + std::to_string(step.report.step) + " of " +
                           (options.name.empty() ? "the session" : options.name),
                   .baseline = baseline,

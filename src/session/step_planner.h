@@ -82,8 +82,9 @@ class StepPlanner {
   /// began with, and nowhere with more bytes.
   bool covers(const Tape& tape, int64_t request) const;
   /// True if every known step that began like `tape`, with no smaller sizes, would fit in plain with `room` bytes above
-  /// its baseline. False where none is known.
-  bool fits_in_plain(const Tape& tape, int64_t room) const;
+  /// its baseline. False where none is known. `gradients`: bytes that are alive as the step begins. Those that a known
+  /// step began with, and freed or added to, are made anew where they are not.
+  bool fits_in_plain(const Tape& tape, int64_t room, int64_t gradients) const;
   /// True if a step is known that took `plain` bytes above its baseline and of which nothing was recorded (it ran under
   /// a dispatch mode of the user's). Steps without records cannot be told apart by their operators.
   bool covers_unrecorded(int64_t plain) const;

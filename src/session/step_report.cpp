@@ -47,7 +47,8 @@ std::optional<Graph> Step::Impl::take_graph() {
   if (session->tier) graph.tier = session->tier->tier;
   // Views of one storage count once, and gradients may have come since: never more than there was.
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
-  graph.gradient_bytes = std::min(tape->counts.gradient_bytes, graph.baseline_bytes - graph.parameter_bytes);
+  graph.gradient_bytes =
+      std::min(session->gradients_at_begin_of(*tape), graph.baseline_bytes - graph.parameter_bytes);
   // Another thread may allocate after the baseline was read and before the trace began, and free that in the step.
   if (!graph.problem().empty()) return std::nullopt;
   return graph;
@@ -60,8 +61,10 @@ void Step::Impl::report_plan(const Graph* traced) {
   report.decision_reason = schedule == nullptr && compiled() ? "code was compiled in the step" : decision.reason;
   if (schedule != nullptr && !follower->is_approximate()) {
     if (report.completed) session->followed = schedule;
+    const Graph& planned = schedule->graph;
+    const int64_t new_gradients = std::max<int64_t>(0, planned.gradient_bytes - session->gradients_at_begin_of(*tape));
     report.planned_peak_bytes =
-        report.baseline_bytes + schedule->plan.predicted_peak_bytes - schedule->graph.baseline_bytes;
+        report.baseline_bytes + schedule->plan.predicted_peak_bytes - planned.baseline_bytes + new_gradients;
   }
   follower->resize = nullptr;
   session->eviction.learn_times(*tape, report.completed, room());
@@ -124,7 +127,7 @@ void Step::Impl::learn_peaks() {
   learn_room_beyond_plain();
   auto& smallest = session->smallest_step;
   const int64_t took = report.peak_bytes - report.baseline_bytes;
-  if (!smallest || took < smallest->activation_peak) smallest = {took, tape->counts.gradient_bytes};
+  if (!smallest || took < smallest->activation_peak) smallest = {took, session->gradients_at_begin_of(*tape)};
   // A step that saved nothing had nothing to drop (an evaluation, a model whose tensors are elsewhere): it is no
   // measure, nor is a short batch for the long ones after it. State that updates in backward made is no activation. One
   // under a dispatch mode, or hooks of the user's, saved something that was not seen.

@@ -157,3 +157,44 @@ def test_no_step_is_refused_after_one_that_completed(make, planner):
     assert not [each for each in seen.values() if "R" in each[each.find(".") :] and "." in each], seen
     assert "R" in next(iter(seen.values())), "the first budget is not below the smallest: none of these is near it"
     assert any(each == STEPS * "." for each in seen.values()), seen
+
+
+def test_steps_of_two_rounds_of_which_some_begin_without_gradients():
+    """As those of Lightning's manual optimization: each round frees the gradients of the one before, and now and then the
+    user has done so. A step that begins without them takes as much, and all of it above what was alive before."""
+
+    def run(session=None):
+        torch.manual_seed(3)
+        blocks = [nn.Sequential(nn.Linear(128, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(0.1)) for _ in range(6)]
+        model = nn.Sequential(nn.Linear(32, 128), *blocks, nn.Linear(128, 10))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        losses, planned = [], []
+        for number in range(9):
+            x, y = torch.randn(64, 32), torch.randint(0, 10, (64,))
+            if number % 3 == 0:
+                optimizer.zero_grad()
+            with contextlib.nullcontext() if session is None else session.step():
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    loss = nn.functional.cross_entropy(model(x), y)
+                    loss.backward()
+                    optimizer.step()
+                    losses.append(loss.item())
+            if session is not None:
+                report = session.report()
+                assert report.peak_bytes <= report.budget_bytes
+                planned.append((report.planned_peak_bytes, report.peak_bytes))
+        return [*losses, *(each.double().sum().item() for each in model.parameters())], planned
+
+    expected, _ = run()
+    least = 1000
+    while True:
+        try:
+            run(remat.Session(budget=least, planner="online"))
+            break
+        except remat.BudgetError as error:
+            least = error.needed_bytes
+    for more in range(8):
+        found, planned = run(remat.Session(budget=least + more * 45_000))
+        assert found == expected
+    assert all(plan == 0 or plan >= peak for plan, peak in planned), planned
