@@ -61,14 +61,14 @@ std::string to_text(const Floor& floor) {
 }
 
 std::string advice(const Floor& floor, int64_t budget_bytes) {
-  if (budget_bytes <= floor.baseline_bytes) return "use a smaller model, or an optimizer that holds less; or give more";
+  if (budget_bytes <= floor.baseline_bytes) return "use a smaller model, or an optimizer that holds less";
   const int64_t headroom = budget_bytes - floor.baseline_bytes;
   const double share =
       static_cast<double>(headroom) / static_cast<double>(std::max<int64_t>(1, floor.activation_bytes()));
   const auto percent = static_cast<int>(std::floor(100 * std::min(1.0, share)));
   if (percent > 0 && percent < 100)
-    return "a batch of at most " + std::to_string(percent) + "% of this one may fit; or give more";
-  return "give more, or less work per step";
+    return "a batch of at most " + std::to_string(percent) + "% of this one may fit";
+  return "use less work per step";
 }
 
 }  // namespace remat

@@ -93,6 +93,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
   if (tells) earlier.predicted = *earlier.smallest + earlier.for_times;
   const int64_t enough = std::max(least, needed_bytes(needed, limit, tape, earlier.predicted));
   const int64_t under_mode = tape != nullptr ? tape->counts.under_mode : 0;
+  const int64_t adopted = tape != nullptr ? tape->counts.adopted_bytes : 0;
   if (tape != nullptr) lock.unlock();
   const int64_t updates = ledger_.updates();
   const auto [step_name, share, base] = [&] {
@@ -104,7 +105,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
       is_share ? percentage_of(enough - base, limit - base, *share.of) : std::nullopt;
   const bool may_rise = share.percent > 0 || share.gives_way;
   const bool is_device = facts_.of_device || (may_rise && limit >= share.most && share.most_of_device);
-  std::string before = format_bytes(facts_.baseline) + " of it since before the step";
+  std::string before = format_bytes(facts_.baseline + adopted) + " of it since before the step";
   if (parameters > 0) {
     before += " (" + format_bytes(parameters) + " of parameters read so far, " + format_bytes(gradients) +
               " of their gradients)";
@@ -144,6 +145,7 @@ void OnlineEviction::refuse(int64_t needed, int64_t request, int64_t limit) {
     message += "; this step has updated " + std::to_string(updates) +
                " parameters in backward: load model and optimizer from a checkpoint before the next";
   }
+  message += "; docs/out-of-memory.md says what else makes room";
   {
     const MutexLock refusals_lock(mutex_);
     refusal_ = {.budget_bytes = limit, .lower_bound_bytes = least, .needed_bytes = enough};

@@ -47,8 +47,7 @@ std::optional<Graph> Step::Impl::take_graph() {
   if (session->tier) graph.tier = session->tier->tier;
   // Views of one storage count once, and gradients may have come since: never more than there was.
   graph.parameter_bytes = std::min(tape->counts.parameter_bytes, graph.baseline_bytes);
-  graph.gradient_bytes =
-      std::min(session->gradients_at_begin_of(*tape), graph.baseline_bytes - graph.parameter_bytes);
+  graph.gradient_bytes = std::min(session->gradients_at_begin_of(*tape), graph.baseline_bytes - graph.parameter_bytes);
   // Another thread may allocate after the baseline was read and before the trace began, and free that in the step.
   if (!graph.problem().empty()) return std::nullopt;
   return graph;

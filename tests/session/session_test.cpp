@@ -141,7 +141,8 @@ TEST(Session, RefusalsByTheDevicesLimitNameIt) {
       ADD_FAILURE() << "that cannot fit";
     } catch (const BudgetError& error) {
       const std::string what = error.what();
-      EXPECT_NE(what.find("the device's limit, which set_limit() or ulimit may have lowered, is "), std::string::npos) << what;
+      EXPECT_NE(what.find("the device's limit, which set_limit() or ulimit may have lowered, is "), std::string::npos)
+          << what;
     }
   }
   memory::set_limit(std::nullopt);
@@ -196,6 +197,24 @@ TEST(Session, RefusalsSayWhatWasThereBefore) {
     const std::string what = error.what();
     EXPECT_NE(what.find(" of it since before the step ("), std::string::npos) << what;
     EXPECT_NE(what.find(" of parameters read so far, "), std::string::npos) << what;
+  }
+}
+
+TEST(Session, RefusalsCountWhatIsOlderThanTheAccountAsThereBefore) {
+  std::vector<float> numbers(1 << 20);
+  const at::Tensor weight = torch::from_blob(numbers.data(), {1024, 1024}).requires_grad_();
+  const at::Tensor x = torch::ones({8, 1024});
+  const int64_t before = memory::current();
+  Session session({.budget = Budget::bytes(before + (4 << 20) + 1000)});
+  try {
+    auto step = session.step();
+    x.mm(weight);
+    FAIL() << "that cannot fit";
+  } catch (const BudgetError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find(", " + format_bytes(before + (4 << 20)) + " of it since before the step"), std::string::npos)
+        << what;
+    EXPECT_TRUE(what.ends_with("; docs/out-of-memory.md says what else makes room")) << what;
   }
 }
 
