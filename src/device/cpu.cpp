@@ -11,6 +11,7 @@
 #include "device/cpu_ledger.h"
 #include "device/device.h"
 #include "device/storage_over.h"
+#include "device/vector_math.h"
 
 namespace remat::device {
 namespace {
@@ -32,7 +33,10 @@ at::DataPtr copy_of_data(const c10::StorageImpl& storage, c10::Allocator& alloca
 
 class Cpu final : public Kind {
  public:
-  void start_accounting(c10::Device) const override { memory::install_cpu_allocator(); }
+  void start_accounting(c10::Device) const override {
+    make_first_calls_of_vector_math();
+    memory::install_cpu_allocator();
+  }
   bool is_counted() const override { return memory::has_cpu_allocator(); }
   void check_accounting() const override { memory::check_cpu_allocator(); }
   memory::DeviceLedger& ledger(c10::Device) const override { return memory::CpuLedger::instance(); }

@@ -25,8 +25,6 @@ struct ByHand {
 };
 
 class TrainerTest : public ::testing::Test {
-  const int threads_ = at::get_num_threads();
-
  protected:
   TrainerTest() {
     std::string text;
@@ -37,10 +35,8 @@ class TrainerTest : public ::testing::Test {
     settings_.batch = 10;
     settings_.lr = 1e-2;
     data_.emplace(settings_.data, settings_.model.seq, settings_.seed);
-    // On some processors what is written by hand, without remat, has other bits now and then with two threads.
-    at::set_num_threads(1);
+    memory::start_accounting();  // else the first sqrt() of plain PyTorch has other bits in some processes
   }
-  ~TrainerTest() override { at::set_num_threads(threads_); }
 
   /// Two steps, each of micro-batches with so many examples; their loss is the sum over its examples by all of them.
   ByHand by_hand(const std::vector<int64_t>& micro_batches, const std::vector<double>& rates = {1e-2, 1e-2}) const {
