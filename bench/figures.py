@@ -32,10 +32,11 @@ RECORDING = {"gpt": (2, 1), "resnet": (3, 3), "bert": (2, 1), "mlp": (2, 2), "ls
 
 
 class Bench:
-    """Where the programs are, how to measure, and the batch of each model ("gpt" or "gpt:2")."""
+    """Where the programs are, how to measure, the batch of each model ("gpt" or "gpt:2"), and the models that `moving` is
+    to measure (none: all)."""
 
-    def __init__(self, build, protocol, models):
-        self.build, self.protocol, self.models = build, protocol, models
+    def __init__(self, build, protocol, models, only=()):
+        self.build, self.protocol, self.models, self.only = build, protocol, models, only
 
     def worker(self, model, *arguments, **options):
         return Worker(self.build / "bench" / "bench_step", self.models.get(model, model), *arguments, **options)

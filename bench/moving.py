@@ -27,8 +27,8 @@ def moving(bench):
     protocol = replace(bench.protocol, pairs=min(PAIRS, bench.protocol.pairs))
     with tempfile.TemporaryDirectory(dir=os.environ.get("REMAT_BENCH_DISK")) as directory:
         disk = {"environment": {"REMAT_BENCH_DISK": directory}}
-        for model, shares in SHARES.items():
-            for share in shares:
+        for model in bench.only or SHARES:
+            for share in SHARES[model]:
                 command = f"percent {share}"
                 row = {"model": bench.models.get(model, model), "command": command + " moved", "share": share}
                 with bench.worker(model) as plain, bench.worker(model) as alone, bench.worker(model, **disk) as moved:

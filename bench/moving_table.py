@@ -1,5 +1,6 @@
 """The table of docs/disk.md, from what `bench/run.py moving` measured."""
 
+from moving import SHARES
 from table import MODELS, table
 
 
@@ -22,11 +23,14 @@ def cells(row):
 
 def page(result):
     head = ["model", "budget, of plain's activation peak", "with moves", "recomputing alone", "with moves x alone"]
-    rows, versions = result["rows"], result["versions"]
+    versions = result["versions"]
+    rows = sorted(result["rows"], key=lambda row: (list(SHARES).index(row["model"]), -row["share"]))
+    commits = {row.get("commit", versions["commit"]) for row in rows}
     over = max(row.get("over_budget_bytes", 0) for row in rows)
     equal = all(row.get("gradients_equal", True) for row in rows)
     return (
         f"{table(head, map(cells, rows))}\n"
         f"Bytes over a budget: {over}. Gradients: {'the same' if equal else '**they differ**'}. `bench/run.py moving`, "
-        f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['threads']} threads, commit {versions['commit']}.\n"
+        f"{result['date']}, torch {versions['torch']}, {versions['cpu']}, {versions['threads']} threads, "
+        f"commit{'s' if len(commits) > 1 else ''} {', '.join(sorted(commits))}.\n"
     )

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures what remat costs and saves; writes bench/results/<date>-<figure>.json. See docs/measured.md for the tables.
 
-  bench/run.py [FIGURE ...] [--pairs 9] [--batch gpt=2 ...] [--build build/release] [--out bench/results]
+  bench/run.py [FIGURE ...] [--pairs 9] [--only MODEL ...] [--batch gpt=2 ...] [--build build/release] [--out bench/results]
 
 Two variants are compared in interleaved pairs after warm-up; a ratio is the median of the pairs' ratios, and of the
 pairs those count during which other processes took the least of the machine. With --batch (to try the script, not to
-publish) or fewer pairs, results go to build/bench-trial instead: the table never takes them.
+publish) or fewer pairs, results go to build/bench-trial instead: the table never takes them. Each row is written when it
+is there. With --only, those of other models stay as they are in the last results of that processor and PyTorch.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from figures import CHANGING, FIGURES, SHARES, Bench
 from machine import ROOT, describe
+from moving import SHARES as SHARES_OF_MOVING
 from worker import Protocol
 
 
@@ -23,6 +25,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (default: all)")
     parser.add_argument("--pairs", type=int, default=Protocol.pairs, help="pairs that count (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="MODEL", help="these models alone (moving)")
     parser.add_argument("--batch", nargs="*", default=[], metavar="MODEL=N", help="smaller batches, for a trial")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--out", type=Path)
@@ -34,6 +37,10 @@ def arguments():
     for model, batch in batches.items():
         if model not in (SHARES | CHANGING) or not batch.isdigit():
             parser.error(f"--batch takes MODEL=N with a model of {', '.join(SHARES | CHANGING)}, not '{model}={batch}'")
+    if args.only and args.figures != ["moving"]:
+        parser.error("--only is for the figure moving")
+    if unknown := set(args.only) - set(SHARES_OF_MOVING):
+        parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(SHARES_OF_MOVING)}")
     args.models = {model: f"{model}:{batch}" for model, batch in batches.items()}
     if args.pairs < 1:
         parser.error("--pairs must be 1 or more")
@@ -82,10 +89,21 @@ def summary(row):
     return text + ("" if row["gradients_equal"] else ", GRADIENTS DIFFER")
 
 
+def rows_that_stay(args, name, versions):
+    """Of models that are not measured now: the rows of the last results of this figure on such a processor."""
+    for path in sorted(args.out.glob(f"*-{name}.json"), reverse=True) if args.only else []:
+        result = json.loads(path.read_text())
+        about = result["versions"]
+        if not result["trial"] and all(about.get(key) == versions[key] for key in ("cpu", "torch", "threads")):
+            of = {"date": result["date"], "commit": about["commit"]}
+            return [of | row for row in result["rows"] if row["model"] not in args.only]
+    return []
+
+
 def main():
     args = arguments()
     protocol = Protocol(pairs=args.pairs)
-    bench = Bench(args.build, protocol, args.models)
+    bench = Bench(args.build, protocol, args.models, args.only)
     with bench.worker("mlp") as worker:
         about = worker.run("about")
     versions = {key: about[key] for key in ("torch", "compiler", "threads")} | describe()
@@ -94,20 +112,20 @@ def main():
     exact = True
     for name in args.figures or FIGURES:
         print(f"{name}: {FIGURES[name].__doc__}", flush=True)
-        rows = []
+        rows = rows_that_stay(args, name, versions)
         for row in FIGURES[name](bench):
             rows.append(row)
             print("  " + summary(row), flush=True)
             exact = exact and row.get("gradients_equal", True)
-        result = {
-            "figure": name,
-            "date": today,
-            "trial": args.trial,
-            "versions": versions,
-            "protocol": vars(protocol),
-            "rows": rows,
-        }
-        (args.out / f"{today}-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+            result = {
+                "figure": name,
+                "date": today,
+                "trial": args.trial,
+                "versions": versions,
+                "protocol": vars(protocol),
+                "rows": rows,
+            }
+            (args.out / f"{today}-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     if not exact:
         sys.exit("bench: gradients differ between variants; that is a bug, please report it")
 
